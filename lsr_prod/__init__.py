@@ -1,0 +1,36 @@
+"""lsr_prod: learned sparse retrieval in production.
+
+The names below are the public interface. Importing the package is light: each name loads its module on first use, and
+only ``SparseEncoder`` needs torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lsr_prod.errors import ConfigError, LsrError, QueryError
+    from lsr_prod.model import SparseEncoder
+    from lsr_prod.search import Hit, Searcher, SearchResult
+
+__all__ = ["ConfigError", "Hit", "LsrError", "QueryError", "SearchResult", "Searcher", "SparseEncoder"]
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ConfigError": "lsr_prod.errors",
+    "Hit": "lsr_prod.search",
+    "LsrError": "lsr_prod.errors",
+    "QueryError": "lsr_prod.errors",
+    "SearchResult": "lsr_prod.search",
+    "Searcher": "lsr_prod.search",
+    "SparseEncoder": "lsr_prod.model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lsr_prod' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

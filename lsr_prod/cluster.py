@@ -1,0 +1,52 @@
+"""A connection to Ray: the cluster of the job, or a local one that listens on loopback only."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lsr_prod.config import RaySettings
+from lsr_prod.errors import ConfigError, MissingExtraError
+
+__all__ = ["ray_session"]
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def ray_session(settings: RaySettings) -> Iterator[None]:
+    """Connect to Ray, and disconnect at the end; a local cluster ends with the session.
+
+    An address in the settings wins, then ``RAY_ADDRESS`` (as ``ray job submit`` sets it), then a local cluster. A
+    connection
+    that the process already has is used and left open.
+
+    Raises:
+        ConfigError: the address does not answer.
+        MissingExtraError: Ray is not installed.
+    """
+    # Ray reads it at import; it puts every listener of a local cluster on loopback, where --node-ip-address does not.
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError("ray", "jobs") from error
+    if ray.is_initialized():
+        yield
+        return
+    address = settings.address or os.environ.get("RAY_ADDRESS")
+    try:
+        if address:
+            ray.init(address=address, log_to_driver=False)
+        else:
+            ray.init(address="local", num_cpus=settings.num_cpus, include_dashboard=False, log_to_driver=False)
+    except ConnectionError as error:
+        raise ConfigError(
+            "ray.address", f"no Ray cluster answers at {address}", "start it, or leave the field unset"
+        ) from error
+    log.info("connected to Ray", extra={"fields": {"address": address or "local"}})
+    try:
+        yield
+    finally:
+        ray.shutdown()

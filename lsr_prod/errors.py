@@ -1,0 +1,116 @@
+"""Every error that lsr_prod raises on purpose.
+
+::
+
+    LsrError
+    ├── ConfigError              a setting is unknown, missing, impossible or points nowhere     (exit code 2)
+    ├── MissingExtraError        an optional part of the wheel is not installed                  (exit code 2)
+    ├── SourceError              a corpus, query set or judgement file cannot be read at all
+    ├── QuarantineOverflowError  more bad rows than `encode.max_bad_fraction` allows
+    ├── ArtefactError            an artefact on disk is not what its manifest says
+    │   ├── DigestMismatchError  bytes differ from the recorded sha256
+    │   ├── FormatVersionError   written by a format this release does not read
+    │   └── LineageError         two artefacts that do not belong together (bundle and table, query and index)
+    ├── CommitError              the exactly-once protocol refuses to commit
+    │   ├── FencedError          a newer attempt of the same plan holds the epoch
+    │   └── IncompleteWaveError  rows_in != rows_out + quarantined
+    ├── ParityError              the exported graph ranks differently from the torch model
+    ├── PublicationError         nothing is published, or the gates refused a version
+    └── QueryError               a query outside the documented range; also a ValueError
+"""
+
+__all__ = [
+    "ArtefactError",
+    "CommitError",
+    "ConfigError",
+    "DigestMismatchError",
+    "FencedError",
+    "FormatVersionError",
+    "IncompleteWaveError",
+    "LineageError",
+    "LsrError",
+    "MissingExtraError",
+    "ParityError",
+    "PublicationError",
+    "QuarantineOverflowError",
+    "QueryError",
+    "SourceError",
+]
+
+
+class LsrError(Exception):
+    """Base of every deliberate error; its text is one sentence a user can act on."""
+
+
+class ConfigError(LsrError):
+    """A setting is wrong.
+
+    Args:
+        field: dotted path of the field, for example ``encode.batch_tokens``.
+        problem: what is wrong with the value.
+        remedy: what would be right.
+    """
+
+    def __init__(self, field: str, problem: str, remedy: str) -> None:
+        self.field, self.problem, self.remedy = field, problem, remedy
+        super().__init__(f"{field}: {problem}; {remedy}")
+
+
+class MissingExtraError(LsrError):
+    """An optional dependency is absent.
+
+    Args:
+        module: the module that could not be imported.
+        extra: the extra of this wheel that brings it.
+    """
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(f"{module} is not installed; install it with: pip install 'lsr_prod[{extra}]'")
+
+
+class SourceError(LsrError):
+    """A file of the corpus, the queries or the judgements cannot be read at all."""
+
+
+class QuarantineOverflowError(LsrError):
+    """The share of bad rows passed ``encode.max_bad_fraction``."""
+
+
+class ArtefactError(LsrError):
+    """An artefact is missing a part or contradicts its manifest."""
+
+
+class DigestMismatchError(ArtefactError):
+    """The bytes of a file differ from the sha256 recorded for it."""
+
+
+class FormatVersionError(ArtefactError):
+    """The artefact was written in a format that this release does not read."""
+
+
+class LineageError(ArtefactError):
+    """Two artefacts do not belong together."""
+
+
+class CommitError(LsrError):
+    """The exactly-once protocol refuses a commit."""
+
+
+class FencedError(CommitError):
+    """A newer attempt of the same plan has taken over; this one must stop without committing."""
+
+
+class IncompleteWaveError(CommitError):
+    """A wave's rows do not add up: rows_in != rows_out + quarantined."""
+
+
+class ParityError(LsrError):
+    """The exported graph does not rank as the torch model does."""
+
+
+class PublicationError(LsrError):
+    """Nothing is published, or a gate refused the version."""
+
+
+class QueryError(LsrError, ValueError):
+    """A query is outside the documented range."""

@@ -1,0 +1,128 @@
+"""The ONNX bundle: an exported encoder that runs without torch.
+
+::
+
+    <bundle>/
+      bundle.json          this manifest; its canonical JSON's sha256 is the bundle digest
+      model.onnx           input_ids, attention_mask[, token_type_ids] -> terms int64 [B, k], weights float32 [B, k]
+      tokenizer.json       prompts and lengths are applied by the runtime, from the card
+      encoder_card.json    see ``card``
+      vocabulary.json      list of the V output terms
+      config.json          the backbone's configuration, so that other runtimes can open the folder
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError
+from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.digest import FileDigest, canonical_json, digest_files, digest_json, verify_files
+
+__all__ = ["BUNDLE_FILE", "Bundle", "Precision", "read_vocabulary", "write_vocabulary"]
+
+BUNDLE_FILE = "bundle.json"
+BUNDLE_FORMAT = 1
+GRAPH_FILE = "model.onnx"
+TOKENIZER_FILE = "tokenizer.json"
+VOCABULARY_FILE = "vocabulary.json"
+
+Precision = Literal["fp32", "int8"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """The manifest of an exported encoder.
+
+    Attributes:
+        precision: number format of the graph's weights.
+        top_k: k of the TopK inside the graph; no vector has more terms.
+        model_digest: digest of the model directory it was exported from.
+        inputs: names of the graph's inputs, in order.
+        files: every file of the bundle but ``bundle.json``.
+    """
+
+    precision: Precision
+    top_k: int
+    model_digest: str
+    inputs: tuple[str, ...]
+    files: tuple[FileDigest, ...]
+    format: int = BUNDLE_FORMAT
+
+    @property
+    def digest(self) -> str:
+        """sha256 (hex) that names this bundle; it covers every file."""
+        return digest_json(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """The form stored on disk."""
+        return {
+            "format": self.format,
+            "precision": self.precision,
+            "top_k": self.top_k,
+            "model_digest": self.model_digest,
+            "inputs": list(self.inputs),
+            "files": [file.to_json() for file in self.files],
+        }
+
+    @classmethod
+    def seal(
+        cls, folder: Path, *, precision: Precision, top_k: int, model_digest: str, inputs: tuple[str, ...]
+    ) -> "Bundle":
+        """Record every file of ``folder`` and write ``bundle.json``."""
+        paths = [path for path in folder.rglob("*") if path.is_file() and path.name != BUNDLE_FILE]
+        bundle = cls(precision, top_k, model_digest, inputs, digest_files(folder, paths))
+        (folder / BUNDLE_FILE).write_bytes(canonical_json(bundle.to_json()) + b"\n")
+        return bundle
+
+    @classmethod
+    def load(cls, folder: Path, *, verify: bool = False) -> "Bundle":
+        """Read a bundle's manifest.
+
+        Args:
+            folder: the bundle.
+            verify: compare every file with its sha256 too.
+
+        Raises:
+            ArtefactError: the folder is no bundle or lacks a file.
+            DigestMismatchError: a file is damaged (with ``verify``).
+            FormatVersionError: written in another format.
+        """
+        path = folder / BUNDLE_FILE
+        if not path.is_file():
+            raise ArtefactError(f"{path} is missing; {folder} is no bundle, make one with jobs/export.py")
+        value = json.loads(path.read_bytes())
+        if value.get("format") != BUNDLE_FORMAT:
+            raise FormatVersionError(f"{path} has format {value.get('format')}; this release reads {BUNDLE_FORMAT}")
+        bundle = cls(
+            precision=value["precision"],
+            top_k=int(value["top_k"]),
+            model_digest=value["model_digest"],
+            inputs=tuple(value["inputs"]),
+            files=tuple(FileDigest.from_json(file) for file in value["files"]),
+        )
+        if verify:
+            verify_files(folder, bundle.files)
+        return bundle
+
+
+def write_vocabulary(folder: Path, vocabulary: list[str]) -> str:
+    """Write ``vocabulary.json``; returns the sha256 that the encoder card records."""
+    (folder / VOCABULARY_FILE).write_bytes(canonical_json(vocabulary) + b"\n")
+    return digest_json(vocabulary)
+
+
+def read_vocabulary(folder: Path) -> list[str]:
+    """The output vocabulary of a bundle, term id -> term.
+
+    Raises:
+        DigestMismatchError: it is not the vocabulary that the encoder card names.
+    """
+    vocabulary: list[str] = json.loads((folder / VOCABULARY_FILE).read_bytes())
+    card = EncoderCard.load(folder)
+    if digest_json(vocabulary) != card.vocabulary_sha256:
+        raise DigestMismatchError(
+            f"{folder / VOCABULARY_FILE} is not the vocabulary of {folder}'s encoder card; export again"
+        )
+    return vocabulary

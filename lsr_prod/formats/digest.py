@@ -1,0 +1,76 @@
+"""Names for bytes: sha256 of files and of canonical JSON."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lsr_prod.errors import ArtefactError, DigestMismatchError
+
+__all__ = ["FileDigest", "canonical_json", "digest_files", "digest_json", "digest_path", "verify_files"]
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileDigest:
+    """One file of an artefact: its path relative to the artefact, sha256 (hex) and size in bytes."""
+
+    path: str
+    sha256: str
+    size: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The form that manifests store."""
+        return {"path": self.path, "sha256": self.sha256, "size": self.size}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "FileDigest":
+        """Read what ``to_json`` wrote."""
+        return cls(path=str(value["path"]), sha256=str(value["sha256"]), size=int(value["size"]))
+
+
+def canonical_json(value: Any) -> bytes:
+    """UTF-8 JSON with sorted keys and no spaces, so that equal values have equal bytes. NaN is refused."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def digest_json(value: Any) -> str:
+    """sha256 (hex) of the canonical JSON of ``value``."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def digest_path(path: Path) -> str:
+    """sha256 (hex) of a file, read in blocks of 1 MiB."""
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_CHUNK):
+            sha.update(block)
+    return sha.hexdigest()
+
+
+def digest_files(root: Path, paths: Iterable[Path]) -> tuple[FileDigest, ...]:
+    """Digests of ``paths``, named relative to ``root`` and sorted by that name."""
+    return tuple(
+        FileDigest(path=path.relative_to(root).as_posix(), sha256=digest_path(path), size=path.stat().st_size)
+        for path in sorted(paths)
+    )
+
+
+def verify_files(root: Path, files: Iterable[FileDigest]) -> None:
+    """Compare every file under ``root`` with its record.
+
+    Raises:
+        ArtefactError: a file is missing.
+        DigestMismatchError: a file's size or sha256 differs.
+    """
+    for file in files:
+        path = root / file.path
+        if not path.is_file():
+            raise ArtefactError(f"{path} is missing; the artefact is incomplete, fetch or build it again")
+        if path.stat().st_size != file.size or digest_path(path) != file.sha256:
+            raise DigestMismatchError(
+                f"{path} differs from its recorded sha256; the artefact is damaged, fetch it again"
+            )

@@ -1,0 +1,71 @@
+"""Sparse vectors in memory: what an encoder returns and a table stores."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["SparseBatch"]
+
+
+@dataclass(frozen=True, slots=True)
+class SparseBatch:
+    """``n`` sparse vectors over a vocabulary of ``V`` terms, as rows of a CSR matrix.
+
+    Attributes:
+        offsets: int64 [n + 1]; row ``i`` is ``terms[offsets[i]:offsets[i + 1]]``.
+        terms: int32 [nnz], output-vocabulary ids; inside a row by falling weight, ties by rising id, no id twice.
+        weights: float32 [nnz], every one finite and above zero.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    terms: npt.NDArray[np.int32]
+    weights: npt.NDArray[np.float32]
+
+    def __len__(self) -> int:
+        """The number of vectors."""
+        return len(self.offsets) - 1
+
+    def row(self, i: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Terms and weights of vector ``i`` (views)."""
+        start, stop = self.offsets[i], self.offsets[i + 1]
+        return self.terms[start:stop], self.weights[start:stop]
+
+    def top(self, k: int) -> "SparseBatch":
+        """The ``k`` heaviest terms of every vector."""
+        lengths = np.minimum(np.diff(self.offsets), k)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        keep = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[:-1], lengths)
+        return SparseBatch(offsets, self.terms[keep], self.weights[keep])
+
+    @classmethod
+    def from_topk(cls, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float32]) -> "SparseBatch":
+        """Rows of fixed length as a graph's TopK returns them.
+
+        Args:
+            terms: int64 [n, k].
+            weights: float32 [n, k], falling along k; a weight of 0 marks a place that is not filled.
+        """
+        order = np.lexsort((terms, -weights), axis=1)
+        terms, weights = np.take_along_axis(terms, order, 1), np.take_along_axis(weights, order, 1)
+        active = weights > 0
+        offsets = np.concatenate([[0], np.cumsum(active.sum(axis=1))]).astype(np.int64)
+        return cls(offsets, terms[active].astype(np.int32), weights[active].astype(np.float32))
+
+    @classmethod
+    def concatenate(cls, batches: Sequence["SparseBatch"]) -> "SparseBatch":
+        """One batch with the rows of all, in order."""
+        lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(batch.offsets) for batch in batches)])
+        return cls(
+            np.cumsum(lengths).astype(np.int64),
+            np.concatenate([np.zeros(0, np.int32), *(batch.terms for batch in batches)]),
+            np.concatenate([np.zeros(0, np.float32), *(batch.weights for batch in batches)]),
+        )
+
+    def take(self, order: npt.NDArray[np.int64]) -> "SparseBatch":
+        """The rows ``order``, in that order."""
+        lengths = np.diff(self.offsets)[order]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        keep = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][order] - offsets[:-1], lengths)
+        return SparseBatch(offsets, self.terms[keep], self.weights[keep])
