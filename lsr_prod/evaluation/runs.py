@@ -1,0 +1,32 @@
+"""TREC run files."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["Ranking", "write_run"]
+
+Ranking = Sequence[tuple[str, float]]
+_NO_TAG = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def write_run(path: Path, rankings: Mapping[str, Ranking], tag: str) -> None:
+    """Write rankings as ``query Q0 document rank score tag``.
+
+    Args:
+        path: the file; its folder is made if absent.
+        rankings: query id -> (document id, score), best first.
+        tag: name of the run; what the format cannot hold becomes ``_``.
+
+    Raises:
+        ValueError: an id holds white space, which the format cannot hold.
+    """
+    tag = _NO_TAG.sub("_", tag)
+    lines: list[str] = []
+    for query_id, ranking in rankings.items():
+        for rank, (doc_id, score) in enumerate(ranking, start=1):
+            if len(f"{query_id} {doc_id}".split()) != 2:
+                raise ValueError(f"id {query_id!r} or {doc_id!r} holds white space; a TREC run cannot name it")
+            lines.append(f"{query_id} Q0 {doc_id} {rank} {score:.6f} {tag}\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(lines), encoding="utf-8")

@@ -1,0 +1,134 @@
+"""The whole way on real text, by one command: ``python -m quickstart --config quickstart/deployment.yaml``.
+
+Makes a collection from the documentation of the installed packages, exports a small SPLADE checkpoint, encodes, indexes,
+publishes, searches and evaluates, and prints what each stage took and what it gave. Starts from nothing each time:
+``.quickstart`` is removed first.
+"""
+
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lsr_prod import SparseEncoder
+from lsr_prod.cli import log_to_stderr, print_result
+from lsr_prod.cluster import ray_session
+from lsr_prod.config import Deployment, load_deployment
+from lsr_prod.encoding import encode_corpus
+from lsr_prod.evaluation import evaluate_index
+from lsr_prod.evaluation.report import print_systems
+from lsr_prod.export import export_bundle
+from lsr_prod.indexing import build_index
+from quickstart.docstrings import collect, write_collection
+from tests.fetch_models import model_folder
+
+DOCUMENTS, QUERIES = 10_000, 1_000
+FOLDER = Path(".quickstart")
+
+
+def main() -> int:
+    """Run every stage, then print the tables and ``RESULT {json}``."""
+    log_to_stderr()
+    start = time.perf_counter()
+    deployment = load_deployment(
+        sys.argv[1:],
+        job="quickstart",
+        description=__doc__ or "",
+        needs=("source", "export", "encode", "index", "evaluate"),
+    )
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    seconds, summaries = run_stages(deployment)
+    total = time.perf_counter() - start
+    print_stages(seconds, summaries, total)
+    print_systems(summaries["evaluate"]["systems"])
+    print_result(result(seconds, summaries, total))
+    return 0
+
+
+def run_stages(deployment: Deployment) -> tuple[dict[str, float], dict[str, Mapping[str, Any]]]:
+    """Every arrow from text and checkpoint to measures; returns seconds and summary by stage."""
+    seconds: dict[str, float] = {}
+    summaries: dict[str, Mapping[str, Any]] = {}
+
+    def stage(name: str, work: Any) -> None:
+        Console(stderr=True).print(f"[bold]{name}[/bold] …")
+        begin = time.perf_counter()
+        summaries[name] = work()
+        seconds[name] = time.perf_counter() - begin
+
+    stage("collect", _collect)
+    stage("export", lambda: _export(deployment))
+    with ray_session(deployment.ray):
+        stage("encode", lambda: encode_corpus(deployment))
+        stage("index", lambda: build_index(deployment))
+    stage("evaluate", lambda: evaluate_index(deployment))
+    return seconds, summaries
+
+
+def _collect() -> Mapping[str, Any]:
+    write_collection(FOLDER / "collection", collect(DOCUMENTS), QUERIES)
+    return {"documents": DOCUMENTS, "queries": QUERIES}
+
+
+def _export(deployment: Deployment) -> Mapping[str, Any]:
+    assert deployment.export is not None
+    encoder = SparseEncoder.load(model_folder("splade-tiny"), document_max_length=128, query_max_length=64)
+    encoder.save(Path(deployment.export.model))
+    return export_bundle(deployment)
+
+
+def print_stages(seconds: Mapping[str, float], summaries: Mapping[str, Mapping[str, Any]], total: float) -> None:
+    """Print seconds and rate of every stage, and where the bytes of the index are."""
+    table = Table(title="stages", title_justify="left")
+    for heading in ("stage", "seconds", "documents/s", "what"):
+        table.add_column(heading, justify="left" if heading in ("stage", "what") else "right")
+    notes = {
+        "collect": f"{DOCUMENTS:,} docstrings, {QUERIES:,} held-out queries",
+        "export": f"{summaries['export']['precision']} graph of {summaries['export']['graph_bytes'] / 1e6:.1f} MB",
+        "encode": f"{summaries['encode']['rows_out']:,} vectors, {summaries['encode']['quarantined']} quarantined",
+        "index": f"{summaries['index']['bytes_per_doc']:.0f} bytes a document ({_bytes_by_part(summaries['index'])})",
+        "evaluate": f"{summaries['evaluate']['queries']:,} queries x {len(summaries['evaluate']['systems'])} systems",
+    }
+    for name, value in seconds.items():
+        rate = f"{DOCUMENTS / value:,.0f}" if name in ("collect", "encode", "index") else ""
+        table.add_row(name, f"{value:.1f}", rate, notes[name])
+    table.add_row("total", f"{total:.1f}", "", "")
+    Console(width=max(100, Console().width)).print(table)
+
+
+def _bytes_by_part(index: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{part} {index[f'bytes_per_doc_{part}']:.0f}" for part in ("impacts", "forward", "tantivy", "docs")
+    )
+
+
+def result(seconds: Mapping[str, float], summaries: Mapping[str, Mapping[str, Any]], total: float) -> dict[str, Any]:
+    """The figures of the run, flat, for machines."""
+    evaluate = summaries["evaluate"]
+    values: dict[str, Any] = {"docs": DOCUMENTS, "queries": QUERIES, "seconds": round(total, 1)}
+    values |= {f"seconds.{name}": round(value, 1) for name, value in seconds.items()}
+    values |= {"encode_docs_per_s": round(DOCUMENTS / seconds["encode"], 1)}
+    for system in evaluate["systems"]:
+        name, _, threshold = system["name"].partition(" ")
+        prefix = "bm25" if name == "bm25" else "checkpoint"
+        suffix = f"_at_{threshold}" if threshold not in ("", "0") else ""
+        values[f"{prefix}.mrr10{suffix}"] = round(system["measures"]["RR@10"], 4)
+        values[f"{prefix}.r10{suffix}"] = round(system["measures"]["R@10"], 4)
+        values[f"{prefix}.matched{suffix}"] = round(system["matched"], 1)
+        if prefix == "checkpoint":
+            values |= {
+                f"{key}{suffix}": round(system[key], 3)
+                for key in ("match_p50_ms", "match_p95_ms", "text_p50_ms", "text_p95_ms")
+            }
+    index = summaries["index"]
+    values |= {key: round(value, 1) for key, value in index.items() if key.startswith("bytes_per_doc")}
+    return values | {key: round(evaluate[key], 4) for key in ("l0_query", "l0_document", "flops")}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,120 @@
+"""A retrieval collection from documentation that every machine has.
+
+The docstrings of the Python standard library and of the installed packages, read from source with ``ast`` and never
+imported. A document's id is its qualified name; its query is the first sentence of the docstring, which is taken out of
+the document; its text is the rest.
+"""
+
+import ast
+import hashlib
+import json
+import re
+import sysconfig
+import tokenize
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Entry", "collect", "write_collection"]
+
+MIN_TEXT_WORDS = 20
+MIN_QUERY_WORDS = 3
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n\s*\n")
+_SURROGATE = re.compile("[\ud800-\udfff]")  # an escape in a docstring can make one; UTF-8 has no form for it
+_SKIPPED_FOLDERS = {"__pycache__", "site-packages", "test", "tests", "idlelib", "lib2to3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One docstring: qualified name, first sentence, and the rest."""
+
+    name: str
+    query: str
+    text: str
+
+
+def collect(documents: int) -> list[Entry]:
+    """The first ``documents`` entries in an order that a hash decides, deduplicated by text and by name.
+
+    Files are visited in the order of the hash of their module's name until there are enough, so that a sample is drawn
+    from all packages without parsing every file.
+
+    Raises:
+        ValueError: the machine has fewer docstrings than that.
+    """
+    entries: dict[str, Entry] = {}
+    texts: set[str] = set()
+    for module, path in sorted(_modules(), key=lambda found: _hash(found[0])):
+        for entry in _entries(module, path):
+            if entry.name not in entries and entry.text not in texts:
+                entries[entry.name] = entry
+                texts.add(entry.text)
+        if len(entries) >= documents:
+            return sorted(entries.values(), key=lambda entry: _hash(entry.name))[:documents]
+    raise ValueError(
+        f"only {len(entries)} docstrings with {MIN_TEXT_WORDS} words are installed; {documents} were asked for"
+    )
+
+
+def write_collection(folder: Path, entries: list[Entry], queries: int) -> None:
+    """Write ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv`` in BEIR's layout.
+
+    Args:
+        folder: made if absent.
+        entries: every one becomes a document.
+        queries: number of entries, chosen by hash, whose first sentence is a held-out query.
+    """
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    held_out = sorted(entries, key=lambda entry: _hash("query:" + entry.name))[:queries]
+    _write_jsonl(folder / "corpus.jsonl", ({"_id": entry.name, "text": entry.text} for entry in entries))
+    _write_jsonl(folder / "queries.jsonl", ({"_id": f"q:{entry.name}", "text": entry.query} for entry in held_out))
+    rows = ["query-id\tcorpus-id\tscore", *(f"q:{entry.name}\t{entry.name}\t1" for entry in held_out)]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
+    paths = sysconfig.get_paths()
+    for root in sorted({Path(paths["stdlib"]), Path(paths["purelib"]), Path(paths["platlib"])}):
+        for path in root.rglob("*.py"):
+            parts = path.relative_to(root).with_suffix("").parts
+            if not _SKIPPED_FOLDERS.intersection(parts) and all(part.isidentifier() for part in parts):
+                yield ".".join(parts).removesuffix(".__init__"), path
+
+
+def _entries(module: str, path: Path) -> Iterator[Entry]:
+    try:
+        with tokenize.open(path) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+            tree = ast.parse(file.read())
+    except (SyntaxError, UnicodeDecodeError, ValueError):
+        return  # a template or a test vector of some package: no document of ours
+    yield from _walk(tree, module)
+
+
+def _walk(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[Entry]:
+    docstring = ast.get_docstring(node)
+    if docstring and (entry := _entry(name, docstring)):
+        yield entry
+    for child in node.body:
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _walk(child, f"{name}.{child.name}")
+
+
+def _entry(name: str, docstring: str) -> Entry | None:
+    parts = _SENTENCE_END.split(docstring.strip(), maxsplit=1)
+    query, text = (" ".join(part.split()) for part in (parts[0], parts[1] if len(parts) > 1 else ""))
+    too_short = len(text.split()) < MIN_TEXT_WORDS or len(query.split()) < MIN_QUERY_WORDS
+    if too_short or _SURROGATE.search(docstring):
+        return None
+    return Entry(name, query, text)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _write_jsonl(path: Path, rows: Iterator[dict[str, str]]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
