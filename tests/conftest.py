@@ -21,6 +21,27 @@ def splade_tiny() -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_model(splade_tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint as a model directory: documents of 128 tokens, queries of 64."""
+    from lsr_prod.model import SparseEncoder
+
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    SparseEncoder.load(splade_tiny, document_max_length=128, query_max_length=64).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(tiny_model: Path) -> Path:
+    """Its fp32 bundle."""
+    from lsr_prod.config import ExportSettings
+    from lsr_prod.export import export_bundle
+
+    folder = tiny_model.parent / "bundle"
+    export_bundle(ExportSettings(model=str(tiny_model), output=str(folder)))
+    return folder
+
+
+@pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real collections; a skip where it is absent, a failure where it must be there (CI)."""
     folder = Path(os.environ.get("LSR_PROD_DATA") or Path(__file__).parents[2] / "shared" / "data")

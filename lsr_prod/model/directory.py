@@ -1,0 +1,148 @@
+"""The model directory: weights, tokenizer and encoder card in the layout of sentence-transformers' SparseEncoder.
+
+::
+
+    <model>/
+      encoder_card.json                       the card; all that lsr_prod needs beside weights and tokenizer
+      config.json  model.safetensors          as transformers writes them
+      tokenizer.json  tokenizer_config.json
+      modules.json  sentence_bert_config.json config_sentence_transformers.json  1_SpladePooling/config.json
+
+It is made in a draft beside its place and renamed, so that it is there whole or not at all.
+"""
+
+import json
+import logging
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.digest import digest_files, digest_json
+
+__all__ = ["draft_folder", "model_digest", "move_into_place", "write_model_directory"]
+
+log = logging.getLogger(__name__)
+
+_MODULES = [
+    ("", "sentence_transformers.sparse_encoder.modules.mlm_transformer.MLMTransformer"),
+    ("1_SpladePooling", "sentence_transformers.sparse_encoder.modules.splade_pooling.SpladePooling"),
+]
+_SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def write_model_directory(
+    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, card: EncoderCard
+) -> str:
+    """Write a model directory, whole or not at all.
+
+    Args:
+        folder: absent, empty, or already this very model directory.
+        model: a masked language model.
+        tokenizer: its tokenizer.
+        card: the encoder card.
+
+    Returns:
+        Its digest (hex).
+
+    Raises:
+        ConfigError: the folder holds something else.
+    """
+    if card.pooled_tokens != "all":
+        log.warning("sentence-transformers pools every token", extra={"fields": {"pooled_tokens": card.pooled_tokens}})
+    with draft_folder(folder) as draft:
+        model.save_pretrained(draft)
+        _exact_tokenizer(tokenizer, card).save_pretrained(draft)
+        _write_sentence_transformers(draft, card)
+        card.save(draft)
+        digest = model_digest(draft)
+        move_into_place(draft, folder, field="output")
+    return digest
+
+
+def model_digest(folder: Path) -> str:
+    """sha256 (hex) that names a model directory: it covers the path and the bytes of every file."""
+    files = digest_files(folder, (path for path in folder.rglob("*") if path.is_file()))
+    return digest_json([file.to_json() for file in files])
+
+
+@contextmanager
+def draft_folder(folder: Path) -> Iterator[Path]:
+    """An empty folder beside ``folder``, on the same file system; removed at the end unless it was moved."""
+    folder = folder.absolute()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = folder.parent / f".{folder.name}.{uuid.uuid4().hex}.tmp"
+    draft.mkdir()
+    try:
+        yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def move_into_place(draft: Path, folder: Path, *, field: str) -> None:
+    """Rename ``draft`` to ``folder``; a folder that already has the same content is left as it is.
+
+    Raises:
+        ConfigError: ``folder`` holds something else.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        if model_digest(folder) != model_digest(draft):
+            raise ConfigError(field, f"{folder} holds something else", "name a folder that does not exist")
+        return
+    draft.rename(folder)
+
+
+def _exact_tokenizer(tokenizer: PreTrainedTokenizerFast, card: EncoderCard) -> PreTrainedTokenizerFast:
+    # Architecture-specific classes rebuild the normalizer from their own arguments and drop a change of casing; the
+    # plain class takes tokenizer.json as it is.
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_max_length=card.document_max_length,
+        model_input_names=list(tokenizer.model_input_names),
+        clean_up_tokenization_spaces=False,
+        **{name: getattr(tokenizer, name) for name in _SPECIAL_TOKENS if getattr(tokenizer, name, None) is not None},
+    )
+
+
+def _write_sentence_transformers(folder: Path, card: EncoderCard) -> None:
+    modules = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(_MODULES)]
+    (folder / "1_SpladePooling").mkdir()
+    _write_json(folder / "modules.json", modules)
+    _write_json(
+        folder / "1_SpladePooling" / "config.json",
+        {
+            "pooling_strategy": "max",
+            "activation_function": "relu" if card.activation == "log1p_relu" else "log1p_relu",
+            "embedding_dimension": card.vocabulary_size,
+        },
+    )
+    _write_json(
+        folder / "sentence_bert_config.json",
+        {
+            "transformer_task": "fill-mask",
+            "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+            "module_output_name": "token_embeddings",
+        },
+    )
+    _write_json(
+        folder / "config_sentence_transformers.json",
+        {
+            "model_type": "SparseEncoder",
+            "prompts": {"query": card.query_prompt, "document": card.document_prompt},
+            "default_prompt_name": None,
+            "similarity_fn_name": "dot",
+        },
+    )
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

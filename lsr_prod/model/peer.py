@@ -1,0 +1,84 @@
+"""What a folder of sentence-transformers' SparseEncoder says about its encoder.
+
+Only its JSON is read; the peer itself is not needed.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from lsr_prod.errors import ConfigError
+
+__all__ = ["PeerFolder", "read_peer_folder"]
+
+_ACTIVATIONS: dict[str, Literal["log1p_relu", "l0"]] = {"relu": "log1p_relu", "log1p_relu": "l0"}
+
+
+@dataclass(frozen=True, slots=True)
+class PeerFolder:
+    """A SparseEncoder as sentence-transformers stores it.
+
+    Attributes:
+        weights: folder of weights and tokenizer, relative to the whole.
+        max_length: tokens of a text, for queries and documents alike; None if only the tokenizer says.
+        lowercase: whether texts are lowercased before the tokenizer's own normalizer.
+        query_prompt: text before a query.
+        document_prompt: text before a document.
+        activation: in the words of the encoder card.
+    """
+
+    weights: str
+    max_length: int | None
+    lowercase: bool
+    query_prompt: str
+    document_prompt: str
+    activation: Literal["log1p_relu", "l0"]
+
+
+def read_peer_folder(folder: Path) -> PeerFolder | None:
+    """Read ``modules.json`` and what it points to; None if there is none.
+
+    Raises:
+        ConfigError: it is another kind of model, or pools other than by the maximum.
+    """
+    if not (folder / "modules.json").is_file():
+        return None
+    modules = [
+        (str(module["type"]).rsplit(".", 1)[-1], str(module["path"])) for module in _json(folder, "modules.json")
+    ]
+    if [kind for kind, _ in modules] not in (["MLMTransformer", "SpladePooling"], ["Transformer", "SpladePooling"]):
+        raise _refuse(folder, f"its modules are {', '.join(kind for kind, _ in modules)}")
+    (_, weights), (_, pooling) = modules
+    if any(path.startswith("/") or ".." in path.split("/") for path in (weights, pooling)):
+        raise _refuse(folder, "a module lies outside of it")
+    transformer = _json(folder, f"{weights}/sentence_bert_config.json")
+    head = _json(folder, f"{pooling}/config.json")
+    if head.get("pooling_strategy") != "max" or head.get("activation_function", "relu") not in _ACTIVATIONS:
+        raise _refuse(folder, f"it pools by {head.get('pooling_strategy')} of {head.get('activation_function')}")
+    settings = _json(folder, "config_sentence_transformers.json")
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    length = transformer.get("max_seq_length")
+    return PeerFolder(
+        weights=weights,
+        max_length=None if length is None else int(length),
+        lowercase=bool(transformer.get("do_lower_case", False)),
+        query_prompt=_prompt(prompts, ("query", default)),
+        document_prompt=_prompt(prompts, ("document", "passage", "corpus", default)),
+        activation=_ACTIVATIONS[head.get("activation_function", "relu")],
+    )
+
+
+def _prompt(prompts: dict[str, str], names: tuple[str | None, ...]) -> str:
+    return next((prompts[name] for name in names if name in prompts), "")
+
+
+def _json(folder: Path, name: str) -> Any:
+    path = folder / name
+    return json.loads(path.read_bytes()) if path.is_file() else {}
+
+
+def _refuse(folder: Path, reason: str) -> ConfigError:
+    return ConfigError(
+        "source", f"{folder} is a sentence-transformers model, but {reason}", "give a SparseEncoder with max pooling"
+    )

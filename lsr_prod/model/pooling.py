@@ -1,0 +1,61 @@
+"""Pooling: logits of all tokens of a text become one sparse vector.
+
+``w_v = log(1 + relu(max_j logits_jv))`` over the pooled positions j (SPLADE-max, arXiv 2109.10086): the maximum comes
+first, so that the logarithm is taken B x V times and not B x L x V times. ``l0`` takes it twice (arXiv 2504.14839).
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+__all__ = ["activate", "fill_unpooled", "pooled_positions"]
+
+
+def pooled_positions(attention_mask: Tensor, pooled_tokens: Literal["all", "not_bos"]) -> Tensor:
+    """Which positions the maximum runs over.
+
+    Args:
+        attention_mask: int64 [B, L], 0 at padding on either side.
+        pooled_tokens: ``all`` but padding; ``not_bos`` leaves out the first token too.
+
+    Returns:
+        bool [B, L].
+    """
+    if pooled_tokens == "not_bos":
+        return (attention_mask * attention_mask.cumsum(dim=1)) > 1
+    return attention_mask > 0
+
+
+def fill_unpooled(hidden: Tensor, pooled: Tensor) -> Tensor:
+    """Give every position that is not pooled the state of one that is.
+
+    A maximum does not change when one of its arguments is repeated, so no mask of shape [B, L, V] is needed.
+
+    Args:
+        hidden: [B, L, d].
+        pooled: bool [B, L].
+
+    Returns:
+        [B, L, d].
+    """
+    source = pooled.to(torch.float32).argmax(dim=1)  # any pooled position will do
+    index = source[:, None, None].expand(-1, 1, hidden.shape[2])
+    return torch.where(pooled[:, :, None], hidden, hidden.gather(1, index))
+
+
+def activate(maxima: Tensor, pooled: Tensor, activation: Literal["log1p_relu", "l0"]) -> Tensor:
+    """Weights from maxima; a row without any pooled position becomes the zero vector.
+
+    Args:
+        maxima: logits after the maximum over tokens, [B, V].
+        pooled: bool [B, L].
+        activation: as in the encoder card.
+
+    Returns:
+        [B, V], at least 0.
+    """
+    weights = torch.log1p(torch.relu(maxima))
+    if activation == "l0":
+        weights = torch.log1p(weights)
+    return torch.where(pooled.any(dim=1, keepdim=True), weights, 0.0)
