@@ -2,6 +2,8 @@
 
 import logging
 import os
+import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +13,7 @@ from lsr_prod.errors import ConfigError, MissingExtraError
 __all__ = ["ray_session"]
 
 log = logging.getLogger(__name__)
+_HOST_PORT = re.compile(r"^(?:ray://)?([^:/]+):(\d+)$")
 
 
 @contextmanager
@@ -18,8 +21,7 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
     """Connect to Ray, and disconnect at the end; a local cluster ends with the session.
 
     An address in the settings wins, then ``RAY_ADDRESS`` (as ``ray job submit`` sets it), then a local cluster. A
-    connection
-    that the process already has is used and left open.
+    connection that the process already has is used and left open.
 
     Raises:
         ConfigError: the address does not answer.
@@ -36,17 +38,26 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
         yield
         return
     address = settings.address or os.environ.get("RAY_ADDRESS")
-    try:
-        if address:
-            ray.init(address=address, log_to_driver=False)
-        else:
-            ray.init(address="local", num_cpus=settings.num_cpus, include_dashboard=False, log_to_driver=False)
-    except ConnectionError as error:
-        raise ConfigError(
-            "ray.address", f"no Ray cluster answers at {address}", "start it, or leave the field unset"
-        ) from error
+    if address:
+        _require_listener(address)
+        ray.init(address=address, log_to_driver=False)
+    else:
+        ray.init(address="local", num_cpus=settings.num_cpus, include_dashboard=False, log_to_driver=False)
     log.info("connected to Ray", extra={"fields": {"address": address or "local"}})
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _require_listener(address: str) -> None:
+    # Ray itself retries a dead address for minutes.
+    match = _HOST_PORT.match(address)
+    if match is None:
+        return
+    try:
+        socket.create_connection((match[1], int(match[2])), timeout=5).close()
+    except OSError as error:
+        raise ConfigError(
+            "ray.address", f"nothing answers at {address}", "start the cluster, or leave the field unset"
+        ) from error

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Store", "is_remote", "require_exists", "store_digest"]
 
+_CLIENT_OPTIONS = ("allow_http", "connect_timeout", "timeout", "proxy_url")
 _REMOTE = ("s3://", "gs://", "az://", "abfss://")
 
 
@@ -108,8 +109,13 @@ class Store:
             from obstore.store import from_url
         except ImportError as error:
             raise MissingExtraError("obstore", "jobs") from error
+        # delta-rs takes one flat mapping; obstore wants the HTTP client's options apart.
+        client: dict[str, str | bool] = {key: value for key, value in self.options.items() if key in _CLIENT_OPTIONS}
+        config = {key: value for key, value in self.options.items() if key not in _CLIENT_OPTIONS}
+        if "allow_http" in client:
+            client["allow_http"] = self.options["allow_http"].lower() == "true"
         # Which options exist depends on the store; it refuses those it does not know.
-        store: ObjectStore = from_url(self.uri, config=self.options)  # type: ignore[call-overload]
+        store: ObjectStore = from_url(self.uri, config=config, client_options=client)  # type: ignore[call-overload]
         return store
 
 

@@ -1,8 +1,8 @@
 """The whole way on real text, by one command: ``python -m quickstart --config quickstart/deployment.yaml``.
 
-Makes a collection from the documentation of the installed packages, exports a small SPLADE checkpoint, encodes, indexes,
-publishes, searches and evaluates, and prints what each stage took and what it gave. Starts from nothing each time:
-``.quickstart`` is removed first.
+Makes a collection from the documentation of the installed packages, exports a small SPLADE checkpoint, encodes,
+indexes, publishes, searches and evaluates, and prints what each stage took and what it gave. Starts from nothing each
+time: ``.quickstart`` is removed first.
 """
 
 import shutil
@@ -79,7 +79,7 @@ def _export(deployment: Deployment) -> Mapping[str, Any]:
     assert deployment.export is not None
     encoder = SparseEncoder.load(model_folder("splade-tiny"), document_max_length=128, query_max_length=64)
     encoder.save(Path(deployment.export.model))
-    return export_bundle(deployment)
+    return export_bundle(deployment.export)
 
 
 def print_stages(seconds: Mapping[str, float], summaries: Mapping[str, Mapping[str, Any]], total: float) -> None:

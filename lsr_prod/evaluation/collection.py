@@ -59,7 +59,7 @@ def _read_qrels(path: Path) -> Iterator[ir_measures.Qrel]:
         header = file.readline().split()
         if header[:2] != ["query-id", "corpus-id"]:
             file.seek(0)
-            yield from ir_measures.read_trec_qrels(str(path))
+            yield from ir_measures.read_trec_qrels(str(path))  # type: ignore[no-untyped-call]
             return
         for number, row in enumerate(csv.reader(file, delimiter="\t"), start=2):
             try:

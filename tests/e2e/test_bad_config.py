@@ -1,0 +1,118 @@
+"""Every job refuses a wrong setting with exit code 2, one line that names field and remedy, and nothing written."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+JOBS = ("export", "encode", "index", "evaluate", "reindex")
+ROOT = Path(__file__).parents[2]
+# One impossible number a job, in a section that it reads.
+NEGATIVE = {
+    "export": "export.top_k",
+    "encode": "encode.batch_tokens",
+    "index": "index.block_size",
+    "evaluate": "evaluate.k",
+    "reindex": "encode.batch_tokens",
+}
+MISSING = {
+    "export": "export.model",
+    "encode": "source.paths",
+    "index": "index.table",
+    "evaluate": "evaluate.index",
+    "reindex": "source.paths",
+}
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, tiny_bundle: Path) -> dict[str, Any]:
+    """A whole deployment whose inputs exist, as far as they exist before any job ran."""
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "a text"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "a query"}\n')
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\n")
+    folder = str(tmp_path)
+    return {
+        "source": {"paths": [f"{folder}/corpus.jsonl"]},
+        "export": {"model": f"{folder}/model", "output": f"{folder}/bundle"},
+        "encode": {"bundle": str(tiny_bundle), "table": f"{folder}/table"},
+        "index": {"table": f"{folder}/table", "bundle": str(tiny_bundle), "output": f"{folder}/index"},
+        "evaluate": {
+            "index": f"{folder}/index",
+            "queries": f"{folder}/queries.jsonl",
+            "qrels": f"{folder}/qrels.tsv",
+        },
+    }
+
+
+def _set(deployment: dict[str, Any], field: str, value: Any) -> None:
+    section, name = field.split(".")
+    deployment[section][name] = [value] if name == "paths" else value
+
+
+def _refused(job: str, deployment: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    config = folder / "deployment.yaml"
+    config.write_text(yaml.safe_dump(deployment))
+    before = sorted(folder.rglob("*"))
+    code = importlib.import_module(f"jobs.{job}").main(["--config", str(config), *argv])
+    captured = capsys.readouterr()
+    assert code == 2, captured.err
+    assert sorted(folder.rglob("*")) == before
+    lines = [line for line in captured.err.splitlines() if not line.startswith('{"time"')]
+    assert len(lines) == 1, captured.err
+    assert captured.out == ""
+    return lines[0]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_misspelt_key(
+    job: str, deployment: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    section, name = NEGATIVE[job].split(".")
+    deployment[section][name + "s"] = 3
+    line = _refused(job, deployment, tmp_path, capsys)
+    assert f"{section}.{name}s" in line
+    assert f"did you mean {name}?" in line
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_an_impossible_number(
+    job: str, deployment: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = _refused(job, deployment, tmp_path, capsys, f"--{NEGATIVE[job]}", "-1")
+    assert NEGATIVE[job] in line
+    assert "greater than or equal to" in line
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_path_that_is_not_there(
+    job: str, deployment: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _set(deployment, MISSING[job], str(tmp_path / "nowhere"))
+    line = _refused(job, deployment, tmp_path, capsys)
+    assert MISSING[job] in line
+    assert "nowhere" in line
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_section_that_is_not_there(
+    job: str, deployment: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    section = MISSING[job].split(".")[0]
+    del deployment[section]
+    line = _refused(job, deployment, tmp_path, capsys)
+    assert f"{section}: this section is missing" in line
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_exit_code_reaches_the_shell(job: str, tmp_path: Path) -> None:
+    command = [sys.executable, f"jobs/{job}.py", "--config", str(tmp_path / "absent.yaml")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == f"jobs/{job}.py: --config: {tmp_path}/absent.yaml is not a file; give the YAML file of the deployment\n"
+    )

@@ -1,0 +1,30 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from lsr_prod.errors import ArtefactError, FormatVersionError
+from lsr_prod.formats.card import CARD_FILE, EncoderCard
+
+CARD = EncoderCard("BertForMaskedLM", 5, "0" * 64, casing="lowercase", query_max_length=8, document_prompt="d: ")
+
+
+def test_a_card_survives_the_disk(tmp_path: Path) -> None:
+    CARD.save(tmp_path)
+    assert EncoderCard.load(tmp_path) == CARD
+
+
+def test_lengths_and_prompts_go_by_kind() -> None:
+    assert (CARD.max_length("query"), CARD.max_length("document")) == (8, 256)
+    assert (CARD.prompt("query"), CARD.prompt("document")) == ("", "d: ")
+
+
+def test_what_is_not_a_card_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="missing"):
+        EncoderCard.load(tmp_path)
+    (tmp_path / CARD_FILE).write_text(json.dumps({**CARD.to_json(), "format": 99}))
+    with pytest.raises(FormatVersionError):
+        EncoderCard.load(tmp_path)
+    (tmp_path / CARD_FILE).write_text(json.dumps({**CARD.to_json(), "color": 1}))
+    with pytest.raises(ArtefactError, match="color"):
+        EncoderCard.load(tmp_path)

@@ -1,0 +1,44 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lsr_prod.formats.sparse import SparseBatch
+
+VECTORS = st.lists(st.dictionaries(st.integers(0, 30), st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.5]), max_size=6))
+
+
+def _ordered(vector: dict[int, float]) -> list[tuple[int, float]]:
+    return sorted(((t, w) for t, w in vector.items() if w > 0), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _batch(vectors: list[dict[int, float]]) -> SparseBatch:
+    width = 6
+    terms = np.zeros((len(vectors), width), np.int64)
+    weights = np.zeros((len(vectors), width), np.float32)
+    for i, vector in enumerate(vectors):
+        for j, (term, weight) in enumerate(sorted(vector.items(), key=lambda pair: -pair[1])):
+            terms[i, j], weights[i, j] = term, weight
+    return SparseBatch.from_topk(terms, weights)
+
+
+def _rows(batch: SparseBatch) -> list[list[tuple[int, float]]]:
+    return [list(zip(*(part.tolist() for part in batch.row(i)), strict=True)) for i in range(len(batch))]
+
+
+@given(VECTORS)
+def test_topk_rows_become_ordered_rows_without_empty_places(vectors: list[dict[int, float]]) -> None:
+    assert _rows(_batch(vectors)) == [_ordered(vector) for vector in vectors]
+
+
+@given(VECTORS, st.integers(0, 4))
+def test_top_keeps_the_heaviest(vectors: list[dict[int, float]], k: int) -> None:
+    assert _rows(_batch(vectors).top(k)) == [_ordered(vector)[:k] for vector in vectors]
+
+
+@given(VECTORS, VECTORS)
+def test_concatenate_and_take_move_whole_rows(left: list[dict[int, float]], right: list[dict[int, float]]) -> None:
+    both = SparseBatch.concatenate([_batch(left), _batch(right)])
+    rows = [_ordered(vector) for vector in left + right]
+    assert _rows(both) == rows
+    order = np.arange(len(rows))[::-1].copy()
+    assert _rows(both.take(order)) == rows[::-1]

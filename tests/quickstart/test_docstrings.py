@@ -1,0 +1,73 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from quickstart import docstrings
+from quickstart.docstrings import collect, write_collection
+
+SOURCE = '''
+"""Module summary sentence here.
+
+{words}
+"""
+
+class Thing:
+    """Hold one thing for later. {words}"""
+
+    def method(self):
+        """Too short to keep.
+
+        Few words."""
+
+    async def other(self):
+        """Same text as the class has. {words} and more"""
+
+
+def twin():
+    """Another sentence, equal rest. {words}"""
+'''
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine whose only package is ``pack``."""
+    (tmp_path / "site" / "pack" / "tests").mkdir(parents=True)
+    words = " ".join(f"word{i}" for i in range(20))
+    (tmp_path / "site" / "pack" / "__init__.py").write_text(SOURCE.replace("{words}", words))
+    (tmp_path / "site" / "pack" / "tests" / "test_a.py").write_text(SOURCE.replace("{words}", words + " hidden"))
+    (tmp_path / "site" / "pack" / "template.py").write_text("def {{ name }}(: pass")
+    paths = dict.fromkeys(("stdlib", "purelib", "platlib"), str(tmp_path / "site"))
+    monkeypatch.setattr(docstrings.sysconfig, "get_paths", lambda: paths)
+    return tmp_path
+
+
+def test_ids_queries_and_texts_are_as_documented(installed: Path) -> None:
+    entries = {entry.name: entry for entry in collect(2)}
+    # The module, the class and twin() share their text: one of them stays.
+    assert set(entries) == {"pack", "pack.Thing.other"}
+    assert entries["pack"].query == "Module summary sentence here."
+    assert entries["pack"].text.split() == [f"word{i}" for i in range(20)]
+
+
+def test_too_few_docstrings_are_an_error(installed: Path) -> None:
+    with pytest.raises(ValueError, match="only 2 docstrings"):
+        collect(3)
+
+
+def test_the_collection_has_beirs_layout(installed: Path) -> None:
+    write_collection(installed / "c", collect(2), queries=1)
+    corpus = [json.loads(line) for line in (installed / "c" / "corpus.jsonl").read_text().splitlines()]
+    queries = [json.loads(line) for line in (installed / "c" / "queries.jsonl").read_text().splitlines()]
+    qrels = (installed / "c" / "qrels" / "test.tsv").read_text().splitlines()
+    assert {row["_id"] for row in corpus} == {"pack", "pack.Thing.other"}
+    assert len(queries) == 1
+    assert qrels == ["query-id\tcorpus-id\tscore", f"{queries[0]['_id']}\t{queries[0]['_id'][2:]}\t1"]
+    assert queries[0]["text"] not in " ".join(row["text"] for row in corpus)
+
+
+def test_this_machine_has_a_sample() -> None:
+    entries = collect(200)
+    assert entries == collect(200)
+    assert len({entry.text for entry in entries}) == 200
+    assert all(len(entry.text.split()) >= 20 for entry in entries)

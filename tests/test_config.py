@@ -1,0 +1,80 @@
+from pathlib import Path
+
+import pytest
+
+from lsr_prod.config import Deployment, load_deployment
+from lsr_prod.errors import ConfigError
+
+YAML = """
+source: {paths: [corpus.jsonl]}
+encode: {bundle: bundle, table: table, batch_tokens: 4096}
+"""
+
+
+def _load(folder: Path, *argv: str, text: str = YAML, needs: tuple[str, ...] = ("source", "encode")) -> Deployment:
+    (folder / "deployment.yaml").write_text(text)
+    return load_deployment(
+        ["--config", str(folder / "deployment.yaml"), *argv], job="jobs/encode.py", description="", needs=needs
+    )
+
+
+def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
+    deployment = _load(tmp_path, "--encode.store_k", "64", "--source.paths", "a", "--source.paths", "b")
+    assert deployment.encode is not None
+    assert deployment.source is not None
+    assert (deployment.encode.store_k, deployment.encode.batch_tokens, deployment.encode.buckets) == (64, 4096, 16)
+    assert deployment.source.paths == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "text", "field", "words"),
+    [
+        ((), "encode: {bundle: b, table: t, batch_token: 5}", "encode.batch_token", "did you mean batch_tokens?"),
+        ((), "encodes: {}", "encodes", "did you mean encode?"),
+        (("--encode.batch_token", "5"), YAML, "encode.batch_token", "did you mean batch_tokens?"),
+        ((), "encode: {bundle: b, table: t, batch_tokens: -5}", "encode.batch_tokens", "greater than or equal to 1"),
+        (("--encode.batch_tokens", "many"), YAML, "encode.batch_tokens", "valid integer"),
+        ((), "encode: {bundle: b}", "encode.table", "--encode.table VALUE"),
+        ((), "source: {paths: []}", "source.paths", "at least 1 item"),
+        ((), "source: {paths: [a]}", "encode", "add it to the file"),
+        ((), "a: [", "--config", "mend the file"),
+        ((), "[]", "--config", "it needs some of"),
+        ((), "evaluate: {index: i, queries: q, qrels: r, thresholds: [1.5]}", "evaluate.thresholds", "from 0 to 1"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_with_field_and_remedy(
+    tmp_path: Path, argv: tuple[str, ...], text: str, field: str, words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        _load(tmp_path, *argv, text=text)
+    assert caught.value.field == field
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"absent\.yaml is not a file"):
+        load_deployment(["--config", "absent.yaml"], job="jobs/encode.py", description="", needs=())
+
+
+def test_a_credential_in_the_file_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    text = "storage: {options: {aws_secret_access_key: hunter2}}"
+    with pytest.raises(ConfigError, match="credential") as caught:
+        _load(tmp_path, text=text)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_help_names_every_field_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        load_deployment(["--help"], job="jobs/encode.py", description="What it does.", needs=())
+    assert caught.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "What it does." in text
+    for section, field in Deployment.model_fields.items():
+        annotation = field.annotation
+        model = annotation if isinstance(annotation, type) else annotation.__args__[0]  # type: ignore[union-attr]
+        for name, setting in model.model_fields.items():
+            assert f"--{section}.{name} " in text
+            assert setting.description, f"{section}.{name} has no description"
+            assert " ".join(setting.description.split())[:20] in text
+    assert "tokens of a batch, padding included (default: 8192)" in text
