@@ -1,7 +1,6 @@
 """The whole way keeps the ranking of the torch model: checkpoint -> bundle -> table -> index -> hits."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +85,7 @@ def systems(
     model: Path,
     ray_local: None,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
+) -> tuple[str, dict[str, dict[str, Any]]]:
     folder = tmp_path_factory.mktemp(f"{collection.name}-{request.param}")
     deployment = _deployment(folder, collection, model, request.param)
     assert deployment.export is not None
@@ -94,7 +93,7 @@ def systems(
     encoded = encode_corpus(deployment)
     assert encoded["quarantined"] == 0
     build_index(deployment)
-    yield request.param, {system["name"]: system for system in evaluate_index(deployment)["systems"]}
+    return request.param, {system["name"]: system for system in evaluate_index(deployment)["systems"]}
 
 
 def test_the_index_ranks_as_torch_does(

@@ -1,0 +1,87 @@
+"""The nightly chain on a small real collection: run twice, it ends in the state of one run."""
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lsr_prod import Searcher
+from lsr_prod.formats.index import latest_publication
+from quickstart.docstrings import collect, write_collection
+
+DOCUMENTS, QUERIES = 300, 30
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path) -> Path:
+    folder = tmp_path_factory.mktemp("reindex")
+    write_collection(folder / "collection", collect(DOCUMENTS), QUERIES)
+    deployment = {
+        "source": {"paths": [f"{folder}/collection"], "text_fields": ["text"], "stored_fields": ["text"]},
+        "encode": {"bundle": str(tiny_bundle), "table": f"{folder}/table", "buckets": 4},
+        "index": {
+            "table": f"{folder}/table",
+            "bundle": str(tiny_bundle),
+            "output": f"{folder}/index",
+            "text_fields": ["text"],
+            "shards": 2,
+        },
+        "evaluate": {
+            "index": f"{folder}/index",
+            "queries": f"{folder}/collection/queries.jsonl",
+            "qrels": f"{folder}/collection/qrels/test.tsv",
+            "measures": ["RR@10", "R@10"],
+            "runs": f"{folder}/runs",
+        },
+    }
+    (folder / "deployment.yaml").write_text(yaml.safe_dump(deployment))
+    return folder / "deployment.yaml"
+
+
+def _run(job: str, config: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
+    code = importlib.import_module(f"jobs.{job}").main(["--config", str(config), *argv])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    (line,) = [line for line in captured.out.splitlines() if line.startswith("RESULT ")]
+    result: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
+    return result
+
+
+def test_run_twice_it_ends_in_the_state_of_one_run(
+    config: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = config.parent
+    first = _run("reindex", config, capsys)
+    state = sorted((folder / "index").rglob("*"))
+    second = _run("reindex", config, capsys)
+    assert first["encode.rows_out"] == first["index.documents"] == DOCUMENTS
+    assert second["encode.waves_skipped"] == second["encode.waves"]
+    assert second["encode.table_digest"] == first["encode.table_digest"]
+    assert sorted((folder / "index").rglob("*")) == state
+    assert latest_publication(folder / "index").number == 1
+
+    by_name = {system["name"]: system for system in second["evaluate.systems"]}
+    assert set(by_name) == {"bm25", "threshold 0", "threshold 0.2", "threshold 0.4", "threshold 0.6"}
+    matched = [by_name[f"threshold {t}"]["matched"] for t in ("0", "0.2", "0.4", "0.6")]
+    assert matched == sorted(matched, reverse=True)
+    assert by_name["threshold 0"]["measures"]["RR@10"] > 0.3
+    assert len(list((folder / "runs").glob("*.trec"))) == 5
+
+
+def test_a_first_sentence_finds_its_docstring(
+    config: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run("reindex", config, capsys)
+    searcher = Searcher.open(config.parent / "index")
+    rows = [json.loads(line) for line in (config.parent / "collection" / "corpus.jsonl").open(encoding="utf-8")]
+    row = max(rows, key=lambda row: len(row["text"]))
+    assert searcher.search(row["text"][:300], k=3).hits[0].doc_id == row["_id"]
+
+
+def test_the_parts_of_the_chain_must_agree(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = importlib.import_module("jobs.reindex").main(["--config", str(config), "--index.table", "elsewhere"])
+    assert code == 2
+    assert "index.table: 'elsewhere' is not what encode.table names" in capsys.readouterr().err
