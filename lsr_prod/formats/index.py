@@ -21,7 +21,16 @@ from typing import Any
 from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError, PublicationError
 from lsr_prod.formats.digest import FileDigest, digest_json
 
-__all__ = ["IndexVersion", "Publication", "ShardManifest", "latest_publication", "load_version", "publication_name"]
+__all__ = [
+    "IndexVersion",
+    "Publication",
+    "ShardManifest",
+    "latest_publication",
+    "load_publication",
+    "load_shard",
+    "load_version",
+    "publication_name",
+]
 
 INDEX_FORMAT = 1
 SHARD_FILE = "shard.json"
@@ -187,8 +196,35 @@ def latest_publication(index: Path) -> Publication:
     numbers = [int(match[1]) for path in folder.glob("*.json") if (match := _PUBLICATION.match(path.name))]
     if not numbers:
         raise PublicationError(f"{index} has no publication; build one with jobs/index.py")
-    value = json.loads((folder / publication_name(max(numbers))).read_bytes())
-    return Publication(max(numbers), value["version"], value["published_at"], value.get("note", ""))
+    return load_publication(index, max(numbers))
+
+
+def load_publication(index: Path, number: int) -> Publication:
+    """Publication ``number``.
+
+    Raises:
+        PublicationError: there is none of that number.
+    """
+    path = index / "publications" / publication_name(number)
+    if not path.is_file():
+        raise PublicationError(f"{index} has no publication {number}")
+    value = json.loads(path.read_bytes())
+    return Publication(number, value["version"], value["published_at"], value.get("note", ""))
+
+
+def load_shard(folder: Path) -> ShardManifest:
+    """Read the manifest in a shard's folder.
+
+    Raises:
+        ArtefactError: it is missing, or the folder has another name.
+    """
+    path = folder / SHARD_FILE
+    if not path.is_file():
+        raise ArtefactError(f"{path} is missing; remove {folder} and build the index again")
+    manifest = ShardManifest.from_json(json.loads(path.read_bytes()))
+    if manifest.sha != folder.name:
+        raise ArtefactError(f"{path} belongs to shard {manifest.sha}; remove {folder} and build the index again")
+    return manifest
 
 
 def load_version(index: Path, sha: str) -> IndexVersion:

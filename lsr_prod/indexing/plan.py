@@ -1,0 +1,174 @@
+"""What an index job will build, with every input checked before anything is written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lsr_prod.config import Deployment, IndexSettings
+from lsr_prod.errors import ArtefactError, ConfigError, LineageError, MissingExtraError
+from lsr_prod.formats.bundle import Bundle
+from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.digest import digest_json
+from lsr_prod.formats.index import INDEX_FORMAT
+from lsr_prod.formats.table import TableProperties
+from lsr_prod.storage import Store, is_remote, require_exists
+
+__all__ = ["IndexPlan", "Layout", "ShardPlan", "plan_index"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What decides a shard's bytes besides its rows.
+
+    Attributes:
+        block_size: documents in a block.
+        dk: most terms of a document in the postings.
+        vocabulary_size: V; every term id lies below it.
+        stored_fields: columns of ``docs.arrow`` besides ``doc_id``.
+        text_fields: stored fields joined into Tantivy's text.
+    """
+
+    block_size: int
+    dk: int
+    vocabulary_size: int
+    stored_fields: tuple[str, ...]
+    text_fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """One shard's input and name.
+
+    Attributes:
+        sha: sha256 of the parts' names and sizes and of the layout: an equal shard is never built twice.
+        table: location of the sparse table.
+        storage_options: of the table's store, for delta-rs.
+        table_version: pinned Delta version.
+        buckets: buckets of the table that this shard holds.
+        documents: rows in them.
+        layout: see ``Layout``.
+    """
+
+    sha: str
+    table: str
+    storage_options: dict[str, str] | None
+    table_version: int
+    buckets: tuple[int, ...]
+    documents: int
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlan:
+    """A whole version's input: the shards, the bundle, and the table's properties."""
+
+    shards: tuple[ShardPlan, ...]
+    bundle: Path
+    properties: TableProperties
+    layout: Layout
+    table: str
+    table_version: int
+
+
+def plan_index(deployment: Deployment) -> IndexPlan:
+    """Check the inputs and cut the table's buckets into shards: shard i takes every bucket b with b % shards == i.
+
+    Raises:
+        ConfigError: a setting points nowhere or does not fit the table.
+        LineageError: the bundle did not make the table.
+        DigestMismatchError: the bundle is damaged.
+    """
+    settings = deployment.index
+    assert settings is not None  # the job demanded the section
+    _check_output(settings.output)
+    require_exists("index.bundle", settings.bundle)
+    bundle = Bundle.load(Path(settings.bundle), verify=True)
+    card = EncoderCard.load(Path(settings.bundle))
+    require_exists("index.table", settings.table, deployment.storage.options)
+    store = Store(settings.table, deployment.storage.options)
+    version, configuration, parts = _read_table(store, settings.table_version)
+    properties = TableProperties.from_delta(configuration)
+    if properties.bundle_digest != bundle.digest or properties.vocabulary_sha256 != card.vocabulary_sha256:
+        raise LineageError(
+            f"the table was made by bundle {properties.bundle_digest[:12]}, index.bundle is {bundle.digest[:12]}; "
+            "give the bundle that made it, or encode again"
+        )
+    _check_fit(settings, properties)
+    layout = Layout(
+        settings.block_size,
+        settings.dk or properties.store_k,
+        card.vocabulary_size,
+        properties.stored_fields,
+        tuple(settings.text_fields),
+    )
+    shards = tuple(
+        _plan_shard(store, version, range(shard, properties.buckets, settings.shards), parts, layout)
+        for shard in range(settings.shards)
+    )
+    return IndexPlan(shards, Path(settings.bundle), properties, layout, store.location, version)
+
+
+def _check_output(output: str) -> None:
+    if is_remote(output):
+        raise ConfigError("index.output", f"{output} is an object store", "give a folder that all workers share")
+    if Path(output).exists() and not Path(output).is_dir():
+        raise ConfigError("index.output", f"{output} is a file", "give a folder")
+
+
+def _check_fit(settings: IndexSettings, properties: TableProperties) -> None:
+    if settings.shards > properties.buckets:
+        raise ConfigError(
+            "index.shards", f"{settings.shards} is more than the table's buckets", f"give at most {properties.buckets}"
+        )
+    if settings.dk is not None and settings.dk > properties.store_k:
+        raise ConfigError(
+            "index.dk",
+            f"{settings.dk} is more than the table stores of a document",
+            f"give at most {properties.store_k}, or encode again with a larger encode.store_k",
+        )
+    for name in settings.text_fields:
+        if name not in properties.stored_fields:
+            stored = ", ".join(properties.stored_fields) or "none"
+            raise ConfigError(
+                "index.text_fields", f"the table does not store {name!r}", f"give some of its fields: {stored}"
+            )
+
+
+def _read_table(store: Store, version: int | None) -> tuple[int, dict[str, str], list[dict[str, Any]]]:
+    """The pinned version, the table's configuration, and one dict a part (path, size, rows, bucket)."""
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+    except ImportError as error:
+        raise MissingExtraError("deltalake", "jobs") from error
+    try:
+        table = DeltaTable(store.location, storage_options=store.delta_options)
+    except DeltaError as error:
+        raise ConfigError("index.table", f"{store.uri} is no Delta table", "give what jobs/encode.py wrote") from error
+    if version is not None and version > table.version():
+        raise ConfigError(
+            "index.table_version", f"the table has no version {version}", f"its newest is {table.version()}"
+        )
+    if version is not None:
+        table.load_as_version(version)
+    actions: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return table.version(), dict(table.metadata().configuration), actions
+
+
+def _plan_shard(
+    store: Store, version: int, buckets: Sequence[int], parts: Sequence[Mapping[str, Any]], layout: Layout
+) -> ShardPlan:
+    mine = [part for part in parts if part["partition.bucket"] in buckets]
+    if any(part["num_records"] is None for part in mine):
+        raise ArtefactError(f"{store.uri} has parts without a row count; it was not written by jobs/encode.py")
+    identity = {
+        "format": INDEX_FORMAT,
+        "buckets": list(buckets),
+        "parts": sorted([part["path"], part["size_bytes"]] for part in mine),
+        "layout": asdict(layout),
+    }
+    rows = sum(part["num_records"] for part in mine)
+    return ShardPlan(digest_json(identity), store.location, store.delta_options, version, tuple(buckets), rows, layout)

@@ -1,0 +1,76 @@
+"""The rows of a shard in document order, with the memory of one bucket and one block.
+
+A shard may be larger than memory: its buckets are sorted one by one into Arrow files, which are mapped, and each block
+of the shard is a merge of one slice of every file.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pa_dataset
+
+from lsr_prod.errors import ArtefactError
+from lsr_prod.indexing.plan import ShardPlan
+
+__all__ = ["document_blocks", "read_buckets", "spill_sorted"]
+
+
+def read_buckets(plan: ShardPlan) -> Iterator[pa.Table]:
+    """The shard's rows, one table a bucket, from the pinned version of the sparse table."""
+    from deltalake import DeltaTable
+
+    table = DeltaTable(plan.table, version=plan.table_version, storage_options=plan.storage_options)
+    rows = table.to_pyarrow_dataset()
+    columns = ["doc_id", "terms", "impacts", *plan.layout.stored_fields]
+    for bucket in plan.buckets:
+        yield rows.to_table(columns=columns, filter=pa_dataset.field("bucket") == bucket)
+
+
+def spill_sorted(tables: Iterable[pa.Table], folder: Path) -> list[pa.Table]:
+    """Sort each table by ``doc_id`` into a file of ``folder`` and map it; strings become ``large_string``."""
+    spilled = []
+    for number, table in enumerate(tables):
+        if not table.num_rows:
+            continue
+        schema = pa.schema(
+            [field.with_type(pa.large_string()) if field.type == pa.string() else field for field in table.schema]
+        )
+        path = str(folder / f"{number}.arrow")
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            writer.write_table(table.cast(schema).sort_by("doc_id"))
+        spilled.append(pa.ipc.open_file(pa.memory_map(path)).read_all())
+    return spilled
+
+
+def document_blocks(tables: Sequence[pa.Table], block_size: int) -> Iterator[pa.Table]:
+    """Merge tables that are sorted by ``doc_id`` into blocks of ``block_size`` rows, sorted across all of them.
+
+    Raises:
+        ArtefactError: an id occurs twice.
+    """
+    if not tables:
+        return
+    ids = pa.chunked_array([chunk for table in tables for chunk in table["doc_id"].chunks])
+    order = pc.sort_indices(ids).to_numpy()
+    ends = np.cumsum([table.num_rows for table in tables])
+    taken = np.zeros(len(tables), dtype=np.int64)
+    last: str | None = None
+    for start in range(0, len(order), block_size):
+        owners = np.searchsorted(ends, order[start : start + block_size], side="right")
+        counts = np.bincount(owners, minlength=len(tables))
+        slices = [table.slice(at, n) for table, at, n in zip(tables, taken, counts, strict=True) if n]
+        taken += counts
+        block = pa.concat_tables(slices).combine_chunks().sort_by("doc_id").combine_chunks()
+        _check_unique(block["doc_id"], last)
+        last = block["doc_id"][-1].as_py()
+        yield block
+
+
+def _check_unique(ids: pa.ChunkedArray, last: str | None) -> None:
+    repeated = ids.slice(1).filter(pc.equal(ids.slice(1), ids.slice(0, len(ids) - 1)))
+    if len(repeated) or ids[0].as_py() == last:
+        name = repeated[0].as_py() if len(repeated) else last
+        raise ArtefactError(f"document {name!r} stands in the table twice; the table is damaged, encode it again")

@@ -1,0 +1,67 @@
+"""The Tantivy index beside the arrays: BM25 over the text, and Boolean matching over the terms."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tantivy
+
+from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TERMS_FIELD, TEXT_FIELD
+from lsr_prod.search.shard import OpenShard
+
+__all__ = ["BooleanShard", "analyze"]
+
+# What "en_stem" does at build time; Tantivy's Python API gives no analyzer of an index away.
+_ANALYZER = (
+    tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
+    .filter(tantivy.Filter.remove_long(40))
+    .filter(tantivy.Filter.lowercase())
+    .filter(tantivy.Filter.stemmer("English"))
+    .build()
+)
+
+
+def analyze(text: str) -> list[str]:
+    """The distinct tokens of a text as the index holds them, in order."""
+    return list(dict.fromkeys(_ANALYZER.analyze(text)))
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanShard:
+    """The Tantivy index of one shard."""
+
+    shard: OpenShard
+    index: Any
+
+    @classmethod
+    def open(cls, shard: OpenShard) -> "BooleanShard":
+        """Open the index that lies in the shard's folder."""
+        return cls(shard, tantivy.Index.open(str(shard.folder / TANTIVY_FOLDER)))
+
+    def bm25(self, tokens: Sequence[str], k: int) -> tuple[int, list[tuple[float, int]]]:
+        """Rank by BM25 (Tantivy's k1 = 1.2, b = 0.75) with this shard's document frequencies.
+
+        Returns:
+            Documents with at least one token, and (score, ordinal) of the best ``k``.
+        """
+        terms = [self._should(TEXT_FIELD, token, "freq") for token in tokens]
+        return self._search(tantivy.Query.boolean_query(terms), k) if terms else (0, [])
+
+    def match(self, term_ids: Sequence[int], required: int) -> list[int]:
+        """Ordinals of all documents that hold at least ``required`` of the terms."""
+        terms = [self._should(TERMS_FIELD, term, "basic") for term in term_ids]
+        if required > len(terms):
+            return []
+        query = tantivy.Query.boolean_query(terms, minimum_number_should_match=required)
+        return [ordinal for _, ordinal in self._search(query, self.shard.manifest.documents)[1]]
+
+    def _should(self, field: str, value: str | int, index_option: str) -> tuple[Any, Any]:
+        term = tantivy.Query.term_query(self.index.schema, field, value, index_option=index_option)
+        return tantivy.Occur.Should, term
+
+    def _search(self, query: Any, limit: int) -> tuple[int, list[tuple[float, int]]]:
+        searcher = self.index.searcher()
+        found = searcher.search(query, limit=max(1, limit), count=True)
+        ordinals = searcher.fast_field_values(ORDINAL_FIELD, [address for _, address in found.hits])
+        pairs = zip((score for score, _ in found.hits), ordinals, strict=True)
+        return found.count, list(pairs)[:limit]

@@ -1,0 +1,132 @@
+"""From weights to what the kernel reads: terms in a fixed order, and how many of them a document must share."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Integral, Real
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.errors import QueryError
+
+__all__ = ["MAX_K", "SparseQuery", "check_k", "required_terms"]
+
+MAX_K = 10_000
+_MAX_TERMS = (1 << 16) - 1  # overlaps are counted in 16 bits
+_MAX_SCORE = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseQuery:
+    """A query's vector, heaviest term first, ties by rising id: the order in which scores are summed.
+
+    Attributes:
+        ids: int32 [q], output-vocabulary ids; -1 for a term outside the vocabulary, which no document has.
+        weights: float32 [q], finite and above zero.
+        terms: the q terms as strings.
+    """
+
+    ids: npt.NDArray[np.int32]
+    weights: npt.NDArray[np.float32]
+    terms: tuple[str, ...]
+
+    @classmethod
+    def from_vector(cls, vector: Mapping[str | int, float], vocabulary: "Sequence[str]") -> "SparseQuery":
+        """Check and sort a vector given by a caller.
+
+        Args:
+            vector: weight by term, a string or an id in 0..V-1. A weight that is 0 in float32 is no term. A string
+                outside the vocabulary stays in the query: it counts in |q| and matches nothing.
+            vocabulary: list of the V terms.
+
+        Raises:
+            QueryError: a weight is NaN, infinite or negative, an id is out of range, or a term is given twice.
+        """
+        known = {term: i for i, term in enumerate(vocabulary)} if any(isinstance(t, str) for t in vector) else {}
+        entries: dict[str, tuple[float, int]] = {}
+        for term, weight in vector.items():
+            name, term_id = _resolve(term, known, vocabulary)
+            if name in entries:
+                raise QueryError(f"term {name!r} is given twice, once as a string and once as an id; give it once")
+            entries[name] = (_weight(name, weight), term_id)
+        kept = sorted((-weight, i, name) for name, (weight, i) in entries.items() if weight > 0)
+        if len(kept) > _MAX_TERMS:
+            raise QueryError(f"the query has {len(kept)} terms; give at most {_MAX_TERMS}")
+        return cls(
+            np.array([i for _, i, _ in kept], dtype=np.int32),
+            np.array([-weight for weight, _, _ in kept], dtype=np.float32),
+            tuple(name for _, _, name in kept),
+        )
+
+    def top(self, qk: int | None) -> "SparseQuery":
+        """The ``qk`` heaviest terms; None keeps all.
+
+        Raises:
+            QueryError: ``qk`` is no integer above 0.
+        """
+        if qk is None:
+            return self
+        if isinstance(qk, bool) or not isinstance(qk, Integral) or qk < 1:
+            raise QueryError(f"qk={qk!r} is not possible; give an integer above 0, or None for all terms")
+        return SparseQuery(self.ids[:qk], self.weights[:qk], self.terms[:qk])
+
+    def scaled(self, impact_step: float) -> npt.NDArray[np.float32]:
+        """float32 [q]: what one impact unit of each term adds to a score.
+
+        Raises:
+            QueryError: a score could leave the range of float32.
+        """
+        if float(self.weights.sum(dtype=np.float64)) * impact_step * 255 > _MAX_SCORE:
+            raise QueryError(
+                "the query's weights are so large that a score would not fit into float32; scale them down"
+            )
+        return self.weights * np.float32(impact_step)
+
+
+def required_terms(size: int, *, overlap_threshold: float, min_terms: int) -> int:
+    """Terms that a document must share: max(1, min_terms, ceil(overlap_threshold * size)), free of float rounding.
+
+    The threshold is taken as the decimal number that it prints as: ceil(0.28 * 25) is 7, not 8.
+
+    Args:
+        size: |q|, counted after ``qk``, terms that no document has included.
+        overlap_threshold: share of |q|, 0..1.
+        min_terms: a count, 1 or more.
+
+    Raises:
+        QueryError: a value is outside its range.
+    """
+    if isinstance(min_terms, bool) or not isinstance(min_terms, Integral) or min_terms < 1:
+        raise QueryError(f"min_terms={min_terms!r} is not possible; give an integer, 1 or more")
+    if isinstance(overlap_threshold, bool) or not isinstance(overlap_threshold, Real):
+        raise QueryError(f"overlap_threshold={overlap_threshold!r} is no number; give a share of the terms, 0..1")
+    if not 0 <= overlap_threshold <= 1:  # NaN too
+        raise QueryError(f"overlap_threshold={overlap_threshold!r} is not possible; give a share of the terms, 0..1")
+    return max(1, int(min_terms), math.ceil(Fraction(str(overlap_threshold)) * size))
+
+
+def check_k(k: int) -> int:
+    """``k`` itself.
+
+    Raises:
+        QueryError: it is no integer in 0..10,000.
+    """
+    if isinstance(k, bool) or not isinstance(k, Integral) or not 0 <= k <= MAX_K:
+        raise QueryError(f"k={k!r} is not possible; give an integer from 0 to {MAX_K}")
+    return int(k)
+
+
+def _resolve(term: str | int, known: Mapping[str, int], vocabulary: Sequence[str]) -> tuple[str, int]:
+    if isinstance(term, str):
+        return term, known.get(term, -1)
+    if isinstance(term, bool) or not isinstance(term, Integral) or not 0 <= term < len(vocabulary):
+        raise QueryError(f"term {term!r} is not possible; give a string, or an id from 0 to {len(vocabulary) - 1}")
+    return vocabulary[term], int(term)
+
+
+def _weight(name: str, weight: float) -> float:
+    if not isinstance(weight, Real) or not math.isfinite(weight) or weight < 0 or weight > _MAX_SCORE:
+        raise QueryError(f"the weight {weight!r} of term {name!r} is not possible; give a finite number, 0 or more")
+    return float(np.float32(weight))

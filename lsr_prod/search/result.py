@@ -1,0 +1,85 @@
+"""What a query gives back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Contribution", "Explanation", "Hit", "QueryTerm", "SearchResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTerm:
+    """One term of the query as it was matched, and its weight."""
+
+    term: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One document.
+
+    Attributes:
+        doc_id: its id.
+        score: sum over shared terms of query weight x document weight, float32; BM25's score for ``bm25``.
+        overlap: terms of the query that its postings hold; 0 for ``bm25``, which does not count them.
+        fields: the stored fields that were asked for.
+    """
+
+    doc_id: str
+    score: float
+    overlap: int
+    fields: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The answer to one query.
+
+    Attributes:
+        hits: at most k documents by falling score, ties by rising id.
+        matched: documents that share at least ``required`` terms, over all shards; only they are ranked.
+        required: terms of the query that a document must share.
+        query: what was matched, heaviest first; after ``qk``, terms that no document has included.
+        version: sha256 of the index version that answered, wholly.
+        encode_ms: milliseconds from text to ``query``.
+        match_ms: milliseconds of matching, ranking and merging shards.
+        fetch_ms: milliseconds of reading stored fields.
+    """
+
+    hits: tuple[Hit, ...]
+    matched: int
+    required: int
+    query: tuple[QueryTerm, ...]
+    version: str
+    encode_ms: float
+    match_ms: float
+    fetch_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What one term adds to a score: ``weight`` (query) x ``document_weight``."""
+
+    term: str
+    weight: float
+    document_weight: float
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a document has its score.
+
+    Attributes:
+        doc_id: the document.
+        score: the same float32 sum that a search returns.
+        overlap: shared terms.
+        contributions: one a shared term, in the query's order (heaviest query weight first).
+        missing: terms of the query that the document's postings lack.
+    """
+
+    doc_id: str
+    score: float
+    overlap: int
+    contributions: tuple[Contribution, ...]
+    missing: tuple[str, ...]

@@ -1,0 +1,102 @@
+"""Small corpora as tables and as indexes, for the suites of indexing and search."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from lsr_prod.formats.bundle import Bundle, write_vocabulary
+from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.digest import canonical_json
+from lsr_prod.formats.index import IndexVersion
+from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, sparse_schema
+from lsr_prod.indexing.plan import Layout, ShardPlan
+from lsr_prod.indexing.publish import publish
+from lsr_prod.indexing.shard import build_shard
+from lsr_prod.storage import Store
+
+STEP = 0.03125
+FIELDS = ("title", "text")
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    """A document: impact by term id, heaviest first, and its text."""
+
+    terms: Mapping[int, int]
+    text: str = ""
+
+
+def rows(corpus: Mapping[str, Doc], buckets: int, bucket: int | None = None) -> pa.Table:
+    """The corpus as rows of the sparse table, all of them or one bucket's."""
+    chosen = [(i, d) for i, d in corpus.items() if bucket is None or bucket_of(i, buckets) == bucket]
+    return pa.table(
+        {
+            "doc_id": [i for i, _ in chosen],
+            "bucket": [bucket_of(i, buckets) for i, _ in chosen],
+            "terms": [list(d.terms) for _, d in chosen],
+            "impacts": [list(d.terms.values()) for _, d in chosen],
+            "content_hash": [content_hash(d.text) for _, d in chosen],
+            "title": [None for _ in chosen],
+            "text": [d.text for _, d in chosen],
+        },
+        schema=sparse_schema(FIELDS),
+    )
+
+
+def make_bundle(folder: Path, vocabulary: Sequence[str]) -> Bundle:
+    """A bundle without a graph: what an index needs of one when no text is encoded."""
+    folder.mkdir(parents=True)
+    sha = write_vocabulary(folder, list(vocabulary))
+    EncoderCard(architecture="None", vocabulary_size=len(vocabulary), vocabulary_sha256=sha).save(folder)
+    return Bundle.seal(folder, precision="fp32", top_k=64, model_digest="0" * 64, inputs=("input_ids",))
+
+
+def make_table(folder: Path, corpus: Mapping[str, Doc], bundle: Path, *, buckets: int = 4, store_k: int = 64) -> str:
+    """A sparse table in Delta."""
+    properties = TableProperties(
+        bundle_digest=Bundle.load(bundle).digest,
+        vocabulary_sha256=EncoderCard.load(bundle).vocabulary_sha256,
+        impact_step=STEP,
+        impact_bits=8,
+        store_k=store_k,
+        buckets=buckets,
+        stored_fields=FIELDS,
+    )
+    DeltaTable.create(
+        str(folder),
+        schema=sparse_schema(FIELDS),
+        partition_by=["bucket"],
+        configuration=properties.to_delta(),
+        raise_if_key_not_exists=False,
+    )
+    write_deltalake(str(folder), rows(corpus, buckets), mode="append")
+    return str(folder)
+
+
+def make_index(
+    index: Path, corpus: Mapping[str, Doc], *, vocabulary_size: int, shards: int = 1, block_size: int = 4, dk: int = 64
+) -> IndexVersion:
+    """An index of the corpus, built shard by shard without Ray or Delta, and published. A block may be tiny."""
+    vocabulary = [f"t{i}" for i in range(vocabulary_size)]
+    bundle = make_bundle(index / "draft", vocabulary)
+    (index / "bundles").mkdir(exist_ok=True)
+    (index / "draft").rename(index / "bundles" / bundle.digest)
+    layout = Layout(block_size, dk, vocabulary_size, FIELDS, ("text",))
+    built = []
+    for shard in range(shards):
+        table = rows(corpus, shards, shard)
+        sha = f"{shard:064x}"
+        plan = ShardPlan(sha, "memory", None, 0, (shard,), table.num_rows, layout)
+        half = table.num_rows // 2
+        built.append(build_shard(plan, [table.slice(half), table.slice(0, half)], index).manifest)
+    card = json.loads((index / "bundles" / bundle.digest / "encoder_card.json").read_bytes())
+    version = IndexVersion(
+        tuple(built), bundle.digest, card["vocabulary_sha256"], STEP, dk, "memory", 0, FIELDS, ("text",)
+    )
+    Store(str(index)).put_new(f"versions/{version.sha}.json", canonical_json(version.to_json()))
+    publish(index, version.sha)
+    return version
