@@ -1,6 +1,7 @@
 """Small corpora as tables and as indexes, for the suites of indexing and search."""
 
-import json
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,13 @@ from deltalake import DeltaTable, write_deltalake
 
 from lsr_prod.formats.bundle import Bundle, write_vocabulary
 from lsr_prod.formats.card import EncoderCard
-from lsr_prod.formats.digest import canonical_json
+from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.formats.index import IndexVersion
-from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, sparse_schema
+from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, quantise, sparse_schema
 from lsr_prod.indexing.plan import Layout, ShardPlan
 from lsr_prod.indexing.publish import publish
 from lsr_prod.indexing.shard import build_shard
+from lsr_prod.inference import BundleEncoder
 from lsr_prod.storage import Store
 
 STEP = 0.03125
@@ -78,25 +80,49 @@ def make_table(folder: Path, corpus: Mapping[str, Doc], bundle: Path, *, buckets
 
 
 def make_index(
-    index: Path, corpus: Mapping[str, Doc], *, vocabulary_size: int, shards: int = 1, block_size: int = 4, dk: int = 64
+    index: Path,
+    corpus: Mapping[str, Doc],
+    *,
+    vocabulary_size: int = 0,
+    bundle: Path | None = None,
+    shards: int = 1,
+    block_size: int = 4,
+    dk: int = 64,
 ) -> IndexVersion:
-    """An index of the corpus, built shard by shard without Ray or Delta, and published. A block may be tiny."""
-    vocabulary = [f"t{i}" for i in range(vocabulary_size)]
-    bundle = make_bundle(index / "draft", vocabulary)
-    (index / "bundles").mkdir(exist_ok=True)
-    (index / "draft").rename(index / "bundles" / bundle.digest)
-    layout = Layout(block_size, dk, vocabulary_size, FIELDS, ("text",))
+    """An index of the corpus, built shard by shard without Ray or Delta, and published. A block may be tiny.
+
+    Its bundle is ``bundle``, or one without a graph whose ``vocabulary_size`` terms are called t0, t1 and so on.
+    """
+    digest, card = _add_bundle(index, bundle, vocabulary_size)
+    layout = Layout(block_size, dk, card.vocabulary_size, FIELDS, ("text",))
     built = []
     for shard in range(shards):
         table = rows(corpus, shards, shard)
-        sha = f"{shard:064x}"
-        plan = ShardPlan(sha, "memory", None, 0, (shard,), table.num_rows, layout)
+        identity = [digest, shard, shards, block_size, dk, table.to_pylist()]
+        plan = ShardPlan(digest_json(identity), "memory", None, 0, (shard,), table.num_rows, layout)
         half = table.num_rows // 2
         built.append(build_shard(plan, [table.slice(half), table.slice(0, half)], index).manifest)
-    card = json.loads((index / "bundles" / bundle.digest / "encoder_card.json").read_bytes())
-    version = IndexVersion(
-        tuple(built), bundle.digest, card["vocabulary_sha256"], STEP, dk, "memory", 0, FIELDS, ("text",)
-    )
+    version = IndexVersion(tuple(built), digest, card.vocabulary_sha256, STEP, dk, "memory", 0, FIELDS, ("text",))
     Store(str(index)).put_new(f"versions/{version.sha}.json", canonical_json(version.to_json()))
     publish(index, version.sha)
     return version
+
+
+def _add_bundle(index: Path, bundle: Path | None, vocabulary_size: int) -> tuple[str, EncoderCard]:
+    with tempfile.TemporaryDirectory() as scratch:
+        source = bundle or Path(scratch) / "bundle"
+        if bundle is None:
+            make_bundle(source, [f"t{i}" for i in range(vocabulary_size)])
+        digest = Bundle.load(source).digest
+        shutil.copytree(source, index / "bundles" / digest, dirs_exist_ok=True)
+        return digest, EncoderCard.load(source)
+
+
+def encode_corpus(bundle: Path, texts: Mapping[str, str]) -> dict[str, Doc]:
+    """Texts as the bundle's encoder and our quantisation see them."""
+    batch = BundleEncoder(bundle).encode(list(texts.values()), kind="document", top_k=64)
+    corpus = {}
+    for i, (doc_id, text) in enumerate(texts.items()):
+        terms, weights = batch.row(i)
+        corpus[doc_id] = Doc(dict(zip(terms.tolist(), quantise(weights, STEP)[0].tolist(), strict=True)), text)
+    return corpus

@@ -1,0 +1,74 @@
+"""The core wheel with ``[cpu]`` in an empty environment: it searches, and needs nothing that trains or encodes."""
+
+import json
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.indexing.corpus import encode_corpus, make_index
+
+ROOT = Path(__file__).parents[2]
+TEXTS = {
+    "lock": "A lock is released by the thread that holds it.",
+    "json": "Parse a JSON string into a Python object.",
+    "sqrt": "Return the square root of a number.",
+}
+SEARCH = """
+import importlib.util, json, sys
+absent = [m for m in ("torch", "ray", "transformers", "pydantic", "deltalake") if importlib.util.find_spec(m) is None]
+from lsr_prod import Searcher
+searcher = Searcher.open(sys.argv[1], verify=True)
+answer = {"absent": absent, "vector": [hit.doc_id for hit in searcher.search_vector({"json": 1.0, "parse": 1.0}).hits]}
+try:
+    answer["text"] = [hit.doc_id for hit in searcher.search("how do threads share a lock").hits]
+except ImportError as error:
+    answer["error"] = repr(error)
+except Exception as error:
+    answer["error"] = f"{type(error).__name__}: {error}"
+print(json.dumps(answer))
+"""
+
+
+def run(*command: object, cwd: Path) -> str:
+    done = subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def index(tiny_bundle, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel") / "index"
+    make_index(folder, encode_corpus(tiny_bundle, TEXTS), bundle=tiny_bundle)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """The interpreter of an environment with the locked core, ``[cpu]`` and the wheel."""
+    folder = tmp_path_factory.mktemp("core")
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, ROOT, cwd=folder)
+    (wheel,) = folder.glob("lsr_prod-*.whl")
+    venv.create(folder / "venv", with_pip=True)
+    python = folder / "venv" / "bin" / "python"
+    install = (python, "-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check")
+    run(*install, "--require-hashes", "-r", ROOT / "requirements" / "core.txt", cwd=folder)
+    run(*install, wheel, cwd=folder)
+    return python
+
+
+def test_the_core_wheel_searches_text_and_without_cpu_vectors(index, python, tmp_path):
+    answer = json.loads(run(python, "-c", SEARCH, index, cwd=tmp_path))
+    assert answer["absent"] == ["torch", "ray", "transformers", "pydantic", "deltalake"]
+    assert answer["text"][0] == "lock"
+    assert answer["vector"][0] == "json"
+    prompt = [str(python.parent / "lsr-search"), str(index)]
+    shown = subprocess.run(prompt, input="lock", cwd=tmp_path, text=True, capture_output=True, check=True, timeout=60)
+    assert "1. " in shown.stdout
+
+    run(python, "-m", "pip", "uninstall", "-q", "-y", "onnxruntime", cwd=tmp_path)
+    answer = json.loads(run(python, "-c", SEARCH, index, cwd=tmp_path))
+    assert answer["vector"][0] == "json"
+    assert answer["error"].startswith("MissingExtraError: onnxruntime is not installed; install it with: pip install")

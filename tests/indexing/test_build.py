@@ -1,0 +1,197 @@
+"""The index job over a Delta table: checks first, then whole shards, versions and publications."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from jobs.index import main
+from lsr_prod.config import Deployment, IndexSettings
+from lsr_prod.errors import ArtefactError, ConfigError, DigestMismatchError, LineageError, PublicationError
+from lsr_prod.indexing import build_index, rollback
+from lsr_prod.search import Searcher
+from tests.indexing.corpus import Doc, make_bundle, make_table, rows
+
+pytestmark = pytest.mark.usefixtures("ray_local")
+
+CORPUS = {
+    f"doc{i:03d}": Doc({t: 1 + (i * t) % 255 for t in range(1, 2 + i % 7)}, f"text number {i} about locks")
+    for i in range(90)
+}
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A bundle and a table with 5 buckets."""
+    make_bundle(tmp_path / "bundle", [f"t{i}" for i in range(20)])
+    make_table(tmp_path / "table", CORPUS, tmp_path / "bundle", buckets=5, store_k=16)
+    return tmp_path
+
+
+def deployment(root: Path, **changes: object) -> Deployment:
+    given = {"table": str(root / "table"), "bundle": str(root / "bundle"), "output": str(root / "index"), "shards": 2}
+    return Deployment(index=IndexSettings(**{**given, "text_fields": ["text"], **changes}))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_table_becomes_a_published_index(made):
+    summary = build_index(deployment(made))
+    assert (summary["documents"], summary["shards"], summary["shards_reused"], summary["publication"]) == (90, 2, 0, 1)
+    assert summary["postings"] == sum(len(doc.terms) for doc in CORPUS.values())
+    parts = [summary[f"bytes_per_doc_{part}"] for part in ("impacts", "forward", "tantivy", "docs")]
+    assert sum(parts) == pytest.approx(summary["bytes_per_doc"], abs=0.3)
+    searcher = Searcher.open(made / "index", verify=True)
+    assert summary["version"] == searcher.version.sha
+    assert searcher.version.table_version == 1
+    result = searcher.search_vector({"t1": 1.0, "t7": 2.0}, k=100, min_terms=2, fields=["text", "title"])
+    assert {hit.doc_id for hit in result.hits} == {i for i, doc in CORPUS.items() if {1, 7} <= set(doc.terms)}
+    assert all(hit.fields == {"text": CORPUS[hit.doc_id].text, "title": None} for hit in result.hits)
+    assert searcher.bm25("lock 17", k=1).hits[0].doc_id == "doc017"
+    json.dumps(summary)
+
+
+def test_run_again_it_changes_nothing(made):
+    first = build_index(deployment(made))
+    before = files(made / "index")
+    second = build_index(deployment(made))
+    assert (second["version"], second["publication"], second["shards_reused"]) == (first["version"], 1, 2)
+    assert files(made / "index") == before
+
+
+def test_the_arrays_have_the_same_bytes_each_time(made):
+    folders = []
+    for name in ("one", "two"):
+        build_index(deployment(made, output=str(made / name)))
+        folders.append({k: v for k, v in files(made / name).items() if "/tantivy/" not in k and "/shards/" in "/" + k})
+    arrays = [{k: v for k, v in folder.items() if not k.endswith("shard.json")} for folder in folders]
+    assert len(arrays[0]) == 20
+    assert arrays[0] == arrays[1]
+
+
+def test_only_shards_with_new_parts_are_built_again(made):
+    build_index(deployment(made, shards=5))
+    more = {**CORPUS, "new": Doc({3: 9}, "one more")}
+    (bucket,) = {row["bucket"] for row in rows({"new": more["new"]}, 5).to_pylist()}
+    write_deltalake(str(made / "table"), rows({"new": more["new"]}, 5, bucket), mode="append")
+    summary = build_index(deployment(made, shards=5))
+    assert (summary["documents"], summary["shards_reused"], summary["publication"]) == (91, 4, 2)
+    older = build_index(deployment(made, shards=5, table_version=1, publish=False))
+    assert (older["documents"], older["shards_reused"], older["publication"]) == (90, 5, 0)
+    assert Searcher.open(made / "index").documents == 91
+
+
+def test_rollback_publishes_the_older_version_again(made):
+    first = build_index(deployment(made))
+    build_index(deployment(made, dk=1))
+    publication = rollback(made / "index", 1)
+    assert (publication.number, publication.version, publication.note) == (3, first["version"], "rollback to 1")
+    assert Searcher.open(made / "index").version.sha == first["version"]
+    with pytest.raises(PublicationError, match="no publication 9"):
+        rollback(made / "index", 9)
+
+
+def test_a_version_that_loses_too_many_documents_is_not_published(made):
+    first = build_index(deployment(made))
+    table = DeltaTable(str(made / "table"))
+    table.delete("doc_id > 'doc020'")
+    with pytest.raises(PublicationError, match="max_shrink"):
+        build_index(deployment(made))
+    assert Searcher.open(made / "index").version.sha == first["version"]
+    assert build_index(deployment(made, max_shrink=0.9))["publication"] == 2
+
+
+def test_a_damaged_shard_is_not_published(made):
+    build_index(deployment(made, publish=False))
+    path = next((made / "index" / "shards").rglob("forward_terms.npy"))
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(DigestMismatchError, match="forward_terms"):
+        build_index(deployment(made))
+    assert not (made / "index" / "publications").exists()
+
+
+def test_a_killed_attempt_leaves_nothing_in_the_way(made):
+    build_index(deployment(made))
+    shards = made / "index" / "shards"
+    victim = sorted(shards.iterdir())[0]
+    draft = shards / f".{victim.name}.0123.tmp"
+    victim.rename(draft)
+    (draft / "shard.json").unlink()
+    shutil.rmtree(made / "index" / "publications")
+    shutil.rmtree(made / "index" / "versions")
+    summary = build_index(deployment(made))
+    assert (summary["shards_reused"], summary["publication"]) == (1, 1)
+    assert Searcher.open(made / "index", verify=True).documents == 90
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"table": "nowhere"}, "index.table"),
+        ({"bundle": "nowhere"}, "index.bundle"),
+        ({"shards": 6}, "index.shards"),
+        ({"dk": 17}, "index.dk"),
+        ({"text_fields": ["body"]}, "index.text_fields"),
+        ({"table_version": 7}, "index.table_version"),
+        ({"output": "s3://bucket/index"}, "index.output"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_before_anything_is_written(made, changes, field):
+    before = files(made)
+    with pytest.raises(ConfigError, match=field):
+        build_index(deployment(made, **changes))
+    assert files(made) == before
+
+
+def test_a_folder_that_is_no_table_is_refused(made):
+    with pytest.raises(ConfigError, match=r"index\.table"):
+        build_index(deployment(made, table=str(made / "bundle")))
+
+
+def test_the_job_exits_2_with_one_line(made, capsys):
+    (made / "config.yaml").write_text(
+        f"index:\n  table: {made}/table\n  bundle: {made}/bundle\n  output: {made}/index\n"
+    )
+    before = files(made)
+    assert main(["--config", str(made / "config.yaml"), "--index.shards", "9"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "jobs/index.py: index.shards: 9 is more than the table's buckets; give at most 5"
+    ]
+    assert files(made) == before
+    assert main(["--config", str(made / "config.yaml"), "--index.text_fields", "text"]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
+    assert (result["documents"], result["publication"]) == (90, 1)
+
+
+def test_another_bundle_is_refused(made):
+    make_bundle(made / "other", [f"u{i}" for i in range(20)])
+    with pytest.raises(LineageError, match="made by bundle"):
+        build_index(deployment(made, bundle=str(made / "other")))
+    assert not (made / "index").exists()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"terms": [1, 1], "impacts": [2, 2]},
+        {"terms": [20], "impacts": [2]},
+        {"terms": [-1], "impacts": [2]},
+        {"terms": [1], "impacts": [256]},
+        {"terms": [1], "impacts": [0]},
+        {"terms": [1, 2], "impacts": [1]},
+        {"doc_id": "doc001"},
+    ],
+)
+def test_rows_that_break_the_contract_stop_the_job(made, row):
+    good = rows({"extra": Doc({1: 1})}, 5)
+    bad = {**good.to_pylist()[0], **row}
+    write_deltalake(str(made / "table"), pa.Table.from_pylist([bad], schema=good.schema), mode="append")
+    with pytest.raises(ArtefactError):
+        build_index(deployment(made, shards=1))
+    assert not list((made / "index" / "shards").iterdir())

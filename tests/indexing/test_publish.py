@@ -1,0 +1,62 @@
+"""Publications: one winner a number, whoever races."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import pytest
+
+from lsr_prod.errors import ArtefactError, PublicationError
+from lsr_prod.formats.index import latest_publication, load_publication
+from lsr_prod.indexing import publish
+from tests.indexing.corpus import Doc, make_index
+
+PUBLISH = """
+import sys
+from pathlib import Path
+from lsr_prod.indexing.publish import publish
+index, versions = Path(sys.argv[1]), sys.argv[2:]
+for i in range(15):
+    publish(index, versions[i % len(versions)])
+"""
+
+
+@pytest.fixture
+def versions(tmp_path):
+    return [make_index(tmp_path, {"d": Doc({1: 1 + i})}, vocabulary_size=4).sha for i in range(4)]
+
+
+def test_the_current_version_is_not_published_again(tmp_path, versions):
+    assert latest_publication(tmp_path).number == 4
+    assert publish(tmp_path, versions[3]) == latest_publication(tmp_path)
+    assert publish(tmp_path, versions[0], note="back").number == 5
+    assert load_publication(tmp_path, 5).note == "back"
+
+
+def test_two_processes_never_share_a_number(tmp_path, versions):
+    commands = [[sys.executable, "-c", PUBLISH, str(tmp_path), *pair] for pair in (versions[:2], versions[2:])]
+    racers = [subprocess.Popen(command) for command in commands]
+    assert [racer.wait(timeout=120) for racer in racers] == [0, 0]
+    names = sorted(path.name for path in (tmp_path / "publications").iterdir())
+    assert names == [f"{number:06d}.json" for number in range(1, len(names) + 1)]
+    assert len(names) > 20
+    history = [load_publication(tmp_path, number).version for number in range(1, len(names) + 1)]
+    assert all(one != next_one for one, next_one in pairwise(history))
+
+
+def test_threads_that_publish_the_same_version_make_one_publication(tmp_path, versions):
+    with ThreadPoolExecutor(8) as pool:
+        published = list(pool.map(lambda _: publish(tmp_path, versions[1]), range(16)))
+    assert {publication.number for publication in published} == {5}
+
+
+def test_a_version_that_is_not_there_or_shrinks_is_refused(tmp_path, versions):
+    with pytest.raises(ArtefactError, match="missing"):
+        publish(tmp_path, "0" * 64)
+    with pytest.raises(ArtefactError, match="no sha256"):
+        publish(tmp_path, "../../etc/passwd")
+    many = make_index(tmp_path, {f"d{i}": Doc({1: 1}) for i in range(10)}, vocabulary_size=4)
+    with pytest.raises(PublicationError, match="would vanish"):
+        publish(tmp_path, versions[0], max_shrink=0.5)
+    assert latest_publication(tmp_path).version == many.sha

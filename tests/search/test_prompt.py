@@ -1,0 +1,55 @@
+"""The prompt, through a pipe."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from lsr_prod.search.__main__ import main
+from tests.indexing.corpus import Doc, make_index
+
+
+def prompt(index: Path, *lines: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lsr_prod.search", str(index)],
+        input="\n".join(lines) + "\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_queries_and_commands(text_index):
+    ran = prompt(text_index, "wait for a lock", ":k 1", ":threshold 0.5", "json string", ":quit", "never read")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    before, after = ran.stdout.split("k=1 threshold=0.0")
+    assert before.startswith("11 documents · publication 1 · version ")
+    assert "terms: " in before
+    assert "  1. " in before
+    assert "threading.Lock" in before
+    assert " + " in before
+    assert "  2. " in before
+    assert "  2. " not in after
+    assert "json." in after
+    assert "match " in after
+    assert "never read" not in ran.stdout
+
+
+def test_what_is_wrong_is_said_and_the_prompt_goes_on(text_index):
+    ran = prompt(text_index, ":k many", ":threshold 2", ":nonsense", "", "lock")
+    assert ran.returncode == 0
+    assert "! 'many' is no number" in ran.stdout
+    assert "! overlap_threshold=2.0 is not possible" in ran.stdout
+    assert ":threshold X" in ran.stdout
+    assert "threading.Lock" in ran.stdout
+
+
+def test_no_index_exits_1_with_one_line(tmp_path, capsys):
+    assert main([str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("PublicationError: ")
+
+
+def test_an_index_without_a_graph_exits_1(tmp_path, monkeypatch, capsys):
+    make_index(tmp_path, {"a": Doc({1: 1})}, vocabulary_size=3)
+    assert main([str(tmp_path), "--threshold", "7"]) == 1
+    assert "overlap_threshold" in capsys.readouterr().err

@@ -1,0 +1,206 @@
+"""The Searcher: text and vectors in, hits out, from one version."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lsr_prod.errors import ArtefactError, DigestMismatchError, LineageError, PublicationError, QueryError
+from lsr_prod.search import Searcher
+from tests.indexing.corpus import Doc, make_index
+
+CORPUS = {
+    "a": Doc({0: 10, 1: 5}, "the quick brown fox"),
+    "b": Doc({1: 200, 2: 3, 3: 1}, "foxes run quickly over lazy dogs"),
+    "c": Doc({}, ""),
+    "d": Doc({3: 7}, "a dog sleeps"),
+}
+
+
+@pytest.fixture
+def searcher(tmp_path):
+    make_index(tmp_path / "index", CORPUS, vocabulary_size=6, shards=2)
+    return Searcher.open(tmp_path / "index")
+
+
+def answers(result):
+    return [(hit.doc_id, hit.score, hit.overlap) for hit in result.hits], result.matched, result.required
+
+
+def test_text_finds_the_document_about_it(text_index):
+    searcher = Searcher.open(text_index)
+    result = searcher.search("how do threads wait for a lock", k=3, overlap_threshold=0.2, fields=["text"])
+    assert result.hits[0].doc_id == "threading.Lock"
+    assert "lock" in result.hits[0].fields["text"]
+    assert result.required == -(-len(result.query) * 2 // 10)
+    assert all(hit.overlap >= result.required for hit in result.hits)
+    assert result.version == searcher.version.sha
+    assert result.encode_ms > 0
+    assert result.match_ms > 0
+
+
+def test_a_batch_answers_as_single_queries_do(text_index):
+    searcher, texts = Searcher.open(text_index), ["parse json", "", "square root of a number", "random numbers"]
+    batch = searcher.search_batch(texts, k=4, overlap_threshold=0.1, qk=8)
+    for text, result in zip(texts, batch, strict=True):
+        single = searcher.search(text, k=4, overlap_threshold=0.1, qk=8)
+        assert [hit.doc_id for hit in result.hits] == [hit.doc_id for hit in single.hits]
+        assert [hit.score for hit in result.hits] == pytest.approx([hit.score for hit in single.hits], rel=1e-4)
+        assert len(result.query) <= 8
+    assert searcher.search_batch([]) == []
+
+
+def test_explain_adds_up_to_the_score_bit_by_bit(text_index):
+    searcher, text = Searcher.open(text_index), "serialize an object to json"
+    for hit in searcher.search(text, k=5).hits:
+        explanation = searcher.explain(text, hit.doc_id)
+        assert (explanation.score, explanation.overlap) == (hit.score, hit.overlap)
+        assert sum(part.score for part in explanation.contributions) == pytest.approx(hit.score, rel=1e-5)
+        assert len(explanation.contributions) + len(explanation.missing) == len(searcher.search(text).query)
+
+
+def test_explain_leaves_out_what_dk_cut_off(tmp_path):
+    make_index(tmp_path, CORPUS, vocabulary_size=6, dk=1)
+    searcher = Searcher.open(tmp_path)
+    explanation = searcher.explain({"t1": 1.0, "t2": 1.0}, "b")
+    assert [part.term for part in explanation.contributions] == ["t1"]
+    assert explanation.missing == ("t2",)
+    assert explanation.score == searcher.search_vector({"t1": 1.0, "t2": 1.0}).hits[0].score
+
+
+def test_four_threads_answer_as_one(text_index):
+    searcher = Searcher.open(text_index)
+    queries = [
+        (text, k, threshold)
+        for text in ("lock", "json string", "open a file", "time")
+        for k in (1, 5)
+        for threshold in (0.0, 0.3)
+    ] * 25
+
+    def ask(query):
+        text, k, threshold = query
+        return answers(searcher.search(text, k, overlap_threshold=threshold))
+
+    expected = [ask(query) for query in queries]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(ask, queries)) == expected
+
+
+def test_edges_of_a_query(searcher):
+    assert answers(searcher.search_vector({})) == ([], 0, 1)
+    assert answers(searcher.search_vector({}, overlap_threshold=1.0, min_terms=3)) == ([], 0, 3)
+    assert answers(searcher.search_vector({"unheard": 1.0})) == ([], 0, 1)
+    assert answers(searcher.search_vector({5: 1.0})) == ([], 0, 1)  # in the vocabulary, in no document
+    assert answers(searcher.search_vector({1: 1.0}, k=0)) == ([], 2, 1)
+    assert len(searcher.search_vector({1: 1.0, 3: 1.0}, k=10_000).hits) == 3  # fewer match than k
+    assert searcher.search_vector({1: 1e-45}).matched == 2  # a score of 0 is still a match
+
+
+def test_absent_terms_count_towards_the_threshold(searcher):
+    vector = {"t1": 2.0, "t0": 1.0, "unheard": 1.0, "t5": 1.0}
+    assert searcher.search_vector(vector, overlap_threshold=0.5).matched == 1
+    assert searcher.search_vector(vector, overlap_threshold=0.51).matched == 0
+    assert searcher.search_vector(vector, overlap_threshold=0.5, qk=1).matched == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"k": -1}, {"k": 10_001}, {"overlap_threshold": 1.1}, {"qk": 0}, {"fields": ["x"]}]
+)
+def test_arguments_outside_their_range_are_refused(searcher, arguments):
+    with pytest.raises(QueryError):
+        searcher.search_vector({1: 1.0}, **arguments)
+    assert issubclass(QueryError, ValueError)
+
+
+def test_bm25_ranks_stemmed_text(searcher):
+    result = searcher.bm25("FOX! (runs)", k=5, fields=["text"])
+    assert [hit.doc_id for hit in result.hits] == ["b", "a"]
+    assert result.matched == 2
+    assert [term.term for term in result.query] == ["fox", "run"]
+    assert result.hits[0].fields["text"].startswith("foxes")
+    assert searcher.bm25("", k=5).hits == ()
+    assert searcher.bm25("fox", k=0).hits == ()
+
+
+def test_counts_of_the_index(searcher):
+    assert (searcher.documents, searcher.postings) == (4, 6)
+    assert [searcher.document_frequency(term) for term in (0, "t1", 3, 5, "unheard", 99)] == [1, 2, 2, 0, 0, 0]
+
+
+def test_a_vocabulary_beyond_16_bits(tmp_path):
+    corpus = {f"d{i}": Doc({70_000 - i: 9, 3: 1}) for i in range(20)}
+    make_index(tmp_path, corpus, vocabulary_size=70_001)
+    searcher = Searcher.open(tmp_path)
+    assert answers(searcher.search_vector({70_000 - 7: 1.0, 3: 1.0}, min_terms=2))[0][0][0] == "d7"
+    assert searcher.match_tantivy([70_000 - 7, 3], 2) == {"d7"}
+    assert searcher.document_frequency(3) == 20
+
+
+def test_refresh_follows_the_head_and_leaves_the_old_version_usable(tmp_path):
+    make_index(tmp_path, CORPUS, vocabulary_size=6)
+    old = Searcher.open(tmp_path)
+    assert old.refresh() is old
+    make_index(tmp_path, {**CORPUS, "e": Doc({0: 1})}, vocabulary_size=6)
+    new = old.refresh()
+    assert (new.documents, old.documents) == (5, 4)
+    assert len(new.search_vector({0: 1.0}).hits) == 2
+    assert len(old.search_vector({0: 1.0}).hits) == 1
+
+
+def test_one_flipped_bit_is_found_by_verify(tmp_path):
+    version = make_index(tmp_path, CORPUS, vocabulary_size=6)
+    folder = tmp_path / "shards" / version.shards[0].sha
+    for file in version.shards[0].files:
+        path, data = folder / file.path, (folder / file.path).read_bytes()
+        if not data:
+            continue
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 4]))
+        with pytest.raises(DigestMismatchError, match=path.name):
+            Searcher.open(tmp_path, verify=True)
+        path.write_bytes(data)
+    assert Searcher.open(tmp_path, verify=True).documents == 4
+
+
+def test_a_missing_or_short_file_is_found_at_open(tmp_path):
+    version = make_index(tmp_path, CORPUS, vocabulary_size=6)
+    path = tmp_path / "shards" / version.shards[0].sha / "impacts" / "ids.npy"
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    with pytest.raises(ArtefactError, match=r"ids\.npy"):
+        Searcher.open(tmp_path)
+    path.unlink()
+    with pytest.raises(ArtefactError, match=r"ids\.npy"):
+        Searcher.open(tmp_path)
+
+
+def test_postings_that_would_leave_the_arrays_are_refused(tmp_path):
+    version = make_index(tmp_path, CORPUS, vocabulary_size=6)
+    path = tmp_path / "shards" / version.shards[0].sha / "impacts" / "starts.npy"
+    np.save(path, np.full_like(np.load(path), 2**31))
+    with pytest.raises(ArtefactError, match="damaged"):
+        Searcher.open(tmp_path).search_vector(dict.fromkeys(range(6), 1.0))
+
+
+def test_a_foreign_bundle_is_refused(tmp_path):
+    version = make_index(tmp_path / "a", CORPUS, vocabulary_size=6)
+    other = make_index(tmp_path / "b", CORPUS, vocabulary_size=7)
+    assert replace(version, bundle_digest=other.bundle_digest).sha != version.sha
+    mine = tmp_path / "a" / "bundles" / version.bundle_digest
+    shutil.rmtree(mine)
+    shutil.copytree(tmp_path / "b" / "bundles" / other.bundle_digest, mine)
+    with pytest.raises(LineageError):
+        Searcher.open(tmp_path / "a")
+
+
+def test_an_empty_index_and_no_index(tmp_path):
+    make_index(tmp_path / "empty", {}, vocabulary_size=6)
+    searcher = Searcher.open(tmp_path / "empty")
+    assert answers(searcher.search_vector({1: 1.0})) == ([], 0, 1)
+    assert searcher.bm25("fox").hits == ()
+    assert searcher.match_tantivy([1]) == set()
+    with pytest.raises(PublicationError, match=r"jobs/index\.py"):
+        Searcher.open(tmp_path / "nothing")
+    with pytest.raises(QueryError, match="no document"):
+        searcher.explain({1: 1.0}, "a")
