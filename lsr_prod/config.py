@@ -115,7 +115,7 @@ class EncodeSettings(_Section):
     quarantine: str | None = Field(None, description="folder or URI of the quarantine table; unset: <table>_quarantine")
     wave_megabytes: int = Field(256, ge=1, description="source bytes of a wave, MB; a wave is committed as a whole")
     slice_megabytes: int = Field(32, ge=1, description="source bytes of one read task, MB")
-    batch_tokens: int = Field(8192, ge=1, description="tokens of a batch, padding included")
+    batch_tokens: int = Field(1024, ge=1, description="tokens of a batch, padding included")
     actors: int | None = Field(None, ge=1, description="encoder actors; unset: one a core")
     threads_per_actor: int = Field(1, ge=1, description="ONNX Runtime threads of an actor")
     store_k: int = Field(256, ge=1, description="terms kept of a document, heaviest first")

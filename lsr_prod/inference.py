@@ -63,7 +63,7 @@ class BundleEncoder:
         return tokenizer
 
     def encode(
-        self, texts: Sequence[str], *, kind: Kind, top_k: int | None = None, batch_tokens: int = 8192
+        self, texts: Sequence[str], *, kind: Kind, top_k: int | None = None, batch_tokens: int = 1024
     ) -> SparseBatch:
         """Encode texts; a text without a visible character is an empty vector.
 

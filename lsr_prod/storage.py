@@ -9,7 +9,9 @@ import os
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import pyarrow as pa
 
 from lsr_prod.errors import ConfigError, MissingExtraError
 from lsr_prod.formats.digest import digest_path
@@ -94,6 +96,26 @@ class Store:
             return int(self._remote().head(_safe(name))["size"])
         except FileNotFoundError:
             return None
+
+    def etag(self, name: str) -> str:
+        """What the object store changes whenever the object's content changes.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        return str(self._remote().head(_safe(name))["e_tag"])
+
+    def open_reader(self, name: str) -> BinaryIO:
+        """An object as a seekable file, read in pieces.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        if not is_remote(self.uri):
+            return (Path(self.uri) / _safe(name)).open("rb")
+        import obstore
+
+        return cast("BinaryIO", pa.PythonFile(obstore.open_reader(self._remote(), _safe(name)), mode="r"))
 
     def names(self, prefix: str = "") -> list[str]:
         """Names of all objects below the folder ``prefix``, sorted."""

@@ -77,4 +77,4 @@ def test_help_names_every_field_with_its_default(capsys: pytest.CaptureFixture[s
             assert f"--{section}.{name} " in text
             assert setting.description, f"{section}.{name} has no description"
             assert " ".join(setting.description.split())[:20] in text
-    assert "tokens of a batch, padding included (default: 8192)" in text
+    assert "tokens of a batch, padding included (default: 1024)" in text
