@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
 
-__all__ = ["MAX_K", "SparseQuery", "check_k", "required_terms"]
+__all__ = ["MAX_K", "SparseQuery", "check_k", "check_text", "required_terms"]
 
 MAX_K = 10_000
 _MAX_TERMS = (1 << 16) - 1  # overlaps are counted in 16 bits
@@ -116,6 +116,20 @@ def check_k(k: int) -> int:
     if isinstance(k, bool) or not isinstance(k, Integral) or not 0 <= k <= MAX_K:
         raise QueryError(f"k={k!r} is not possible; give an integer from 0 to {MAX_K}")
     return int(k)
+
+
+def check_text(text: str) -> None:
+    """Refuse what no tokenizer reads.
+
+    Raises:
+        QueryError: it is no string, or holds a lone surrogate.
+    """
+    if not isinstance(text, str):
+        raise QueryError(f"the query {text!r} is no text; give a string")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise QueryError("the query is no valid Unicode; decode it with errors='replace'") from error
 
 
 def _resolve(term: str | int, known: Mapping[str, int], vocabulary: Sequence[str]) -> tuple[str, int]:

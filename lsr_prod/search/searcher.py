@@ -16,7 +16,7 @@ from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.digest import verify_files
 from lsr_prod.formats.index import IndexVersion, Publication, latest_publication, load_version
 from lsr_prod.search.explain import explain_document
-from lsr_prod.search.query import SparseQuery, check_k, required_terms
+from lsr_prod.search.query import SparseQuery, check_k, check_text, required_terms
 from lsr_prod.search.result import Explanation, Hit, QueryTerm, SearchResult
 from lsr_prod.search.shard import Accumulators, OpenShard
 
@@ -268,6 +268,8 @@ class Searcher:
         return [BooleanShard.open(shard) for shard in self._shards]
 
     def _encode(self, texts: Sequence[str], qk: int | None) -> list[SparseQuery]:
+        for text in texts:
+            check_text(text)
         encoder = self.encoder
         batch = encoder.encode(texts, kind="query")
         names = encoder.vocabulary

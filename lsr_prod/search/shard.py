@@ -79,8 +79,11 @@ class OpenShard:
             if not path.is_file() or path.stat().st_size != file.size:
                 raise ArtefactError(f"{path} is missing or cut short; build or fetch the index again")
         arrays = ImpactArrays.open(folder, documents=manifest.documents, block_size=manifest.block_size)
-        reader = pa.ipc.open_file(pa.memory_map(str(folder / DOCUMENTS_FILE)))
-        batches = tuple(reader.get_batch(i) for i in range(reader.num_record_batches))
+        try:
+            reader = pa.ipc.open_file(pa.memory_map(str(folder / DOCUMENTS_FILE)))
+            batches = tuple(reader.get_batch(i) for i in range(reader.num_record_batches))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ArtefactError(f"{folder / DOCUMENTS_FILE} cannot be read ({error}); build the shard again") from error
         if sum(batch.num_rows for batch in batches) != manifest.documents:
             raise ArtefactError(f"{folder / DOCUMENTS_FILE} does not hold {manifest.documents} documents")
         return cls(

@@ -88,6 +88,12 @@ def test_four_threads_answer_as_one(text_index):
         assert list(pool.map(ask, queries)) == expected
 
 
+@pytest.mark.parametrize("text", [None, 7, b"lock", "a \ud800 b"])
+def test_what_is_no_text_is_refused(searcher, text):
+    with pytest.raises(QueryError, match="the query"):
+        searcher.search(text)
+
+
 def test_edges_of_a_query(searcher):
     assert answers(searcher.search_vector({})) == ([], 0, 1)
     assert answers(searcher.search_vector({}, overlap_threshold=1.0, min_terms=3)) == ([], 0, 3)
@@ -161,6 +167,14 @@ def test_one_flipped_bit_is_found_by_verify(tmp_path):
             Searcher.open(tmp_path, verify=True)
         path.write_bytes(data)
     assert Searcher.open(tmp_path, verify=True).documents == 4
+
+
+def test_stored_fields_that_are_no_arrow_file_are_refused(tmp_path):
+    version = make_index(tmp_path, CORPUS, vocabulary_size=6)
+    path = tmp_path / "shards" / version.shards[0].sha / "docs.arrow"
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(ArtefactError, match=r"docs\.arrow"):
+        Searcher.open(tmp_path)
 
 
 def test_a_missing_or_short_file_is_found_at_open(tmp_path):
