@@ -8,6 +8,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -56,16 +57,12 @@ def run_wave(slices: tuple[Slice, ...], reader: Reader, task: WaveTask, actors: 
         task: what the actors need.
         actors: size of the pool.
     """
-    # A copy of the settings: those of other datasets in this process stay as they are.
-    context = DataContext.get_current().copy()
-    context.enable_progress_bars = sys.stderr.isatty()
-    context.target_max_block_size = _LARGEST_BUCKET_BYTES
-    context.max_errored_blocks = 0  # an errored block would drop its rows without an exception
-    context.print_on_execution_start = False
-    with DataContext.current(context):
+    with _data_settings():
         pieces = ray.data.from_items([asdict(piece) for piece in slices], override_num_blocks=len(slices))
         rows = pieces.map_batches(_ReadSlices(reader), batch_size=1, batch_format="pyarrow")
-        shuffled = rows.repartition(task.properties.buckets, keys=["bucket"]).materialize()
+        # Some buckets more than actors are enough to keep all busy; each partition is a task.
+        partitions = min(task.properties.buckets, 4 * actors)
+        shuffled = rows.repartition(partitions, keys=["bucket"]).materialize()
         described = shuffled.map_batches(
             BucketEncoder,
             batch_size=None,
@@ -76,6 +73,26 @@ def run_wave(slices: tuple[Slice, ...], reader: Reader, task: WaveTask, actors: 
             fn_constructor_args=(task,),
         ).take_all()
     return WaveResult(task.wave, tuple(_result(row) for row in described))
+
+
+@contextmanager
+def _data_settings() -> Iterator[None]:
+    """Ray Data's settings for a wave; those of other datasets in this process come back afterwards."""
+    context = DataContext.get_current()
+    wanted = {
+        "enable_progress_bars": sys.stderr.isatty(),
+        "print_on_execution_start": False,
+        "target_max_block_size": _LARGEST_BUCKET_BYTES,
+        "max_errored_blocks": 0,  # an errored block would drop its rows without an exception
+    }
+    before = {name: getattr(context, name) for name in wanted}
+    for name, value in wanted.items():
+        setattr(context, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(context, name, value)
 
 
 @dataclass(frozen=True, slots=True)

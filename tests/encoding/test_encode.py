@@ -1,0 +1,199 @@
+"""The whole stage through real Ray: acceptance by what the tables say."""
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lsr_prod.config import Deployment
+from lsr_prod.encoding import encode_corpus, table_digest
+from lsr_prod.errors import ConfigError, LineageError, QuarantineOverflowError
+from lsr_prod.formats.bundle import Bundle
+
+pytestmark = pytest.mark.usefixtures("ray_local")
+
+DOCUMENTS = [{"_id": f"d{i}", "title": f"animal {i}", "text": f"the quick brown fox number {i}"} for i in range(60)]
+
+
+def deployment(bundle: Path, table: Path, *paths: Path, source: Any = (), **encode: Any) -> Deployment:
+    return Deployment.model_validate(
+        {
+            "source": {"paths": [str(path) for path in paths], **dict(source)},
+            "encode": {"bundle": str(bundle), "table": str(table), "buckets": 4, "probe_documents": 16, **encode},
+        }
+    )
+
+
+def write_jsonl(path: Path, documents: list[dict]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(document) + "\n" for document in documents))
+    return path
+
+
+def rows_of(table: Path) -> list[dict]:
+    return DeltaTable(table).to_pyarrow_table().to_pylist()
+
+
+def snapshot(folder: Path) -> list[str]:
+    return sorted(str(path) for path in folder.rglob("*"))
+
+
+def test_a_corpus_with_every_defect_loses_nothing_else(tmp_path: Path, tiny_bundle: Path):
+    good = [json.dumps(document).encode() for document in DOCUMENTS]
+    first = tmp_path / "corpus" / "a.jsonl"
+    first.parent.mkdir()
+    first.write_bytes(
+        b"\n".join(
+            [
+                *good[:30],
+                b'{"_id": "torn", "text": "no end',
+                b'{"_id": "blank", "text": "  "}',
+                b'{"text": "nobody knows my name"}',
+                json.dumps({"_id": "huge", "text": "word " * 2_000_000}).encode(),
+                b'{"_id": "latin1", "text": "caf\xe9"}',
+            ]
+        )
+    )
+    again = b'{"_id": "d3", "title": "impostor", "text": "same id in another file"}'
+    (first.parent / "b.jsonl").write_bytes(b"\n".join([again, *good[30:], good[59]]))
+    settings = deployment(tiny_bundle, tmp_path / "table", first.parent, max_bad_fraction=0.5)
+    summary = encode_corpus(settings)
+    assert summary["quarantined_by_reason"] == {
+        "broken_json": 1,
+        "duplicate_id": 2,
+        "empty_text": 1,
+        "invalid_utf8": 1,
+        "missing_id": 1,
+        "text_too_long": 1,
+    }
+    assert (summary["rows_in"], summary["rows_out"], summary["quarantined"]) == (67, 60, 7)
+    rows = rows_of(tmp_path / "table")
+    assert sorted(row["doc_id"] for row in rows) == sorted(document["_id"] for document in DOCUMENTS)
+    assert next(row["title"] for row in rows if row["doc_id"] == "d3") == "animal 3"
+    for row in rows:
+        assert 0 < len(row["terms"]) == len(set(row["terms"])) <= 256
+        assert all(1 <= impact <= 255 for impact in row["impacts"])
+        assert row["impacts"] == sorted(row["impacts"], reverse=True)
+    bad = rows_of(tmp_path / "table_quarantine")
+    by_reason = {row["reason"]: row for row in bad}
+    assert by_reason["invalid_utf8"]["raw"] == '{"_id": "latin1", "text": "caf�"}'
+    assert by_reason["text_too_long"]["doc_id"] == "huge"
+    assert by_reason["text_too_long"]["source"] == str(first)
+    assert len(by_reason["text_too_long"]["raw"]) == 4096
+
+
+def test_every_format_and_any_number_of_waves_give_one_digest(tmp_path: Path, tiny_bundle: Path):
+    long = [{**document, "text": document["text"] + " filler" * 3000} for document in DOCUMENTS]
+    text = "".join(json.dumps(document) + "\n" for document in long)
+    write_jsonl(tmp_path / "beir" / "corpus.jsonl", long)
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    pq.write_table(pa.Table.from_pylist(long), tmp_path / "c.parquet", row_group_size=17)
+    write_deltalake(tmp_path / "delta", pa.Table.from_pylist(long))
+    write_deltalake(
+        tmp_path / "delta", pa.Table.from_pylist([{"_id": "later", "title": "", "text": "x"}]), mode="append"
+    )
+    sources = {
+        "gz": ([tmp_path / "c.jsonl.gz"], {}),
+        "parquet": ([tmp_path / "*.parquet"], {}),
+        "delta": ([tmp_path / "delta"], {"version": 0}),
+    }
+    digests = {}
+    for name, (paths, source) in sources.items():
+        summary = encode_corpus(deployment(tiny_bundle, tmp_path / name / "table", *paths, source=source))
+        assert summary["documents"] == 60
+        digests[name] = summary["table_digest"]
+    waves = deployment(tiny_bundle, tmp_path / "w" / "table", tmp_path / "beir", wave_megabytes=1, slice_megabytes=1)
+    summary = encode_corpus(waves)
+    assert summary["waves"] == 2
+    digests["waves"] = summary["table_digest"]
+    assert len(set(digests.values())) == 1, digests
+
+
+def test_a_finished_plan_is_found_done_and_another_source_is_refused(tmp_path: Path, tiny_bundle: Path):
+    corpus = write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)
+    settings = deployment(tiny_bundle, tmp_path / "table", corpus)
+    first = encode_corpus(settings)
+    again = encode_corpus(settings)
+    assert again["waves_skipped"] == again["waves"] == 1
+    for name in ("table_digest", "table_version", "documents", "rows_in", "impact_step"):
+        assert again[name] == first[name], name
+    assert first["table_digest"] == table_digest(str(tmp_path / "table"))
+
+    before = snapshot(tmp_path / "table")
+    corpus.write_text(json.dumps(DOCUMENTS[0]))
+    with pytest.raises(ConfigError, match="made from another source") as refused:
+        encode_corpus(settings)
+    assert refused.value.field == "encode.table"
+    with pytest.raises(ConfigError, match=r"encode\.store_k"):
+        encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus, store_k=8))
+    other = tmp_path / "other"
+    shutil.copytree(tiny_bundle, other)
+    sealed = Bundle.load(other)
+    Bundle.seal(other, precision="fp32", top_k=sealed.top_k, model_digest="0" * 64, inputs=sealed.inputs)
+    with pytest.raises(LineageError, match="made by bundle"):
+        encode_corpus(deployment(other, tmp_path / "table", corpus))
+    assert snapshot(tmp_path / "table") == before
+
+
+def test_too_many_bad_rows_stop_the_job_before_the_commit(tmp_path: Path, tiny_bundle: Path):
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text(json.dumps(DOCUMENTS[0]) + "\nno json\n{}\n")
+    with pytest.raises(QuarantineOverflowError, match=r"2 of 3 rows are bad .*broken_json 1.*_quarantine/plan="):
+        encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus))
+    assert rows_of(tmp_path / "table") == []
+    summary = encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus, max_bad_fraction=0.9))
+    assert (summary["documents"], summary["quarantined"]) == (1, 2)
+
+
+def test_ids_of_earlier_waves_are_duplicates_in_later_ones(tmp_path: Path, tiny_bundle: Path):
+    filler = " filler" * 20_000
+    write_jsonl(
+        tmp_path / "c" / "1.jsonl", [{**document, "text": document["text"] + filler} for document in DOCUMENTS[:8]]
+    )
+    write_jsonl(tmp_path / "c" / "2.jsonl", DOCUMENTS[:10])
+    settings = deployment(tiny_bundle, tmp_path / "table", tmp_path / "c", wave_megabytes=1, max_bad_fraction=0.5)
+    summary = encode_corpus(settings)
+    assert summary["waves"] == 2
+    assert summary["quarantined_by_reason"] == {"duplicate_id": 8}
+    assert summary["documents"] == 10
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"source": {"paths": ["nowhere.jsonl"]}}, "source.paths"),
+        ({"source": {"format": "delta"}}, "source.paths"),
+        ({"source": {"version": 3}}, "source.version"),
+        ({"source": {"stored_fields": ["doc_id"]}}, "source.stored_fields"),
+        ({"encode": {"bundle": "nowhere"}}, "encode.bundle"),
+        ({"encode": {"store_k": 100_000}}, "encode.store_k"),
+        ({"encode": {"table": "."}}, "encode.table"),
+    ],
+)
+def test_a_bad_setting_is_named_and_nothing_is_written(
+    tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, change: dict, field: str
+):
+    monkeypatch.chdir(tmp_path)
+    corpus = write_jsonl(tmp_path / "c.jsonl", DOCUMENTS[:2])
+    values = deployment(tiny_bundle, tmp_path / "table", corpus).model_dump()
+    for section, fields in change.items():
+        values[section].update(fields)
+    before = snapshot(tmp_path)
+    with pytest.raises(ConfigError) as refused:
+        encode_corpus(Deployment.model_validate(values))
+    assert refused.value.field == field
+    assert snapshot(tmp_path) == before
+
+
+def test_parquet_without_the_columns_is_refused(tmp_path: Path, tiny_bundle: Path):
+    pq.write_table(pa.table({"id": [1], "text": ["x"]}), tmp_path / "c.parquet")
+    with pytest.raises(ConfigError, match=r"has no column _id.*'id', 'text'"):
+        encode_corpus(deployment(tiny_bundle, tmp_path / "table", tmp_path / "c.parquet"))
+    with pytest.raises(ConfigError, match="is int64; cast it to string"):
+        encode_corpus(deployment(tiny_bundle, tmp_path / "table", tmp_path / "c.parquet", source={"id_field": "id"}))
