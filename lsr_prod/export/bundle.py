@@ -1,16 +1,23 @@
-"""``export_bundle``: a model becomes an ONNX bundle, checked against torch before it gets its name."""
+"""``export_bundle``: a model becomes an ONNX bundle, compared with torch before it gets its name."""
 
 import logging
+import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from lsr_prod.config import ExportSettings
-from lsr_prod.export.graph import INPUTS, export_graph, quantise_graph
-from lsr_prod.formats.bundle import GRAPH_FILE, TOKENIZER_FILE, Bundle, write_vocabulary
+from lsr_prod.errors import ArtefactError, ConfigError
+from lsr_prod.export.graph import INPUTS, export_graph, quantise_graph, save_graph
+from lsr_prod.export.parity import check_parity, read_parity_texts
+from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, Bundle, write_vocabulary
+from lsr_prod.formats.card import CARD_FILE
+from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder, model_digest
-from lsr_prod.model.directory import draft_folder, move_into_place
+from lsr_prod.model.directory import draft_folder, move_into_place, write_tokenizer
+from lsr_prod.storage import is_remote
 
 __all__ = ["export_bundle"]
 
@@ -18,26 +25,93 @@ log = logging.getLogger(__name__)
 
 
 def export_bundle(settings: ExportSettings) -> Mapping[str, Any]:
-    """Export."""
+    """Export a model, check the result against torch, and put it in its place.
+
+    A bundle of the same model, precision and top_k that is there already is checked again and left alone.
+
+    Args:
+        settings: the section ``export``.
+
+    Returns:
+        bundle_digest, model_digest, precision, top_k, graph_bytes, parity_* and seconds.
+
+    Raises:
+        ConfigError: the model cannot be loaded, or the output holds something else; nothing was written.
+        ParityError: the graph ranks differently from torch; no bundle is left.
+    """
     started = time.perf_counter()
-    output = Path(settings.output)
-    encoder = SparseEncoder.load(settings.model)
+    output = _local_output(settings.output)
+    texts = read_parity_texts(settings.parity_texts)
+    encoder = _load(settings.model)
     top_k = min(settings.top_k, encoder.card.vocabulary_size)
-    with draft_folder(output) as draft:
-        graph = draft / GRAPH_FILE
-        export_graph(encoder, graph, top_k=top_k)
-        if settings.precision == "int8":
-            quantise_graph(graph, graph)
-        encoder.tokenizer.backend_tokenizer.save(str(draft / TOKENIZER_FILE))
-        encoder.model.config.save_pretrained(draft)
-        write_vocabulary(draft, encoder.vocabulary)
-        encoder.card.save(draft)
-        bundle = Bundle.seal(
-            draft,
-            precision=settings.precision,
-            top_k=top_k,
-            model_digest=model_digest(Path(settings.model)),
-            inputs=INPUTS,
+    digest = _model_digest(settings.model, encoder)
+    min_overlap = settings.min_overlap if settings.precision == "fp32" else settings.int8_min_overlap
+    if output.is_dir() and any(output.iterdir()):
+        _refuse_other(output, (digest, settings.precision, top_k))
+        parity = check_parity(encoder, BundleEncoder(output, verify=True), texts, min_overlap=min_overlap)
+    else:
+        with draft_folder(output) as draft:
+            _write_bundle(draft, encoder, settings, top_k=top_k, model=digest)
+            parity = check_parity(encoder, BundleEncoder(draft), texts, min_overlap=min_overlap)
+            move_into_place(draft, output, field="export.output")
+    bundle = Bundle.load(output)
+    return {
+        "bundle_digest": bundle.digest,
+        "model_digest": digest,
+        "precision": settings.precision,
+        "top_k": top_k,
+        "graph_bytes": sum(file.size for file in bundle.files if file.path.startswith(GRAPH_FILE)),
+        **{f"parity_{name}": value for name, value in asdict(parity).items()},
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def _write_bundle(folder: Path, encoder: SparseEncoder, settings: ExportSettings, *, top_k: int, model: str) -> None:
+    graph = export_graph(encoder, top_k=top_k)
+    if settings.precision == "int8":
+        graph = quantise_graph(graph, folder)
+    save_graph(graph, folder / GRAPH_FILE)
+    write_tokenizer(folder, encoder.tokenizer, encoder.card)
+    encoder.model.config.save_pretrained(folder)
+    write_vocabulary(folder, encoder.vocabulary)
+    encoder.card.save(folder)
+    Bundle.seal(folder, precision=settings.precision, top_k=top_k, model_digest=model, inputs=INPUTS)
+
+
+def _load(source: str) -> SparseEncoder:
+    try:
+        return SparseEncoder.load(source)
+    except ConfigError as error:
+        raise ConfigError("export.model", error.problem, error.remedy) from error
+
+
+def _local_output(output: str) -> Path:
+    if is_remote(output):
+        raise ConfigError("export.output", f"{output} is an object store", "name a local folder; readers map the graph")
+    path = Path(output)
+    if path.exists() and not path.is_dir():
+        raise ConfigError("export.output", f"{path} is a file", "name a folder that does not exist")
+    return path
+
+
+def _model_digest(source: str, encoder: SparseEncoder) -> str:
+    """The digest of the model directory; of the one it would be saved as, if the source is another kind of folder."""
+    if (Path(source) / CARD_FILE).is_file():
+        return model_digest(Path(source))
+    with tempfile.TemporaryDirectory() as scratch:
+        return encoder.save(Path(scratch) / "model")
+
+
+def _refuse_other(output: Path, wanted: tuple[str, str, int]) -> None:
+    try:
+        bundle = Bundle.load(output, verify=True)
+    except ArtefactError as error:
+        problem = "is a damaged bundle" if (output / BUNDLE_FILE).is_file() else "holds something else"
+        raise ConfigError("export.output", f"{output} {problem}", "name a folder that does not exist") from error
+    if (bundle.model_digest, bundle.precision, bundle.top_k) != wanted:
+        raise ConfigError(
+            "export.output",
+            f"{output} holds another bundle, {bundle.precision} with top_k {bundle.top_k} of model "
+            f"{bundle.model_digest[:12]}",
+            "name a folder that does not exist",
         )
-        move_into_place(draft, output, field="export.output")
-    return {"bundle_digest": bundle.digest, "precision": settings.precision, "seconds": time.perf_counter() - started}

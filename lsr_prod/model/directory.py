@@ -20,13 +20,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_files, digest_json
 
-__all__ = ["draft_folder", "model_digest", "move_into_place", "write_model_directory"]
+__all__ = ["draft_folder", "model_digest", "move_into_place", "write_model_directory", "write_tokenizer"]
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,9 @@ def write_model_directory(
         log.warning("sentence-transformers pools every token", extra={"fields": {"pooled_tokens": card.pooled_tokens}})
     with draft_folder(folder) as draft:
         model.save_pretrained(draft)
-        _exact_tokenizer(tokenizer, card).save_pretrained(draft)
+        # safetensors makes its file readable by the owner only; the folder's other files follow the umask.
+        (draft / "model.safetensors").chmod((draft / "config.json").stat().st_mode)
+        write_tokenizer(draft, tokenizer, card)
         _write_sentence_transformers(draft, card)
         card.save(draft)
         digest = model_digest(draft)
@@ -98,18 +101,26 @@ def move_into_place(draft: Path, folder: Path, *, field: str) -> None:
     draft.rename(folder)
 
 
-def _exact_tokenizer(tokenizer: PreTrainedTokenizerFast, card: EncoderCard) -> PreTrainedTokenizerFast:
-    # Architecture-specific classes rebuild the normalizer from their own arguments and drop a change of casing; the
-    # plain class takes tokenizer.json as it is.
-    backend = tokenizer.backend_tokenizer
+def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerFast, card: EncoderCard) -> None:
+    """Write ``tokenizer.json`` and a ``tokenizer_config.json`` that transformers 4 and 5 read alike.
+
+    Classes of one architecture rebuild the normalizer from their own arguments and would drop a change of casing; the
+    plain class named here takes ``tokenizer.json`` as it is.
+    """
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_truncation()
     backend.no_padding()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        model_max_length=card.document_max_length,
-        model_input_names=list(tokenizer.model_input_names),
-        clean_up_tokenization_spaces=False,
-        **{name: getattr(tokenizer, name) for name in _SPECIAL_TOKENS if getattr(tokenizer, name, None) is not None},
+    backend.save(str(folder / "tokenizer.json"))
+    special = {name: getattr(tokenizer, name, None) for name in _SPECIAL_TOKENS}
+    _write_json(
+        folder / "tokenizer_config.json",
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": card.document_max_length,
+            "model_input_names": list(tokenizer.model_input_names),
+            "clean_up_tokenization_spaces": False,
+            **{name: str(token) for name, token in special.items() if token is not None},
+        },
     )
 
 

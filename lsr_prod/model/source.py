@@ -46,7 +46,13 @@ _SETTABLE = (
     "activation",
     "pooled_tokens",
 )
+_CHOICES = {
+    "casing": ("none", "lowercase"),
+    "activation": ("log1p_relu", "l0"),
+    "pooled_tokens": ("all", "not_bos"),
+}
 _QUERY_LENGTH, _DOCUMENT_LENGTH = 64, 256
+_REMEDY = "give a masked language model with its vocabulary head"
 
 
 def read_source(
@@ -69,6 +75,10 @@ def read_source(
     longest = _longest_input(model.config)
     if (folder / CARD_FILE).is_file():
         card = EncoderCard.load(folder)
+        if card.vocabulary_sha256 != digest_json(output_vocabulary(tokenizer, card.vocabulary_size)):
+            raise ConfigError(
+                "source", f"the tokenizer of {folder} is not its card's output vocabulary", "save it again"
+            )
     else:
         card = _new_card(model.config, tokenizer, peer, longest, parent=model_digest(folder))
     card = _override(card, overrides, tokenizer, longest)
@@ -103,15 +113,17 @@ def _local_folder(source: str | Path) -> Path:
 
 def _read_model(folder: Path) -> PreTrainedModel:
     try:
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ConfigError("source", f"{folder} has no config.json that transformers reads", _REMEDY) from error
-    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
-        raise ConfigError("source", f"{folder} holds a {config.model_type}, no masked language model", _REMEDY)
-    check_architecture(MODEL_FOR_MASKED_LM_MAPPING[type(config)].__name__, field="source")
+    check_architecture(_architecture(config), field="source")
     try:
         model, report = AutoModelForMaskedLM.from_pretrained(
-            folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+            folder,
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            output_loading_info=True,
         )
     except OSError as error:
         raise ConfigError(
@@ -127,17 +139,20 @@ def _read_model(folder: Path) -> PreTrainedModel:
     return model
 
 
-_REMEDY = "give a masked language model with its vocabulary head"
-
-
 def _read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ConfigError("source", f"{folder} has no tokenizer", "add its tokenizer.json") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ConfigError("source", f"the tokenizer of {folder} has no tokenizer.json", "convert it to a fast one")
     return tokenizer
+
+
+def _architecture(config: PreTrainedConfig) -> str:
+    """Class name of the masked language model that a configuration belongs to, or its model type if it has none."""
+    known: Any = MODEL_FOR_MASKED_LM_MAPPING
+    return str(known[type(config)].__name__) if type(config) in known else f"the model type {config.model_type}"
 
 
 def _longest_input(config: PreTrainedConfig) -> int:
@@ -152,7 +167,7 @@ def _new_card(
 ) -> EncoderCard:
     size = int(config.vocab_size)
     card = EncoderCard(
-        architecture=MODEL_FOR_MASKED_LM_MAPPING[type(config)].__name__,
+        architecture=_architecture(config),
         vocabulary_size=size,
         vocabulary_sha256=digest_json(output_vocabulary(tokenizer, size)),
         casing="lowercase" if _lowercases(tokenizer.backend_tokenizer) else "none",
@@ -182,6 +197,8 @@ def _override(
     for name in overrides:
         if name not in _SETTABLE:
             raise ConfigError(name, "this field of the encoder card cannot be set", f"set {', '.join(_SETTABLE)}")
+        if name in _CHOICES and overrides[name] not in _CHOICES[name]:
+            raise ConfigError(name, f"{overrides[name]!r} is unknown", f"use one of {', '.join(_CHOICES[name])}")
     changed = replace(card, **overrides)
     shortest = tokenizer.num_special_tokens_to_add() + 1
     for name in ("query_max_length", "document_max_length"):

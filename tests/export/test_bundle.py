@@ -1,7 +1,111 @@
+import json
+import runpy
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from lsr_prod.config import ExportSettings
+from lsr_prod.errors import ConfigError
+from lsr_prod.export import export_bundle
+from lsr_prod.formats.bundle import Bundle
 from lsr_prod.inference import BundleEncoder
+from lsr_prod.model import SparseEncoder, model_digest
+from tests.model.tiny import tiny_checkpoint
+
+JOB = Path(__file__).parents[2] / "jobs" / "export.py"
 
 
-def test_the_bundle_opens(tiny_bundle: Path) -> None:
-    assert len(BundleEncoder(tiny_bundle, verify=True).encode(["hello"], kind="query").terms)
+def _settings(model: Path, output: Path, **changes: Any) -> ExportSettings:
+    return ExportSettings(model=str(model), output=str(output), **changes)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    SparseEncoder.load(tiny_checkpoint(folder / "checkpoint", "roberta"), document_max_length=40).save(folder / "model")
+    return folder / "model"
+
+
+@pytest.fixture(scope="module")
+def bundle(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("bundle") / "new" / "bundle"
+    return folder, dict(export_bundle(_settings(model, folder, top_k=1000)))
+
+
+def test_the_summary_says_what_was_made(model: Path, bundle: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = bundle
+    sealed = Bundle.load(folder, verify=True)
+    assert summary["bundle_digest"] == sealed.digest
+    assert summary["model_digest"] == sealed.model_digest == model_digest(model)
+    assert summary["top_k"] == sealed.top_k == 97, "never more terms than the vocabulary has"
+    assert summary["graph_bytes"] == (folder / "model.onnx").stat().st_size
+    assert summary["parity_overlap"] > 0.999
+    assert summary["parity_top10_overlap"] == 1
+    assert summary["parity_weight_difference"] < 1e-4
+    json.dumps(summary)
+    assert [path.name for path in folder.parent.iterdir()] == ["bundle"], "no drafts are left"
+
+
+def test_the_same_bundle_is_left_alone(model: Path, bundle: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = bundle
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    again = export_bundle(_settings(model, folder, top_k=1000))
+    assert {key: again[key] for key in ("bundle_digest", "model_digest")} == {
+        key: summary[key] for key in ("bundle_digest", "model_digest")
+    }
+    assert before == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+
+def test_two_exports_have_equal_bytes(model: Path, bundle: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    assert (
+        export_bundle(_settings(model, tmp_path / "again", top_k=1000))["bundle_digest"] == bundle[1]["bundle_digest"]
+    )
+
+
+@pytest.mark.parametrize("changes", [{"precision": "int8", "top_k": 1000}, {"top_k": 20}])
+def test_another_bundle_is_refused(model: Path, bundle: tuple[Path, dict[str, Any]], changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"export\.output: .* holds another bundle"):
+        export_bundle(_settings(model, bundle[0], **changes))
+    assert Bundle.load(bundle[0], verify=True).digest == bundle[1]["bundle_digest"]
+
+
+def test_a_folder_with_something_else_is_refused(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"export\.output: .* holds something else"):
+        export_bundle(_settings(model, tmp_path))
+    with pytest.raises(ConfigError, match="is a file"):
+        export_bundle(_settings(model, tmp_path / "mine.txt"))
+    with pytest.raises(ConfigError, match="object store"):
+        export_bundle(_settings(model, Path("x")).model_copy(update={"output": "s3://bucket/x"}))
+
+
+def test_a_plain_checkpoint_is_named_by_the_model_directory_it_would_be(tmp_path: Path) -> None:
+    checkpoint = tiny_checkpoint(tmp_path / "checkpoint", "bert")
+    digest = SparseEncoder.load(checkpoint).save(tmp_path / "model")
+    assert export_bundle(_settings(checkpoint, tmp_path / "bundle"))["model_digest"] == digest
+
+
+@pytest.mark.parametrize("model", ["/nowhere/model", "nobody/no-such-model"])
+def test_the_job_exits_2_with_one_line_and_writes_nothing(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = runpy.run_path(str(JOB))["main"]
+    assert main(["--export.model", model, "--export.output", str(tmp_path / "out" / "bundle")]) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert "export.model: " in lines[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_checkpoint_as_a_bundle(tiny_model: Path, tiny_bundle: Path) -> None:
+    """fp32 on real weights: the same vectors as torch."""
+    opened, encoder = BundleEncoder(tiny_bundle, verify=True), SparseEncoder.load(tiny_model)
+    assert opened.card == encoder.card
+    texts = ["how does an inverted index work", "", "東京 is the capital of Japan", "word " * 300]
+    ours, theirs = encoder.encode(texts), opened.encode(texts, kind="document")
+    assert (ours.offsets == theirs.offsets).all()
+    for i in range(len(texts)):
+        a, b = (dict(zip(*(x.tolist() for x in batch.row(i)), strict=True)) for batch in (ours, theirs))
+        assert a.keys() == b.keys()
+        assert all(abs(a[term] - b[term]) < 1e-4 for term in a)

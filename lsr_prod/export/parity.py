@@ -1,0 +1,135 @@
+"""The parity check: the graph must give the torch model's vectors, and above all its rankings.
+
+Every text is encoded as a document and as a query by both sides; each query ranks all the texts by brute force.
+"""
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.errors import ConfigError, ParityError
+from lsr_prod.export.sentences import SENTENCES
+from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.inference import BundleEncoder
+from lsr_prod.model import SparseEncoder
+
+__all__ = ["Parity", "check_parity", "measure_parity", "read_parity_texts"]
+
+log = logging.getLogger(__name__)
+
+MOST_TEXTS = 512
+_DEPTH = 10
+_TIE = 1e-4  # scores this close, relative to the larger, are a tie
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """How far a bundle is from its model.
+
+    Attributes:
+        texts: number of texts compared.
+        overlap: mean over texts of shared terms / terms of the longer vector, both cut to top-k.
+        weight_difference: largest difference of a weight.
+        top10_overlap: mean over queries of the share of the bundle's first 10 texts that are among torch's first 10,
+            a text that ties with torch's tenth counted as one of them.
+    """
+
+    texts: int
+    overlap: float
+    weight_difference: float
+    top10_overlap: float
+
+
+def check_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequence[str], *, min_overlap: float) -> Parity:
+    """Compare, and refuse a bundle that is too far off.
+
+    Args:
+        encoder: the torch model.
+        bundle: what was exported from it.
+        texts: the sample.
+        min_overlap: least mean overlap, 0..1, of vectors and of rankings; an fp32 bundle must rank exactly.
+
+    Raises:
+        ParityError: vectors or rankings differ too much.
+    """
+    parity = measure_parity(encoder, bundle, texts)
+    log.info("compared the bundle with torch", extra={"fields": {name: getattr(parity, name) for name in _NAMES}})
+    least_top10 = 1.0 if bundle.bundle.precision == "fp32" else min_overlap
+    for name, value, least in (
+        ("vectors", parity.overlap, min_overlap),
+        ("rankings", parity.top10_overlap, least_top10),
+    ):
+        if not value >= least:
+            raise ParityError(
+                f"over {parity.texts} texts the {name} of the exported graph share {value:.4f} with torch's, less than "
+                f"{least}; the largest difference of a weight is {parity.weight_difference:.4f}"
+            )
+    return parity
+
+
+_NAMES = ("texts", "overlap", "weight_difference", "top10_overlap")
+
+
+def measure_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequence[str]) -> Parity:
+    """Encode ``texts`` on both sides and compare vectors and rankings."""
+    top_k = bundle.bundle.top_k
+    ours = [encoder.encode(texts, kind, batch_size=8).top(top_k) for kind in ("document", "query")]
+    theirs = [bundle.encode(texts, kind=kind) for kind in ("document", "query")]
+    size = encoder.card.vocabulary_size
+    (our_documents, our_queries), (their_documents, their_queries) = (
+        [_dense(batch, size) for batch in side] for side in (ours, theirs)
+    )
+    return Parity(
+        texts=len(texts),
+        overlap=_overlap(ours[0], theirs[0]),
+        weight_difference=float(np.abs(our_documents - their_documents).max(initial=0.0)),
+        top10_overlap=_top_overlap(our_queries @ our_documents.T, their_queries @ their_documents.T),
+    )
+
+
+def read_parity_texts(path: str | None) -> list[str]:
+    """The sample: the first 512 texts of a JSONL file with the field text, or the built-in sentences.
+
+    Raises:
+        ConfigError: the file is absent, empty or has another form.
+    """
+    if path is None:
+        return list(SENTENCES)
+    file = Path(path)
+    if not file.is_file():
+        raise ConfigError("export.parity_texts", f"there is no file at {path}", "give a JSONL file with the field text")
+    try:
+        lines = [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()][:MOST_TEXTS]
+        texts = [json.loads(line)["text"] for line in lines]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError("export.parity_texts", f"{path} is no JSONL with the field text", "repair it") from error
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise ConfigError("export.parity_texts", f"{path} has lines without a text", "give one text a line")
+    return texts
+
+
+def _dense(batch: SparseBatch, size: int) -> npt.NDArray[np.float32]:
+    rows = np.zeros((len(batch), size), dtype=np.float32)  # [n, V]
+    rows[np.repeat(np.arange(len(batch)), np.diff(batch.offsets)), batch.terms] = batch.weights
+    return rows
+
+
+def _overlap(ours: SparseBatch, theirs: SparseBatch) -> float:
+    shares = []
+    for i in range(len(ours)):
+        mine, yours = ours.row(i)[0], theirs.row(i)[0]
+        longer = max(len(mine), len(yours))
+        shares.append(len(np.intersect1d(mine, yours)) / longer if longer else 1.0)
+    return float(np.mean(shares))
+
+
+def _top_overlap(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> float:
+    depth = min(_DEPTH, ours.shape[1])
+    top = np.argsort(-theirs, axis=1, kind="stable")[:, :depth]  # [n, depth]
+    tenth = -np.sort(-ours, axis=1)[:, depth - 1 : depth]  # [n, 1]
+    return float(np.mean(np.take_along_axis(ours, top, 1) >= tenth - _TIE * np.maximum(1.0, tenth)))

@@ -1,0 +1,119 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertModel, GPT2Config, GPT2LMHeadModel, T5Config
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.model import SparseEncoder
+from tests.model.tiny import VOCABULARY, tiny_checkpoint, tiny_tokenizer
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return tiny_checkpoint(tmp_path / "checkpoint", "bert")
+
+
+def test_defaults_are_capped_at_the_positions_of_the_model(checkpoint: Path, tmp_path: Path) -> None:
+    card = SparseEncoder.load(checkpoint).card
+    assert (card.architecture, card.query_max_length, card.document_max_length) == ("BertForMaskedLM", 64, 72)
+    assert len(card.parents) == 1
+    # RoBERTa's positions start behind the padding index, 7 here.
+    assert SparseEncoder.load(tiny_checkpoint(tmp_path / "roberta", "roberta")).card.document_max_length == 64
+
+
+def test_the_longest_text_fits(tmp_path: Path) -> None:
+    assert len(SparseEncoder.load(tiny_checkpoint(tmp_path / "r", "roberta")).encode(["w1 " * 200]).terms)
+
+
+def test_the_output_vocabulary_is_the_tokenizers(checkpoint: Path) -> None:
+    assert SparseEncoder.load(checkpoint).vocabulary == VOCABULARY
+
+
+@pytest.mark.parametrize("source", ["/nowhere/model", "./nowhere", "some/where/else", "nobody/no-such-model", "a b c"])
+def test_a_source_that_is_not_there(source: str) -> None:
+    with pytest.raises(ConfigError, match="source: "):
+        SparseEncoder.load(source)
+
+
+def test_a_model_without_a_trained_head(checkpoint: Path, tmp_path: Path) -> None:
+    BertModel.from_pretrained(checkpoint).save_pretrained(tmp_path / "body")
+    tiny_tokenizer().save_pretrained(tmp_path / "body")
+    with pytest.raises(ConfigError, match="its head is not trained"):
+        SparseEncoder.load(tmp_path / "body")
+
+
+def test_other_kinds_of_models(tmp_path: Path) -> None:
+    GPT2LMHeadModel(GPT2Config(vocab_size=11, n_embd=8, n_layer=1, n_head=1)).save_pretrained(tmp_path / "causal")
+    T5Config(vocab_size=11).save_pretrained(tmp_path / "t5")
+    for folder in ("causal", "t5"):
+        with pytest.raises(ConfigError, match="no masked language model with a known head"):
+            SparseEncoder.load(tmp_path / folder)
+
+
+def test_a_pickle_is_never_opened(checkpoint: Path) -> None:
+    weights = {"cls.predictions.bias": torch.zeros(97)}
+    torch.save(weights, checkpoint / "pytorch_model.bin")
+    (checkpoint / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"no model\.safetensors"):
+        SparseEncoder.load(checkpoint)
+
+
+def test_code_of_a_source_is_never_run(checkpoint: Path) -> None:
+    config = json.loads((checkpoint / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {"AutoConfig": "code.C", "AutoModelForMaskedLM": "code.M"}}
+    (checkpoint / "config.json").write_text(json.dumps(config))
+    (checkpoint / "code.py").write_text("raise SystemExit('run')")
+    with pytest.raises(ConfigError):
+        SparseEncoder.load(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("override", "field"),
+    [
+        ({"max_length": 3}, "max_length"),
+        ({"vocabulary_size": 3}, "vocabulary_size"),
+        ({"query_max_length": 2}, "query_max_length"),
+        ({"document_max_length": 73}, "document_max_length"),
+        ({"casing": "upper"}, "casing"),
+        ({"activation": "relu"}, "activation"),
+        ({"pooled_tokens": "cls"}, "pooled_tokens"),
+    ],
+)
+def test_impossible_overrides(checkpoint: Path, override: dict[str, object], field: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{field}: "):
+        SparseEncoder.load(checkpoint, **override)
+
+
+def test_casing_reaches_the_tokenizer_and_cannot_be_taken_back(checkpoint: Path, tmp_path: Path) -> None:
+    encoder = SparseEncoder.load(checkpoint, casing="lowercase")
+    assert encoder.tokenizer.tokenize("W1 w1") == ["w1", "w1"]
+    encoder.save(tmp_path / "model")
+    again = SparseEncoder.load(tmp_path / "model")
+    assert again.card.casing == "lowercase"
+    assert again.tokenizer.tokenize("W1 w1") == ["w1", "w1"]
+    with pytest.raises(ConfigError, match="lowercases already"):
+        SparseEncoder.load(tmp_path / "model", casing="none")
+
+
+def test_a_bert_tokenizer_keeps_a_change_of_casing(splade_tiny: Path, tmp_path: Path) -> None:
+    """transformers rebuilds the normalizer of its own tokenizer classes from their arguments."""
+    shutil.copytree(splade_tiny, tmp_path / "cased")
+    config = json.loads((splade_tiny / "tokenizer_config.json").read_text()) | {"do_lower_case": False}
+    (tmp_path / "cased" / "tokenizer_config.json").write_text(json.dumps(config))
+    tokenizer = json.loads((splade_tiny / "tokenizer.json").read_text())
+    tokenizer["normalizer"]["lowercase"] = False
+    (tmp_path / "cased" / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert SparseEncoder.load(tmp_path / "cased").card.casing == "none"
+    SparseEncoder.load(tmp_path / "cased", casing="lowercase").save(tmp_path / "model")
+    assert SparseEncoder.load(tmp_path / "model").tokenizer.tokenize("Paris") == ["paris"]
+
+
+def test_a_tokenizer_that_is_not_the_cards_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    SparseEncoder.load(checkpoint).save(tmp_path / "model")
+    path = tmp_path / "model" / "tokenizer.json"
+    path.write_text(path.read_text().replace('"w91"', '"w92"'))
+    with pytest.raises(ConfigError, match="output vocabulary"):
+        SparseEncoder.load(tmp_path / "model")

@@ -1,0 +1,80 @@
+"""Checkpoints of every architecture, small enough to be made in a test: random weights, 97 words, 64 positions."""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
+    BertConfig,
+    BertForMaskedLM,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
+
+SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
+WORDS = [f"{'w' if i % 2 else 'W'}{i}" for i in range(92)]  # half of them cased
+VOCABULARY = [*SPECIAL, *WORDS]
+ARCHITECTURES = ("albert", "bert", "distilbert", "modernbert", "roberta")
+# The padding id is not 0: RoBERTa counts its positions from it, and a runtime that pads with 0 would be found out.
+_PAD = 7
+VOCABULARY[0], VOCABULARY[_PAD] = VOCABULARY[_PAD], VOCABULARY[0]
+_COMMON = {"vocab_size": len(VOCABULARY), "pad_token_id": _PAD}
+_SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 72,
+}
+
+
+def tiny_tokenizer(*, lowercase: bool = False) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(VOCABULARY)}, unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Lowercase() if lowercase else None
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 2), ("</s>", 3)]
+    )
+    roles = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", mask_token="<mask>", **roles
+    )
+
+
+def tiny_model(architecture: str) -> PreTrainedModel:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = _MODELS[architecture]()
+        for parameter in model.parameters():
+            # Initialised biases are zero and norms one: a head that forgets them would go unnoticed.
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    return model.eval()
+
+
+def tiny_checkpoint(folder: Path, architecture: str) -> Path:
+    tiny_model(architecture).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+_MODELS = {
+    "albert": lambda: AlbertForMaskedLM(AlbertConfig(**_COMMON, **_SIZES, embedding_size=16)),
+    "bert": lambda: BertForMaskedLM(BertConfig(**_COMMON, **_SIZES)),
+    "distilbert": lambda: DistilBertForMaskedLM(
+        DistilBertConfig(**_COMMON, dim=32, n_layers=2, n_heads=2, hidden_dim=48, max_position_embeddings=72)
+    ),
+    "modernbert": lambda: ModernBertForMaskedLM(
+        ModernBertConfig(
+            **_COMMON, **_SIZES, local_attention=8, bos_token_id=2, cls_token_id=2, eos_token_id=3, sep_token_id=3
+        )
+    ),
+    "roberta": lambda: RobertaForMaskedLM(RobertaConfig(**_COMMON, **_SIZES)),
+}
