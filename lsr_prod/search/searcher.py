@@ -1,6 +1,5 @@
 """``Searcher``: one index version, opened for queries from any number of threads."""
 
-import heapq
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +15,9 @@ from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.digest import verify_files
 from lsr_prod.formats.index import IndexVersion, Publication, latest_publication, load_version
 from lsr_prod.search.explain import explain_document
+from lsr_prod.search.merge import fetch_hits, merge_shards
 from lsr_prod.search.query import SparseQuery, check_k, check_text, required_terms
-from lsr_prod.search.result import Explanation, Hit, QueryTerm, SearchResult
+from lsr_prod.search.result import Explanation, QueryTerm, SearchResult
 from lsr_prod.search.shard import Accumulators, OpenShard
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Searcher"]
 
-# score, shard number, ordinal, overlap
-_Ranked = tuple[float, int, int, int]
 Vector = Mapping[str | int, float]
 
 
@@ -302,7 +300,7 @@ class Searcher:
 
     def _finish(
         self,
-        ranked: list[_Ranked],
+        found: Iterable[tuple[float, int, int, int]],
         k: int,
         matched: int,
         required: int,
@@ -311,16 +309,9 @@ class Searcher:
         encode_ms: float,
         start: float,
     ) -> SearchResult:
-        """Merge the shards' best by falling score, ties by rising id, so that the shard count changes no answer."""
-        keyed = (
-            (-score, self._shards[number].doc_id(at), number, at, overlap) for score, number, at, overlap in ranked
-        )
-        best = heapq.nsmallest(k, keyed) if len(self._shards) > 1 else sorted(keyed)
+        best = merge_shards(self._shards, found, k)
         match_ms, start = _ms(start), time.perf_counter()
-        hits = tuple(
-            Hit(doc_id, -score, overlap, self._shards[number].fields(ordinal, fields) if fields else {})
-            for score, doc_id, number, ordinal, overlap in best
-        )
+        hits = fetch_hits(self._shards, best, fields)
         return SearchResult(hits, matched, required, query, self._sha, encode_ms, match_ms, _ms(start))
 
     def _accumulators(self) -> Accumulators:
