@@ -1,0 +1,169 @@
+"""A driver that is killed at any moment, and two that run at once: nothing lost, nothing doubled."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from lsr_prod.encoding.commit import BucketResult, Committer, WaveResult
+from lsr_prod.encoding.fence import take_epoch
+from lsr_prod.encoding.parts import write_part
+from lsr_prod.encoding.quarantine import PARTITION, QUARANTINE_SCHEMA, quarantined_by_reason, write_quarantine
+from lsr_prod.encoding.rows import row_schema
+from lsr_prod.encoding.table import create_sparse_table, create_table, table_digest
+from lsr_prod.errors import CommitError, FencedError, IncompleteWaveError
+from lsr_prod.formats.table import TableProperties, sparse_schema
+from lsr_prod.storage import Store
+
+ROOT = Path(__file__).parents[2]
+PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, ())
+
+
+def parts_written(table: Path) -> bool:
+    return any(table.glob("bucket=*/part-*.parquet"))
+
+
+def quarantine_committed(table: Path) -> bool:
+    return (Path(f"{table}_quarantine") / "_delta_log" / f"{1:020d}.json").exists()
+
+
+def first_wave_committed(table: Path) -> bool:
+    return (table / "_delta_log" / f"{1:020d}.json").exists()
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        quarantine_committed,
+        pytest.param(parts_written, marks=pytest.mark.slow),
+        pytest.param(first_wave_committed, marks=pytest.mark.slow),
+    ],
+)
+def test_a_killed_driver_is_resumed_without_loss_or_double(
+    tmp_path: Path, tiny_bundle: Path, moment: Callable[[Path], bool]
+):
+    rng = random.Random(moment.__name__)
+    corpus = tmp_path / "c.jsonl"
+    lines = [json.dumps({"_id": f"d{i}", "text": f"fox {i} " + "filler " * 9000}) for i in range(24)]
+    lines[3:3], lines[20:20] = ["no json"], [lines[0]]
+    corpus.write_text("\n".join(lines))
+    config = tmp_path / "config.yaml"
+    table = tmp_path / "table"
+    encode = {"bundle": str(tiny_bundle), "table": str(table), "wave_megabytes": 1, "slice_megabytes": 1, "buckets": 2}
+    sections = {
+        "ray": {"num_cpus": 1},
+        "source": {"paths": [str(corpus)], "stored_fields": []},
+        "encode": {**encode, "max_bad_fraction": 0.5, "probe_documents": 4},
+    }
+    config.write_text(json.dumps(sections))
+    command = [sys.executable, str(ROOT / "jobs" / "encode.py"), "--config", str(config)]
+
+    driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0)
+    while not moment(table):
+        assert driver.poll() is None, "the job ended before the moment came"
+        time.sleep(0.002)
+    time.sleep(rng.random() * 0.05)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout.rpartition("RESULT ")[2])
+    assert (summary["rows_in"], summary["documents"], summary["waves"]) == (26, 24, 2)
+    assert summary["quarantined_by_reason"] == {"broken_json": 1, "duplicate_id": 1}
+    ids = DeltaTable(table).to_pyarrow_table(columns=["doc_id"])["doc_id"].to_pylist()
+    assert sorted(ids) == sorted(f"d{i}" for i in range(24))
+    bad = DeltaTable(f"{table}_quarantine").to_pyarrow_table(columns=["reason"])["reason"].to_pylist()
+    assert sorted(bad) == ["broken_json", "duplicate_id"]
+
+
+def stores(tmp_path: Path) -> tuple[Store, Store]:
+    table, quarantine = Store(str(tmp_path / "table")), Store(str(tmp_path / "quarantine"))
+    create_sparse_table(table, PROPERTIES, "p")
+    create_table(quarantine, QUARANTINE_SCHEMA, list(PARTITION), {})
+    return table, quarantine
+
+
+def wave_of(table: Store, quarantine: Store, wave: int, doc_id: str, *bad: str) -> WaveResult:
+    schema = sparse_schema(())
+    schema = schema.remove(schema.get_field_index("bucket"))
+    row = {"doc_id": doc_id, "terms": [1], "impacts": [2], "content_hash": "h"}
+    part = write_part(table, "bucket=0", schema.empty_table().from_pylist([row], schema=schema))
+    rows = [
+        {"bucket": 0, "file": 0, "position": i, "reason": "broken_json", "detail": detail}
+        for i, detail in enumerate(bad)
+    ]
+    refused = row_schema(()).empty_table().from_pylist(rows, schema=row_schema(()))
+    bad_part = write_quarantine(quarantine, "p", wave, refused, ["c.jsonl"]) if bad else None
+    reasons = {"broken_json": len(bad)} if bad else {}
+    return WaveResult(wave, (BucketResult(0, 1 + len(bad), part, bad_part, reasons, 0),))
+
+
+def test_of_two_attempts_the_older_is_fenced(tmp_path: Path):
+    table, quarantine = stores(tmp_path)
+    older = Committer(take_epoch(table, "p", []), table, quarantine)
+    assert older.commit(wave_of(table, quarantine, 0, "a", "x")) is True
+    newer = Committer(take_epoch(table, "p", []), table, quarantine)
+    with pytest.raises(FencedError, match="attempt 2 of plan p has taken over from attempt 1"):
+        older.commit(wave_of(table, quarantine, 1, "b"))
+    assert newer.commit(wave_of(table, quarantine, 0, "a", "x")) is False
+    assert newer.commit(wave_of(table, quarantine, 1, "b")) is True
+    assert sorted(DeltaTable(table.location).to_pyarrow_table()["doc_id"].to_pylist()) == ["a", "b"]
+
+
+def test_quarantine_of_a_half_committed_wave_is_replaced(tmp_path: Path):
+    table, quarantine = stores(tmp_path)
+    first = Committer(take_epoch(table, "p", []), table, quarantine)
+    half = wave_of(table, quarantine, 0, "a", "x", "transient")
+    first._commit_quarantine(0, [bucket.quarantine for bucket in half.buckets if bucket.quarantine])
+    assert quarantined_by_reason(quarantine, DeltaTable(quarantine.location), "p", 1).total() == 2
+    second = Committer(take_epoch(table, "p", []), table, quarantine)
+    assert second.commit(wave_of(table, quarantine, 0, "a", "x"))
+    assert quarantined_by_reason(quarantine, DeltaTable(quarantine.location), "p", 1) == {"broken_json": 1}
+
+
+def test_a_wave_without_bad_rows_removes_what_a_half_commit_left(tmp_path: Path):
+    table, quarantine = stores(tmp_path)
+    committer = Committer(take_epoch(table, "p", []), table, quarantine)
+    half = wave_of(table, quarantine, 0, "a", "transient")
+    committer._commit_quarantine(0, [bucket.quarantine for bucket in half.buckets if bucket.quarantine])
+    assert committer.commit(wave_of(table, quarantine, 0, "a"))
+    assert DeltaTable(quarantine.location).to_pyarrow_table().num_rows == 0
+
+
+def test_an_older_handle_cannot_commit_what_a_newer_attempt_committed(tmp_path: Path):
+    table, quarantine = stores(tmp_path)
+    older = Committer(take_epoch(table, "p", []), table, quarantine)
+    result = wave_of(table, quarantine, 0, "a", "x")
+    stale = DeltaTable(table.location)  # as if the older attempt stood between its check and its commit
+    assert older.commit(result)
+    with pytest.raises(Exception, match="Concurrent transaction"):
+        older._write(stale, [], 0, ["bucket"])
+    digest = table_digest(table.uri)
+    assert older.commit(result) is False
+    assert table_digest(table.uri) == digest
+
+
+def test_rows_that_do_not_add_up_and_parts_that_are_gone_are_refused(tmp_path: Path):
+    table, quarantine = stores(tmp_path)
+    committer = Committer(take_epoch(table, "p", []), table, quarantine)
+    good = wave_of(table, quarantine, 0, "a").buckets[0]
+    lost = BucketResult(0, 2, good.part, None, {}, 0)
+    with pytest.raises(IncompleteWaveError, match="2 rows in, 1 out and 0 quarantined"):
+        committer.commit(WaveResult(0, (lost,)))
+    with pytest.raises(IncompleteWaveError, match="in pieces"):
+        committer.commit(WaveResult(0, (good, good)))
+    with pytest.raises(CommitError, match="wave 1 is next but the table has 0 waves"):
+        committer.commit(WaveResult(1, (good,)))
+    assert good.part
+    (tmp_path / "table" / good.part.path).unlink()
+    with pytest.raises(CommitError, match="has None bytes"):
+        committer.commit(WaveResult(0, (good,)))
