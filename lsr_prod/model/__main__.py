@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--activation", choices=("log1p_relu", "l0"), help="l0 takes the logarithm twice")
     parser.add_argument("--pooled-tokens", choices=("all", "not_bos"), help="not_bos leaves the first token out")
     arguments = vars(parser.parse_args(argv))
-    disable_progress_bar()
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     source, dest = arguments.pop("source"), arguments.pop("dest")
     try:
         encoder = SparseEncoder.load(source, **{name: value for name, value in arguments.items() if value is not None})
