@@ -13,7 +13,7 @@ from typing import Any
 from lsr_prod.cli import run_job
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
-from lsr_prod.encoding import encode_corpus
+from lsr_prod.encoding import check_encode, encode_corpus
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.indexing import build_index
@@ -23,6 +23,7 @@ from lsr_prod.storage import require_exists
 def work(deployment: Deployment) -> Mapping[str, Any]:
     """Run the chain in one Ray session; keys of a part carry its name."""
     _check(deployment)
+    check_encode(deployment)
     with ray_session(deployment.ray):
         parts = {"encode": encode_corpus(deployment), "index": build_index(deployment)}
     if deployment.evaluate is not None:

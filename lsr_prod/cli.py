@@ -91,9 +91,10 @@ class _JsonLines(logging.Formatter):
 def log_to_stderr(level: int = logging.INFO) -> None:
     """Send the library's log to stderr as JSON lines; ``extra={"fields": {...}}`` adds fields."""
     logger = logging.getLogger("lsr_prod")
-    if not logger.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(_JsonLines())
-        logger.addHandler(handler)
-        logger.propagate = False
+    for handler in [handler for handler in logger.handlers if isinstance(handler.formatter, _JsonLines)]:
+        logger.removeHandler(handler)  # it may hold an earlier stderr
+    handler = logging.StreamHandler()
+    handler.setFormatter(_JsonLines())
+    logger.addHandler(handler)
+    logger.propagate = False
     logger.setLevel(level)

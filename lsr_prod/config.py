@@ -156,7 +156,7 @@ class EvaluateSettings(_Section):
     thresholds: list[float] = Field(
         [0.0, 0.2, 0.4, 0.6], min_length=1, description="overlap thresholds, shares of |q| in 0..1"
     )
-    k: int = Field(1000, ge=1, description="hits a query")
+    k: int = Field(1000, ge=1, le=10_000, description="hits a query")
     qk: int | None = Field(None, ge=1, description="terms of a query, heaviest first; unset: all")
     bm25: bool = Field(True, description="measure Tantivy's BM25 beside it")
     runs: str | None = Field(None, description="folder for TREC run files; unset: none are written")

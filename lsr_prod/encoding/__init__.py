@@ -4,7 +4,7 @@
 ``actor`` encode a wave on Ray Data, ``parts`` names files by content, ``fence`` and ``commit`` keep it exactly once.
 """
 
-from lsr_prod.encoding.job import encode_corpus
+from lsr_prod.encoding.job import check_encode, encode_corpus
 from lsr_prod.encoding.table import table_digest
 
-__all__ = ["encode_corpus", "table_digest"]
+__all__ = ["check_encode", "encode_corpus", "table_digest"]

@@ -34,7 +34,7 @@ from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.storage import Store, is_remote
 
-__all__ = ["encode_corpus"]
+__all__ = ["check_encode", "encode_corpus"]
 
 log = logging.getLogger(__name__)
 
@@ -74,12 +74,22 @@ def encode_corpus(deployment: Deployment) -> Mapping[str, Any]:
         QuarantineOverflowError: too many bad rows.
         FencedError: a newer attempt at the same plan has taken over.
     """
-    work = _check(deployment)
+    work = _prepare(deployment)
     with ray_session(deployment.ray):
         return _encode(work)
 
 
-def _check(deployment: Deployment) -> _Work:
+def check_encode(deployment: Deployment) -> None:
+    """Everything that ``encode_corpus`` checks before it writes; for a chain that checks all its parts first.
+
+    Raises:
+        ConfigError: a setting is wrong.
+        LineageError: another bundle made the table.
+    """
+    _prepare(deployment)
+
+
+def _prepare(deployment: Deployment) -> _Work:
     source, encode, options = deployment.source, deployment.encode, deployment.storage.options
     assert source is not None
     assert encode is not None

@@ -40,7 +40,8 @@ def torch_ndcg(collection: Path, model: Path) -> float:
     """Brute force with the torch model: every query against every document, all active terms, no quantisation."""
     encoder = SparseEncoder.load(model)
     judged = read_judged(collection / "queries.jsonl", collection / "qrels" / "test.tsv")
-    rows = [json.loads(line) for line in (collection / "corpus.jsonl").open(encoding="utf-8")]
+    with (collection / "corpus.jsonl").open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
     texts = [" ".join(part for part in (row.get("title"), row["text"]) if part) for row in rows]
     documents = _dense(encoder.encode(texts, kind="document"), encoder.card.vocabulary_size)
     queries = _dense(encoder.encode(list(judged.queries.values()), kind="query"), encoder.card.vocabulary_size)

@@ -76,7 +76,8 @@ def test_a_first_sentence_finds_its_docstring(
 ) -> None:
     _run("reindex", config, capsys)
     searcher = Searcher.open(config.parent / "index")
-    rows = [json.loads(line) for line in (config.parent / "collection" / "corpus.jsonl").open(encoding="utf-8")]
+    with (config.parent / "collection" / "corpus.jsonl").open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
     row = max(rows, key=lambda row: len(row["text"]))
     assert searcher.search(row["text"][:300], k=3).hits[0].doc_id == row["_id"]
 
