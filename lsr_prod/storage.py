@@ -5,18 +5,18 @@ one thing: create an object only if it is absent. Readers of finished artefacts 
 """
 
 import hashlib
+import io
 import os
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lsr_prod.errors import ConfigError, MissingExtraError
 from lsr_prod.formats.digest import digest_path
 
 if TYPE_CHECKING:
+    from obstore import ReadableFile
     from obstore.store import ObjectStore
 
 __all__ = ["Store", "is_remote", "require_exists", "store_digest"]
@@ -115,7 +115,7 @@ class Store:
             return (Path(self.uri) / _safe(name)).open("rb")
         import obstore
 
-        return cast("BinaryIO", pa.PythonFile(obstore.open_reader(self._remote(), _safe(name)), mode="r"))
+        return io.BufferedReader(_RemoteFile(obstore.open_reader(self._remote(), _safe(name))), 1 << 20)
 
     def names(self, prefix: str = "") -> list[str]:
         """Names of all objects below the folder ``prefix``, sorted."""
@@ -139,6 +139,30 @@ class Store:
         # Which options exist depends on the store; it refuses those it does not know.
         store: ObjectStore = from_url(self.uri, config=config, client_options=client)  # type: ignore[call-overload]
         return store
+
+
+class _RemoteFile(io.RawIOBase):
+    """An object behind Python's file protocol, which obstore's reader has only half of."""
+
+    def __init__(self, reader: "ReadableFile") -> None:
+        self._reader = reader
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._reader.tell()
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._reader.seek(offset, whence)
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = bytes(self._reader.read(len(buffer)))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def require_exists(field_name: str, uri: str, options: dict[str, str] | None = None) -> None:
