@@ -75,6 +75,9 @@ class BundleEncoder:
 
         Returns:
             One vector a text, in order.
+
+        Raises:
+            FloatingPointError: the graph returned NaN or infinity for one of them.
         """
         visible = [i for i, text in enumerate(texts) if text.strip()]
         prompt = self.card.prompt(kind)
@@ -103,6 +106,8 @@ class BundleEncoder:
             "token_type_ids": np.zeros_like(input_ids),
         }
         terms, weights = self._session.run(["terms", "weights"], {name: feed[name] for name in self.bundle.inputs})
+        if not np.isfinite(weights).all():
+            raise FloatingPointError("the graph returned a weight that is no finite number; export the model again")
         return SparseBatch.from_topk(terms, weights)
 
 
