@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.errors import ConfigError
@@ -127,8 +128,14 @@ def _matches(path: str, options: dict[str, str]) -> list[tuple[str, str]]:
         return [(str(Path(path).parent), Path(path).name)]
     if Path(path).is_dir():
         return [(path, name) for name in Store(path).names()]
-    files = (Path(match) for match in sorted(glob.glob(path, recursive=True)))  # noqa: PTH207 (absolute patterns)
-    return [(str(file.parent), file.name) for file in files if file.is_file()]
+    matches = [Path(match) for match in sorted(glob.glob(path, recursive=True))]  # noqa: PTH207 (absolute patterns)
+    found = []
+    for match in matches:
+        if match.is_file():
+            found.append((str(match.parent), match.name))
+        elif _format_of(match.name, "auto"):  # many writers make a folder of parts where one would expect a file
+            found += [(str(match), name) for name in Store(str(match)).names()]
+    return found
 
 
 def _format_of(name: str, wanted: str) -> FileFormat | None:
@@ -169,7 +176,8 @@ def _delta_files(path: str, settings: SourceSettings, options: dict[str, str]) -
     for action in sorted(actions, key=lambda action: str(action["path"])):
         constants = tuple((name, _as_text(action[f"partition.{name}"])) for name in partitions)
         tag = f"delta:{action['path']}:{action['modification_time']}"
-        yield SourceFile(store.location, str(action["path"]), "parquet", int(action["size_bytes"]), tag, constants)
+        name = unquote(str(action["path"]))  # the log holds URIs: a partition's special characters are escaped
+        yield SourceFile(store.location, name, "parquet", int(action["size_bytes"]), tag, constants)
 
 
 def _as_text(value: object) -> str | None:

@@ -16,7 +16,7 @@ from lsr_prod.model import SparseEncoder
 MEASURE = ir_measures.nDCG(dcg="exp-log2") @ 10
 
 
-@pytest.mark.shared_data
+@pytest.mark.slow
 def test_the_export_keeps_the_quality(tiny_model: Path, tiny_bundle: Path, shared_data: Path, tmp_path: Path) -> None:
     """A sample of MS MARCO passages: brute force over torch's vectors, the fp32 graph's and the int8 graph's."""
     export_bundle(ExportSettings(model=str(tiny_model), output=str(tmp_path / "int8"), precision="int8"))
