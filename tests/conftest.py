@@ -1,15 +1,23 @@
 """Fixtures that every suite shares: the real parts, started once."""
 
 import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import boto3
 import pytest
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # every listener on loopback; read when Ray is imported
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Credentials of the S3 endpoint that tests start on loopback; Ray's workers inherit them.
+os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"
 
 from tests.fetch_models import model_folder
 
@@ -51,6 +59,35 @@ def shared_data() -> Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return folder
+
+
+@pytest.fixture(scope="session")
+def s3_options() -> Iterator[dict[str, str]]:
+    """Options of an S3 endpoint over HTTP on loopback that has the bucket ``lsr``."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    endpoint = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _wait_for(endpoint)
+        boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="lsr")
+        yield {"aws_endpoint": endpoint, "aws_region": "us-east-1", "allow_http": "true"}
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def _wait_for(endpoint: str) -> None:
+    for _ in range(300):
+        try:
+            urllib.request.urlopen(endpoint, timeout=1).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise TimeoutError(endpoint)
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,8 @@
-import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import boto3
 import pytest
 
 from lsr_prod.errors import ConfigError
@@ -16,47 +10,11 @@ from lsr_prod.formats.digest import digest_path
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
 
 
-@pytest.fixture(scope="module")
-def s3_endpoint() -> Iterator[str]:
-    """An S3 endpoint over HTTP on loopback, with the bucket ``lsr``."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
-    os.environ.update(environment)
-    endpoint = f"http://127.0.0.1:{port}"
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        _wait_for(endpoint)
-        boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="lsr")
-        yield endpoint
-    finally:
-        server.terminate()
-        server.wait(10)
-
-
-def _wait_for(endpoint: str) -> None:
-    for _ in range(300):
-        try:
-            urllib.request.urlopen(endpoint, timeout=1).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise TimeoutError(endpoint)
-
-
 @pytest.fixture(params=["local", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "local":
         return Store(str(tmp_path / "store"))
-    endpoint = request.getfixturevalue("s3_endpoint")
-    options = {"aws_endpoint": endpoint, "aws_region": "us-east-1", "allow_http": "true"}
-    return Store(f"s3://lsr/{tmp_path.name}", options)
+    return Store(f"s3://lsr/{tmp_path.name}", request.getfixturevalue("s3_options"))
 
 
 def test_an_object_is_created_once_and_never_replaced(store: Store) -> None:
@@ -111,10 +69,9 @@ def test_a_setting_that_points_nowhere_is_named(tmp_path: Path) -> None:
         require_exists("index.table", str(tmp_path / "absent"))
 
 
-def test_a_remote_setting_that_points_nowhere_is_named(s3_endpoint: str) -> None:
-    options = {"aws_endpoint": s3_endpoint, "aws_region": "us-east-1", "allow_http": "true"}
+def test_a_remote_setting_that_points_nowhere_is_named(s3_options: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="there is nothing at s3://lsr/absent"):
-        require_exists("index.table", "s3://lsr/absent", options)
+        require_exists("index.table", "s3://lsr/absent", s3_options)
 
 
 def test_options_reach_delta_only_for_a_remote_store() -> None:

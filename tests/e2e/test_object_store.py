@@ -1,0 +1,55 @@
+"""Source, sparse table and quarantine on an S3 endpoint over HTTP give what local folders give."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lsr_prod import Searcher
+from lsr_prod.config import Deployment
+from lsr_prod.encoding import encode_corpus
+from lsr_prod.indexing import build_index
+from lsr_prod.storage import Store
+from quickstart.docstrings import collect
+
+pytestmark = pytest.mark.usefixtures("ray_local")
+
+
+def _deployment(root: str, index: Path, bundle: Path, options: dict[str, str]) -> Deployment:
+    values: dict[str, Any] = {
+        "storage": {"options": options},
+        "source": {"paths": [f"{root}/corpus/*.jsonl"], "text_fields": ["text"], "stored_fields": ["text"]},
+        "encode": {"bundle": str(bundle), "table": f"{root}/table", "buckets": 4, "max_bad_fraction": 0.1},
+        "index": {"bundle": str(bundle), "table": f"{root}/table", "output": str(index), "text_fields": ["text"]},
+    }
+    return Deployment.model_validate(values)
+
+
+def _corpus(root: str, options: dict[str, str]) -> None:
+    lines = [json.dumps({"_id": entry.name, "text": entry.text}) for entry in collect(60)]
+    store = Store(f"{root}/corpus", options)
+    assert store.put_new("a.jsonl", ("\n".join(lines[:30]) + "\n").encode())
+    assert store.put_new("b.jsonl", ("\n".join([*lines[30:], "{broken"]) + "\n").encode())
+
+
+def test_a_table_on_s3_is_the_table_of_a_local_folder(
+    tmp_path: Path, tiny_bundle: Path, s3_options: dict[str, str]
+) -> None:
+    summaries = {}
+    for name, root, options in (("local", str(tmp_path), {}), ("s3", "s3://lsr/spine", s3_options)):
+        _corpus(root, options)
+        deployment = _deployment(root, tmp_path / f"index-{name}", tiny_bundle, options)
+        summaries[name] = encode_corpus(deployment)
+        again = encode_corpus(deployment)
+        assert again["waves_skipped"] == again["waves"]
+        build_index(deployment)
+    for key in ("table_digest", "rows_in", "rows_out", "quarantined_by_reason"):
+        assert summaries["s3"][key] == summaries["local"][key]
+    assert summaries["s3"]["rows_out"] == 60
+    assert summaries["s3"]["quarantined_by_reason"] == {"broken_json": 1}
+
+    local, remote = (Searcher.open(tmp_path / f"index-{name}") for name in ("local", "s3"))
+    found = remote.search("how to read a file", k=5)
+    assert found.hits == local.search("how to read a file", k=5).hits
+    assert len(found.hits) == 5
