@@ -92,13 +92,19 @@ def print_stages(seconds: Mapping[str, float], summaries: Mapping[str, Mapping[s
         "export": f"{summaries['export']['precision']} graph of {summaries['export']['graph_bytes'] / 1e6:.1f} MB",
         "encode": f"{summaries['encode']['rows_out']:,} vectors, {summaries['encode']['quarantined']} quarantined",
         "index": f"{summaries['index']['bytes_per_doc']:.0f} bytes a document ({_bytes_by_part(summaries['index'])})",
-        "evaluate": f"{summaries['evaluate']['queries']:,} queries x {len(summaries['evaluate']['systems'])} systems",
+        "evaluate": _evaluated(summaries["evaluate"]),
     }
     for name, value in seconds.items():
         rate = f"{DOCUMENTS / value:,.0f}" if name in ("collect", "encode", "index") else ""
         table.add_row(name, f"{value:.1f}", rate, notes[name])
     table.add_row("total", f"{total:.1f}", "", "")
-    Console(width=max(100, Console().width)).print(table)
+    Console(width=max(120, Console().width)).print(table)
+
+
+def _evaluated(evaluate: Mapping[str, Any]) -> str:
+    l0 = f"L0 {evaluate['l0_query']:.0f} a query, {evaluate['l0_document']:.0f} a document"
+    systems = f"{evaluate['queries']:,} queries x {len(evaluate['systems'])} systems"
+    return f"{systems}; {l0}, FLOPS {evaluate['flops']:.2f}"
 
 
 def _bytes_by_part(index: Mapping[str, Any]) -> str:
