@@ -13,11 +13,12 @@ export RAY_USAGE_STATS_ENABLED := 0
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help quickstart search test test-all lint types models optimum lock clean
+.PHONY: help quickstart search bench test test-all lint types models optimum lock clean
 
 help:
 	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
 	@echo "make search      a prompt on the quickstart's index"
+	@echo "make bench       search the quickstart's index from threads"
 	@echo "make test        ruff-clean, typed and tested: what CI runs, without the quickstart"
 	@echo "make test-all    the slow tests too"
 	@echo "make optimum     open an exported bundle with optimum, in an environment of its own"
@@ -38,6 +39,9 @@ models: $(READY)
 
 quickstart: $(READY) models
 	@$(BIN)/python -m quickstart --config quickstart/deployment.yaml
+
+bench: $(READY)
+	@$(BIN)/python benchmarks/search_threads.py .quickstart/index .quickstart/collection/queries.jsonl
 
 search: $(READY)
 	@$(BIN)/python -m lsr_prod.search .quickstart/index

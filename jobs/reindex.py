@@ -32,24 +32,17 @@ def work(deployment: Deployment) -> Mapping[str, Any]:
 
 
 def _check(deployment: Deployment) -> None:
-    assert deployment.encode is not None
-    assert deployment.index is not None
-    for field in ("table", "bundle"):
-        expected, found = getattr(deployment.encode, field), getattr(deployment.index, field)
-        if expected != found:
-            raise ConfigError(
-                f"index.{field}", f"{found!r} is not what encode.{field} names", f"set it to {expected!r}"
-            )
-    evaluate = deployment.evaluate
+    encode, index, evaluate = deployment.encode, deployment.index, deployment.evaluate
+    assert encode is not None
+    assert index is not None
+    chain = [("index.table", index.table, encode.table), ("index.bundle", index.bundle, encode.bundle)]
     if evaluate is not None:
-        require_exists("evaluate.queries", evaluate.queries)
-        require_exists("evaluate.qrels", evaluate.qrels)
-    if evaluate is not None and evaluate.index != deployment.index.output:
-        raise ConfigError(
-            "evaluate.index",
-            f"{evaluate.index!r} is not what index.output names",
-            f"set it to {deployment.index.output!r}",
-        )
+        chain.append(("evaluate.index", evaluate.index, index.output))
+        for field in ("queries", "qrels"):
+            require_exists(f"evaluate.{field}", getattr(evaluate, field))
+    for field, found, made in chain:
+        if found != made:
+            raise ConfigError(field, f"{found!r} is not what the part before makes", f"set it to {made!r}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

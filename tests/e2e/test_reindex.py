@@ -85,4 +85,4 @@ def test_a_first_sentence_finds_its_docstring(
 def test_the_parts_of_the_chain_must_agree(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = importlib.import_module("jobs.reindex").main(["--config", str(config), "--index.table", "elsewhere"])
     assert code == 2
-    assert "index.table: 'elsewhere' is not what encode.table names" in capsys.readouterr().err
+    assert "index.table: 'elsewhere' is not what the part before makes" in capsys.readouterr().err
