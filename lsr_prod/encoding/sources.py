@@ -133,6 +133,8 @@ def _matches(path: str, options: dict[str, str]) -> list[tuple[str, str]]:
     for match in matches:
         if match.is_file():
             found.append((str(match.parent), match.name))
+        elif (match / "_delta_log").is_dir():  # its folder holds removed rows too
+            raise ConfigError("source.paths", f"{path} matches the Delta table {match}", "name a Delta table itself")
         elif _format_of(match.name, "auto"):  # many writers make a folder of parts where one would expect a file
             found += [(str(match), name) for name in Store(str(match)).names()]
     return found
