@@ -53,13 +53,16 @@ def check_part(store: Store, part: Part) -> None:
     """Hold a part against the store: Delta would commit a file that is not there.
 
     Raises:
-        CommitError: it is missing, or has another size or another number of rows.
+        CommitError: it is missing or torn, or has another size or another number of rows.
     """
     size = store.size(part.path)
     if size != part.size:
         raise CommitError(f"{store.uri}/{part.path} has {size} bytes instead of {part.size}; run the job again")
-    with store.open_reader(part.path) as file:
-        rows = pq.read_metadata(file).num_rows
+    try:
+        with store.open_reader(part.path) as file:
+            rows = pq.read_metadata(file).num_rows
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CommitError(f"{store.uri}/{part.path} has no readable footer ({error}); run the job again") from error
     if rows != part.rows:
         raise CommitError(f"{store.uri}/{part.path} has {rows} rows instead of {part.rows}; run the job again")
 

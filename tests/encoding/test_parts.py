@@ -1,0 +1,57 @@
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lsr_prod.encoding.parts import Part, check_part, write_part
+from lsr_prod.errors import CommitError
+from lsr_prod.storage import Store
+
+TABLE = pa.table({"doc_id": ["b", "a"], "terms": [[1], []], "title": ["x", None]})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path))
+
+
+def test_equal_tables_are_one_file_and_another_table_is_another(store: Store, tmp_path: Path):
+    part = write_part(store, "bucket=1", TABLE)
+    before = (tmp_path / part.path).stat()
+    assert write_part(store, "bucket=1", TABLE) == part
+    assert (tmp_path / part.path).stat() == before
+    assert write_part(store, "bucket=1", TABLE.slice(1)).path != part.path
+    assert pq.read_table(tmp_path / part.path, partitioning=None) == TABLE
+
+
+def test_statistics_say_what_the_rows_hold(store: Store):
+    part = write_part(store, "f", TABLE)
+    assert (part.rows, part.size) == (2, store.size(part.path))
+    assert json.loads(part.stats) == {
+        "numRecords": 2,
+        "minValues": {"doc_id": "a"},
+        "maxValues": {"doc_id": "b"},
+        "nullCount": {"doc_id": 0, "title": 1},
+    }
+    nobody = pa.table({"doc_id": pa.array([None], pa.string())})
+    assert json.loads(write_part(store, "f", nobody).stats)["minValues"] == {}
+
+
+def test_a_part_that_is_not_as_described_is_refused(store: Store, tmp_path: Path):
+    part = write_part(store, "f", TABLE)
+    data = (tmp_path / part.path).read_bytes()
+    check_part(store, part)
+    with pytest.raises(CommitError, match="has 2 rows instead of 3"):
+        check_part(store, Part(part.path, part.size, 3, part.stats))
+    for torn in (data[:-1], b"", data + b"x"):
+        (tmp_path / part.path).write_bytes(torn)
+        with pytest.raises(CommitError, match=f"has {len(torn)} bytes instead of {len(data)}"):
+            check_part(store, part)
+    (tmp_path / part.path).write_bytes(data[:-30] + bytes(30))
+    with pytest.raises(CommitError, match="has no readable footer"):
+        check_part(store, part)
+    (tmp_path / part.path).unlink()
+    with pytest.raises(CommitError, match="has None bytes"):
+        check_part(store, part)
