@@ -15,16 +15,12 @@ from deltalake import DeltaTable
 
 from lsr_prod.encoding.commit import BucketResult, Committer, WaveResult
 from lsr_prod.encoding.fence import take_epoch
-from lsr_prod.encoding.parts import write_part
-from lsr_prod.encoding.quarantine import PARTITION, QUARANTINE_SCHEMA, quarantined_by_reason, write_quarantine
-from lsr_prod.encoding.rows import row_schema
-from lsr_prod.encoding.table import create_sparse_table, create_table, table_digest
+from lsr_prod.encoding.quarantine import quarantined_by_reason
+from lsr_prod.encoding.table import table_digest
 from lsr_prod.errors import CommitError, FencedError, IncompleteWaveError
-from lsr_prod.formats.table import TableProperties, sparse_schema
-from lsr_prod.storage import Store
+from tests.encoding.tables import make_tables, make_wave
 
 ROOT = Path(__file__).parents[2]
-PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, ())
 
 
 def parts_written(table: Path) -> bool:
@@ -85,64 +81,42 @@ def test_a_killed_driver_is_resumed_without_loss_or_double(
     assert sorted(bad) == ["broken_json", "duplicate_id"]
 
 
-def stores(tmp_path: Path) -> tuple[Store, Store]:
-    table, quarantine = Store(str(tmp_path / "table")), Store(str(tmp_path / "quarantine"))
-    create_sparse_table(table, PROPERTIES, "p")
-    create_table(quarantine, QUARANTINE_SCHEMA, list(PARTITION), {})
-    return table, quarantine
-
-
-def wave_of(table: Store, quarantine: Store, wave: int, doc_id: str, *bad: str) -> WaveResult:
-    schema = sparse_schema(())
-    schema = schema.remove(schema.get_field_index("bucket"))
-    row = {"doc_id": doc_id, "terms": [1], "impacts": [2], "content_hash": "h"}
-    part = write_part(table, "bucket=0", schema.empty_table().from_pylist([row], schema=schema))
-    rows = [
-        {"bucket": 0, "file": 0, "position": i, "reason": "broken_json", "detail": detail}
-        for i, detail in enumerate(bad)
-    ]
-    refused = row_schema(()).empty_table().from_pylist(rows, schema=row_schema(()))
-    bad_part = write_quarantine(quarantine, "p", wave, refused, ["c.jsonl"]) if bad else None
-    reasons = {"broken_json": len(bad)} if bad else {}
-    return WaveResult(wave, (BucketResult(0, 1 + len(bad), part, bad_part, reasons, 0),))
-
-
 def test_of_two_attempts_the_older_is_fenced(tmp_path: Path):
-    table, quarantine = stores(tmp_path)
+    table, quarantine = make_tables(tmp_path)
     older = Committer(take_epoch(table, "p", []), table, quarantine)
-    assert older.commit(wave_of(table, quarantine, 0, "a", "x")) is True
+    assert older.commit(make_wave(table, quarantine, 0, "a", "x")) is True
     newer = Committer(take_epoch(table, "p", []), table, quarantine)
     with pytest.raises(FencedError, match="attempt 2 of plan p has taken over from attempt 1"):
-        older.commit(wave_of(table, quarantine, 1, "b"))
-    assert newer.commit(wave_of(table, quarantine, 0, "a", "x")) is False
-    assert newer.commit(wave_of(table, quarantine, 1, "b")) is True
+        older.commit(make_wave(table, quarantine, 1, "b"))
+    assert newer.commit(make_wave(table, quarantine, 0, "a", "x")) is False
+    assert newer.commit(make_wave(table, quarantine, 1, "b")) is True
     assert sorted(DeltaTable(table.location).to_pyarrow_table()["doc_id"].to_pylist()) == ["a", "b"]
 
 
 def test_quarantine_of_a_half_committed_wave_is_replaced(tmp_path: Path):
-    table, quarantine = stores(tmp_path)
+    table, quarantine = make_tables(tmp_path)
     first = Committer(take_epoch(table, "p", []), table, quarantine)
-    half = wave_of(table, quarantine, 0, "a", "x", "transient")
+    half = make_wave(table, quarantine, 0, "a", "xt")
     first._commit_quarantine(0, [bucket.quarantine for bucket in half.buckets if bucket.quarantine])
     assert quarantined_by_reason(quarantine, DeltaTable(quarantine.location), "p", 1).total() == 2
     second = Committer(take_epoch(table, "p", []), table, quarantine)
-    assert second.commit(wave_of(table, quarantine, 0, "a", "x"))
+    assert second.commit(make_wave(table, quarantine, 0, "a", "x"))
     assert quarantined_by_reason(quarantine, DeltaTable(quarantine.location), "p", 1) == {"broken_json": 1}
 
 
 def test_a_wave_without_bad_rows_removes_what_a_half_commit_left(tmp_path: Path):
-    table, quarantine = stores(tmp_path)
+    table, quarantine = make_tables(tmp_path)
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
-    half = wave_of(table, quarantine, 0, "a", "transient")
+    half = make_wave(table, quarantine, 0, "a", "t")
     committer._commit_quarantine(0, [bucket.quarantine for bucket in half.buckets if bucket.quarantine])
-    assert committer.commit(wave_of(table, quarantine, 0, "a"))
+    assert committer.commit(make_wave(table, quarantine, 0, "a"))
     assert DeltaTable(quarantine.location).to_pyarrow_table().num_rows == 0
 
 
 def test_an_older_handle_cannot_commit_what_a_newer_attempt_committed(tmp_path: Path):
-    table, quarantine = stores(tmp_path)
+    table, quarantine = make_tables(tmp_path)
     older = Committer(take_epoch(table, "p", []), table, quarantine)
-    result = wave_of(table, quarantine, 0, "a", "x")
+    result = make_wave(table, quarantine, 0, "a", "x")
     stale = DeltaTable(table.location)  # as if the older attempt stood between its check and its commit
     assert older.commit(result)
     with pytest.raises(Exception, match="Concurrent transaction"):
@@ -153,9 +127,9 @@ def test_an_older_handle_cannot_commit_what_a_newer_attempt_committed(tmp_path: 
 
 
 def test_rows_that_do_not_add_up_and_parts_that_are_gone_are_refused(tmp_path: Path):
-    table, quarantine = stores(tmp_path)
+    table, quarantine = make_tables(tmp_path)
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
-    good = wave_of(table, quarantine, 0, "a").buckets[0]
+    good = make_wave(table, quarantine, 0, "a").buckets[0]
     lost = BucketResult(0, 2, good.part, None, {}, 0)
     with pytest.raises(IncompleteWaveError, match="2 rows in, 1 out and 0 quarantined"):
         committer.commit(WaveResult(0, (lost,)))

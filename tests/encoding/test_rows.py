@@ -1,0 +1,108 @@
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsr_prod.config import SourceSettings
+from lsr_prod.encoding.rows import RAW_LIMIT, BadRow, Document, RowBatch, judge, row_schema, shorten
+from lsr_prod.formats.table import bucket_of
+
+SOURCE = SourceSettings(paths=["c"], separator=" | ", stored_fields=["title", "url"], max_text_bytes=12)
+
+
+def test_text_fields_are_joined_in_the_order_of_the_settings_without_absent_ones():
+    assert judge({"text": "x", "title": "T", "_id": "a", "more": 7}, SOURCE) == Document("a", "T | x", ("T", None))
+    assert judge({"_id": "a", "title": "", "text": "x", "url": "u"}, SOURCE) == Document("a", "x", ("", "u"))
+    assert judge({"_id": b"a", "title": None, "text": "é".encode()}, SOURCE) == Document("a", "é", (None, None))
+
+
+@pytest.mark.parametrize(
+    ("record", "reason", "detail"),
+    [
+        ({}, "missing_id", "field _id is absent"),
+        ({"_id": None, "text": "x"}, "missing_id", "absent or empty"),
+        ({"_id": float("nan"), "text": "x"}, "wrong_type", "field _id is float"),
+        ({"_id": "a", "text": ["x"]}, "wrong_type", "field text is list"),
+        ({"_id": "a", "text": "x", "url": 1}, "wrong_type", "field url is int"),
+        ({"_id": "a", "text": b"x\xff"}, "invalid_utf8", "at byte 1"),
+        ({"_id": "a", "text": "x\ud800"}, "invalid_utf8", "at character 1"),
+        ({"_id": "a", "text": "\u3000\n"}, "empty_text", "no visible character"),
+        ({"_id": "a", "text": "éééééé1"}, "text_too_long", "13 bytes, source.max_text_bytes is 12"),
+    ],
+)
+def test_a_bad_record_has_a_reason_and_a_detail(record: dict, reason: str, detail: str):
+    row = judge(record, SOURCE)
+    assert isinstance(row, BadRow)
+    assert row.reason == reason
+    assert detail in row.detail
+
+
+def test_the_longest_text_is_still_a_document():
+    assert isinstance(judge({"_id": "a", "text": "é" * 6}, SOURCE), Document)
+
+
+TEXT = st.text(st.sampled_from(" aé😀\n\0\u3000\ud800\udc00"), max_size=20)
+SCALAR = st.none() | st.booleans() | st.floats() | st.integers() | TEXT
+JSON = SCALAR | st.lists(SCALAR, max_size=3) | st.dictionaries(TEXT, SCALAR, max_size=3)
+
+
+@settings(deadline=None)
+@given(record=st.dictionaries(st.sampled_from(["_id", "title", "text", "url", "other"]), JSON | st.binary(max_size=9)))
+def test_any_record_becomes_exactly_one_row_that_arrow_can_hold(record: dict):
+    row = judge(record, SOURCE)
+    batch = RowBatch(SOURCE, 3, 8)
+    batch.add(41, row)
+    table = batch.take()
+    table.validate(full=True)
+    (found,) = table.to_pylist()
+    assert (found["file"], found["position"], found["doc_id"]) == (3, 41, row.doc_id)
+    assert 0 <= found["bucket"] < 8
+    if isinstance(row, Document):
+        assert (found["reason"], found["text"]) == (None, row.text)
+        assert found["bucket"] == bucket_of(row.doc_id, 8)
+        assert (found["stored.title"], found["stored.url"]) == row.stored
+    else:
+        assert (found["reason"], found["text"], found["raw"]) == (row.reason, None, row.raw)
+
+
+@given(
+    st.text(st.characters(), max_size=30).map(lambda text: text * 300) | st.binary(max_size=20).map(lambda b: b * 400)
+)
+def test_what_is_kept_of_a_row_is_short_and_can_be_written(raw: str | bytes):
+    kept = shorten(raw)
+    assert len(kept) <= RAW_LIMIT
+    kept.encode()
+    data = raw.encode("utf-8", "replace") if isinstance(raw, str) else raw
+    if len(data) <= RAW_LIMIT:
+        assert kept == data.decode("utf-8", "replace")
+
+
+def test_a_bad_row_shows_its_record_shortened():
+    row = judge({"_id": "a", "text": "y" * 9999, "url": b"\xff"}, SOURCE)
+    assert isinstance(row, BadRow)
+    assert row.raw.startswith('{"_id": "a", "text": "yyy')
+    assert len(row.raw) == RAW_LIMIT
+    short = judge({"_id": "a", "url": b"\xff"}, SOURCE)
+    assert isinstance(short, BadRow)
+    assert json.loads(short.raw) == {"_id": "a", "text": None, "title": None, "url": "\ufffd"}
+
+
+def test_a_batch_is_full_by_rows_or_by_bytes_and_empty_once_taken():
+    batch = RowBatch(SOURCE, 0, 4)
+    assert batch.take().schema == row_schema(["title", "url"])
+    for i in range(RowBatch.MAX_ROWS):
+        assert not batch.full
+        batch.add(i, Document(f"d{i}", "x", (None, None)))
+    assert batch.full
+    assert batch.take().num_rows == RowBatch.MAX_ROWS
+    assert (len(batch), batch.full) == (0, False)
+    batch.add(0, Document("d", "x", ("y" * RowBatch.MAX_BYTES, None)))
+    assert batch.full
+
+
+def test_bad_rows_are_spread_over_the_buckets():
+    batch = RowBatch(SOURCE, 1, 4)
+    for i in range(8):
+        batch.add(i, BadRow("broken_json", "", None, ""))
+    assert sorted(batch.take()["bucket"].to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 3]

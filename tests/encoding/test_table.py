@@ -1,0 +1,113 @@
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lsr_prod.encoding.plan import PROTOCOL_FOLDER
+from lsr_prod.encoding.table import check_table, create_sparse_table, files_by_bucket, open_table, table_digest
+from lsr_prod.errors import ConfigError, FormatVersionError, LineageError
+from lsr_prod.formats.table import TableProperties, sparse_schema
+from lsr_prod.storage import Store
+
+PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, ("title",))
+ROWS = [
+    {"doc_id": f"d{i}", "bucket": i % 2, "terms": list(range(i)), "impacts": [i + 1] * i, "content_hash": "h"}
+    for i in range(9)
+]
+
+
+def digest_of(folder: Path, *commits: Sequence[dict]) -> str:
+    create_sparse_table(Store(str(folder)), PROPERTIES, "p")
+    for rows in commits:
+        table = pa.Table.from_pylist(list(rows), schema=sparse_schema(("title",)))
+        write_deltalake(folder, table, mode="append")
+    return table_digest(str(folder))
+
+
+def test_the_digest_does_not_depend_on_order_or_files(tmp_path: Path):
+    digest = digest_of(tmp_path / "a", ROWS)
+    assert digest_of(tmp_path / "b", ROWS[::-1]) == digest
+    assert digest_of(tmp_path / "c", ROWS[5:], ROWS[:2], ROWS[2:5]) == digest
+    assert digest_of(tmp_path / "d", [{**row, "title": "stored only"} for row in ROWS]) == digest
+    DeltaTable(tmp_path / "c").optimize.compact()
+    assert table_digest(str(tmp_path / "c")) == digest
+    assert len(digest) == 64
+
+
+@pytest.mark.parametrize(
+    "change", [{"doc_id": "e8"}, {"terms": [7, 6, 5, 4, 3, 2, 1, 0]}, {"impacts": [8] * 8}, {"content_hash": "i"}]
+)
+def test_an_altered_row_changes_the_digest(tmp_path: Path, change: dict):
+    digest = digest_of(tmp_path / "a", ROWS)
+    assert digest_of(tmp_path / "b", [*ROWS[:-1], {**ROWS[-1], **change}]) != digest
+
+
+def test_a_lost_or_doubled_row_changes_the_digest(tmp_path: Path):
+    digests = [
+        digest_of(tmp_path / "empty"),
+        digest_of(tmp_path / "all", ROWS),
+        digest_of(tmp_path / "lost", ROWS[1:]),
+        digest_of(tmp_path / "doubled", ROWS, ROWS[:1]),
+        digest_of(tmp_path / "thrice", ROWS, ROWS[:1], ROWS[:1]),
+    ]
+    assert len(set(digests)) == len(digests)
+    assert table_digest(str(tmp_path / "doubled"), version=1) == digests[1]
+
+
+def test_where_no_table_is_there_is_none(tmp_path: Path):
+    store = Store(str(tmp_path / "t"))
+    assert open_table(store) is None
+    assert check_table(store, PROPERTIES, "p") is None
+    store.put_new(f"{PROTOCOL_FOLDER}/plans/p.json", b"{}")  # an attempt that died before it made the table
+    assert check_table(store, PROPERTIES, "p") is None
+    store.put_new("photo.jpg", b"")
+    with pytest.raises(ConfigError, match=r"holds photo\.jpg and is no Delta table"):
+        check_table(store, PROPERTIES, "p")
+
+
+def test_the_table_keeps_the_step_of_the_attempt_that_made_it(tmp_path: Path):
+    store = Store(str(tmp_path / "t"))
+    create_sparse_table(store, PROPERTIES, "p")
+    again = create_sparse_table(store, replace(PROPERTIES, impact_step=9.0), "p")
+    assert again.version() == 0
+    assert check_table(store, replace(PROPERTIES, impact_step=9.0), "p") == PROPERTIES
+    assert files_by_bucket(again) == {}
+
+
+def test_attempts_that_make_the_table_at_once_get_one(tmp_path: Path):
+    def make(step: int) -> int:
+        properties = replace(PROPERTIES, impact_step=step / 64)
+        return create_sparse_table(Store(str(tmp_path / "t")), properties, "p").version()
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(make, range(1, 7))) == [0] * 6
+
+
+@pytest.mark.parametrize(
+    ("change", "plan", "error", "problem"),
+    [
+        ({"bundle_digest": "c" * 64}, "p", LineageError, "made by bundle bbbb"),
+        ({"vocabulary_sha256": "w" * 64}, "p", LineageError, "made by bundle"),
+        ({"store_k": 8}, "p", ConfigError, r"encode\.store_k: .* was made with 16, not 8"),
+        ({"buckets": 3}, "p", ConfigError, r"encode\.buckets: .* was made with 2, not 3"),
+        ({"stored_fields": ()}, "p", ConfigError, r"source\.stored_fields: "),
+        ({}, "q", ConfigError, r"encode\.table: .* from another source"),
+    ],
+)
+def test_a_table_of_another_plan_is_refused(
+    tmp_path: Path, change: dict, plan: str, error: type[Exception], problem: str
+):
+    store = Store(str(tmp_path / "t"))
+    create_sparse_table(store, PROPERTIES, "p")
+    with pytest.raises(error, match=problem):
+        check_table(store, replace(PROPERTIES, **change), plan)
+
+
+def test_a_delta_table_of_someone_else_is_refused(tmp_path: Path):
+    write_deltalake(tmp_path / "t", pa.table({"x": [1]}))
+    with pytest.raises(FormatVersionError, match="has lsr_prod format None"):
+        check_table(Store(str(tmp_path / "t")), PROPERTIES, "p")
