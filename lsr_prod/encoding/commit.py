@@ -9,7 +9,7 @@ After any error the committer loads the table again and decides again.
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from deltalake import CommitProperties, DeltaTable
@@ -116,6 +116,26 @@ class Committer:
     table: Store
     quarantine: Store
 
+    def fence(self) -> None:
+        """Make every handle stale that an older attempt has read the sparse table with.
+
+        An attempt that stalled between its epoch check and its commit could else still win the wave, after the newer
+        one replaced its rows in the quarantine table: a document that failed in one of them only would be in both
+        tables or in none. The transaction repeats what is done (-1 before the first wave) and adds no file.
+
+        Raises:
+            FencedError: a newer attempt has taken over.
+            CommitError: the store keeps refusing.
+        """
+
+        def repeat() -> bool:
+            table = _load(self.table)
+            self.epoch.check()
+            self._write(table, [], waves_done(table, self.epoch.plan) - 1, ["bucket"])
+            return True
+
+        self._until_accepted(repeat, "the fence")
+
     def commit(self, result: WaveResult) -> bool:
         """Commit a wave to both tables.
 
@@ -134,14 +154,17 @@ class Committer:
             check_part(self.table, part)
         for part in bad:
             check_part(self.quarantine, part)
+        return self._until_accepted(lambda: self._decide(result.wave, parts, bad), f"wave {result.wave}")
+
+    def _until_accepted(self, decide: Callable[[], bool], what: str) -> bool:
         for attempt in range(_TRIES):
             try:
-                return self._decide(result.wave, parts, bad)
+                return decide()
             except (DeltaError, OSError) as error:
                 refused = error
-                log.warning("commit refused", extra={"fields": {"wave": result.wave, "error": str(error)}})
+                log.warning("commit refused", extra={"fields": {"what": what, "error": str(error)}})
                 time.sleep(0.1 * 2**attempt)
-        raise CommitError(f"wave {result.wave} was refused {_TRIES} times ({refused}); run the job again") from refused
+        raise CommitError(f"{what} was refused {_TRIES} times ({refused}); run the job again") from refused
 
     def _decide(self, wave: int, parts: Mapping[int, Part], bad: Sequence[Part]) -> bool:
         table = _load(self.table)

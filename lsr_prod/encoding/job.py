@@ -170,6 +170,8 @@ def _encode(work: _Work) -> Mapping[str, Any]:
     reasons = quarantined_by_reason(work.quarantine, _newest(work.quarantine), work.plan.digest, skipped)
     rows_before = rows_out = _documents(work.table)
     clipped = 0
+    if skipped < len(work.plan.waves):
+        committer.fence()
     for wave in range(skipped, len(work.plan.waves)):
         result = _run_wave(work, wave, properties, actors)
         reasons.update(result.reasons)

@@ -73,6 +73,38 @@ def test_an_attempt_that_was_overtaken_between_check_and_commit_is_fenced_at_its
     assert ids(table) == ["a", "b"]
 
 
+def test_a_newer_attempt_makes_the_stalled_commit_of_an_older_one_fail(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
+    ours = make_wave(table, quarantine, 0, "ab", "cx")  # c failed here and not there
+    theirs = make_wave(table, quarantine, 0, "abc", "x")
+    rival: list[Committer] = []
+
+    def begin() -> None:  # the rival has fenced and not yet committed when the stalled attempt goes on
+        rival.append(Committer(take_epoch(table, "p", []), table, quarantine))
+        rival[0].fence()
+
+    stalled = interrupted(table, quarantine, lambda: None, begin)
+    with pytest.raises(FencedError):
+        stalled.commit(ours)
+    assert ids(table) == []
+    assert rival[0].commit(theirs) is True
+    assert (ids(table), bad_rows(quarantine)) == (["a", "b", "c"], 1)
+
+
+def test_a_fence_adds_no_wave_and_an_older_attempt_cannot_fence(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
+    older, newer = (Committer(take_epoch(table, "p", []), table, quarantine) for _ in range(2))
+    with pytest.raises(FencedError):
+        older.fence()
+    newer.fence()
+    assert waves_done(DeltaTable(table.location), "p") == 0
+    assert newer.commit(make_wave(table, quarantine, 0, "a")) is True
+    newer.fence()
+    assert waves_done(DeltaTable(table.location), "p") == 1
+    assert newer.commit(make_wave(table, quarantine, 1, "b")) is True
+    assert ids(table) == ["a", "b"]
+
+
 def test_waves_are_counted_by_plan(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     assert waves_done(DeltaTable(table.location), "p") == 0
