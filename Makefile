@@ -54,10 +54,10 @@ types: $(READY)
 	$(BIN)/mypy
 
 test: $(READY) models
-	$(BIN)/pytest -q -m "not slow"
+	$(BIN)/pytest -q -m "not slow" --durations=12
 
 test-all: $(READY) models
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q --durations=12
 
 # optimum-onnx pins an older transformers (docs/adr/0001): it gets an environment of its own.
 $(OPTIMUM)/.ready: requirements/optimum.txt requirements/torch-cpu.txt

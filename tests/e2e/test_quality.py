@@ -87,7 +87,6 @@ def _index_measures(folder: Path, collection: Path, model: Path, precision: str)
     ("name", "precisions"),
     [
         ("msmarco_5k", ("fp32", "int8")),
-        ("scifact", ("fp32",)),
         pytest.param("scifact", ("fp32", "int8"), marks=pytest.mark.slow),
     ],
 )
