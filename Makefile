@@ -24,11 +24,12 @@ help:
 	@echo "make optimum     open an exported bundle with optimum, in an environment of its own"
 	@echo "make lock        resolve requirements/*.txt anew (needs uv)"
 
-# torch first and pinned (else a build of several GB may come in), then everything else by hash.
+# torch first and pinned, with what its build needs (a CUDA build does not load without it); then everything else by
+# hash, which also puts torch's own dependencies at their locked versions.
 $(READY): pyproject.toml requirements/torch-$(TORCH).txt requirements/dev.txt
 	@start=$$(date +%s); \
 	$(PYTHON) -m venv $(VENV) && \
-	$(PIP) --no-deps -r requirements/torch-$(TORCH).txt && \
+	$(PIP) -r requirements/torch-$(TORCH).txt && \
 	$(PIP) --no-deps --require-hashes -r requirements/dev.txt && \
 	$(PIP) --no-deps --no-build-isolation --editable . && \
 	$(BIN)/python -m pip check && \
@@ -62,7 +63,7 @@ test-all: $(READY) models
 # optimum-onnx pins an older transformers (docs/adr/0001): it gets an environment of its own.
 $(OPTIMUM)/.ready: requirements/optimum.txt requirements/torch-cpu.txt
 	$(PYTHON) -m venv $(OPTIMUM)
-	$(OPTIMUM)/bin/pip install --quiet --no-deps -r requirements/torch-cpu.txt
+	$(OPTIMUM)/bin/pip install --quiet -r requirements/torch-cpu.txt
 	$(OPTIMUM)/bin/pip install --quiet --no-deps --require-hashes -r requirements/optimum.txt
 	touch $@
 

@@ -87,11 +87,7 @@ class BundleEncoder:
         # Rows of like length share a batch, so that little of it is padding.
         by_length = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         parts = [self._run([ids[i] for i in rows]).top(k) for rows in _batches(by_length, ids, batch_tokens)]
-        encoded = SparseBatch.concatenate(parts)
-        position = np.full(len(texts), len(encoded), dtype=np.int64)  # the row after the last: an empty vector
-        position[np.asarray(visible, dtype=np.int64)[by_length]] = np.arange(len(encoded))
-        empty = SparseBatch(np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
-        return SparseBatch.concatenate([encoded, empty]).take(position)
+        return SparseBatch.concatenate(parts).spread([visible[i] for i in by_length], len(texts))
 
     def _run(self, rows: Sequence[Sequence[int]]) -> SparseBatch:
         length = max(len(row) for row in rows)

@@ -9,6 +9,7 @@ import io
 import os
 import uuid
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -127,18 +128,23 @@ class Store:
         return sorted(str(entry["path"]) for batch in batches for entry in batch)
 
     def _remote(self) -> "ObjectStore":
-        try:
-            from obstore.store import from_url
-        except ImportError as error:
-            raise MissingExtraError("obstore", "jobs") from error
-        # delta-rs takes one flat mapping; obstore wants the HTTP client's options apart.
-        client: dict[str, str | bool] = {key: value for key, value in self.options.items() if key in _CLIENT_OPTIONS}
-        config = {key: value for key, value in self.options.items() if key not in _CLIENT_OPTIONS}
-        if "allow_http" in client:
-            client["allow_http"] = self.options["allow_http"].lower() == "true"
-        # Which options exist depends on the store; it refuses those it does not know.
-        store: ObjectStore = from_url(self.uri, config=config, client_options=client)  # type: ignore[call-overload]
-        return store
+        return _connect(self.uri, tuple(sorted(self.options.items())))
+
+
+@lru_cache(maxsize=64)  # a client holds its connections: one for a folder, not one for a call
+def _connect(uri: str, options: tuple[tuple[str, str], ...]) -> "ObjectStore":
+    try:
+        from obstore.store import from_url
+    except ImportError as error:
+        raise MissingExtraError("obstore", "jobs") from error
+    # delta-rs takes one flat mapping; obstore wants the HTTP client's options apart.
+    client: dict[str, str | bool] = {key: value for key, value in options if key in _CLIENT_OPTIONS}
+    config = {key: value for key, value in options if key not in _CLIENT_OPTIONS}
+    if "allow_http" in client:
+        client["allow_http"] = str(client["allow_http"]).lower() == "true"
+    # Which options exist depends on the store; it refuses those it does not know.
+    store: ObjectStore = from_url(uri, config=config, client_options=client)  # type: ignore[call-overload]
+    return store
 
 
 class _RemoteFile(io.RawIOBase):

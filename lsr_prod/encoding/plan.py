@@ -95,11 +95,13 @@ def save_plan(plan: Plan, table: Store) -> None:
 
 def _waves(slices: Sequence[Slice], limit: int) -> Iterator[tuple[Slice, ...]]:
     wave: list[Slice] = []
+    size = 0
     for piece in slices:
-        if wave and sum(member.size for member in wave) + piece.size > limit:
+        if wave and size + piece.size > limit:
             yield tuple(wave)
-            wave = []
+            wave, size = [], 0
         wave.append(piece)
+        size += piece.size
     if wave:
         yield tuple(wave)
 

@@ -63,6 +63,13 @@ class SparseBatch:
             np.concatenate([np.zeros(0, np.float32), *(batch.weights for batch in batches)]),
         )
 
+    def spread(self, places: Sequence[int], count: int) -> "SparseBatch":
+        """``count`` vectors: row ``i`` of this batch at ``places[i]``, an empty vector at every other place."""
+        source = np.full(count, len(self), dtype=np.int64)  # the row after the last: an empty vector
+        source[np.asarray(places, dtype=np.int64)] = np.arange(len(self))
+        empty = SparseBatch(np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
+        return SparseBatch.concatenate([self, empty]).take(source)
+
     def take(self, order: npt.NDArray[np.int64]) -> "SparseBatch":
         """The rows ``order``, in that order."""
         lengths = np.diff(self.offsets)[order]

@@ -110,11 +110,7 @@ class SparseEncoder(nn.Module):
             for start in range(0, len(ids), batch_size)
         ]
         self.train(was_training)
-        encoded = SparseBatch.concatenate(parts)
-        position = np.full(len(texts), len(encoded), dtype=np.int64)  # the row after the last: an empty vector
-        position[np.asarray(visible, dtype=np.int64)[by_length]] = np.arange(len(encoded))
-        empty = SparseBatch(np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
-        return SparseBatch.concatenate([encoded, empty]).take(position)
+        return SparseBatch.concatenate(parts).spread([visible[i] for i in by_length], len(texts))
 
     def _token_ids(self, texts: Sequence[str], kind: Kind) -> list[list[int]]:
         tokenizer = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())

@@ -42,3 +42,12 @@ def test_concatenate_and_take_move_whole_rows(left: list[dict[int, float]], righ
     assert _rows(both) == rows
     order = np.arange(len(rows))[::-1].copy()
     assert _rows(both.take(order)) == rows[::-1]
+
+
+@given(VECTORS)
+def test_spread_puts_rows_in_their_places_and_nothing_elsewhere(vectors: list[dict[int, float]]) -> None:
+    places = [2 * i + 1 for i in range(len(vectors))][::-1]
+    expected: list[list[tuple[int, float]]] = [[] for _ in range(2 * len(vectors) + 1)]
+    for place, vector in zip(places, vectors, strict=True):
+        expected[place] = _ordered(vector)
+    assert _rows(_batch(vectors).spread(places, len(expected))) == expected
