@@ -139,7 +139,7 @@ class BucketEncoder:
     def _write(self, bucket: int, rows: pa.Table, vectors: SparseBatch) -> tuple[Part, int]:
         properties = self._task.properties
         impacts, clipped = quantise(vectors.weights, properties.impact_step, properties.impact_bits)
-        schema = sparse_schema(properties.stored_fields)
+        schema = sparse_schema(properties.stored_fields, properties.impact_bits)
         schema = schema.remove(schema.get_field_index("bucket"))  # a partition column lives in the path
         offsets = pa.array(vectors.offsets.astype(np.int32))
         columns = [
@@ -147,6 +147,7 @@ class BucketEncoder:
             pa.ListArray.from_arrays(offsets, pa.array(vectors.terms), type=schema.field("terms").type),
             pa.ListArray.from_arrays(offsets, pa.array(impacts), type=schema.field("impacts").type),
             pa.array([content_hash(text) for text in rows["text"].to_pylist()], pa.string()),
+            pa.array(np.zeros(rows.num_rows, np.int64)),
             *(rows[f"stored.{name}"] for name in properties.stored_fields),
         ]
         return write_part(self._task.table, f"bucket={bucket}", pa.table(columns, schema=schema)), clipped

@@ -117,6 +117,7 @@ def _prepare(deployment: Deployment) -> _Work:
         store_k=encode.store_k,
         buckets=encode.buckets,
         stored_fields=tuple(source.stored_fields),
+        vocabulary_size=card.vocabulary_size,
     )
     found = check_table(table, wanted, plan.digest)
     _check_quarantine(quarantine)

@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from lsr_prod.encoding.plan import PROTOCOL_FOLDER
 from lsr_prod.errors import ConfigError, LineageError
-from lsr_prod.formats.table import CORE_COLUMNS, TableProperties, sparse_schema
+from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
 
 __all__ = ["check_table", "create_table", "files_by_bucket", "open_table", "table_digest"]
@@ -54,7 +54,9 @@ def create_table(
 def create_sparse_table(store: Store, properties: TableProperties, plan: str) -> DeltaTable:
     """``create_table`` with the properties of this plan's sparse table."""
     configuration = {**properties.to_delta(), PLAN_PROPERTY: plan}
-    return create_table(store, sparse_schema(properties.stored_fields), ["bucket"], configuration)
+    return create_table(
+        store, sparse_schema(properties.stored_fields, properties.impact_bits), ["bucket"], configuration
+    )
 
 
 def check_table(store: Store, wanted: TableProperties, plan: str) -> TableProperties | None:
@@ -137,7 +139,7 @@ def table_digest(table_uri: str, options: dict[str, str] | None = None, *, versi
 
 
 def _rows(store: Store, path: str) -> Iterator[bytes]:
-    columns = [name for name in CORE_COLUMNS if name != "bucket"]
+    columns = ["doc_id", "terms", "impacts", "content_hash"]
     with store.open_reader(path) as file:
         for batch in pq.ParquetFile(file).iter_batches(batch_size=4096, columns=columns):
             terms, impacts = batch["terms"], batch["impacts"]
@@ -149,7 +151,7 @@ def _rows(store: Store, path: str) -> Iterator[bytes]:
                 fields = (
                     doc_id.encode(),
                     term_values[row].astype("<i4").tobytes(),
-                    impact_values[row].astype("<i2").tobytes(),
+                    impact_values[row].astype("<i4").tobytes(),
                     content.encode(),
                 )
                 # Lengths first, so that no two different rows have the same bytes.

@@ -1,7 +1,7 @@
 """The sparse table: the one contract between encoding and indexing.
 
-A Delta table partitioned by ``bucket``. Delta has no unsigned integers, so 8-bit impacts are stored as ``short`` and
-term ids as ``integer``; Parquet's bit-packing makes them as small as unsigned ones.
+A table partitioned by ``bucket``. Delta has no unsigned integers, so impacts of up to 8 bits are stored as ``short``,
+those of 16 bits and term ids as ``integer``; Parquet's bit-packing makes them as small as unsigned ones.
 """
 
 import hashlib
@@ -15,26 +15,29 @@ import pyarrow as pa
 
 from lsr_prod.errors import FormatVersionError
 
-__all__ = ["CORE_COLUMNS", "TableProperties", "bucket_of", "content_hash", "quantise", "sparse_schema"]
+__all__ = ["CORE_COLUMNS", "TableProperties", "bucket_of", "cell_of", "content_hash", "quantise", "sparse_schema"]
 
-TABLE_FORMAT = 1
-CORE_COLUMNS = ("doc_id", "bucket", "terms", "impacts", "content_hash")
+TABLE_FORMAT = 2
+CORE_COLUMNS = ("doc_id", "bucket", "terms", "impacts", "content_hash", "source_file")
 _PROPERTY_PREFIX = "lsr_prod."
 
 
-def sparse_schema(stored_fields: Sequence[str]) -> pa.Schema:
+def sparse_schema(stored_fields: Sequence[str], bits: int = 8) -> pa.Schema:
     """Arrow schema of the sparse table.
 
     Args:
         stored_fields: names of further string columns, taken from the source as they are.
+        bits: width of an impact; up to 8 they are int16, above int32.
     """
+    impact = pa.int16() if bits <= 8 else pa.int32()
     return pa.schema(
         [
             pa.field("doc_id", pa.string(), nullable=False),
             pa.field("bucket", pa.int32(), nullable=False),
             pa.field("terms", pa.list_(pa.field("element", pa.int32(), nullable=False)), nullable=False),
-            pa.field("impacts", pa.list_(pa.field("element", pa.int16(), nullable=False)), nullable=False),
+            pa.field("impacts", pa.list_(pa.field("element", impact, nullable=False)), nullable=False),
             pa.field("content_hash", pa.string(), nullable=False),
+            pa.field("source_file", pa.int64(), nullable=False),
             *(pa.field(name, pa.string()) for name in stored_fields),
         ]
     )
@@ -42,16 +45,21 @@ def sparse_schema(stored_fields: Sequence[str]) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class TableProperties:
-    """What is true of every row of a sparse table; stored as Delta table properties.
+    """What is true of every row of a sparse table; stored as properties of the table.
 
     Attributes:
         bundle_digest: the bundle that made every vector.
         vocabulary_sha256: of its output vocabulary.
         impact_step: weight of one impact unit; ``weight ~ impact * impact_step``. Fixed before the first wave.
-        impact_bits: 8; impacts lie in 1..2**bits - 1.
+        impact_bits: 4, 8 or 16; impacts lie in 1..2**bits - 1.
         store_k: most terms kept of a document.
         buckets: number of hash buckets.
         stored_fields: further columns.
+        vocabulary_size: V; every term id lies below it.
+        impact_error: mean |weight - impact * impact_step| over the mean weight, of the probe's documents.
+        impact_error_max: the largest |weight - impact * impact_step| among them.
+        impact_clipped: share of their weights that lay above the largest impact.
+        probe_documents: how many they are; 0 where the corpus had no document, or before the probe.
     """
 
     bundle_digest: str
@@ -61,6 +69,11 @@ class TableProperties:
     store_k: int
     buckets: int
     stored_fields: tuple[str, ...]
+    vocabulary_size: int
+    impact_error: float = 0.0
+    impact_error_max: float = 0.0
+    impact_clipped: float = 0.0
+    probe_documents: int = 0
     format: int = TABLE_FORMAT
 
     def to_delta(self) -> dict[str, str]:
@@ -69,8 +82,13 @@ class TableProperties:
             "format": self.format,
             "bundle_digest": self.bundle_digest,
             "vocabulary_sha256": self.vocabulary_sha256,
+            "vocabulary_size": self.vocabulary_size,
             "impact_step": float(self.impact_step).hex(),
             "impact_bits": self.impact_bits,
+            "impact_error": float(self.impact_error).hex(),
+            "impact_error_max": float(self.impact_error_max).hex(),
+            "impact_clipped": float(self.impact_clipped).hex(),
+            "probe_documents": self.probe_documents,
             "store_k": self.store_k,
             "buckets": self.buckets,
             "stored_fields": ",".join(self.stored_fields),
@@ -85,9 +103,12 @@ class TableProperties:
             FormatVersionError: the table was not written by lsr_prod, or in another format.
         """
         found = configuration.get(_PROPERTY_PREFIX + "format")
+        if found is None:
+            raise FormatVersionError("the table was not written by lsr_prod; give one that jobs/encode.py wrote")
         if found != str(TABLE_FORMAT):
             raise FormatVersionError(
-                f"the table has lsr_prod format {found}; this release reads {TABLE_FORMAT}, encode it again"
+                f"the table has format {found}, this release reads and writes {TABLE_FORMAT}; encode the corpus again "
+                "into a new table folder, and index that"
             )
 
         def value(key: str) -> str:
@@ -101,6 +122,11 @@ class TableProperties:
             store_k=int(value("store_k")),
             buckets=int(value("buckets")),
             stored_fields=tuple(name for name in value("stored_fields").split(",") if name),
+            vocabulary_size=int(value("vocabulary_size")),
+            impact_error=float.fromhex(value("impact_error")),
+            impact_error_max=float.fromhex(value("impact_error_max")),
+            impact_clipped=float.fromhex(value("impact_clipped")),
+            probe_documents=int(value("probe_documents")),
         )
 
 
@@ -109,12 +135,22 @@ def bucket_of(doc_id: str, buckets: int) -> int:
     return int.from_bytes(hashlib.sha256(doc_id.encode()).digest()[:8], "big") % buckets
 
 
+def cell_of(doc_id: str, cells: int) -> int:
+    """The cell of a document: the same hash modulo ``cells``.
+
+    ``cells`` is a multiple of the table's buckets, so ``cell % buckets`` is the document's bucket.
+    """
+    return bucket_of(doc_id, cells)
+
+
 def content_hash(text: str) -> str:
     """First 32 hex digits of the sha256 of the text that was encoded, prompt excluded."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def quantise(weights: npt.NDArray[np.float32], step: float, bits: int = 8) -> tuple[npt.NDArray[np.int16], int]:
+def quantise(
+    weights: npt.NDArray[np.float32], step: float, bits: int = 8
+) -> tuple[npt.NDArray[np.int16] | npt.NDArray[np.int32], int]:
     """Linear quantisation, rounded half to even, clipped to 1..2**bits - 1.
 
     Args:
@@ -123,8 +159,10 @@ def quantise(weights: npt.NDArray[np.float32], step: float, bits: int = 8) -> tu
         bits: width of an impact.
 
     Returns:
-        int16 [n] impacts, and how many weights lay above the largest impact and were clipped.
+        Impacts [n], int16 up to 8 bits and int32 above; and how many weights lay above the largest one and were
+        clipped.
     """
     top = (1 << bits) - 1
     scaled = np.rint(weights.astype(np.float64) / step)
-    return np.clip(scaled, 1, top).astype(np.int16), int((scaled > top).sum())
+    impacts = np.clip(scaled, 1, top)
+    return impacts.astype(np.int16 if bits <= 8 else np.int32), int((scaled > top).sum())

@@ -10,7 +10,7 @@ from lsr_prod.encoding.table import create_sparse_table, create_table
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
 
-PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, ())
+PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, (), 8)
 
 
 def make_tables(folder: Path) -> tuple[Store, Store]:
@@ -27,7 +27,10 @@ def make_bucket(
     """A bucket with a document for every character of ``ids`` and a bad row for every one of ``bad``."""
     schema = sparse_schema(())
     schema = schema.remove(schema.get_field_index("bucket"))
-    good = [{"doc_id": doc_id, "terms": [1, 5], "impacts": [impact, 1], "content_hash": "h"} for doc_id in ids]
+    good = [
+        {"doc_id": doc_id, "terms": [1, 5], "impacts": [impact, 1], "content_hash": "h", "source_file": 0}
+        for doc_id in ids
+    ]
     part = write_part(table, f"bucket={bucket}", schema.empty_table().from_pylist(good, schema=schema)) if ids else None
     rows = [
         {"bucket": bucket, "file": 0, "position": i, "reason": "broken_json", "detail": detail}

@@ -13,9 +13,16 @@ from lsr_prod.errors import ConfigError, FormatVersionError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
 
-PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, ("title",))
+PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, ("title",), 9)
 ROWS = [
-    {"doc_id": f"d{i}", "bucket": i % 2, "terms": list(range(i)), "impacts": [i + 1] * i, "content_hash": "h"}
+    {
+        "doc_id": f"d{i}",
+        "bucket": i % 2,
+        "terms": list(range(i)),
+        "impacts": [i + 1] * i,
+        "content_hash": "h",
+        "source_file": 0,
+    }
     for i in range(9)
 ]
 
@@ -109,5 +116,5 @@ def test_a_table_of_another_plan_is_refused(
 
 def test_a_delta_table_of_someone_else_is_refused(tmp_path: Path):
     write_deltalake(tmp_path / "t", pa.table({"x": [1]}))
-    with pytest.raises(FormatVersionError, match="has lsr_prod format None"):
+    with pytest.raises(FormatVersionError, match="not written by lsr_prod"):
         check_table(Store(str(tmp_path / "t")), PROPERTIES, "p")

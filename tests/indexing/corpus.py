@@ -42,6 +42,7 @@ def rows(corpus: Mapping[str, Doc], buckets: int, bucket: int | None = None) -> 
             "terms": [list(d.terms) for _, d in chosen],
             "impacts": [list(d.terms.values()) for _, d in chosen],
             "content_hash": [content_hash(d.text) for _, d in chosen],
+            "source_file": [0 for _ in chosen],
             "title": [None for _ in chosen],
             "text": [d.text for _, d in chosen],
         },
@@ -67,6 +68,7 @@ def make_table(folder: Path, corpus: Mapping[str, Doc], bundle: Path, *, buckets
         store_k=store_k,
         buckets=buckets,
         stored_fields=FIELDS,
+        vocabulary_size=EncoderCard.load(bundle).vocabulary_size,
     )
     DeltaTable.create(
         str(folder),
