@@ -4,8 +4,9 @@ The digest covers every setting that can change a row of the table and none that
 commit. Two runs with one digest are attempts at the same work.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -25,21 +26,37 @@ PROTOCOL_FOLDER = "_lsr_prod"
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What one read task reads.
+    """What one read task reads; it names all of that, so no list of files travels with it.
 
     Attributes:
-        file: ordinal of the file in the plan.
+        file: the pinned file.
+        ordinal: its place in the plan.
         start: first byte of JSONL, first row group of Parquet.
         stop: the one after the last. A line belongs to the slice that holds its first byte; gzip is never cut.
         first_row: Parquet: rows before ``start``.
         size: source bytes, for balance.
     """
 
-    file: int
+    file: SourceFile
+    ordinal: int
     start: int
     stop: int
     first_row: int
     size: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Flat and plain: a row of a dataset."""
+        file = asdict(self.file) | {"constants": json.dumps(self.file.constants)}
+        own = {name: getattr(self, name) for name in ("ordinal", "start", "stop", "first_row", "size")}
+        return {f"file.{name}": value for name, value in file.items()} | own
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> "Slice":
+        """Read what ``to_json`` wrote."""
+        file = {name.removeprefix("file."): value for name, value in row.items() if name.startswith("file.")}
+        constants = tuple((name, value) for name, value in json.loads(file.pop("constants")))
+        own = {name: value for name, value in row.items() if not name.startswith("file.")}
+        return cls(file=SourceFile(**file, constants=constants), **own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +129,11 @@ def _slices(
     if file.format == "parquet":
         yield from _row_groups(ordinal, file, source, limit, options)
     elif file.format == "jsonl.gz":
-        yield Slice(ordinal, 0, file.size, 0, file.size)
+        yield Slice(file, ordinal, 0, file.size, 0, file.size)
     else:
         for start in range(0, file.size, limit):
             stop = min(start + limit, file.size)
-            yield Slice(ordinal, start, stop, 0, stop - start)
+            yield Slice(file, ordinal, start, stop, 0, stop - start)
 
 
 def _row_groups(
@@ -134,7 +151,7 @@ def _row_groups(
         size += footer.row_group(group).total_byte_size
         rows += footer.row_group(group).num_rows
         if size >= limit or group == footer.num_row_groups - 1:
-            yield Slice(ordinal, start, group + 1, first_row, size)
+            yield Slice(file, ordinal, start, group + 1, first_row, size)
             start, size, first_row = group + 1, 0, rows
 
 

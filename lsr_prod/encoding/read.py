@@ -44,11 +44,11 @@ class Reader:
         Raises:
             SourceError: the file is gone, has another size than the plan pinned, or is damaged beyond single rows.
         """
-        file = self.files[piece.file]
+        file = piece.file
         store = Store(file.uri, self.options)
         if store.size(file.name) != file.size:
             raise SourceError(f"{file.location} is not as the plan pinned it ({file.size} bytes); run the job again")
-        batch = RowBatch(self.source, piece.file, self.buckets)
+        batch = RowBatch(self.source, piece.ordinal, self.buckets)
         try:
             with store.open_reader(file.name) as handle:
                 for position, row in self._rows(file, piece, handle):

@@ -9,7 +9,7 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -58,7 +58,7 @@ def run_wave(slices: tuple[Slice, ...], reader: Reader, task: WaveTask, actors: 
         actors: size of the pool.
     """
     with _data_settings():
-        pieces = ray.data.from_items([asdict(piece) for piece in slices], override_num_blocks=len(slices))
+        pieces = ray.data.from_items([piece.to_json() for piece in slices], override_num_blocks=len(slices))
         rows = pieces.map_batches(_ReadSlices(reader), batch_size=1, batch_format="pyarrow")
         # Some buckets more than actors are enough to keep all busy; each partition is a task.
         partitions = min(task.properties.buckets, 4 * actors)
@@ -104,7 +104,7 @@ class _ReadSlices:
     def __call__(self, slices: pa.Table) -> Iterator[pa.Table]:
         yield row_schema(self.reader.source.stored_fields).empty_table()  # a slice without a row has columns too
         for fields in slices.to_pylist():
-            yield from self.reader.read(Slice(**fields))
+            yield from self.reader.read(Slice.from_json(fields))
 
 
 def _result(row: Mapping[str, Any]) -> BucketResult:

@@ -116,7 +116,7 @@ def test_a_file_that_changed_after_the_plan_is_refused(tmp_path: Path):
     files = resolve_source(source, {})
     (tmp_path / "c.jsonl").write_text('{"_id": "a", "text": "xy"}\n')
     with pytest.raises(SourceError, match="not as the plan pinned it"):
-        list(Reader(files, source, 4, {}).read(Slice(0, 0, files[0].size, 0, files[0].size)))
+        list(Reader(files, source, 4, {}).read(Slice(files[0], 0, 0, files[0].size, 0, files[0].size)))
 
 
 def test_a_torn_gzip_file_is_an_error_and_not_a_short_corpus(tmp_path: Path):

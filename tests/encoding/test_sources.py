@@ -116,7 +116,8 @@ def write_delta(folder: Path, documents: list[dict], **options: Any) -> None:
 
 def read(files: tuple[SourceFile, ...], source: SourceSettings) -> list[dict]:
     reader = Reader(files, source, 4, {})
-    pieces = [Slice(i, 0, pq.read_metadata(file.location).num_row_groups, 0, file.size) for i, file in enumerate(files)]
+    groups = [pq.read_metadata(file.location).num_row_groups for file in files]
+    pieces = [Slice(file, i, 0, groups[i], 0, file.size) for i, file in enumerate(files)]
     return [row for piece in pieces for table in reader.read(piece) for row in table.to_pylist()]
 
 
