@@ -118,6 +118,9 @@ class EncodeSettings(_Section):
     batch_tokens: int = Field(1024, ge=1, description="tokens of a batch, padding included")
     actors: int | None = Field(None, ge=1, description="encoder actors; unset: one a core")
     threads_per_actor: int = Field(1, ge=1, description="ONNX Runtime threads of an actor")
+    provider: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
+        "auto", description="what runs the graph; auto takes the first of cuda, tensorrt and cpu that is there"
+    )
     store_k: int = Field(256, ge=1, description="terms kept of a document, heaviest first")
     impact_bits: Literal[8] = Field(8, description="bits of an impact")
     probe_documents: int = Field(512, ge=1, description="documents that fix the impact scale")

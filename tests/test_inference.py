@@ -2,6 +2,7 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from lsr_prod.errors import DigestMismatchError
 from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.inference import BundleEncoder
+from lsr_prod.inference import BundleEncoder, Counters
 
 TEXTS = ["how to sort a list", "", "  \n", "ünïcode and 한국어 text", "word " * 400, "a"]
 
@@ -53,6 +54,41 @@ def test_top_k_keeps_the_heaviest(encoder: BundleEncoder) -> None:
     (whole,) = _rows(encoder.encode(TEXTS[:1], kind="query"))
     (cut,) = _rows(encoder.encode(TEXTS[:1], kind="query", top_k=3))
     assert list(cut.items()) == sorted(whole.items(), key=lambda pair: -pair[1])[:3]
+
+
+def test_token_ids_encode_to_the_vectors_of_their_texts(encoder: BundleEncoder) -> None:
+    ids = encoder.token_ids(TEXTS, kind="document")
+    assert [bool(row) for row in ids] == [True, False, False, True, True, True]
+    assert max(map(len, ids)) == encoder.card.document_max_length
+    assert _rows(encoder.encode_ids(ids)) == _rows(encoder.encode(TEXTS, kind="document"))
+    assert len(encoder.encode_ids([])) == 0
+
+
+def test_token_ids_of_another_length_leave_the_cards_alone(encoder: BundleEncoder) -> None:
+    (long,) = encoder.token_ids(["word " * 400], kind="document", max_length=402)
+    assert len(long) == 402
+    (cut,) = encoder.token_ids(["word " * 400], kind="document")
+    assert len(cut) == encoder.card.document_max_length
+
+
+def test_counters_say_what_went_through_the_graph(tiny_bundle: Path) -> None:
+    opened = BundleEncoder(tiny_bundle)
+    assert opened.counters == Counters(0, 0, 0), "the run at opening is not counted"
+    rows = [[101, 2204, 102], [101, 102], []]
+    opened.encode_ids(rows)
+    assert opened.counters == Counters(documents=2, tokens=5, padded_tokens=6)
+    opened.encode_ids(rows, batch_tokens=1)
+    assert opened.counters == Counters(documents=4, tokens=10, padded_tokens=11)
+
+
+def test_threads_share_an_encoder(encoder: BundleEncoder) -> None:
+    texts = [f"text number {i} " + "word " * i for i in range(40)]
+    expected = _rows(encoder.encode(texts, kind="document"))
+    before = encoder.counters.documents
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: _rows(encoder.encode(texts, kind="document")), range(8)))
+    assert all(rows == expected for rows in found)
+    assert encoder.counters.documents - before == 8 * len(texts)
 
 
 def test_the_expansion_is_about_the_text(encoder: BundleEncoder) -> None:
