@@ -5,6 +5,7 @@
     LsrError
     ├── ConfigError              a setting is unknown, missing, impossible or points nowhere     (exit code 2)
     ├── MissingExtraError        an optional part of the wheel is not installed                  (exit code 2)
+    ├── StorageError             a disk or an object store fails; also an OSError
     ├── SourceError              a corpus, query set or judgement file cannot be read at all
     ├── QuarantineOverflowError  more bad rows than `encode.max_bad_fraction` allows
     ├── ArtefactError            an artefact on disk is not what its manifest says
@@ -13,7 +14,9 @@
     │   └── LineageError         two artefacts that do not belong together (bundle and table, query and index)
     ├── CommitError              the exactly-once protocol refuses to commit
     │   ├── FencedError          a newer attempt of the same plan holds the epoch
-    │   └── IncompleteWaveError  rows_in != rows_out + quarantined
+    │   ├── IncompleteWaveError  rows_in != rows_out + quarantined
+    │   ├── StaleWaveError       a part that the wave replaces was replaced by another commit
+    │   └── TableConflictError   another commit came first; load the table and decide again
     ├── ParityError              the exported graph ranks differently from the torch model
     ├── PublicationError         nothing is published, or the gates refused a version
     └── QueryError               a query outside the documented range; also a ValueError
@@ -35,6 +38,9 @@ __all__ = [
     "QuarantineOverflowError",
     "QueryError",
     "SourceError",
+    "StaleWaveError",
+    "StorageError",
+    "TableConflictError",
 ]
 
 
@@ -66,6 +72,10 @@ class MissingExtraError(LsrError):
 
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(f"{module} is not installed; install it with: pip install 'lsr_prod[{extra}]'")
+
+
+class StorageError(LsrError, OSError):
+    """A disk or an object store fails; what was committed before stands."""
 
 
 class SourceError(LsrError):
@@ -102,6 +112,14 @@ class FencedError(CommitError):
 
 class IncompleteWaveError(CommitError):
     """A wave's rows do not add up: rows_in != rows_out + quarantined."""
+
+
+class StaleWaveError(CommitError):
+    """A part that the wave replaces is no longer in the table; the wave has to be encoded again."""
+
+
+class TableConflictError(CommitError):
+    """Another commit came first; load the table and decide again."""
 
 
 class ParityError(LsrError):

@@ -5,24 +5,24 @@ one thing: create an object only if it is absent. Readers of finished artefacts 
 """
 
 import hashlib
-import io
 import os
-import uuid
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from lsr_prod.errors import ConfigError, MissingExtraError
+from lsr_prod.errors import ConfigError, LsrError, StorageError
 from lsr_prod.formats.digest import digest_path
+from lsr_prod.local_files import Entry, link_new, local_entry, walk
+from lsr_prod.object_store import connect, is_remote_failure, open_object
 
 if TYPE_CHECKING:
-    from obstore import ReadableFile
     from obstore.store import ObjectStore
 
-__all__ = ["Store", "is_remote", "require_exists", "store_digest"]
+__all__ = ["Entry", "Store", "is_remote", "require_exists", "store_digest"]
 
-_CLIENT_OPTIONS = ("allow_http", "connect_timeout", "timeout", "proxy_url")
 _REMOTE = ("s3://", "gs://", "az://", "abfss://")
 
 
@@ -34,6 +34,8 @@ def is_remote(uri: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class Store:
     """A folder, local or remote.
+
+    Every verb raises ``StorageError`` where the disk or the service fails; an absent object is no failure.
 
     Attributes:
         uri: the folder. A local one is made when something is written.
@@ -67,36 +69,42 @@ class Store:
         Returns:
             True if this call created it; False if it was there, untouched.
         """
-        if not is_remote(self.uri):
-            target = Path(self.uri) / _safe(name)
-            return _link_new(target, data)
-        from obstore.exceptions import AlreadyExistsError, PreconditionError
+        with _failures(f"{self.uri}/{name}", "written"):
+            if not is_remote(self.uri):
+                return link_new(Path(self.uri) / _safe(name), data)
+            from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-        try:
-            self._remote().put(_safe(name), data, mode="create")
-        except (AlreadyExistsError, PreconditionError):
-            return False
-        return True
+            try:
+                self._remote().put(_safe(name), data, mode="create")
+            except (AlreadyExistsError, PreconditionError):
+                return False
+            return True
 
     def get(self, name: str) -> bytes | None:
         """The content of an object, or None if there is none."""
-        if not is_remote(self.uri):
-            path = Path(self.uri) / _safe(name)
-            return path.read_bytes() if path.is_file() else None
-        try:
-            return bytes(self._remote().get(_safe(name)).bytes())
-        except FileNotFoundError:
-            return None
+        with _failures(f"{self.uri}/{name}", "read"):
+            try:
+                if not is_remote(self.uri):
+                    return (Path(self.uri) / _safe(name)).read_bytes()
+                return bytes(self._remote().get(_safe(name)).bytes())
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return None
+
+    def entry(self, name: str) -> Entry | None:
+        """Size, time and tag of an object, or None if there is none."""
+        with _failures(f"{self.uri}/{name}", "looked up"):
+            try:
+                if not is_remote(self.uri):
+                    return local_entry(Path(self.uri), Path(self.uri) / _safe(name))
+                found = self._remote().head(_safe(name))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            return Entry(name, int(found["size"]), found["last_modified"].timestamp(), found["e_tag"])
 
     def size(self, name: str) -> int | None:
         """Bytes of an object, or None if there is none."""
-        if not is_remote(self.uri):
-            path = Path(self.uri) / _safe(name)
-            return path.stat().st_size if path.is_file() else None
-        try:
-            return int(self._remote().head(_safe(name))["size"])
-        except FileNotFoundError:
-            return None
+        found = self.entry(name)
+        return found.size if found else None
 
     def etag(self, name: str) -> str:
         """What the object store changes whenever the object's content changes.
@@ -104,7 +112,8 @@ class Store:
         Raises:
             FileNotFoundError: there is no such object.
         """
-        return str(self._remote().head(_safe(name))["e_tag"])
+        with _failures(f"{self.uri}/{name}", "looked up"):
+            return str(self._remote().head(_safe(name))["e_tag"])
 
     def open_reader(self, name: str) -> BinaryIO:
         """An object as a seekable file, read in pieces.
@@ -112,63 +121,77 @@ class Store:
         Raises:
             FileNotFoundError: there is no such object.
         """
-        if not is_remote(self.uri):
-            return (Path(self.uri) / _safe(name)).open("rb")
-        import obstore
-
-        return io.BufferedReader(_RemoteFile(obstore.open_reader(self._remote(), _safe(name))), 1 << 20)
+        with _failures(f"{self.uri}/{name}", "opened"):
+            if not is_remote(self.uri):
+                return (Path(self.uri) / _safe(name)).open("rb")
+            return open_object(self._remote(), _safe(name))
 
     def names(self, prefix: str = "") -> list[str]:
         """Names of all objects below the folder ``prefix``, sorted."""
-        if not is_remote(self.uri):
-            root = Path(self.uri)
-            below = root / _safe(prefix) if prefix else root
-            return sorted(path.relative_to(root).as_posix() for path in below.rglob("*") if path.is_file())
-        batches = self._remote().list(prefix=prefix or None)
-        return sorted(str(entry["path"]) for batch in batches for entry in batch)
+        return [entry.name for entry in self.entries(prefix)]
+
+    def entries(self, prefix: str = "") -> list[Entry]:
+        """All objects below the folder ``prefix``, sorted by name: one listing, no request for each object."""
+        with _failures(f"{self.uri}/{prefix}", "listed"):
+            if not is_remote(self.uri):
+                return sorted(walk(Path(self.uri), _safe(prefix)), key=lambda entry: entry.name)
+            batches = self._remote().list(prefix=_safe(prefix) or None, chunk_size=1000)
+            found = [
+                Entry(str(one["path"]), int(one["size"]), one["last_modified"].timestamp(), one["e_tag"])
+                for batch in batches
+                for one in batch
+            ]
+            return sorted(found, key=lambda entry: entry.name)
+
+    def delete(self, name: str) -> None:
+        """Remove an object; one that is gone already is no error."""
+        with _failures(f"{self.uri}/{name}", "deleted"):
+            if not is_remote(self.uri):
+                (Path(self.uri) / _safe(name)).unlink(missing_ok=True)
+                return
+            try:
+                self._remote().delete(_safe(name))
+            except FileNotFoundError:
+                return
+
+    def refresh(self, name: str) -> None:
+        """Make a finished object as young as if it were written now; its content stays.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        with _failures(f"{self.uri}/{name}", "refreshed"):
+            if not is_remote(self.uri):
+                os.utime(Path(self.uri) / _safe(name), (time.time(), time.time()))
+                return
+            self._remote().put(_safe(name), bytes(self._remote().get(_safe(name)).bytes()))
 
     def _remote(self) -> "ObjectStore":
-        return _connect(self.uri, tuple(sorted(self.options.items())))
+        return connect(self.uri, tuple(sorted(self.options.items())))
 
 
-@lru_cache(maxsize=64)  # a client holds its connections: one for a folder, not one for a call
-def _connect(uri: str, options: tuple[tuple[str, str], ...]) -> "ObjectStore":
+@contextmanager
+def _failures(place: str, verb: str) -> Iterator[None]:
+    """Turn what a disk or a service raises into one sentence; the absence of an object stays FileNotFoundError."""
     try:
-        from obstore.store import from_url
-    except ImportError as error:
-        raise MissingExtraError("obstore", "jobs") from error
-    # delta-rs takes one flat mapping; obstore wants the HTTP client's options apart.
-    client: dict[str, str | bool] = {key: value for key, value in options if key in _CLIENT_OPTIONS}
-    config = {key: value for key, value in options if key not in _CLIENT_OPTIONS}
-    if "allow_http" in client:
-        client["allow_http"] = str(client["allow_http"]).lower() == "true"
-    # Which options exist depends on the store; it refuses those it does not know.
-    store: ObjectStore = from_url(uri, config=config, client_options=client)  # type: ignore[call-overload]
-    return store
+        yield
+    except LsrError:
+        raise
+    except FileNotFoundError as error:
+        if verb not in ("written", "listed"):
+            raise
+        raise StorageError(f"{place} could not be {verb} ({_short(error)}); create the bucket or the folder") from error
+    except OSError as error:
+        raise StorageError(f"{place} could not be {verb} ({error}); mend the disk, then run again") from error
+    except Exception as error:
+        if not is_remote_failure(error):
+            raise
+        remedy = "look at storage.options, the credentials and the service"
+        raise StorageError(f"{place} could not be {verb} ({_short(error)}); {remedy}") from error
 
 
-class _RemoteFile(io.RawIOBase):
-    """An object behind Python's file protocol, which obstore's reader has only half of."""
-
-    def __init__(self, reader: "ReadableFile") -> None:
-        self._reader = reader
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._reader.tell()
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        return self._reader.seek(offset, whence)
-
-    def readinto(self, buffer: Any, /) -> int:
-        data = bytes(self._reader.read(len(buffer)))
-        buffer[: len(data)] = data
-        return len(data)
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def require_exists(field_name: str, uri: str, options: dict[str, str] | None = None) -> None:
@@ -200,27 +223,3 @@ def _safe(name: str) -> str:
     if name.startswith("/") or ".." in name.split("/"):
         raise ValueError(f"{name!r} leaves its folder")
     return name
-
-
-def _link_new(target: Path, data: bytes) -> bool:
-    if target.exists():
-        return False
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
-    try:
-        with draft.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        # link, unlike rename, never replaces: a finished object is never overwritten and never seen half written.
-        os.link(draft, target)
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink(missing_ok=True)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-    return True

@@ -1,11 +1,15 @@
+import errno
+import os
+import pickle
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ConfigError, StorageError
 from lsr_prod.formats.digest import digest_path
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
 
@@ -80,3 +84,59 @@ def test_options_reach_delta_only_for_a_remote_store() -> None:
     assert Store("s3://b/x/").location == "s3://b/x"
     assert Store("x", {"aws_region": "r"}).delta_options is None
     assert Store("x").location == str(Path("x").absolute())
+
+
+def test_a_listing_knows_sizes_times_and_tags(store: Store) -> None:
+    before = time.time()
+    for name in ("b/2", "a", "b/c/1"):
+        store.put_new(name, name.encode())
+    entries = store.entries()
+    assert [(entry.name, entry.size) for entry in entries] == [("a", 1), ("b/2", 3), ("b/c/1", 5)]
+    assert all(before - 2 <= entry.modified <= time.time() + 2 for entry in entries)
+    assert [entry.name for entry in store.entries("b")] == store.names("b") == ["b/2", "b/c/1"]
+    assert [store.entry(entry.name) for entry in entries] == entries
+    assert store.entry("b") is store.entry("none") is None
+    assert (entries[0].etag is None) == (not is_remote(store.uri))
+    assert store.entries("absent") == []
+
+
+def test_a_deleted_object_is_gone_and_may_be_created_again(store: Store) -> None:
+    store.put_new("a/b", b"1")
+    store.delete("a/b")
+    store.delete("a/b")
+    assert store.names() == []
+    assert store.put_new("a/b", b"2")
+
+
+def test_a_refreshed_object_is_young_and_unchanged(tmp_path: Path, s3_options: dict[str, str]) -> None:
+    store = Store(str(tmp_path))
+    store.put_new("x", b"content")
+    os.utime(tmp_path / "x", (1, 1))
+    store.refresh("x")
+    assert store.entries()[0].modified > time.time() - 5
+    remote = Store(f"s3://lsr/{tmp_path.name}", s3_options)
+    remote.put_new("x", b"content")
+    remote.refresh("x")
+    assert (store.get("x"), remote.get("x")) == (b"content", b"content")
+    with pytest.raises(FileNotFoundError):
+        store.refresh("y")
+    with pytest.raises(FileNotFoundError):
+        remote.refresh("y")
+
+
+def test_a_failing_disk_or_service_is_one_sentence_with_the_place(
+    tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(full))
+    local = Store(str(tmp_path))
+    with pytest.raises(StorageError, match=rf"{tmp_path}/x could not be written .*No space left on device.*run again"):
+        local.put_new("x", b"1")
+    monkeypatch.undo()
+    assert local.names() == []  # no draft stays behind
+    absent = Store("s3://no-such-bucket/folder", s3_options)
+    with pytest.raises(StorageError, match="s3://no-such-bucket/folder/x could not be written"):
+        absent.put_new("x", b"1")
+    with pytest.raises(OSError, match="could not be listed"):
+        absent.entries()
+    assert isinstance(pickle.loads(pickle.dumps(StorageError("one sentence"))), OSError)
