@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
@@ -71,24 +71,82 @@ class SourceSettings(_Section):
     """The corpus."""
 
     paths: list[str] = Field(min_length=1, description="files, folders, globs or URIs; a Delta source is one table")
-    format: Literal["auto", "parquet", "jsonl", "beir", "delta"] = Field(
+    format: Literal["auto", "parquet", "jsonl", "csv", "tsv", "beir", "delta", "datasets"] = Field(
         "auto",
-        description="auto goes by the ending: .parquet, .jsonl, .jsonl.gz, a folder with corpus.jsonl, _delta_log",
+        description="auto goes by the ending (.parquet, .jsonl, .ndjson, .csv, .tsv, a text format also .gz or .zst) "
+        "or by what a folder holds: corpus.jsonl (BEIR), _delta_log, state.json (saved by Hugging Face datasets)",
     )
     version: int | None = Field(None, ge=0, description="version of a Delta source; unset: the newest")
-    id_field: str = Field("_id", min_length=1, description="column of the document id")
+    id_field: str = Field(
+        "_id",
+        min_length=1,
+        description="column of the document id: strings, or integers of a typed column (Parquet, Delta, datasets), "
+        "which become their decimal text; an id of another type is quarantined as wrong_type",
+    )
     text_fields: list[str] = Field(
         ["title", "text"],
         min_length=1,
         description="columns joined into the encoded text; absent or null ones are left out",
     )
     separator: str = Field(" ", description="text between two text fields")
+    separators: list[str] | None = Field(
+        None, description="one text for each gap between text_fields, in their order; unset: separator for all"
+    )
     stored_fields: list[str] = Field(
         ["title", "text"], description="columns kept in the table, for BM25 and for display"
+    )
+    columns: dict[str, str] = Field(
+        default_factory=dict,
+        description="names of ours -> columns of the corpus where they differ, e.g. {_id: docno, text: body}",
+    )
+    header: list[str] | None = Field(
+        None, min_length=1, description="columns of CSV and TSV files that have no header row; unset: they have one"
+    )
+    quotes: bool = Field(
+        True,
+        description='whether a field of CSV and TSV may stand in double quotes ("" is a quote, line ends may stand '
+        "inside); false: a quote is a character like any other, and files are cut into ranges of bytes",
     )
     max_text_bytes: int = Field(
         1_000_000, ge=1, description="longest text of a document in bytes; longer ones are quarantined"
     )
+
+    @field_validator("header")
+    @classmethod
+    def _header_without_repeats(cls, header: list[str] | None) -> list[str] | None:
+        if header is not None and len(set(header)) < len(header):
+            raise ValueError("each column has to have a name of its own")
+        return header
+
+    @field_validator("separators")
+    @classmethod
+    def _one_a_gap(cls, separators: list[str] | None, info: ValidationInfo) -> list[str] | None:
+        gaps = len(info.data.get("text_fields", [])) - 1
+        if separators is not None and len(separators) != gaps:
+            raise ValueError(f"text_fields need {gaps}, one for each gap between two of them")
+        return separators
+
+    @field_validator("columns")
+    @classmethod
+    def _columns_of_fields(cls, columns: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        if not {"id_field", "text_fields", "stored_fields"} <= info.data.keys():
+            return columns  # one of them is wrong itself
+        fields = [info.data["id_field"], *info.data["text_fields"], *info.data["stored_fields"]]
+        for ours, theirs in columns.items():
+            if ours not in fields:
+                raise ValueError(f"{ours} is none of id_field, text_fields and stored_fields, which name ours")
+            if not theirs:
+                raise ValueError(f"name the column of the corpus that is {ours}")
+        return columns
+
+    @property
+    def fields(self) -> list[str]:
+        """Our names of every column that is read: the id, the text fields, the stored fields; each once."""
+        return list(dict.fromkeys([self.id_field, *self.text_fields, *self.stored_fields]))
+
+    def column(self, field: str) -> str:
+        """What the corpus calls one of our fields."""
+        return self.columns.get(field, field)
 
 
 class ExportSettings(_Section):
@@ -121,11 +179,53 @@ class EncodeSettings(_Section):
     provider: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
         "auto", description="what runs the graph; auto takes the first of cuda, tensorrt and cpu that is there"
     )
+    batch_timeout_s: float = Field(
+        900,
+        ge=0.1,
+        le=86_400,
+        description="seconds of one model call (2,048 documents at most); after it the actor's process is ended, and "
+        "its documents are tried in a process of their own",
+    )
+    document_timeout_s: float = Field(
+        60,
+        ge=0.1,
+        le=86_400,
+        description="seconds there for one document; a slower one is quarantined; batch_timeout_s at most",
+    )
     store_k: int = Field(256, ge=1, description="terms kept of a document, heaviest first")
-    impact_bits: Literal[8] = Field(8, description="bits of an impact")
-    probe_documents: int = Field(512, ge=1, description="documents that fix the impact scale")
+    max_length: int | None = Field(
+        None, ge=1, description="tokens of a document or passage, special tokens included; unset: the encoder card's"
+    )
+    passage_stride: int | None = Field(
+        None,
+        ge=1,
+        description="tokens by which a window of max_length tokens advances over a long document, whose vector is the "
+        "maximum over its passages; unset: a document is cut at max_length",
+    )
+    max_passages: int = Field(64, ge=1, description="passages of a document at most; the text beyond is left out")
+    impact_bits: int = Field(8, description="bits of an impact: 4, 8 or 16; an index takes 4 and 8")
+    probe_documents: int = Field(
+        512, ge=1, description="documents, taken all over the corpus, that fix the impact scale"
+    )
     buckets: int = Field(16, ge=1, le=65536, description="hash buckets (partitions) of the table")
     max_bad_fraction: float = Field(0.05, ge=0, le=1, description="share of quarantined rows above which the job stops")
+
+    @field_validator("impact_bits")
+    @classmethod
+    def _known_width(cls, bits: int) -> int:
+        if bits not in (4, 8, 16):
+            raise ValueError("give 4, 8 or 16")
+        return bits
+
+    @field_validator("document_timeout_s")
+    @classmethod
+    def _within_a_call(cls, seconds: float, info: ValidationInfo) -> float:
+        call = info.data.get("batch_timeout_s", seconds)
+        if seconds > call:
+            raise ValueError(
+                f"a document cannot take longer than a call of many; give encode.batch_timeout_s, {call:g}, or less"
+            )
+        return seconds
 
 
 class IndexSettings(_Section):
