@@ -17,6 +17,11 @@
     │   ├── IncompleteWaveError  rows_in != rows_out + quarantined
     │   ├── StaleWaveError       a part that the wave replaces was replaced by another commit
     │   └── TableConflictError   another commit came first; load the table and decide again
+    ├── EncoderError             the model fails in a process of its own
+    │   ├── EncoderRaisedError   it raised on some text
+    │   ├── EncoderCrashedError  its process ended
+    │   ├── EncoderTimeoutError  it did not answer in time
+    │   └── EncoderBrokenError   it fails whatever it is given; ends the job
     ├── ParityError              the exported graph ranks differently from the torch model
     ├── PublicationError         nothing is published, or the gates refused a version
     └── QueryError               a query outside the documented range; also a ValueError
@@ -27,6 +32,11 @@ __all__ = [
     "CommitError",
     "ConfigError",
     "DigestMismatchError",
+    "EncoderBrokenError",
+    "EncoderCrashedError",
+    "EncoderError",
+    "EncoderRaisedError",
+    "EncoderTimeoutError",
     "FencedError",
     "FormatVersionError",
     "IncompleteWaveError",
@@ -120,6 +130,26 @@ class StaleWaveError(CommitError):
 
 class TableConflictError(CommitError):
     """Another commit came first; load the table and decide again."""
+
+
+class EncoderError(LsrError):
+    """The model fails in a process of its own; only ``EncoderBrokenError`` ends the job."""
+
+
+class EncoderRaisedError(EncoderError):
+    """The model raised; the text is that error's."""
+
+
+class EncoderCrashedError(EncoderError):
+    """The model's process ended; the text names the signal or the exit code."""
+
+
+class EncoderTimeoutError(EncoderError):
+    """The model did not answer in time and its process was ended."""
+
+
+class EncoderBrokenError(EncoderError):
+    """The model does not open, or ends its process on every document."""
 
 
 class ParityError(LsrError):

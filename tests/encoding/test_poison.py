@@ -1,0 +1,138 @@
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsr_prod.encoding.isolate import ISOLATED_CHUNK, IsolatedEncoder
+from lsr_prod.encoding.poison import CHUNK, Failure, encode_texts
+from lsr_prod.encoding.rows import RAW_LIMIT
+from lsr_prod.errors import (
+    EncoderBrokenError,
+    EncoderCrashedError,
+    EncoderRaisedError,
+    EncoderTimeoutError,
+)
+from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.inference import BundleEncoder
+from tests.encoding.poison_encoder import poison_factory, term_of
+
+
+class Poisoned:
+    """A real encoder that a text with the word POISON makes fail, as a broken graph would."""
+
+    def __init__(self, encoder: BundleEncoder) -> None:
+        self.encoder, self.calls = encoder, 0
+
+    def encode(self, texts: Sequence[str], **settings) -> SparseBatch:
+        self.calls += 1
+        if any("POISON" in text for text in texts):
+            raise RuntimeError("the graph failed")
+        return self.encoder.encode(texts, **settings)
+
+
+def test_a_poison_document_is_found_and_the_others_are_encoded(tiny_bundle: Path):
+    texts = [f"fox {i}" if i not in (0, 7, 8, 19) else f"POISON {i}" for i in range(20)]
+    encoder = Poisoned(BundleEncoder(tiny_bundle))
+    vectors, failed = encode_texts(encoder, texts, top_k=16, batch_tokens=1024)
+    assert failed == dict.fromkeys((0, 7, 8, 19), Failure("encode_failed", "RuntimeError: the graph failed"))
+    assert encoder.calls <= 2 * len(texts)
+    good = [text for text in texts if "POISON" not in text]
+    expected = encoder.encode(good, kind="document", top_k=16, batch_tokens=1024)
+    assert len(vectors) == len(good)
+    for i in range(len(good)):
+        assert set(vectors.row(i)[0]) == set(expected.row(i)[0])
+
+
+def test_no_text_is_no_vector(tiny_bundle: Path):
+    vectors, failed = encode_texts(BundleEncoder(tiny_bundle), [], top_k=16, batch_tokens=1024)
+    assert (len(vectors), failed) == (0, {})
+
+
+ERRORS = {
+    "encode_failed": [ValueError("y" * 9999), EncoderRaisedError("y" * 9999)],
+    "encoder_crashed": [EncoderCrashedError("y" * 9999)],
+    "encoder_timeout": [EncoderTimeoutError("y" * 9999)],
+}
+
+
+class Numbered:
+    """Encodes text ``i`` as term ``i``; raises for some texts and returns a weight that is no number for others."""
+
+    def __init__(self, raising: dict[int, Exception], broken: dict[int, float], chunk: int = CHUNK) -> None:
+        self.raising, self.broken, self.chunk, self.failures, self.calls = raising, broken, chunk, 0, 0
+
+    def encode(self, texts: Sequence[str], **_: object) -> SparseBatch:
+        assert len(texts) <= self.chunk
+        self.calls += 1
+        numbers = [int(text) for text in texts]
+        for number in numbers:
+            if number in self.raising:
+                self.failures += 1
+                raise self.raising[number]
+        weights = np.array([self.broken.get(number, 1.0) for number in numbers], np.float32)
+        return SparseBatch(np.arange(len(numbers) + 1), np.array(numbers, np.int32), weights)
+
+
+@settings(deadline=None)
+@given(
+    n=st.integers(0, 5000),
+    raising=st.dictionaries(
+        st.integers(0, 4999), st.sampled_from([error for errors in ERRORS.values() for error in errors]), max_size=6
+    ),
+    broken=st.dictionaries(st.integers(0, 4999), st.sampled_from([np.nan, np.inf]), max_size=4),
+    chunk=st.sampled_from([1, 32, 33, 2048]),
+)
+def test_whatever_fails_the_other_texts_are_encoded_in_order(
+    n: int, raising: dict[int, Exception], broken: dict[int, float], chunk: int
+):
+    encoder = Numbered(raising, broken, chunk)
+    vectors, failed = encode_texts(encoder, [str(i) for i in range(n)], top_k=4, batch_tokens=8, chunk=chunk)
+    expected = {i for i in raising.keys() | broken.keys() if i < n}
+    assert failed.keys() == expected
+    assert vectors.terms.tolist() == [i for i in range(n) if i not in expected]
+    assert len(vectors) == n - len(expected)
+    assert np.isfinite(vectors.weights).all()
+    assert encoder.calls <= max(1, 2 * n)
+    assert encoder.failures <= len(raising) * (math.ceil(math.log2(chunk)) + 1)
+    for i, failure in failed.items():
+        if i in raising:
+            assert raising[i] in ERRORS[failure.reason]
+            assert failure.detail.startswith("ValueError: yyy" if isinstance(raising[i], ValueError) else "yyy")
+        else:
+            assert failure.reason == "encode_failed"
+            assert failure.detail.startswith("FloatingPointError: ")
+        assert len(failure.detail) <= RAW_LIMIT
+
+
+def test_a_broken_encoder_is_no_fault_of_its_texts():
+    encoder = Numbered({1: EncoderBrokenError("the model does not open")}, {})
+    with pytest.raises(EncoderBrokenError, match="does not open"):
+        encode_texts(encoder, ["0", "1", "2"], top_k=4, batch_tokens=8)
+    assert encoder.calls == 1
+
+
+def test_every_kind_of_poison_is_named_and_costs_few_processes():
+    texts = [f"document {i}" for i in range(100)]
+    poison = {3: "SEGFAULT", 31: "ABORT", 32: "HOLD", 60: "RAISE", 61: "EXIT", 98: "NAN"}
+    for i, word in poison.items():
+        texts[i] = f"document {i} {word}"
+    with IsolatedEncoder(poison_factory(), timeout_s=1) as encoder:
+        vectors, failed = encode_texts(encoder, texts, top_k=8, batch_tokens=64, chunk=ISOLATED_CHUNK)
+        starts = encoder.starts
+    assert vectors.terms.tolist() == [term_of(text) for i, text in enumerate(texts) if i not in poison]
+    assert {i: failure.reason for i, failure in failed.items()} == {
+        3: "encoder_crashed",
+        31: "encoder_crashed",
+        32: "encoder_timeout",
+        60: "encode_failed",
+        61: "encoder_crashed",
+        98: "encode_failed",
+    }
+    assert "SIGSEGV" in failed[3].detail
+    assert failed[60].detail == "RuntimeError: the graph failed"
+    # Each of the four that end a process does so in its group, in the group's halves and at most twice alone.
+    assert starts <= 1 + 4 * (math.log2(ISOLATED_CHUNK) + 2)
