@@ -1,181 +1,289 @@
 """The plan: pinned files cut into slices, slices gathered into waves, and one digest that names it all.
 
 The digest covers every setting that can change a row of the table and none that cannot, and it is the app id of every
-commit. Two runs with one digest are attempts at the same work.
+commit. Two runs with one digest are attempts at the same work. A plan lies beside its table in three objects; the
+header is written last, so that where a header is, a whole plan is.
 """
 
+import hashlib
+import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.encoding.filelist import REMOVED, file_keys, file_of, files_digest, iterate_files, list_files
+from lsr_prod.encoding.slices import WHOLE, Slice, cut_files
 from lsr_prod.encoding.sources import SourceFile
-from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.errors import ArtefactError, CommitError, DigestMismatchError, FormatVersionError
 from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.storage import Store
 
-__all__ = ["PROTOCOL_FOLDER", "Plan", "Slice", "make_plan", "save_plan"]
+__all__ = [
+    "PLAN_SETTINGS",
+    "PROTOCOL_FOLDER",
+    "ROW_SETTINGS",
+    "RUN_SETTINGS",
+    "WHOLE",
+    "Plan",
+    "Slice",
+    "load_plan",
+    "make_plan",
+    "plan_files",
+    "save_plan",
+    "successor_of",
+]
 
-PLAN_FORMAT = 1
+PLAN_FORMAT = 2
 PROTOCOL_FOLDER = "_lsr_prod"
 
+ROW_SETTINGS = frozenset(
+    {"store_k", "max_length", "passage_stride", "max_passages", "impact_bits", "buckets"},
+)
+"""Settings of ``encode`` that decide a row: in the digest, and the same for every plan of a table."""
 
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """What one read task reads; it names all of that, so no list of files travels with it.
+PLAN_SETTINGS = frozenset({"wave_megabytes", "slice_megabytes", "probe_documents"})
+"""Those that decide what a commit holds, or the impact scale of the first plan: in the digest of one plan."""
 
-    Attributes:
-        file: the pinned file.
-        ordinal: its place in the plan.
-        start: first byte of JSONL, first row group of Parquet.
-        stop: the one after the last. A line belongs to the slice that holds its first byte; gzip is never cut.
-        first_row: Parquet: rows before ``start``.
-        size: source bytes, for balance.
-    """
+RUN_SETTINGS = frozenset(
+    {
+        "bundle",
+        "table",
+        "quarantine",
+        "batch_tokens",
+        "actors",
+        "threads_per_actor",
+        "provider",
+        "batch_timeout_s",
+        "document_timeout_s",
+        "max_bad_fraction",
+    }
+)
+"""Those that an attempt may change: in no digest. The bundle enters it by its own digest."""
 
-    file: SourceFile
-    ordinal: int
-    start: int
-    stop: int
-    first_row: int
-    size: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Flat and plain: a row of a dataset."""
-        file = asdict(self.file) | {"constants": json.dumps(self.file.constants)}
-        own = {name: getattr(self, name) for name in ("ordinal", "start", "stop", "first_row", "size")}
-        return {f"file.{name}": value for name, value in file.items()} | own
-
-    @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> "Slice":
-        """Read what ``to_json`` wrote."""
-        file = {name.removeprefix("file."): value for name, value in row.items() if name.startswith("file.")}
-        constants = tuple((name, value) for name, value in json.loads(file.pop("constants")))
-        own = {name: value for name, value in row.items() if not name.startswith("file.")}
-        return cls(file=SourceFile(**file, constants=constants), **own)
+_PIECES = pa.schema(
+    [
+        ("ordinal", pa.int32()),
+        ("start", pa.int64()),
+        ("stop", pa.int64()),
+        ("first_row", pa.int64()),
+        ("size", pa.int64()),
+    ]
+)
+_BATCH = 8192
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What will be encoded, in which order, in which commits.
+    """What will be encoded, in which order, in which commits. Columns inside: a million files are a few hundred MB.
 
     Attributes:
-        digest: sha256 (hex) of ``document``; the Delta app id of every commit.
-        document: the JSON that is stored; everything that decides the table's rows.
-        files: the pinned corpus.
-        waves: slices of each wave, in source order; wave ``w`` is commit ``w`` of the plan.
+        digest: sha256 (hex) of ``document``; the app id of every commit.
+        document: the JSON header that is stored; everything that decides the table's rows.
+        files: every file of the corpus and, at the end, the removed ones (``filelist``).
+        pieces: the slices, in order; ``ordinal`` is a row of ``files``.
+        removed: keys of files whose rows have to go.
     """
 
     digest: str
     document: dict[str, Any]
-    files: tuple[SourceFile, ...]
-    waves: tuple[tuple[Slice, ...], ...]
+    files: pa.Table = field(repr=False)
+    pieces: pa.Table = field(repr=False)
+    removed: frozenset[int] = field(repr=False)
+    _bounds: npt.NDArray[np.int64] = field(repr=False)  # first slice of each wave of a first plan, and the end
+
+    @property
+    def base(self) -> str | None:
+        """Digest of the plan before; None: the first of its table."""
+        base: str | None = self.document["base"]
+        return base
+
+    @property
+    def waves(self) -> int:
+        """How many commits the plan is; wave ``w`` is commit ``w``."""
+        return int(self.document["waves"])
+
+    def wave(self, number: int) -> tuple[Slice, ...]:
+        """What one wave reads, in source order: a part of a first plan, all new files of an increment."""
+        if not 0 <= number < self.waves:
+            raise IndexError(f"wave {number} of {self.waves}")
+        if self.base is not None:
+            return tuple(self.slices())
+        first, end = int(self._bounds[number]), int(self._bounds[number + 1])
+        return tuple(self._slices(self.pieces.slice(first, end - first)))
+
+    def buckets_of(self, number: int) -> range | None:
+        """The buckets whose rows a wave keeps, all of which it visits; None: all that come."""
+        if self.base is None:
+            return None
+        buckets = int(self.document["encode"]["buckets"])
+        return range(buckets * number // self.waves, buckets * (number + 1) // self.waves)
+
+    def slices(self) -> Iterator[Slice]:
+        """All slices in order; a batch of them is held at a time."""
+        for start in range(0, self.pieces.num_rows, _BATCH):
+            yield from self._slices(self.pieces.slice(start, _BATCH))
+
+    def _slices(self, pieces: pa.Table) -> Iterator[Slice]:
+        if not pieces.num_rows:
+            return
+        wanted, places = np.unique(pieces["ordinal"].to_numpy(), return_inverse=True)
+        rows = self.files.slice(wanted[0], wanted[-1] - wanted[0] + 1).take(pa.array(wanted - wanted[0]))
+        files = [file_of(row) for row in rows.to_pylist()]
+        for place, row in zip(places, pieces.to_pylist(), strict=True):
+            yield Slice(file=files[place], **row)
 
 
 def make_plan(
-    files: Sequence[SourceFile],
+    files: Iterable[SourceFile],
     source: SourceSettings,
     encode: EncodeSettings,
     *,
     bundle_digest: str,
     options: dict[str, str],
 ) -> Plan:
-    """Cut the corpus into waves.
+    """Cut a corpus into the waves of a table's first plan.
+
+    Args:
+        files: the pinned corpus; may be a generator.
+        source: the section ``source``.
+        encode: the section ``encode``.
+        bundle_digest: of the encoder.
+        options: options of the object store.
 
     Raises:
-        ConfigError: a Parquet file lacks the columns that the settings name.
-        SourceError: a Parquet file has no readable footer.
+        ConfigError: the columns of the corpus are not those that the settings name, or a file is damaged (``slices``).
     """
+    return plan_files(list_files(files), source, encode, bundle_digest=bundle_digest, options=options, base=None)
+
+
+def plan_files(
+    files: pa.Table,
+    source: SourceSettings,
+    encode: EncodeSettings,
+    *,
+    bundle_digest: str,
+    options: dict[str, str],
+    base: str | None,
+) -> Plan:
+    """The plan over a list of files that says what is to be done with each (``filelist``)."""
     limit = encode.slice_megabytes * 1_000_000
-    slices = [piece for i, file in enumerate(files) for piece in _slices(i, file, source, limit, options)]
+    pieces = _table_of(cut_files(iterate_files(files), source, limit, options))
+    sizes = pieces["size"].to_numpy()
+    bounds = _wave_bounds(sizes, encode.wave_megabytes * 1_000_000)
+    waves = len(bounds) - 1
+    if base is not None:
+        wanted = -(-int(sizes.sum()) // (encode.wave_megabytes * 1_000_000))
+        waves = min(max(wanted, 1), encode.buckets)  # removed files take a commit too
     document = {
         "format": PLAN_FORMAT,
+        "base": base,
         "bundle": bundle_digest,
-        "files": [file.identity() for file in files],
-        "source": source.model_dump(exclude={"paths", "format", "version"}),
-        "encode": encode.model_dump(
-            include={"wave_megabytes", "slice_megabytes", "store_k", "impact_bits", "probe_documents", "buckets"}
-        ),
+        "files": {"count": files.num_rows, "sha256": files_digest(files)},
+        "slices": {"count": pieces.num_rows, "sha256": _pieces_digest(pieces)},
+        "waves": waves,
+        "source": source.model_dump(mode="json", exclude={"paths", "format", "version"}),
+        "encode": encode.model_dump(mode="json", include=set(ROW_SETTINGS | PLAN_SETTINGS)),
     }
-    waves = tuple(_waves(slices, encode.wave_megabytes * 1_000_000))
-    return Plan(digest_json(document), document, tuple(files), waves)
+    return Plan(digest_json(document), document, files, pieces, _removed(files), bounds)
+
+
+def _table_of(slices: Iterator[Slice]) -> pa.Table:
+    names = _PIECES.names
+    batches = []
+    while some := list(islice(slices, _BATCH)):
+        columns = [pa.array([getattr(piece, name) for piece in some], _PIECES.field(name).type) for name in names]
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=_PIECES))
+    return pa.Table.from_batches(batches, _PIECES)
+
+
+def _pieces_digest(pieces: pa.Table) -> str:
+    columns = [column.to_numpy().astype(np.int64) for column in pieces.columns]
+    return hashlib.sha256(np.column_stack(columns).tobytes()).hexdigest()
+
+
+def _wave_bounds(sizes: npt.NDArray[np.int64], limit: int) -> npt.NDArray[np.int64]:
+    """First slice of each wave, and the end: as many slices as fit, and one at least."""
+    ends = np.cumsum(sizes)
+    bounds = [0]
+    while bounds[-1] < len(sizes):
+        before = ends[bounds[-1] - 1] if bounds[-1] else 0
+        bounds.append(max(int(np.searchsorted(ends, before + limit, side="right")), bounds[-1] + 1))
+    return np.array(bounds, np.int64)
+
+
+def _removed(files: pa.Table) -> frozenset[int]:
+    gone = files["state"].to_numpy() == REMOVED
+    return frozenset(file_keys(files)[gone].tolist())
 
 
 def save_plan(plan: Plan, table: Store) -> None:
-    """Write the plan beside the table unless an earlier attempt did."""
-    table.put_new(f"{PROTOCOL_FOLDER}/plans/{plan.digest}.json", canonical_json(plan.document) + b"\n")
+    """Write the plan beside the table unless an earlier attempt did, and take the place after its base.
 
-
-def _waves(slices: Sequence[Slice], limit: int) -> Iterator[tuple[Slice, ...]]:
-    wave: list[Slice] = []
-    size = 0
-    for piece in slices:
-        if wave and size + piece.size > limit:
-            yield tuple(wave)
-            wave, size = [], 0
-        wave.append(piece)
-        size += piece.size
-    if wave:
-        yield tuple(wave)
-
-
-def _slices(
-    ordinal: int, file: SourceFile, source: SourceSettings, limit: int, options: dict[str, str]
-) -> Iterator[Slice]:
-    if file.format == "parquet":
-        yield from _row_groups(ordinal, file, source, limit, options)
-    elif file.format == "jsonl.gz":
-        yield Slice(file, ordinal, 0, file.size, 0, file.size)
-    else:
-        for start in range(0, file.size, limit):
-            stop = min(start + limit, file.size)
-            yield Slice(file, ordinal, start, stop, 0, stop - start)
-
-
-def _row_groups(
-    ordinal: int, file: SourceFile, source: SourceSettings, limit: int, options: dict[str, str]
-) -> Iterator[Slice]:
-    try:
-        with Store(file.uri, options).open_reader(file.name) as handle:
-            parquet = pq.ParquetFile(handle)
-            footer, schema = parquet.metadata, parquet.schema_arrow
-    except (pa.ArrowInvalid, OSError) as error:
-        raise SourceError(f"{file.location} is no readable Parquet file ({error}); mend or leave it out") from error
-    _check_columns(file, schema, source)
-    start = size = first_row = rows = 0
-    for group in range(footer.num_row_groups):
-        size += footer.row_group(group).total_byte_size
-        rows += footer.row_group(group).num_rows
-        if size >= limit or group == footer.num_row_groups - 1:
-            yield Slice(file, ordinal, start, group + 1, first_row, size)
-            start, size, first_row = group + 1, 0, rows
-
-
-def _check_columns(file: SourceFile, schema: pa.Schema, source: SourceSettings) -> None:
-    present = set(schema.names) | {name for name, _ in file.constants}
-    if source.id_field not in present:
-        raise ConfigError(
-            "source.id_field", f"{file.location} has no column {source.id_field}", f"there are: {sorted(present)}"
+    Raises:
+        CommitError: another increment follows the base.
+    """
+    folder = f"{PROTOCOL_FOLDER}/plans/{plan.digest}"
+    table.put_new(f"{folder}.files.parquet", _parquet(plan.files))
+    table.put_new(f"{folder}.slices.parquet", _parquet(plan.pieces))
+    table.put_new(f"{folder}.json", canonical_json(plan.document) + b"\n")
+    if plan.base is None:
+        return
+    link = canonical_json({"plan": plan.digest}) + b"\n"
+    if not table.put_new(_successor(plan.base), link) and (other := successor_of(table, plan.base)) != plan.digest:
+        raise CommitError(
+            f"plan {str(other)[:12]} of another run, with another state of the source, already follows plan "
+            f"{plan.base[:12]} in {table.uri}; let that run finish, then run this one again"
         )
-    if not present & set(source.text_fields):
-        raise ConfigError(
-            "source.text_fields",
-            f"{file.location} has none of the columns {source.text_fields}",
-            f"there are: {sorted(present)}",
+
+
+def successor_of(table: Store, digest: str) -> str | None:
+    """The plan that follows a plan, or None."""
+    data = table.get(_successor(digest))
+    return None if data is None else str(json.loads(data)["plan"])
+
+
+def load_plan(table: Store, digest: str) -> Plan:
+    """Read what ``save_plan`` wrote.
+
+    Its files have the locations they had for the attempt that saved it. A corpus that moved is still the same corpus,
+    so whoever wants to read it takes the locations of today (``increment.prepare_plan`` does).
+
+    Raises:
+        ArtefactError: there is no such plan.
+        DigestMismatchError: its parts are not what its digest names.
+        FormatVersionError: another release wrote it.
+    """
+    folder = f"{PROTOCOL_FOLDER}/plans/{digest}"
+    header, *parts = (table.get(f"{folder}{ending}") for ending in (".json", ".files.parquet", ".slices.parquet"))
+    found = [part for part in parts if part is not None]
+    if header is None or len(found) < len(parts):
+        raise ArtefactError(f"{table.uri} has no plan {digest[:12]}; its folder lost {folder}.*, encode a new table")
+    document = json.loads(header)
+    if document.get("format") != PLAN_FORMAT:
+        raise FormatVersionError(
+            f"plan {digest[:12]} has format {document.get('format')}; this release reads {PLAN_FORMAT}, encode again"
         )
-    wanted = {
-        "source.id_field": [source.id_field],
-        "source.text_fields": source.text_fields,
-        "source.stored_fields": source.stored_fields,
-    }
-    for field, names in wanted.items():
-        for name in set(names) & set(schema.names):
-            kind = schema.field(name).type
-            if pa.types.is_dictionary(kind):
-                kind = kind.value_type
-            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
-                raise ConfigError(field, f"column {name} of {file.location} is {kind}", "cast it to string")
+    files, pieces = (pq.read_table(io.BytesIO(part)) for part in found)
+    named = (digest, document["files"]["sha256"], document["slices"]["sha256"])
+    if (digest_json(document), files_digest(files), _pieces_digest(pieces)) != named:
+        raise DigestMismatchError(f"{folder}.* in {table.uri} is damaged; encode into a new table")
+    limit = document["encode"]["wave_megabytes"] * 1_000_000
+    return Plan(digest, document, files, pieces, _removed(files), _wave_bounds(pieces["size"].to_numpy(), limit))
+
+
+def _successor(digest: str) -> str:
+    return f"{PROTOCOL_FOLDER}/successors/{digest}.json"
+
+
+def _parquet(table: pa.Table) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue()

@@ -95,7 +95,7 @@ class Reader:
         columns = [name for name in parquet.schema_arrow.names if name in wanted]
         constants = {name: value for name, value in file.constants if name in wanted}
         position = piece.first_row
-        groups = range(piece.start, piece.stop)
+        groups = range(piece.start, parquet.num_row_groups if piece.stop < 0 else piece.stop)
         for batch in parquet.iter_batches(batch_size=256, row_groups=list(groups), columns=columns):
             values = [_plain(column) for column in batch.columns]
             for i in range(batch.num_rows):

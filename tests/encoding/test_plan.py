@@ -1,8 +1,11 @@
+import hashlib
 import itertools
-import json
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -10,10 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.encoding.plan import PROTOCOL_FOLDER, Plan, make_plan, save_plan
+from lsr_prod.encoding.plan import (
+    PLAN_SETTINGS,
+    PROTOCOL_FOLDER,
+    ROW_SETTINGS,
+    RUN_SETTINGS,
+    WHOLE,
+    Plan,
+    Slice,
+    load_plan,
+    make_plan,
+    save_plan,
+)
 from lsr_prod.encoding.sources import FileFormat, SourceFile, resolve_source
-from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.formats.digest import digest_json
+from lsr_prod.errors import ArtefactError, ConfigError, DigestMismatchError, FormatVersionError
 from lsr_prod.storage import Store
 
 MEGABYTE = 1_000_000
@@ -31,6 +44,10 @@ def plan_of(
     return make_plan(files, source, encode, bundle_digest=bundle, options={})
 
 
+def waves_of(plan: Plan) -> list[tuple[Slice, ...]]:
+    return [plan.wave(number) for number in range(plan.waves)]
+
+
 @given(
     sizes=st.lists(st.tuples(st.integers(0, 7 * MEGABYTE), st.booleans()), max_size=8),
     slice_megabytes=st.integers(1, 4),
@@ -39,8 +56,10 @@ def plan_of(
 def test_waves_hold_every_byte_once_in_order_and_within_their_limits(sizes, slice_megabytes, wave_megabytes):
     files = [file_of(size, file_format="jsonl.gz" if zipped else "jsonl") for size, zipped in sizes]
     encode = ENCODE.model_copy(update={"slice_megabytes": slice_megabytes, "wave_megabytes": wave_megabytes})
-    waves = plan_of(*files, encode=encode).waves
+    waves = waves_of(plan_of(*files, encode=encode))
     pieces = [piece for wave in waves for piece in wave]
+    assert list(plan_of(*files, encode=encode).slices()) == pieces
+    assert all(piece.file == files[piece.ordinal] for piece in pieces)
     covered = [(piece.ordinal, piece.start, piece.stop) for piece in pieces]
     assert covered == sorted(covered)
     for i, file in enumerate(files):
@@ -48,7 +67,7 @@ def test_waves_hold_every_byte_once_in_order_and_within_their_limits(sizes, slic
         assert [0, *(piece.stop for piece in mine)] == [*(piece.start for piece in mine), file.size if mine else 0]
         assert sum(piece.size for piece in mine) == file.size
         if file.format == "jsonl.gz":
-            assert len(mine) == 1
+            assert len(mine) == (file.size > 0)
         else:
             assert all(0 < piece.size <= slice_megabytes * MEGABYTE for piece in mine)
     sums = [sum(piece.size for piece in wave) for wave in waves]
@@ -58,17 +77,22 @@ def test_waves_hold_every_byte_once_in_order_and_within_their_limits(sizes, slic
         assert size + after[0].size > wave_megabytes * MEGABYTE  # no wave is cut early
 
 
+def resolve(path: Path) -> tuple[SourceFile, ...]:
+    return tuple(resolve_source(SourceSettings(paths=[str(path)]), {}))
+
+
 def write_parquet(path: Path, **columns: Any) -> SourceFile:
     pq.write_table(pa.table(columns), path, row_group_size=100)
-    (file,) = resolve_source(SourceSettings(paths=[str(path)]), {})
+    (file,) = resolve(path)
     return file
 
 
 def test_slices_of_parquet_are_whole_row_groups_of_about_the_wanted_size(tmp_path: Path):
-    texts = [f"{i} " * 1000 for i in range(1050)]  # row groups of about 0.4 MB
+    random = np.random.default_rng(7)
+    texts = [random.bytes(2000).hex() for _ in range(1050)]  # row groups of about 0.4 MB
     file = write_parquet(tmp_path / "c.parquet", _id=[str(i) for i in range(1050)], text=texts)
     encode = ENCODE.model_copy(update={"slice_megabytes": 1})
-    pieces = [piece for wave in plan_of(file, encode=encode).waves for piece in wave]
+    pieces = [piece for wave in waves_of(plan_of(file, encode=encode)) for piece in wave]
     footer = pq.read_metadata(tmp_path / "c.parquet")
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     assert len(groups) == 11
@@ -81,9 +105,22 @@ def test_slices_of_parquet_are_whole_row_groups_of_about_the_wanted_size(tmp_pat
     assert all(piece.size >= MEGABYTE for piece in pieces[:-1])
 
 
+def test_only_large_parquet_files_and_the_first_one_are_opened(tmp_path: Path):
+    first = write_parquet(tmp_path / "0.parquet", _id=["a"], text=["x"])
+    (tmp_path / "1.parquet").write_bytes(b"no parquet, and nobody looks")
+    (tmp_path / "2.parquet").write_bytes(b"")
+    (small,) = resolve(tmp_path / "1.parquet")
+    (empty,) = resolve(tmp_path / "2.parquet")
+    (wave,) = waves_of(plan_of(empty, first, small))
+    assert [(piece.file, piece.start, piece.stop) for piece in wave] == [(first, 0, WHOLE), (small, 0, WHOLE)]
+
+
 def test_nothing_to_read_is_no_wave():
-    assert plan_of(file_of(0)).waves == ()
-    assert plan_of().waves == ()
+    assert plan_of(file_of(0), file_of(0, file_format="parquet")).waves == 0
+    assert plan_of().waves == 0
+    assert list(plan_of().slices()) == []
+    with pytest.raises(IndexError):
+        plan_of().wave(0)
 
 
 # field -> (another value, whether it can change which rows a commit of the plan has)
@@ -94,7 +131,11 @@ SOURCE_CHANGES: dict[str, tuple[Any, bool]] = {
     "id_field": ("id", True),
     "text_fields": (["text", "title"], True),
     "separator": ("\n", True),
+    "separators": (["\n"], True),
     "stored_fields": ([], True),
+    "columns": ({"_id": "docno"}, True),
+    "header": (["_id", "text"], True),
+    "quotes": (False, True),
     "max_text_bytes": (5, True),
 }
 ENCODE_CHANGES: dict[str, tuple[Any, bool]] = {
@@ -106,8 +147,14 @@ ENCODE_CHANGES: dict[str, tuple[Any, bool]] = {
     "batch_tokens": (8, False),
     "actors": (3, False),
     "threads_per_actor": (2, False),
+    "provider": ("cpu", False),
+    "batch_timeout_s": (3600.0, False),
+    "document_timeout_s": (3.0, False),
     "store_k": (7, True),
-    "impact_bits": (8, True),  # 8 is the only value there is
+    "max_length": (64, True),
+    "passage_stride": (32, True),
+    "max_passages": (3, True),
+    "impact_bits": (4, True),
     "probe_documents": (1, True),
     "buckets": (3, True),
     "max_bad_fraction": (1.0, False),
@@ -117,6 +164,9 @@ ENCODE_CHANGES: dict[str, tuple[Any, bool]] = {
 def test_every_setting_is_judged_here():
     assert set(SOURCE_CHANGES) == set(SourceSettings.model_fields)
     assert set(ENCODE_CHANGES) == set(EncodeSettings.model_fields)
+    judged = [*ROW_SETTINGS, *PLAN_SETTINGS, *RUN_SETTINGS]
+    assert sorted(judged) == sorted(EncodeSettings.model_fields)  # each in one of them
+    assert {name for name, (_, matters) in ENCODE_CHANGES.items() if not matters} == RUN_SETTINGS
 
 
 @pytest.mark.parametrize("field", SOURCE_CHANGES)
@@ -126,7 +176,7 @@ def test_the_digest_changes_with_the_source_settings_that_can_change_a_row(field
     assert (changed.digest != plan_of(file_of()).digest) is matters
 
 
-@pytest.mark.parametrize("field", ENCODE_CHANGES.keys() - {"impact_bits"})
+@pytest.mark.parametrize("field", ENCODE_CHANGES)
 def test_the_digest_changes_with_the_encode_settings_that_can_change_a_row(field: str):
     value, matters = ENCODE_CHANGES[field]
     changed = plan_of(file_of(), encode=ENCODE.model_copy(update={field: value}))
@@ -150,48 +200,109 @@ def test_the_digest_names_bundle_files_and_their_order():
     assert plan_of(moved, b).digest == plans[0].digest
 
 
-def test_the_saved_plan_has_the_digest_it_is_named_by_and_is_never_replaced(tmp_path: Path):
+def test_a_saved_plan_is_read_back_whole_and_is_never_replaced(tmp_path: Path):
+    table = Store(str(tmp_path))
+    files = [
+        SourceFile("/c", "a/x.jsonl", "jsonl", 90 * MEGABYTE, "t", (("lang", "en"), ("day", None))),
+        *(file_of(name=f"{i}.jsonl.gz", file_format="jsonl.gz") for i in range(3)),
+    ]
+    encode = ENCODE.model_copy(update={"wave_megabytes": 40})
+    plan = plan_of(*files, encode=encode)
+    save_plan(plan, table)
+    before = {name: (tmp_path / name).stat() for name in table.names()}
+    assert len(before) == 3
+    found = load_plan(table, plan.digest)
+    assert (found.digest, found.document, found.base, found.removed) == (plan.digest, plan.document, None, frozenset())
+    assert waves_of(found) == waves_of(plan)
+    assert found.waves == 3
+    moved = [replace(file, uri="s3://elsewhere") for file in files]
+    save_plan(plan_of(*moved, encode=encode), table)
+    assert {name: (tmp_path / name).stat() for name in table.names()} == before
+
+
+def test_a_plan_is_there_when_its_header_is(tmp_path: Path):
+    table = Store(str(tmp_path))
     plan = plan_of(file_of())
-    save_plan(plan, Store(str(tmp_path)))
-    saved = tmp_path / PROTOCOL_FOLDER / "plans" / f"{plan.digest}.json"
-    assert digest_json(json.loads(saved.read_bytes())) == plan.digest
-    before = saved.stat()
-    save_plan(plan, Store(str(tmp_path)))
-    assert saved.stat() == before
+    save_plan(plan, table)
+    folder = tmp_path / PROTOCOL_FOLDER / "plans"
+    header = folder / f"{plan.digest}.json"
+    assert max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns) == header
+    header.unlink()
+    with pytest.raises(ArtefactError, match="has no plan"):
+        load_plan(table, plan.digest)
 
 
-def test_columns_that_hold_strings_in_any_form_are_accepted(tmp_path: Path):
-    file = write_parquet(
-        tmp_path / "c.parquet",
-        _id=pa.array(["a"], pa.large_string()),
-        text=pa.array(["x"]).dictionary_encode(),
-        title=pa.nulls(1),
-        year=[2026],
+@pytest.mark.parametrize("ending", [".json", ".files.parquet", ".slices.parquet"])
+def test_a_part_of_another_plan_is_not_taken_for_this_one_s(tmp_path: Path, ending: str):
+    table = Store(str(tmp_path))
+    plan, other = plan_of(file_of()), plan_of(file_of(11))
+    save_plan(plan, table)
+    save_plan(other, table)
+    folder = tmp_path / PROTOCOL_FOLDER / "plans"
+    (folder / f"{other.digest}{ending}").replace(folder / f"{plan.digest}{ending}")
+    with pytest.raises(DigestMismatchError, match="damaged"):
+        load_plan(table, plan.digest)
+
+
+def test_a_plan_of_another_format_is_refused(tmp_path: Path):
+    table = Store(str(tmp_path))
+    plan = plan_of(file_of())
+    save_plan(plan, table)
+    (tmp_path / PROTOCOL_FOLDER / "plans" / f"{plan.digest}.json").write_text('{"format": 1}')
+    with pytest.raises(FormatVersionError, match="has format 1"):
+        load_plan(table, plan.digest)
+
+
+def test_the_memory_of_a_plan_is_bounded_by_its_files_and_not_by_python_objects():
+    count = 50_000
+    plan_of(*(file_of(name=f"{i}.jsonl.gz", file_format="jsonl.gz") for i in range(100)))  # imports, caches
+    files = (
+        SourceFile(
+            "s3://bucket/corpus", f"part-{i:09}.jsonl.gz", "jsonl.gz", 40_000_000, hashlib.md5(b"%d" % i).hexdigest()
+        )
+        for i in range(count)
     )
-    assert len(plan_of(file).waves) == 1
-    assert len(plan_of(file, source=SOURCE.model_copy(update={"text_fields": ["text", "absent"]})).waves) == 1
+    tracemalloc.start()
+    arrow = pa.total_allocated_bytes()
+    plan = make_plan(files, SOURCE, ENCODE, bundle_digest="b", options={})
+    seen = sum(len(plan.wave(wave)) for wave in range(plan.waves))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert seen == count
+    assert plan.waves == -(-count // 6)
+    assert peak / count < 500  # the same files as Python objects take about 600 bytes each
+    assert (pa.total_allocated_bytes() - arrow) / count < 400
+
+
+def test_columns_need_not_be_those_of_the_first_file_elsewhere_and_may_have_other_names(tmp_path: Path):
+    file = write_parquet(tmp_path / "c.parquet", docno=["a"], body=["x"], year=[2026])
+    source = SOURCE.model_copy(update={"columns": {"_id": "docno", "text": "body"}})
+    assert plan_of(file, source=source).waves == 1
+    other = write_parquet(tmp_path / "d.parquet", year=[2026])
+    assert plan_of(file, other, source=source).waves == 1
+    named = replace(write_parquet(tmp_path / "e.parquet", body=["x"]), constants=(("docno", "a"),))
+    assert plan_of(named, source=source).waves == 1
 
 
 @pytest.mark.parametrize(
     ("source", "field", "problem"),
     [
-        ({"id_field": "id"}, "source.id_field", "has no column id"),
-        ({"text_fields": ["body"]}, "source.text_fields", "has none of the columns"),
-        ({"id_field": "year"}, "source.id_field", "is int64; cast it to string"),
-        ({"text_fields": ["text", "tags"]}, "source.text_fields", "column tags of"),
-        ({"stored_fields": ["year"]}, "source.stored_fields", "is int64"),
+        ({"id_field": "id"}, "source.id_field", "c.parquet has no column id; there are: _id, text"),
+        ({"columns": {"_id": "docno"}}, "source.id_field", "has no column docno"),
+        ({"text_fields": ["body", "head"]}, "source.text_fields", "c.parquet has none of the columns body, head"),
     ],
 )
-def test_a_column_that_does_not_fit_is_named(tmp_path: Path, source: dict, field: str, problem: str):
-    file = write_parquet(tmp_path / "c.parquet", _id=["a"], text=["x"], year=[2026], tags=[["x"]])
+def test_a_column_that_the_first_file_lacks_is_named(tmp_path: Path, source: dict, field: str, problem: str):
+    file = write_parquet(tmp_path / "c.parquet", _id=["a"], text=["x"])
     with pytest.raises(ConfigError, match=problem) as refused:
         plan_of(file, source=SOURCE.model_copy(update=source))
     assert refused.value.field == field
 
 
-@pytest.mark.parametrize("data", [b"", b"no parquet", b"PAR1" + b"\xff" * 40 + b"PAR1"])
-def test_a_file_without_a_footer_is_an_error(tmp_path: Path, data: bytes):
+@pytest.mark.parametrize("data", [b"no parquet", b"PAR1" + b"\xff" * 40 + b"PAR1", b"PAR1" + b"\xff" * 2 * MEGABYTE])
+def test_a_footer_that_is_none_is_named(tmp_path: Path, data: bytes):
     (tmp_path / "c.parquet").write_bytes(data)
-    (file,) = resolve_source(SourceSettings(paths=[str(tmp_path / "c.parquet")]), {})
-    with pytest.raises(SourceError, match="is no readable Parquet file"):
-        plan_of(file)
+    encode = ENCODE.model_copy(update={"slice_megabytes": 1})
+    with pytest.raises(ConfigError, match=r"c\.parquet is no readable Parquet file") as refused:
+        plan_of(*resolve(tmp_path / "c.parquet"), encode=encode)
+    assert refused.value.field == "source.paths"

@@ -34,7 +34,7 @@ def test_the_probe_is_the_first_good_documents(tmp_path: Path, tiny_bundle: Path
     source = SourceSettings(paths=[str(tmp_path)])
     files = resolve_source(source, {})
     plan = make_plan(files, source, EncodeSettings(bundle="b", table="t"), bundle_digest="b", options={})
-    pieces = [piece for wave in plan.waves for piece in wave]
+    pieces = list(plan.slices())
     encoder = BundleEncoder(tiny_bundle)
     for documents in (1, 3, 512):
         found = probe_step(

@@ -24,7 +24,7 @@ def read_all(source: SourceSettings, encode: EncodeSettings = ENCODE) -> list[di
     files = resolve_source(source, {})
     plan = make_plan(files, source, encode, bundle_digest="b", options={})
     reader = Reader(files, source, encode.buckets, {})
-    pieces = [piece for wave in plan.waves for piece in wave]
+    pieces = list(plan.slices())
     return [row for piece in pieces for table in reader.read(piece) for row in table.to_pylist()]
 
 

@@ -1,0 +1,104 @@
+"""The list of a corpus's files as an Arrow table: a million of them in a few hundred MB."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsr_prod.encoding.sources import SourceFile
+from lsr_prod.formats.digest import canonical_json
+
+__all__ = ["KEPT", "READ", "REMOVED", "file_keys", "file_of", "files_digest", "iterate_files", "list_files", "mark"]
+
+READ, KEPT, REMOVED = 0, 1, 2
+"""What a plan does with a file: read it; nothing, for a plan before it did; delete its rows."""
+
+_SCHEMA = pa.schema(
+    [
+        ("state", pa.int8()),
+        ("identity", pa.binary(32)),  # sha256 of what names the content; its first 8 bytes are ``SourceFile.key``
+        ("uri", pa.string()),
+        ("name", pa.string()),
+        ("format", pa.string()),
+        ("size", pa.int64()),
+        ("tag", pa.string()),
+        ("constants", pa.string()),
+    ]
+)
+_BATCH = 8192
+
+
+def list_files(files: Iterable[SourceFile]) -> pa.Table:
+    """The files as a table, in their order; all are to be read.
+
+    Args:
+        files: may be a generator; a batch of them is held at a time.
+    """
+    left = iter(files)
+    return pa.Table.from_batches(map(_batch, iter(lambda: list(islice(left, _BATCH)), [])), _SCHEMA)
+
+
+def _batch(files: list[SourceFile]) -> pa.RecordBatch:
+    rows = [
+        (
+            READ,
+            hashlib.sha256(canonical_json(file.identity())).digest(),
+            file.uri,
+            file.name,
+            file.format,
+            file.size,
+            file.tag,
+            json.dumps(file.constants),
+        )
+        for file in files
+    ]
+    columns = zip(zip(*rows, strict=True), _SCHEMA, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(values, field.type) for values, field in columns], schema=_SCHEMA)
+
+
+def file_of(row: Mapping[str, Any]) -> SourceFile:
+    """The file that a row of the table describes."""
+    fields = {name: row[name] for name in ("uri", "name", "format", "size", "tag")}
+    return SourceFile(**fields, constants=tuple((name, value) for name, value in json.loads(row["constants"])))
+
+
+def iterate_files(files: pa.Table, state: int = READ) -> Iterator[tuple[int, SourceFile]]:
+    """(ordinal, file) of every file in a state, in order; a batch of them is held at a time."""
+    first = 0
+    for batch in files.to_batches(max_chunksize=_BATCH):
+        rows = pc.indices_nonzero(pc.equal(batch["state"], state))
+        found = batch.take(rows).to_pylist()
+        yield from ((first + ordinal, file_of(row)) for ordinal, row in zip(rows.to_pylist(), found, strict=True))
+        first += batch.num_rows
+
+
+def mark(files: pa.Table, states: npt.NDArray[np.int8]) -> pa.Table:
+    """The files with other states."""
+    return files.set_column(0, _SCHEMA.field("state"), pa.array(states, pa.int8()))
+
+
+def file_keys(files: pa.Table) -> npt.NDArray[np.int64]:
+    """``SourceFile.key`` of every file."""
+    return np.ascontiguousarray(_identities(files)[:, :8]).view(">i8").ravel().astype(np.int64)
+
+
+def files_digest(files: pa.Table) -> str:
+    """sha256 (hex) over state and identity of every file, in order, wherever the files lie."""
+    states = files["state"].to_numpy().astype(np.uint8)
+    return hashlib.sha256(np.column_stack([states, _identities(files)]).tobytes()).hexdigest()
+
+
+def _identities(files: pa.Table) -> npt.NDArray[np.uint8]:
+    """[files, 32]."""
+    chunks = [np.frombuffer(_values(chunk), np.uint8) for chunk in files["identity"].chunks]
+    return np.concatenate([np.empty(0, np.uint8), *chunks]).reshape(-1, 32)
+
+
+def _values(chunk: pa.Array) -> memoryview:
+    return memoryview(chunk.buffers()[1])[32 * chunk.offset : 32 * (chunk.offset + len(chunk))]
