@@ -40,6 +40,10 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_p
         ((), "a: [", "--config", "mend the file"),
         ((), "[]", "--config", "it needs some of"),
         ((), "evaluate: {index: i, queries: q, qrels: r, thresholds: [1.5]}", "evaluate.thresholds", "from 0 to 1"),
+        (("--encode.batch_timeout_s", "0"), YAML, "encode.batch_timeout_s", "greater than or equal to 0.1"),
+        (("--encode.document_timeout_s", "nan"), YAML, "encode.document_timeout_s", "less than or equal to 86400"),
+        (("--encode.document_timeout_s", "inf"), YAML, "encode.document_timeout_s", "86400"),
+        (("--encode.batch_timeout_s", "30"), YAML, "encode.document_timeout_s", "give encode.batch_timeout_s, 30, or"),
     ],
 )
 def test_a_wrong_setting_is_one_line_with_field_and_remedy(
