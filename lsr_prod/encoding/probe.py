@@ -1,65 +1,129 @@
-"""The impact scale, fixed before the first wave from the first good documents of the corpus."""
+"""The impact scale, fixed before the first wave from documents all over the corpus."""
 
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 
-from lsr_prod.encoding.actor import encode_texts
-from lsr_prod.encoding.plan import Slice
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.encoding.encoder import TextEncoder
+from lsr_prod.encoding.isolate import ISOLATED_CHUNK
+from lsr_prod.encoding.plan import Plan, Slice
+from lsr_prod.encoding.poison import encode_texts
 from lsr_prod.encoding.read import Reader
-from lsr_prod.inference import BundleEncoder
+from lsr_prod.formats.table import quantise
 
-__all__ = ["impact_step", "probe_step"]
+__all__ = ["ImpactScale", "impact_scale", "probe_scale", "spread_slices"]
 
 HEADROOM = 1.05
 """The largest weight of the probe times this is the largest impact; what lies above is clipped and counted."""
 
 _GRID = 1 << 16
+_PLACES = 16  # of the corpus that the probe reads at most; each costs one open file and its first block
 
 
-def probe_step(
+@dataclass(frozen=True, slots=True)
+class ImpactScale:
+    """What one impact unit weighs, and what rounding to it costs the documents that were looked at.
+
+    Attributes:
+        step: weight of one unit.
+        error: mean |weight - impact * step| over the mean weight; 0 without a weight.
+        largest_error: the largest |weight - impact * step|.
+        clipped: share of the weights that lay above the largest impact.
+        documents: how many were encoded.
+    """
+
+    step: float
+    error: float
+    largest_error: float
+    clipped: float
+    documents: int
+
+
+def probe_scale(
     reader: Reader,
     slices: Sequence[Slice],
-    bundle: Path,
+    encoder: TextEncoder,
     *,
     documents: int,
     store_k: int,
     bits: int,
     batch_tokens: int,
-    threads: int,
-) -> float:
-    """Encode the first ``documents`` good documents and return the weight of one impact unit.
+) -> ImpactScale:
+    """Encode documents from the start of each slice and fix the impact scale by them.
+
+    Vectors are pruned to ``store_k`` terms before anything is measured, as they are before they are stored. A document
+    that the model fails on is left out here; the wave that it belongs to quarantines it.
 
     Args:
         reader: of the plan.
-        slices: all slices of the plan, in order.
-        bundle: the encoder.
-        documents: size of the probe.
+        slices: where to read, as ``spread_slices`` picks them.
+        encoder: of the bundle; one in a process of its own survives documents that end it.
+        documents: size of the probe; the same number from each slice, more from large ones where small ones end.
         store_k: terms kept of a document.
         bits: width of an impact.
         batch_tokens: tokens of a batch, padding included.
-        threads: ONNX Runtime threads.
     """
-    texts = list(itertools.islice(_texts(reader, slices), documents))
-    encoder = BundleEncoder(bundle, threads=threads)
-    vectors, _ = encode_texts(encoder, texts, top_k=store_k, batch_tokens=batch_tokens)
-    return impact_step(float(vectors.weights.max(initial=0.0)), bits)
+    texts = _sample(reader, slices, documents)
+    vectors, failed = encode_texts(encoder, texts, top_k=store_k, batch_tokens=batch_tokens, chunk=ISOLATED_CHUNK)
+    return impact_scale(vectors.weights, bits, documents=len(texts) - len(failed))
 
 
-def impact_step(largest: float, bits: int) -> float:
-    """The step for a largest weight: with headroom, rounded up to a multiple of 2**-16.
+def impact_scale(weights: npt.NDArray[np.float32], bits: int, *, documents: int) -> ImpactScale:
+    """The scale for the weights of a probe, and its error on them.
 
-    The grid keeps float noise between two machines out of the step. Without any weight the largest counts as 1:
-    there is then no vector that the step could touch.
+    The step covers the largest weight with headroom, rounded up to a multiple of 2**-16 (of 2**-24 for 16 bits): the
+    grid keeps float noise between two machines out of it. Without any weight the largest counts as 1: there is then no
+    vector that the step could touch.
+
+    Args:
+        weights: float32 [n], above zero.
+        bits: width of an impact.
+        documents: how many documents they are from.
     """
+    grid = _GRID if bits <= 8 else _GRID << 8
     top = (1 << bits) - 1
-    return max(math.ceil((largest or 1.0) * HEADROOM / top * _GRID), 1) / _GRID
+    largest = float(weights.max(initial=0.0))
+    step = max(math.ceil((largest or 1.0) * HEADROOM / top * grid), 1) / grid
+    if not len(weights):
+        return ImpactScale(step, 0.0, 0.0, 0.0, documents)
+    impacts, clipped = quantise(weights, step, bits)
+    errors = np.abs(weights.astype(np.float64) - impacts * step)
+    mean = float(weights.mean(dtype=np.float64))
+    return ImpactScale(step, float(errors.mean()) / mean, float(errors.max()), clipped / len(weights), documents)
 
 
-def _texts(reader: Reader, slices: Sequence[Slice]) -> Iterator[str]:
-    for piece in slices:
-        for rows in reader.read(piece):
-            for text, reason in zip(rows["text"].to_pylist(), rows["reason"].to_pylist(), strict=True):
-                if reason is None:
-                    yield text
+def spread_slices(plan: Plan, documents: int) -> list[Slice]:
+    """Slices at even distances over the whole plan: a source may be sorted by length, topic or language.
+
+    Args:
+        plan: the first plan of a table.
+        documents: size of the probe.
+
+    Returns:
+        At most 16 and at most ``documents`` slices, in order; the same ones for the same plan.
+    """
+    total = plan.pieces.num_rows
+    count = min(total, documents, _PLACES)
+    wanted = {(2 * i + 1) * total // (2 * count) for i in range(count)}
+    return [piece for i, piece in enumerate(plan.slices()) if i in wanted]
+
+
+def _sample(reader: Reader, slices: Sequence[Slice], documents: int) -> list[str]:
+    texts: list[str] = []
+    by_size = sorted(slices, key=lambda piece: piece.size)  # what a small one lacks, the larger ones after it give
+    for left, piece in zip(range(len(by_size), 0, -1), by_size, strict=True):
+        quota = math.ceil((documents - len(texts)) / left)
+        texts += itertools.islice(_texts(reader, piece), quota)
+    return texts
+
+
+def _texts(reader: Reader, piece: Slice) -> Iterator[str]:
+    """The good documents of a slice, read as far as they are asked for."""
+    for rows in reader.read(piece):
+        for text, reason in zip(rows["text"].to_pylist(), rows["reason"].to_pylist(), strict=True):
+            if reason is None:
+                yield text

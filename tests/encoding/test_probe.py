@@ -1,53 +1,144 @@
+import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.encoding.plan import make_plan
-from lsr_prod.encoding.probe import impact_step, probe_step
+from lsr_prod.encoding.plan import Plan, make_plan
+from lsr_prod.encoding.probe import impact_scale, probe_scale, spread_slices
 from lsr_prod.encoding.read import Reader
 from lsr_prod.encoding.sources import resolve_source
+from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.formats.table import quantise
 from lsr_prod.inference import BundleEncoder
 
+some_weights = st.lists(st.floats(2**-10, 16, width=32), min_size=1, max_size=50).map(np.float32)
 
-@given(largest=st.floats(0.001, 100))
-def test_the_step_covers_the_largest_weight_with_headroom(largest: float):
-    step = impact_step(largest, 8)
-    assert largest * 1.05 <= step * 255 * (1 + 1e-12)
-    assert step * 255 <= largest * 1.05 + 255 / 65536
-    assert (step * 65536).is_integer()
+
+@given(some_weights, st.sampled_from([4, 8, 16]))
+def test_the_step_covers_the_largest_weight_with_headroom(weights: np.ndarray, bits: int):
+    scale = impact_scale(weights, bits, documents=3)
+    top, grid = 2**bits - 1, 2**16 if bits <= 8 else 2**24
+    largest = float(weights.max())
+    assert largest * 1.05 <= scale.step * top * (1 + 1e-12)
+    assert scale.step * top <= largest * 1.05 + top / grid
+    assert (scale.step * grid).is_integer()
+    assert (scale.clipped, scale.documents) == (0.0, 3)
+
+
+@given(some_weights, st.sampled_from([4, 8, 16]))
+def test_the_error_is_that_of_rounding_each_weight(weights: np.ndarray, bits: int):
+    scale = impact_scale(weights, bits, documents=1)
+    errors = [
+        abs(float(weight) - max(1, round(float(weight) / scale.step)) * scale.step) for weight in weights.tolist()
+    ]
+    assert scale.largest_error == pytest.approx(max(errors), abs=1e-12)
+    assert scale.error == pytest.approx(sum(errors) / sum(weights.tolist()), abs=1e-9)
+    assert scale.largest_error <= scale.step * (1 + 1e-9)
 
 
 def test_without_a_weight_there_is_a_step():
-    assert impact_step(0.0, 8) == pytest.approx(1.05 / 255, abs=2**-16)
-    assert impact_step(1e-9, 8) == 2**-16
+    scale = impact_scale(np.float32([]), 8, documents=0)
+    assert scale.step == pytest.approx(1.05 / 255, abs=2**-16)
+    assert (scale.error, scale.largest_error, scale.clipped, scale.documents) == (0.0, 0.0, 0.0, 0)
+    assert impact_scale(np.float32([1e-9]), 8, documents=1).step == 2**-16
 
 
-def test_the_probe_is_the_first_good_documents(tmp_path: Path, tiny_bundle: Path):
+def test_more_bits_err_less():
+    weights = np.random.default_rng(7).gamma(2.0, 0.3, 1000).astype(np.float32)
+    errors = [impact_scale(weights, bits, documents=1).error for bits in (4, 8, 16)]
+    assert errors[0] > 10 * errors[1] > 1000 * errors[2] > 0
+
+
+def plan_of(folder: Path, **settings: int) -> tuple[Plan, Reader]:
+    source = SourceSettings(paths=[str(folder)])
+    encode = EncodeSettings(bundle="b", table="t", **settings)
+    plan = make_plan(resolve_source(source, {}), source, encode, bundle_digest="b", options={})
+    return plan, Reader(source, 4, {})
+
+
+def write(path: Path, texts: Sequence[str], *bad: str) -> None:
+    lines = [json.dumps({"_id": f"{path.stem}{i}", "text": text}) for i, text in enumerate(texts)]
+    path.write_text("\n".join([*bad, *lines]))
+
+
+class Recorder:
+    """Encodes a text as one term of a weight that is its length, and fails on a word."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def encode(self, texts: Sequence[str], **_: object) -> SparseBatch:
+        if any("POISON" in text for text in texts):
+            raise RuntimeError("the graph failed")
+        self.seen += texts
+        lengths = np.array([len(text) for text in texts], np.float32)
+        return SparseBatch(np.arange(len(texts) + 1), np.zeros(len(texts), np.int32), lengths)
+
+
+def seen_by(folder: Path, documents: int) -> list[str]:
+    plan, reader = plan_of(folder)
+    recorder = Recorder()
+    slices = spread_slices(plan, documents)
+    scale = probe_scale(reader, slices, recorder, documents=documents, store_k=4, bits=8, batch_tokens=64)
+    assert scale.documents == len(recorder.seen)
+    return sorted(recorder.seen)
+
+
+def test_the_probe_reads_all_over_the_corpus(tmp_path: Path):
+    for i, name in enumerate("abcd"):
+        write(tmp_path / f"{name}.jsonl", [f"{name} {number} " + "x" * i for number in range(9)], "no json", "{}")
+    assert [text[:3] for text in seen_by(tmp_path, 8)] == [f"{name} {i}" for name in "abcd" for i in (0, 1)]
+    assert [text[:3] for text in seen_by(tmp_path, 2)] == ["b 0", "d 0"]
+    assert len(seen_by(tmp_path, 7)) == 7
+    assert len(seen_by(tmp_path, 512)) == 36
+
+
+def test_what_small_files_lack_large_ones_give(tmp_path: Path):
+    write(tmp_path / "a.jsonl", [f"a {i:02}" for i in range(50)])
+    write(tmp_path / "b.jsonl", ["b 00"])
+    write(tmp_path / "c.jsonl", [f"c {i:02}" for i in range(3)])
+    assert seen_by(tmp_path, 20) == [f"a {i:02}" for i in range(16)] + ["b 00", "c 00", "c 01", "c 02"]
+
+
+def test_a_document_that_fails_is_left_out(tmp_path: Path):
+    write(tmp_path / "a.jsonl", ["one", "POISON " * 99, "three"])
+    assert seen_by(tmp_path, 512) == ["one", "three"]
+
+
+def test_places_are_spread_and_the_same_for_the_same_plan(tmp_path: Path):
+    for number in range(100):
+        write(tmp_path / f"{number:03}.jsonl", ["text"])
+    plan, _ = plan_of(tmp_path)
+    picked = [piece.ordinal for piece in spread_slices(plan, 512)]
+    assert picked == [piece.ordinal for piece in spread_slices(plan, 512)]
+    assert len(picked) == 16
+    assert all(5 < after - before < 8 for before, after in itertools.pairwise(picked))
+    assert picked[0] < 7
+    assert picked[-1] > 93
+    assert [piece.ordinal for piece in spread_slices(plan, 1)] == [50]
+
+
+def test_nothing_to_read_is_a_scale_without_documents(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text("")
+    assert seen_by(tmp_path, 512) == []
+
+
+@pytest.mark.parametrize("bits", [4, 8, 16])
+def test_the_error_is_that_of_the_stored_vectors(tmp_path: Path, tiny_bundle: Path, bits: int):
     texts = ["fox", "the quick brown fox", "python python python", "a lock is released by its thread"]
-    lines = [json.dumps({"_id": str(i), "text": text}) for i, text in enumerate(texts)]
-    (tmp_path / "a.jsonl").write_text("\n".join(["no json", lines[0], "{}", lines[1]]))
-    (tmp_path / "b.jsonl").write_text("\n".join(lines[2:]))
-    source = SourceSettings(paths=[str(tmp_path)])
-    files = resolve_source(source, {})
-    plan = make_plan(files, source, EncodeSettings(bundle="b", table="t"), bundle_digest="b", options={})
-    pieces = list(plan.slices())
+    write(tmp_path / "a.jsonl", texts)
+    plan, reader = plan_of(tmp_path)
     encoder = BundleEncoder(tiny_bundle)
-    for documents in (1, 3, 512):
-        found = probe_step(
-            Reader(files, source, 4, {}),
-            pieces,
-            tiny_bundle,
-            documents=documents,
-            store_k=16,
-            bits=8,
-            batch_tokens=64,
-            threads=1,
-        )
-        largest = max(
-            float(encoder.encode([text], kind="document", top_k=16).weights.max()) for text in texts[:documents]
-        )
-        assert found == pytest.approx(impact_step(largest, 8), abs=2**-16)
+    scale = probe_scale(reader, spread_slices(plan, 9), encoder, documents=9, store_k=16, bits=bits, batch_tokens=64)
+    weights = encoder.encode(texts, kind="document", top_k=16, batch_tokens=64).weights  # pruned, then quantised
+    impacts, clipped = quantise(weights, scale.step, bits)
+    errors = np.abs(weights - impacts * scale.step)
+    assert clipped == 0
+    assert scale.error == pytest.approx(errors.mean() / weights.mean(), rel=1e-4)
+    assert scale.largest_error == pytest.approx(errors.max(), rel=1e-4)

@@ -1,0 +1,252 @@
+"""Documents longer than the model reads at once: cut, or split into passages whose vectors are joined by maximum."""
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Encoding, Tokenizer
+
+from lsr_prod.config import EncodeSettings
+from lsr_prod.encoding.encoder import EncoderFactory
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.bundle import TOKENIZER_FILE
+from lsr_prod.formats.card import EncoderCard, Kind
+from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.inference import BundleEncoder, Counters
+
+__all__ = [
+    "PassageEncoder",
+    "PassageSplitter",
+    "check_lengths",
+    "document_factory",
+    "merge_passages",
+    "open_passages",
+]
+
+_CHARACTERS = 2_000_000  # of text whose tokens are in memory at once
+
+
+class PassageEncoder:
+    """An encoder of documents of any length. Safe to share between threads."""
+
+    def __init__(
+        self, encoder: BundleEncoder, *, max_length: int | None, splitter: "PassageSplitter | None" = None
+    ) -> None:
+        """Wrap an encoder.
+
+        Args:
+            encoder: encodes what is cut.
+            max_length: tokens of a document, special tokens included; None: the card's. Queries keep the card's.
+            splitter: splits documents into passages; None: they are cut at ``max_length``.
+        """
+        self._encoder, self._max_length, self._splitter = encoder, max_length, splitter
+        self._cut, self._lock = 0, threading.Lock()
+
+    @property
+    def counters(self) -> Counters:
+        """What the wrapped encoder did; a passage counts as a document."""
+        return self._encoder.counters
+
+    @property
+    def cut(self) -> int:
+        """Documents that had text beyond their last passage; 0 where documents are not split."""
+        with self._lock:
+            return self._cut
+
+    def encode(self, texts: Sequence[str], *, kind: Kind, top_k: int, batch_tokens: int) -> SparseBatch:
+        """Encode texts as ``BundleEncoder.encode`` does, documents by the lengths given here.
+
+        A split document's vector has for each term the largest weight of its passages, and of these the ``top_k``
+        heaviest. ``top_k`` terms of a passage suffice for that: a term that others outweigh inside a passage is
+        outweighed by the same ones in the document.
+        """
+        if kind == "query":
+            return self._encoder.encode(texts, kind=kind, top_k=top_k, batch_tokens=batch_tokens)
+        parts = [self._documents(group, top_k=top_k, batch_tokens=batch_tokens) for group in _groups(texts)]
+        return SparseBatch.concatenate(parts)
+
+    def _documents(self, texts: Sequence[str], *, top_k: int, batch_tokens: int) -> SparseBatch:
+        if self._splitter is None:
+            rows = self._encoder.token_ids(texts, kind="document", max_length=self._max_length)
+            return self._encoder.encode_ids(rows, top_k=top_k, batch_tokens=batch_tokens)
+        documents, cut = self._splitter.split(texts)
+        with self._lock:
+            self._cut += cut
+        owners = np.repeat(np.arange(len(texts)), [len(passages) for passages in documents])
+        rows = [row for passages in documents for row in passages]
+        vectors = self._encoder.encode_ids(rows, top_k=top_k, batch_tokens=batch_tokens)
+        return merge_passages(vectors, owners, len(texts)).top(top_k)
+
+
+class PassageSplitter:
+    """Cuts texts into windows of tokens; each has the prompt and the special tokens of a whole document."""
+
+    def __init__(self, tokenizer: Tokenizer, *, prompt: str, max_length: int, stride: int, max_passages: int) -> None:
+        """Fix the windows.
+
+        Args:
+            tokenizer: of the encoder; it is copied.
+            prompt: text put before every passage.
+            max_length: tokens of a passage, special tokens and prompt included.
+            stride: tokens of text from the start of a passage to the start of the next one.
+            max_passages: passages of a text at most; the first ones are kept.
+
+        Raises:
+            ConfigError: a passage would have no text, or the passages would leave text out between them.
+        """
+        self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._prompt, self._stride, self._max_passages = prompt, stride, max_passages
+        self._head = self._tokenizer.encode("a").special_tokens_mask.index(0)
+        self._tail = self._tokenizer.num_special_tokens_to_add(False) - self._head
+        self._room = max_length - self._head - self._tail
+        text = self._room - len(self._tokenizer.encode(prompt, add_special_tokens=False).ids)
+        if text < 1:
+            raise ConfigError(
+                "encode.max_length",
+                f"{max_length} leaves no token for text",
+                f"give more than {max_length - text}, the special tokens and the prompt",
+            )
+        if stride > text:
+            raise ConfigError(
+                "encode.passage_stride",
+                f"{stride} is more than the {text} tokens of text in a passage, text between them would be lost",
+                f"give at most {text}, or half of it for passages that overlap",
+            )
+
+    def split(self, texts: Sequence[str]) -> tuple[list[list[list[int]]], int]:
+        """Token ids of the passages of each text, and how many texts were longer than ``max_passages`` passages.
+
+        A text without a visible character has no passage. A text that fits has one: what an encoder without passages
+        sees.
+        """
+        visible = [i for i, text in enumerate(texts) if text.strip()]
+        passages: list[list[list[int]]] = [[] for _ in texts]
+        encodings = self._tokenizer.encode_batch([self._prompt + texts[i] for i in visible])
+        cut = 0
+        for i, encoding in zip(visible, encodings, strict=True):
+            passages[i], whole = self._windows(encoding)
+            cut += not whole
+        return passages, cut
+
+    def _windows(self, encoding: Encoding) -> tuple[list[list[int]], bool]:
+        ids, end = encoding.ids, len(encoding.ids) - self._tail
+        start = self._head + self._prompt_tokens(encoding)
+        first, last = ids[:start], ids[end:]
+        size = self._room - (start - self._head)
+        step = min(self._stride, size)
+        windows = 1 + max(0, -(-(end - start - size) // step))
+        kept = min(windows, self._max_passages)
+        starts = range(start, start + kept * step, step)
+        return [first + ids[at : min(at + size, end)] + last for at in starts], kept == windows
+
+    def _prompt_tokens(self, encoding: Encoding) -> int:
+        """Tokens that lie in the prompt alone; a token that holds its end and the start of the text is text."""
+        if not self._prompt:
+            return 0
+        ends = (end for _, end in encoding.offsets[self._head : len(encoding.ids) - self._tail])
+        return next((i for i, end in enumerate(ends) if end > len(self._prompt)), 0)
+
+
+def merge_passages(vectors: SparseBatch, owners: npt.NDArray[np.int64], count: int) -> SparseBatch:
+    """Join vectors by maximum: for each owner and term the largest weight.
+
+    Args:
+        vectors: n vectors.
+        owners: int64 [n], in 0..count-1: the document of each vector.
+        count: number of documents; one without a vector gets an empty one.
+
+    Returns:
+        ``count`` vectors, in the order of ``SparseBatch``.
+    """
+    rows = np.repeat(owners, np.diff(vectors.offsets))
+    order = np.lexsort((-vectors.weights, vectors.terms, rows))
+    rows, terms, weights = rows[order], vectors.terms[order], vectors.weights[order]
+    heaviest = np.ones(len(rows), dtype=bool)
+    heaviest[1:] = (rows[1:] != rows[:-1]) | (terms[1:] != terms[:-1])
+    rows, terms, weights = rows[heaviest], terms[heaviest], weights[heaviest]
+    order = np.lexsort((terms, -weights, rows))
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))]).astype(np.int64)
+    return SparseBatch(offsets, terms[order], weights[order])
+
+
+def document_factory(folder: Path, encode: EncodeSettings, **options: Any) -> EncoderFactory:
+    """Names ``open_passages`` with the lengths of the section ``encode``; ``options`` go to ``BundleEncoder``."""
+    lengths = {
+        "max_length": encode.max_length,
+        "stride": encode.passage_stride,
+        "max_passages": encode.max_passages,
+    }
+    return EncoderFactory(f"{__name__}:{open_passages.__name__}", {"folder": str(folder), **lengths, **options})
+
+
+def open_passages(
+    folder: str, *, max_length: int | None, stride: int | None, max_passages: int, **options: Any
+) -> PassageEncoder:
+    """The document encoder of the bundle in ``folder``; ``options`` go to ``BundleEncoder``.
+
+    Raises:
+        ConfigError: the lengths do not fit each other.
+    """
+    encoder = BundleEncoder(Path(folder), **options)
+    splitter = None
+    if stride is not None:
+        splitter = PassageSplitter(
+            Tokenizer.from_file(str(Path(folder) / TOKENIZER_FILE)),
+            prompt=encoder.card.document_prompt,
+            max_length=max_length or encoder.card.document_max_length,
+            stride=stride,
+            max_passages=max_passages,
+        )
+    return PassageEncoder(encoder, max_length=max_length, splitter=splitter)
+
+
+def check_lengths(folder: Path, encode: EncodeSettings) -> None:
+    """Hold the lengths of the section ``encode`` against its bundle.
+
+    Raises:
+        ConfigError: the model does not take texts that long, or the lengths do not fit each other.
+    """
+    longest = _longest_input(folder)
+    card = EncoderCard.load(folder)
+    if encode.max_length is not None and encode.max_length > longest:
+        raise ConfigError(
+            "encode.max_length",
+            f"{encode.max_length} is more than the model has positions",
+            f"give {longest} or less, and encode.passage_stride to read longer documents whole",
+        )
+    # Opened as a splitter whether or not documents are split: both need room for text.
+    length = encode.max_length or card.document_max_length
+    PassageSplitter(
+        Tokenizer.from_file(str(folder / TOKENIZER_FILE)),
+        prompt=card.document_prompt,
+        max_length=length,
+        stride=encode.passage_stride or 1,
+        max_passages=encode.max_passages,
+    )
+
+
+def _longest_input(folder: Path) -> int:
+    """Tokens of the longest input of a bundle's model, from its ``config.json``."""
+    config = json.loads((folder / "config.json").read_bytes())
+    positions = int(config["max_position_embeddings"])
+    if config.get("model_type") == "roberta":
+        positions -= int(config["pad_token_id"]) + 1  # its positions start behind the padding index
+    return positions
+
+
+def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Texts in order, cut so that a group has about ``_CHARACTERS`` characters; one text at least."""
+    start = size = 0
+    for i, text in enumerate(texts):
+        if i > start and size + len(text) > _CHARACTERS:
+            yield texts[start:i]
+            start, size = i, 0
+        size += len(text)
+    if start < len(texts):
+        yield texts[start:]
