@@ -1,13 +1,15 @@
 import json
+import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lsr_prod.encoding.parts import Part, check_part, write_part
 from lsr_prod.errors import CommitError
 from lsr_prod.storage import Store
+from lsr_prod.tables import Part, check_part, write_part
 
 TABLE = pa.table({"doc_id": ["b", "a"], "terms": [[1], []], "title": ["x", None]})
 
@@ -55,3 +57,11 @@ def test_a_part_that_is_not_as_described_is_refused(store: Store, tmp_path: Path
     (tmp_path / part.path).unlink()
     with pytest.raises(CommitError, match="has None bytes"):
         check_part(store, part)
+
+
+def test_a_part_that_is_made_again_is_young_again(store: Store, tmp_path: Path):
+    part = write_part(store, "f", TABLE)
+    os.utime(tmp_path / part.path, (1, 1))
+    assert check_part(store, part).modified == 1
+    assert write_part(store, "f", TABLE) == part
+    assert check_part(store, part).modified > time.time() - 60

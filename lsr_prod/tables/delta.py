@@ -1,0 +1,181 @@
+"""The Delta sink, through delta-rs.
+
+delta-rs does not refuse a repeated app transaction by itself. What works as compare-and-swap is to read the
+transaction's version and to commit from the same handle: a concurrent commit of the same app id is refused then. It
+also accepts the removal of a file that is gone already, so every removal is held against the snapshot, and a commit
+that removes is tried at exactly one version number.
+"""
+
+import json
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction, Transaction
+
+from lsr_prod.errors import ArtefactError, StorageError, TableConflictError
+from lsr_prod.storage import Store
+from lsr_prod.tables.part import Part
+from lsr_prod.tables.table import LogEntry, TableFile, check_removes
+
+__all__ = ["DeltaSink", "create_delta", "open_delta"]
+
+LOG_FOLDER = "_delta_log"
+# Published index versions name old table versions: their log stays until a vacuum knows that nobody names them.
+_KEEP_LOG = {"delta.enableExpiredLogCleanup": "false"}
+
+
+class DeltaSink:
+    """A snapshot of a Delta table; see ``tables.Table``."""
+
+    sink = "delta"
+
+    def __init__(self, store: Store, handle: DeltaTable) -> None:
+        self.store = store
+        self._handle = handle
+        self.version: int = handle.version()
+
+    @cached_property
+    def properties(self) -> Mapping[str, str]:
+        """What was fixed when the table was made."""
+        return {key: str(value) for key, value in self._handle.metadata().configuration.items()}
+
+    @cached_property
+    def partition_by(self) -> tuple[str, ...]:
+        """Partition columns."""
+        return tuple(self._handle.metadata().partition_columns)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns, partition columns included."""
+        return pa.schema(self._handle.schema())
+
+    @cached_property
+    def _files(self) -> list[TableFile]:
+        actions = pa.table(self._handle.get_add_actions(flatten=True))
+        values = {name: actions[f"partition.{name}"].to_pylist() for name in self.partition_by}
+        plain = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+        files = [
+            TableFile(path, size, rows, {name: _text(column[i]) for name, column in values.items()})
+            for i, (path, size, rows) in enumerate(zip(*plain, strict=True))
+        ]
+        return sorted(files, key=lambda file: file.path)
+
+    def files(self) -> list[TableFile]:
+        """Every file of the snapshot, sorted by path."""
+        return self._files
+
+    def transaction_version(self, app: str) -> int | None:
+        """What ``app`` committed last."""
+        version = self._handle.transaction_version(app)
+        return None if version is None else int(version)
+
+    def commit(
+        self,
+        adds: Sequence[tuple[Part, Mapping[str, str | None]]],
+        removes: Sequence[str],
+        *,
+        app: str,
+        version: int,
+        epoch: int,
+        data_change: bool = True,
+    ) -> None:
+        """See ``tables.Table.commit``."""
+        gone = check_removes(self, removes)
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(path, data_change, now, None, dict(file.partition)) for path, file in gone.items()
+        ]
+        actions += [
+            AddAction(part.path, part.size, dict(values), now, data_change, part.stats) for part, values in adds
+        ]
+        properties = CommitProperties(
+            app_transactions=[Transaction(app, version, None)],
+            custom_metadata={"lsr_prod.epoch": str(epoch)},
+            max_commit_retries=0 if removes else None,
+        )
+        try:
+            self._handle.create_write_transaction(
+                actions,
+                mode="append",
+                schema=self._handle.schema(),
+                partition_by=list(self.partition_by),
+                commit_properties=properties,
+                post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+            )
+        except CommitFailedError as error:
+            raise TableConflictError(f"{self.store.uri}: another commit came first ({_short(error)})") from error
+        except (DeltaError, OSError) as error:
+            raise StorageError(f"{self.store.uri} could not be committed to ({_short(error)}); run again") from error
+
+    def log(self) -> list[LogEntry]:
+        """The commits that the table has now, the oldest first."""
+        found = [(entry.name.rpartition("/")[2], entry.modified) for entry in self.store.entries(LOG_FOLDER)]
+        return [LogEntry(int(name[:20]), modified) for name, modified in sorted(found) if _is_commit(name)]
+
+    def added_since(self, version: int) -> set[str]:
+        """Paths that the commits after ``version`` added."""
+        added = set()
+        for number in range(version + 1, self.version + 1):
+            data = self.store.get(_commit_name(number))
+            if data is None:
+                raise ArtefactError(f"{self.store.uri} has lost the log of version {number}; what it names is unknown")
+            actions = [json.loads(line) for line in data.splitlines() if line]
+            added |= {action["add"]["path"] for action in actions if "add" in action}
+        return added
+
+
+def open_delta(store: Store, version: int | None) -> DeltaSink | None:
+    """A snapshot, or None where no Delta table is.
+
+    Raises:
+        StorageError: the store failed, or the log cannot be read.
+    """
+    try:
+        return DeltaSink(store, DeltaTable(store.location, version=version, storage_options=store.delta_options))
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError) as error:
+        raise StorageError(f"{store.uri} cannot be opened as a Delta table ({_short(error)})") from error
+
+
+def create_delta(store: Store, schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, str]) -> None:
+    """Make an empty table unless one is there.
+
+    delta-rs lets two that make a table at once both win: the second writes its properties over the first's, as version
+    1. So it makes the table in a scratch folder, and its commit 0 is then created here only if it is absent.
+
+    Raises:
+        StorageError: the store failed.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        DeltaTable.create(
+            scratch,
+            schema,
+            partition_by=list(partition_by),
+            configuration={**_KEEP_LOG, **properties},
+            raise_if_key_not_exists=False,
+        )
+        first = (Path(scratch) / _commit_name(0)).read_bytes()
+    store.put_new(_commit_name(0), first)
+
+
+def _commit_name(version: int) -> str:
+    return f"{LOG_FOLDER}/{version:020d}.json"
+
+
+def _is_commit(name: str) -> bool:
+    return len(name) == 25 and name[:20].isdigit() and name.endswith(".json")
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

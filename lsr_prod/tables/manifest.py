@@ -1,0 +1,214 @@
+"""The plain Parquet sink: the same files and folders, and a log of our own instead of Delta's.
+
+``_manifest/00000000000000000007.json`` is commit 7. It is created if absent and never changed, so that whoever creates
+it has won that number, and everybody else has to look at it before the next try. Every 16 commits the state is written
+as ``00000000000000000016.checkpoint.parquet``, so that opening reads one checkpoint and at most 15 commits.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lsr_prod.errors import ArtefactError, FormatVersionError, StorageError, TableConflictError
+from lsr_prod.formats.digest import canonical_json
+from lsr_prod.storage import Store
+from lsr_prod.tables.part import Part
+from lsr_prod.tables.schema import schema_from_json, schema_to_json
+from lsr_prod.tables.table import LogEntry, TableFile, check_removes
+
+__all__ = ["ManifestSink", "create_manifest", "open_manifest"]
+
+log = logging.getLogger(__name__)
+
+MANIFEST_FORMAT = 1
+LOG_FOLDER = "_manifest"
+CHECKPOINT_EVERY = 16
+_COMMIT, _CHECKPOINT = ".json", ".checkpoint.parquet"
+_STATE = b"lsr_prod.state"
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What the commits up to ``version`` add up to."""
+
+    version: int
+    head: Mapping[str, Any]
+    files: Mapping[str, TableFile]
+    transactions: Mapping[str, int]
+
+    def after(self, commit: Mapping[str, Any]) -> "_State":
+        """The state with one more commit."""
+        files = dict(self.files)
+        for path in commit["removes"]:
+            del files[path]
+        files |= {add["path"]: TableFile(**add) for add in commit["adds"]}
+        return _State(self.version + 1, self.head, files, {**self.transactions, commit["app"]: commit["transaction"]})
+
+
+class ManifestSink:
+    """A snapshot of a plain Parquet table; see ``tables.Table``."""
+
+    sink = "parquet"
+
+    def __init__(self, store: Store, state: _State) -> None:
+        self.store = store
+        self._state = state
+        self.version = state.version
+        self.properties: Mapping[str, str] = state.head["properties"]
+        self.partition_by: tuple[str, ...] = tuple(state.head["partition_by"])
+        self.schema: pa.Schema = schema_from_json(state.head["schema"])
+
+    def files(self) -> list[TableFile]:
+        """Every file of the snapshot, sorted by path."""
+        return sorted(self._state.files.values(), key=lambda file: file.path)
+
+    def transaction_version(self, app: str) -> int | None:
+        """What ``app`` committed last."""
+        return self._state.transactions.get(app)
+
+    def commit(
+        self,
+        adds: Sequence[tuple[Part, Mapping[str, str | None]]],
+        removes: Sequence[str],
+        *,
+        app: str,
+        version: int,
+        epoch: int,
+        data_change: bool = True,
+    ) -> None:
+        """See ``tables.Table.commit``; any commit since the snapshot is a conflict."""
+        check_removes(self, removes)
+        number = self.version + 1
+        commit = {
+            "format": MANIFEST_FORMAT,
+            "app": app,
+            "transaction": version,
+            "epoch": epoch,
+            "data_change": data_change,
+            "adds": [
+                {"path": part.path, "size": part.size, "rows": part.rows, "partition": dict(values)}
+                for part, values in adds
+            ],
+            "removes": sorted(removes),
+        }
+        if not self.store.put_new(_name(number, _COMMIT), canonical_json(commit) + b"\n"):
+            raise TableConflictError(f"{self.store.uri}: another commit came first ({number}); load and decide again")
+        if number % CHECKPOINT_EVERY == 0:
+            _save_checkpoint(self.store, self._state.after(commit))
+
+    def log(self) -> list[LogEntry]:
+        """The commits that the table has now, the oldest first."""
+        entries = {entry.name: entry.modified for entry in self.store.entries(LOG_FOLDER)}
+        return [LogEntry(number, entries[_name(number, _COMMIT)]) for number in _numbers(entries, _COMMIT)]
+
+    def added_since(self, version: int) -> set[str]:
+        """Paths that the commits after ``version`` added."""
+        commits = (_commit(self.store, number) for number in range(version + 1, self.version + 1))
+        return {add["path"] for commit in commits for add in commit["adds"]}
+
+
+def open_manifest(store: Store, version: int | None) -> ManifestSink | None:
+    """A snapshot, or None where no table is.
+
+    Args:
+        store: the table's folder.
+        version: number of a commit; None: the newest.
+
+    Raises:
+        ArtefactError: a commit is missing or torn, or there is no such version.
+        FormatVersionError: a commit was written in another format.
+    """
+    names = store.names(LOG_FOLDER)
+    commits = _numbers(names, _COMMIT)
+    if not commits:
+        return None
+    wanted = commits[-1] if version is None else version
+    if wanted not in commits:
+        raise ArtefactError(f"{store.uri} has no version {wanted}; its newest is {commits[-1]}")
+    checkpoint = max((number for number in _numbers(names, _CHECKPOINT) if number <= wanted), default=None)
+    state = _first_state(store) if checkpoint is None else _load_checkpoint(store, checkpoint)
+    for number in range(state.version + 1, wanted + 1):
+        state = state.after(_commit(store, number))
+    return ManifestSink(store, state)
+
+
+def create_manifest(
+    store: Store, schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, str]
+) -> None:
+    """Make an empty table unless one is there."""
+    head = {
+        "format": MANIFEST_FORMAT,
+        "properties": dict(properties),
+        "partition_by": list(partition_by),
+        "schema": schema_to_json(schema),
+    }
+    store.put_new(_name(0, _COMMIT), canonical_json(head) + b"\n")
+
+
+def _name(number: int, ending: str) -> str:
+    return f"{LOG_FOLDER}/{number:020d}{ending}"
+
+
+def _numbers(names: Sequence[str] | Mapping[str, float], ending: str) -> list[int]:
+    """Numbers of the names ``<20 digits><ending>``, in order; drafts and what others put there do not count."""
+    stems = [name.removeprefix(f"{LOG_FOLDER}/").removesuffix(ending) for name in names if name.endswith(ending)]
+    return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdigit())
+
+
+def _commit(store: Store, number: int) -> dict[str, Any]:
+    data = store.get(_name(number, _COMMIT))
+    if data is None:
+        raise ArtefactError(f"{store.uri} has lost commit {number}; restore {_name(number, _COMMIT)}")
+    try:
+        commit: dict[str, Any] = json.loads(data)
+    except ValueError as error:
+        raise ArtefactError(f"{store.uri}/{_name(number, _COMMIT)} is damaged ({error}); restore it") from error
+    if commit.get("format") != MANIFEST_FORMAT:
+        raise FormatVersionError(
+            f"{store.uri} has manifest format {commit.get('format')}; this release reads {MANIFEST_FORMAT}"
+        )
+    return commit
+
+
+def _first_state(store: Store) -> _State:
+    return _State(0, _commit(store, 0), {}, {})
+
+
+def _save_checkpoint(store: Store, state: _State) -> None:
+    files = list(state.files.values())
+    rows = {
+        "path": [file.path for file in files],
+        "size": [file.size for file in files],
+        "rows": [file.rows for file in files],
+        "partition": [canonical_json(dict(file.partition)).decode() for file in files],
+    }
+    types = [pa.field("path", pa.string()), pa.field("size", pa.int64()), pa.field("rows", pa.int64())]
+    kept = {"version": state.version, "head": state.head, "transactions": dict(state.transactions)}
+    schema = pa.schema([*types, pa.field("partition", pa.string())], metadata={_STATE: canonical_json(kept)})
+    buffer = BytesIO()
+    pq.write_table(pa.table(rows, schema=schema), buffer, compression="zstd")
+    try:
+        store.put_new(_name(state.version, _CHECKPOINT), buffer.getvalue())
+    except StorageError as error:
+        # The commit stands without it: the next opening reads more commits, and the next checkpoint is near.
+        log.warning("no checkpoint", extra={"fields": {"version": state.version, "error": str(error)}})
+
+
+def _load_checkpoint(store: Store, number: int) -> _State:
+    data = store.get(_name(number, _CHECKPOINT))
+    try:
+        table = pq.read_table(BytesIO(data or b""))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ArtefactError(f"{store.uri}/{_name(number, _CHECKPOINT)} is damaged ({error}); delete it") from error
+    kept = json.loads(table.schema.metadata[_STATE])
+    files = {
+        row["path"]: TableFile(row["path"], row["size"], row["rows"], json.loads(row["partition"]))
+        for row in table.to_pylist()
+    }
+    return _State(kept["version"], kept["head"], files, kept["transactions"])
