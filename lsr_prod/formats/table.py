@@ -165,4 +165,5 @@ def quantise(
     top = (1 << bits) - 1
     scaled = np.rint(weights.astype(np.float64) / step)
     impacts = np.clip(scaled, 1, top)
-    return impacts.astype(np.int16 if bits <= 8 else np.int32), int((scaled > top).sum())
+    clipped = int((scaled > top).sum())
+    return (impacts.astype(np.int16), clipped) if bits <= 8 else (impacts.astype(np.int32), clipped)
