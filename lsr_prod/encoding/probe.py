@@ -52,6 +52,7 @@ def probe_scale(
     store_k: int,
     bits: int,
     batch_tokens: int,
+    step: float | None = None,
 ) -> ImpactScale:
     """Encode documents from the start of each slice and fix the impact scale by them.
 
@@ -66,13 +67,16 @@ def probe_scale(
         store_k: terms kept of a document.
         bits: width of an impact.
         batch_tokens: tokens of a batch, padding included.
+        step: weight of one unit where it is set; only its error is measured then.
     """
     texts = _sample(reader, slices, documents)
     vectors, failed = encode_texts(encoder, texts, top_k=store_k, batch_tokens=batch_tokens, chunk=ISOLATED_CHUNK)
-    return impact_scale(vectors.weights, bits, documents=len(texts) - len(failed))
+    return impact_scale(vectors.weights, bits, documents=len(texts) - len(failed), step=step)
 
 
-def impact_scale(weights: npt.NDArray[np.float32], bits: int, *, documents: int) -> ImpactScale:
+def impact_scale(
+    weights: npt.NDArray[np.float32], bits: int, *, documents: int, step: float | None = None
+) -> ImpactScale:
     """The scale for the weights of a probe, and its error on them.
 
     The step covers the largest weight with headroom, rounded up to a multiple of 2**-16 (of 2**-24 for 16 bits): the
@@ -83,11 +87,13 @@ def impact_scale(weights: npt.NDArray[np.float32], bits: int, *, documents: int)
         weights: float32 [n], above zero.
         bits: width of an impact.
         documents: how many documents they are from.
+        step: weight of one unit where it is set.
     """
     grid = _GRID if bits <= 8 else _GRID << 8
     top = (1 << bits) - 1
     largest = float(weights.max(initial=0.0))
-    step = max(math.ceil((largest or 1.0) * HEADROOM / top * grid), 1) / grid
+    if step is None:
+        step = max(math.ceil((largest or 1.0) * HEADROOM / top * grid), 1) / grid
     if not len(weights):
         return ImpactScale(step, 0.0, 0.0, 0.0, documents)
     impacts, clipped = quantise(weights, step, bits)

@@ -42,6 +42,15 @@ def test_the_error_is_that_of_rounding_each_weight(weights: np.ndarray, bits: in
     assert scale.largest_error <= scale.step * (1 + 1e-9)
 
 
+def test_a_given_step_is_kept_and_what_it_clips_is_told():
+    weights = np.float32([0.5, 1.0, 1.5, 4.0])
+    scale = impact_scale(weights, 4, documents=2, step=0.1)
+    assert scale.step == 0.1
+    assert scale.clipped == 0.25
+    assert scale.largest_error == pytest.approx(4.0 - 15 * 0.1)
+    assert scale.error == pytest.approx(2.5 / 7.0, rel=1e-5)
+
+
 def test_without_a_weight_there_is_a_step():
     scale = impact_scale(np.float32([]), 8, documents=0)
     assert scale.step == pytest.approx(1.05 / 255, abs=2**-16)
