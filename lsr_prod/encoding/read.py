@@ -1,25 +1,34 @@
-"""A slice of the corpus becomes judged rows: streaming, in bounded memory, and no row is ever dropped."""
+"""A slice of the corpus becomes judged rows: streaming, in bounded memory, and no row is ever dropped unseen."""
 
-import gzip
-import json
+import csv
+import io
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.encoding.arrow_rows import arrow_rows, parquet_batches, stream_batches
+from lsr_prod.encoding.csv_rows import csv_rows
+from lsr_prod.encoding.json_rows import json_rows
+from lsr_prod.encoding.lines import decompressed
 from lsr_prod.encoding.plan import Slice
-from lsr_prod.encoding.rows import BadRow, Document, RowBatch, judge, shorten
-from lsr_prod.encoding.sources import SourceFile
-from lsr_prod.errors import SourceError
+from lsr_prod.encoding.rows import BadRow, Document, RowBatch, shorten
+from lsr_prod.encoding.source_file import DamagedFileError
+from lsr_prod.encoding.sources import cut_of
+from lsr_prod.errors import SourceError, StorageError
 from lsr_prod.storage import Store
 
-__all__ = ["Reader", "lines"]
+__all__ = ["Reader"]
 
 _BLOCK = 1 << 20
+# What the decoders raise over bytes that they do not understand. Arrow and gzip use a plain OSError for that too;
+# trouble of the disk or the network is told apart by where it comes from (``_Watched``).
+_DAMAGE = (pa.ArrowException, EOFError, zlib.error, csv.Error, UnicodeDecodeError, DamagedFileError, OSError)
+
+_Row = tuple[int, Document | BadRow | None]  # None: a document that is not wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,147 +36,112 @@ class Reader:
     """Reads slices of one plan.
 
     Attributes:
-        files: the pinned corpus.
         source: the section ``source``.
-        buckets: hash buckets of the table.
+        cells: into how many cells documents are dealt.
         options: options of the object store.
+        keep: the cells that are wanted, at least one; None: all.
     """
 
-    files: Sequence[SourceFile]
     source: SourceSettings
-    buckets: int
+    cells: int
     options: dict[str, str]
+    keep: frozenset[int] | None = None
 
     def read(self, piece: Slice) -> Iterator[pa.Table]:
-        """Tables of ``rows.row_schema``, a few MB each, in source order.
+        """Tables of ``rows.row_schema``, a few MB each, in source order; the very last row is the receipt.
+
+        Bytes that do not decode end the slice: the rows before them stand, and one row with the reason
+        ``damaged_file`` says what was found where.
 
         Raises:
-            SourceError: the file is gone, has another size than the plan pinned, or is damaged beyond single rows.
+            SourceError: the file is gone, has another size than the plan pinned, or cannot be read for now.
         """
-        file = piece.file
-        store = Store(file.uri, self.options)
-        if store.size(file.name) != file.size:
-            raise SourceError(f"{file.location} is not as the plan pinned it ({file.size} bytes); run the job again")
-        batch = RowBatch(self.source, piece.ordinal, self.buckets)
+        batch = RowBatch(self.source, piece.file, piece.ordinal, self.cells, self.keep)
+        for position, row in self._rows(piece, batch.wants if self.keep is not None else None):
+            if row is not None:
+                batch.add(position, row)
+            if batch.full:
+                yield batch.take()
+        batch.close()
+        yield batch.take()
+
+    def _rows(self, piece: Slice, wants: Callable[[str], bool] | None) -> Iterator[_Row]:
+        file, store = piece.file, Store(piece.file.uri, self.options)
         try:
-            with store.open_reader(file.name) as handle:
-                for position, row in self._rows(file, piece, handle):
-                    batch.add(position, row)
-                    if batch.full:
-                        yield batch.take()
-        except (pa.ArrowException, EOFError, gzip.BadGzipFile, zlib.error, OSError) as error:
-            raise SourceError(f"{file.location} cannot be read to its end ({error}); mend or leave it out") from error
-        if len(batch):
-            yield batch.take()
-
-    def _rows(self, file: SourceFile, piece: Slice, handle: BinaryIO) -> Iterator[tuple[int, Document | BadRow]]:
-        if file.format == "parquet":
-            yield from self._parquet_rows(file, piece, handle)
-            return
-        limit = 16 * self.source.max_text_bytes + _BLOCK  # escapes can make JSON six times as long as its text
-        if file.format == "jsonl.gz":
-            with gzip.open(handle) as plain:
-                found = lines(plain, 0, None, limit)  # type: ignore[arg-type]
-                yield from ((at, self._json_row(line, whole)) for at, line, whole in found)
-            return
-        for at, line, whole in lines(handle, piece.start, piece.stop, limit):
-            yield at, self._json_row(line, whole)
-
-    def _json_row(self, line: bytes, whole: bool) -> Document | BadRow:
-        if not whole:
-            return BadRow("row_too_long", "the line is longer than any accepted text", None, shorten(line))
-        try:
-            record = json.loads(line.decode())
-        except UnicodeDecodeError as error:
-            return BadRow("invalid_utf8", f"{error.reason} at byte {error.start} of the line", None, shorten(line))
-        except (ValueError, RecursionError) as error:
-            return BadRow("broken_json", str(error), None, shorten(line))
-        if not isinstance(record, dict):
-            return BadRow("not_an_object", f"the line holds a {type(record).__name__}", None, shorten(line))
-        row = judge(record, self.source)
-        return row if isinstance(row, Document) else BadRow(row.reason, row.detail, row.doc_id, shorten(line))
-
-    def _parquet_rows(
-        self, file: SourceFile, piece: Slice, handle: BinaryIO
-    ) -> Iterator[tuple[int, Document | BadRow]]:
-        parquet = pq.ParquetFile(handle)
-        wanted = {self.source.id_field, *self.source.text_fields, *self.source.stored_fields}
-        columns = [name for name in parquet.schema_arrow.names if name in wanted]
-        constants = {name: value for name, value in file.constants if name in wanted}
-        position = piece.first_row
-        groups = range(piece.start, parquet.num_row_groups if piece.stop < 0 else piece.stop)
-        for batch in parquet.iter_batches(batch_size=256, row_groups=list(groups), columns=columns):
-            values = [_plain(column) for column in batch.columns]
-            for i in range(batch.num_rows):
-                record = {name: value[i] for name, value in zip(batch.schema.names, values, strict=True)}
-                yield position, judge(constants | record, self.source)
-                position += 1
-
-
-def _plain(column: pa.Array) -> list[Any]:
-    """Values as bytes: Arrow does not check that a string column of a file is UTF-8, ``judge`` does."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_null(column.type):
-        return [None] * len(column)
-    binary = pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary()
-    values: list[Any] = column.cast(binary).to_pylist()
-    return values
-
-
-def lines(file: BinaryIO, start: int, stop: int | None, limit: int) -> Iterator[tuple[int, bytes, bool]]:
-    """The lines whose first byte lies in ``[start, stop)``; ranges that tile a file give every line exactly once.
-
-    Args:
-        file: seekable if ``start`` is above 0.
-        start: first byte of the range.
-        stop: the one after the last; None reads to the end.
-        limit: longest line in bytes.
-
-    Yields:
-        (offset of the line, its bytes without the newline, whether they are all of it). Blank lines are no rows.
-        Of a line longer than ``limit`` the first ``limit`` bytes come, and at most ``limit`` + 1 MiB are ever held.
-    """
-    offset, skipping = start, start > 0
-    if skipping:  # the line that runs into this range belongs to the one before, unless it ends right before us
-        offset = start - 1
-        file.seek(offset)
-    held, cut = bytearray(), False
-    while stop is None or offset < stop or skipping:
-        newline = held.find(b"\n")
-        if newline < 0:
-            block = file.read(_BLOCK)
-            if not block and not held:
+            if store.size(file.name) != file.size:
+                raise SourceError(
+                    f"{file.location} is not as the plan pinned it ({file.size} bytes); run the job again"
+                )
+            if file.size == 0:
                 return
-            if block and (len(held) <= limit):
-                held += block
-                continue
-            if block:  # too long: keep the head, let the rest go by
-                head, length = bytes(held[:limit]), len(held)
-                rest, tail = _skip_line(file, bytes(block))
-                if not skipping:
-                    yield offset, head, False
-                offset, held, skipping = offset + length + rest, bytearray(tail), False
-                continue
-            newline = len(held)  # the last line has no newline
-            cut = True
-        line = bytes(held[:newline])
-        del held[: newline + 1]
-        if not skipping and line.strip():
-            yield (offset, line, True) if len(line) <= limit else (offset, line[:limit], False)
-        offset += newline + 1
-        skipping = False
-        if cut:
+            with store.open_reader(file.name) as handle:
+                yield from self._undamaged(piece, _Watched(handle), wants)
+        except (StorageError, FileNotFoundError) as error:
+            raise SourceError(f"{file.location} cannot be read for now ({error}); run the job again") from error
+
+    def _undamaged(self, piece: Slice, watched: "_Watched", wants: Callable[[str], bool] | None) -> Iterator[_Row]:
+        position, rows = piece.first_row if cut_of(piece.file, self.source) == "groups" else piece.start, 0
+        try:
+            with io.BufferedReader(watched, _BLOCK) as handle:
+                for at, row in self._decode(piece, handle, wants):
+                    yield at, row
+                    position, rows = at + 1, rows + 1
+        except _DAMAGE as error:
+            if isinstance(error, MemoryError):  # Arrow's is both
+                raise
+            if watched.failure is not None:
+                failure = watched.failure
+                raise SourceError(
+                    f"{piece.file.location} cannot be read for now ({failure}); run the job again"
+                ) from error
+            what = " ".join(str(error).split()) or type(error).__name__
+            yield position, BadRow("damaged_file", shorten(f"{what}, after {rows} rows"), None, "")
+
+    def _decode(self, piece: Slice, handle: BinaryIO, wants: Callable[[str], bool] | None) -> Iterator[_Row]:
+        file, source = piece.file, self.source
+        limit = 16 * source.max_text_bytes + _BLOCK  # escapes can make JSON six times as long as its text
+        if file.format in ("parquet", "arrow"):
+            columns = {source.column(name) for name in source.fields}
+            constants = {name: value for name, value in file.constants if name in columns}
+            batches = (
+                parquet_batches(handle, piece.start, piece.stop, columns)
+                if file.format == "parquet"
+                else stream_batches(handle, columns)
+            )
+            yield from arrow_rows(batches, piece.first_row, constants, source, wants)
             return
+        whole = cut_of(file, source) == "whole"
+        start, stop = (0, None) if whole else (piece.start, piece.stop)
+        with decompressed(handle, file.format) as plain:
+            if file.format.startswith("jsonl"):
+                yield from json_rows(plain, start, stop, source, limit)
+            else:
+                delimiter = "," if file.format.startswith("csv") else "\t"
+                yield from csv_rows(plain, start, stop, delimiter, source, limit)
 
 
-def _skip_line(file: BinaryIO, block: bytes) -> tuple[int, bytes]:
-    """Bytes up to and including the next newline, and what was read beyond it."""
-    passed = 0
-    while block:
-        newline = block.find(b"\n")
-        if newline >= 0:
-            return passed + newline + 1, block[newline + 1 :]
-        passed += len(block)
-        block = file.read(_BLOCK)
-    return passed, b""
+class _Watched(io.RawIOBase):
+    """A file that remembers that reading its bytes failed: what decoders make of such a failure varies."""
+
+    def __init__(self, handle: BinaryIO) -> None:
+        self._handle = handle
+        self.failure: OSError | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._handle.tell()
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._handle.seek(offset, whence)
+
+    def readinto(self, buffer: Any, /) -> int:
+        try:
+            return int(self._handle.readinto(buffer))  # type: ignore[attr-defined]
+        except OSError as error:
+            self.failure = error
+            raise

@@ -1,6 +1,7 @@
 """One record of the corpus, judged: a document, or a bad row with its reason and what it looked like.
 
-Both travel in one Arrow schema (``row_schema``), so that rows in == rows out + quarantined can be counted at the end.
+Both travel in one Arrow schema (``row_schema``), so that rows in == rows out + quarantined can be counted at the end. A
+receipt closes the rows of every slice: it says how many came before it, so that a lost block cannot go unnoticed.
 """
 
 import json
@@ -11,14 +12,24 @@ from typing import Any
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.formats.table import bucket_of
+from lsr_prod.encoding.source_file import SourceFile
+from lsr_prod.formats.table import cell_of
 
-__all__ = ["RAW_LIMIT", "BadRow", "RowBatch", "judge", "row_schema", "shorten"]
+__all__ = ["RAW_LIMIT", "RECEIPT", "BadRow", "Document", "RowBatch", "TypedValue", "judge", "row_schema", "shorten"]
+
+RECEIPT = "receipt"
+"""``reason`` of the row that closes a slice; it is no row of the corpus."""
 
 RAW_LIMIT = 4096
 """Bytes of a bad row that are kept; bytes that are no UTF-8 become U+FFFD."""
 
-Value = str | bytes | None
+
+@dataclass(frozen=True, slots=True)
+class TypedValue:
+    """A value of a typed column that is no string: what its type is called, and what it looks like."""
+
+    kind: str
+    shown: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +37,9 @@ class BadRow:
     """Why a row is no document.
 
     Attributes:
-        reason: one of ``broken_json``, ``not_an_object``, ``row_too_long``, ``invalid_utf8``, ``missing_id``,
-            ``wrong_type``, ``empty_text``, ``text_too_long`` (and from the encoder ``duplicate_id``,
-            ``encode_failed``).
+        reason: one of ``broken_json``, ``not_an_object``, ``row_too_long``, ``wrong_field_count``, ``invalid_utf8``,
+            ``missing_id``, ``wrong_type``, ``control_characters``, ``empty_text``, ``text_too_long``, ``damaged_file``
+            (and from the encoder ``duplicate_id`` and those of documents that it failed on).
         detail: a sentence for people.
         doc_id: the id, where one could be read.
         raw: the first ``RAW_LIMIT`` bytes of the row.
@@ -56,8 +67,10 @@ def row_schema(stored_fields: Sequence[str]) -> pa.Schema:
     """
     return pa.schema(
         [
-            ("bucket", pa.int32()),
+            ("cell", pa.int32()),
             ("file", pa.int32()),
+            ("source_key", pa.int64()),
+            ("source", pa.string()),
             ("position", pa.int64()),
             ("doc_id", pa.string()),
             ("text", pa.string()),
@@ -73,28 +86,60 @@ def judge(record: Mapping[str, Any], source: SourceSettings) -> Document | BadRo
     """Hold one record against the settings.
 
     Args:
-        record: field -> value. A string may come as bytes that were never checked to be UTF-8.
+        record: column of the corpus -> value as JSON has it, or a ``TypedValue``. A string may come as bytes that were
+            never checked to be UTF-8.
         source: names the fields and the longest text.
     """
-    names = {source.id_field, *source.text_fields, *source.stored_fields}
     fields: dict[str, str | None] = {}
     problem: tuple[str, str] | None = None
-    for name in sorted(names & record.keys()):
-        value, found = _as_string(name, record[name])
-        problem = problem or found
-        fields[name] = value
+    for name in source.fields:
+        column = source.columns.get(name, name)
+        if column in record:
+            fields[name], found = _as_string(column, record[column])
+            problem = problem or found
     doc_id = fields.get(source.id_field)
-    if problem is None and not doc_id:
-        problem = ("missing_id", f"field {source.id_field} is absent or empty")
-    text = source.separator.join(value for name in source.text_fields if (value := fields.get(name)))
-    if problem is None and not text.strip():
-        problem = ("empty_text", f"fields {', '.join(source.text_fields)} hold no visible character")
-    if problem is None and (size := len(text.encode())) > source.max_text_bytes:
-        problem = ("text_too_long", f"{size} bytes, source.max_text_bytes is {source.max_text_bytes}")
+    problem = problem or _id_problem(source, doc_id)
+    text = _join(source, fields) if problem is None else ""
+    problem = problem or _text_problem(source, text)
     if problem is None:
         assert doc_id
         return Document(doc_id, text, tuple(fields.get(name) for name in source.stored_fields))
-    return BadRow(*problem, doc_id or None, shorten(_show({name: record.get(name) for name in sorted(names)})))
+    shown = {name: record.get(source.column(name)) for name in sorted(source.fields)}
+    return BadRow(*problem, doc_id or None, shorten(_show(shown)))
+
+
+def _id_problem(source: SourceSettings, doc_id: str | None) -> tuple[str, str] | None:
+    if not doc_id:
+        return "missing_id", f"field {source.column(source.id_field)} is absent or empty"
+    # Run files, logs and paths hold ids in lines and columns: a line end or a NUL in one breaks what comes after.
+    control = next((character for character in doc_id if character < " " or character == "\x7f"), None)
+    if control is None:
+        return None
+    return "control_characters", f"field {source.column(source.id_field)} holds U+{ord(control):04X}"
+
+
+def _join(source: SourceSettings, fields: Mapping[str, str | None]) -> str:
+    """The text fields that are there, each behind the separator of the gap before it."""
+    text = ""
+    for place, name in enumerate(source.text_fields):
+        if value := fields.get(name):
+            between = source.separators[place - 1] if source.separators and place else source.separator
+            text = f"{text}{between}{value}" if text else value
+    return text
+
+
+def _text_problem(source: SourceSettings, text: str) -> tuple[str, str] | None:
+    if not _visible(text):
+        names = ", ".join(source.column(name) for name in source.text_fields)
+        return "empty_text", f"fields {names} hold no visible character"
+    if (size := len(text.encode())) > source.max_text_bytes:
+        return "text_too_long", f"{size} bytes, source.max_text_bytes is {source.max_text_bytes}"
+    return None
+
+
+def _visible(text: str) -> bool:
+    """Whether a character would show; spaces, controls (NUL is one) and what is not assigned would not."""
+    return any(character.isprintable() and not character.isspace() for character in text)
 
 
 def shorten(raw: bytes | str) -> str:
@@ -112,6 +157,8 @@ def _as_string(name: str, value: object) -> tuple[str | None, tuple[str, str] | 
             return value.decode(), None
         except UnicodeDecodeError as error:
             return None, ("invalid_utf8", f"field {name}: {error.reason} at byte {error.start}")
+    if isinstance(value, TypedValue):
+        return None, ("wrong_type", f"field {name} is {value.kind}, not a string")
     if not isinstance(value, str):
         return None, ("wrong_type", f"field {name} is {type(value).__name__}, not a string")
     try:
@@ -123,26 +170,37 @@ def _as_string(name: str, value: object) -> tuple[str | None, tuple[str, str] | 
 
 def _show(record: Mapping[str, Any]) -> str:
     shown = {name: shorten(value) if isinstance(value, bytes | str) else value for name, value in record.items()}
-    return json.dumps(shown, ensure_ascii=False, default=str)
+    return json.dumps(shown, ensure_ascii=False, default=_show_value)
+
+
+def _show_value(value: object) -> str:
+    return value.shown if isinstance(value, TypedValue) else str(value)
 
 
 class RowBatch:
-    """Collects rows into Arrow tables of bounded size.
+    """Collects rows of a file into Arrow tables of bounded size.
 
     Args:
         source: the section ``source``.
-        file: ordinal of the file in the plan.
-        buckets: hash buckets of the table.
+        file: where the rows come from.
+        ordinal: its place in the plan.
+        cells: into how many cells documents are dealt.
+        keep: the cells that are wanted, at least one; None: all.
     """
 
     MAX_ROWS = 2048
     MAX_BYTES = 8_000_000
 
-    def __init__(self, source: SourceSettings, file: int, buckets: int) -> None:
-        self._source, self._file, self._buckets = source, file, buckets
+    def __init__(
+        self, source: SourceSettings, file: SourceFile, ordinal: int, cells: int, keep: frozenset[int] | None = None
+    ) -> None:
+        self._place = (ordinal, file.key, file.location)
+        self._cells, self._keep = cells, keep
         self._schema = row_schema(source.stored_fields)
+        self._nothing = (None,) * len(source.stored_fields)
         self._rows: list[tuple[Any, ...]] = []
         self._bytes = 0
+        self._added = 0
 
     @property
     def full(self) -> bool:
@@ -153,21 +211,39 @@ class RowBatch:
         """Rows held."""
         return len(self._rows)
 
+    @property
+    def added(self) -> int:
+        """Rows that were wanted since the start."""
+        return self._added
+
+    def wants(self, doc_id: str) -> bool:
+        """Whether the cell of a document is wanted."""
+        return self._keep is None or cell_of(doc_id, self._cells) in self._keep
+
     def add(self, position: int, row: Document | BadRow) -> None:
-        """Append a row that stands at ``position`` (byte of JSONL, row number of Parquet) of the file."""
-        if isinstance(row, Document):
-            bucket = bucket_of(row.doc_id, self._buckets)
-            self._rows.append((bucket, self._file, position, row.doc_id, row.text, None, None, None, *row.stored))
-            self._bytes += len(row.text) + sum(len(value) for value in row.stored if value)
+        """Append a row that stands at ``position`` of the file (byte of a text format, row number of others)."""
+        # Where it stands spreads rows without an id evenly, and the same way every time.
+        cell = cell_of(row.doc_id, self._cells) if row.doc_id else (self._place[0] + position) % self._cells
+        if self._keep is not None and cell not in self._keep:
             return
-        bucket = (self._file + position) % self._buckets
-        nothing = (None,) * len(self._source.stored_fields)
-        self._rows.append((bucket, self._file, position, row.doc_id, None, row.reason, row.detail, row.raw, *nothing))
-        self._bytes += len(row.raw)
+        self._added += 1
+        if isinstance(row, Document):
+            self._rows.append((cell, position, row.doc_id, row.text, None, None, None, *row.stored))
+            self._bytes += len(row.text) + sum(len(value) for value in row.stored if value)
+        else:
+            self._rows.append((cell, position, row.doc_id, None, row.reason, row.detail, row.raw, *self._nothing))
+            self._bytes += len(row.raw)
+
+    def close(self) -> None:
+        """Append the receipt: ``position`` is the number of rows before it; its cell is one that is wanted."""
+        cell = self._place[0] % self._cells if self._keep is None else min(self._keep)
+        self._rows.append((cell, self._added, None, None, RECEIPT, None, None, *self._nothing))
 
     def take(self) -> pa.Table:
         """The rows so far as a table; the batch is empty afterwards."""
-        columns = list(zip(*self._rows, strict=True)) or [()] * len(self._schema)
-        arrays = [pa.array(values, field.type) for values, field in zip(columns, self._schema, strict=True)]
+        columns = list(zip(*self._rows, strict=True)) or [()] * (len(self._schema) - len(self._place))
+        place = [[value] * len(self._rows) for value in self._place]
+        values = [columns[0], *place, *columns[1:]]
+        arrays = [pa.array(column, field.type) for column, field in zip(values, self._schema, strict=True)]
         self._rows, self._bytes = [], 0
         return pa.Table.from_arrays(arrays, schema=self._schema)

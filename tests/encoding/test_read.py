@@ -1,57 +1,36 @@
 import gzip
 import io
-import itertools
 import json
+import resource
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.encoding import read
 from lsr_prod.encoding.plan import Slice, make_plan
-from lsr_prod.encoding.read import Reader, lines
-from lsr_prod.encoding.sources import resolve_source
+from lsr_prod.encoding.read import Reader
+from lsr_prod.encoding.rows import RECEIPT
+from lsr_prod.encoding.sources import SourceFile, resolve_source
 from lsr_prod.errors import SourceError
+from lsr_prod.storage import Store
 
 ENCODE = EncodeSettings(bundle="b", table="t", buckets=4)
 
 
-def read_all(source: SourceSettings, encode: EncodeSettings = ENCODE) -> list[dict]:
-    files = resolve_source(source, {})
+def read_all(source: SourceSettings, encode: EncodeSettings = ENCODE, keep: frozenset[int] | None = None) -> list[dict]:
+    """Rows of every slice; each closes with the receipt of all its rows."""
+    files = tuple(resolve_source(source, {}))
     plan = make_plan(files, source, encode, bundle_digest="b", options={})
-    reader = Reader(files, source, encode.buckets, {})
-    pieces = list(plan.slices())
-    return [row for piece in pieces for table in reader.read(piece) for row in table.to_pylist()]
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    rows=st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"x")), max_size=12),
-    ending=st.sampled_from([b"", b"\n"]),
-    cuts=st.lists(st.integers(0, 120), max_size=5),
-    limit=st.integers(1, 15),
-    block=st.integers(1, 7),
-)
-def test_byte_ranges_that_tile_a_file_give_every_line_once(rows, ending, cuts, limit, block):
-    data = b"\n".join(rows) + ending
-    expected, offset = [], 0
-    for line in data.split(b"\n"):
-        if line.strip():
-            expected.append((offset, line[:limit], len(line) <= limit))
-        offset += len(line) + 1
-    bounds = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
-    kept, read._BLOCK = read._BLOCK, block
-    try:
-        found = [
-            row for start, stop in itertools.pairwise(bounds) for row in lines(io.BytesIO(data), start, stop, limit)
-        ]
-    finally:
-        read._BLOCK = kept
-    assert found == expected
+    reader = Reader(source, encode.buckets, {}, keep)
+    rows: list[dict] = []
+    for piece in plan.slices():
+        *some, receipt = [row for table in reader.read(piece) for row in table.to_pylist()]
+        assert (receipt["reason"], receipt["position"]) == (RECEIPT, len(some))
+        rows += some
+    return rows
 
 
 def test_every_kind_of_bad_line_has_its_reason(tmp_path: Path):
@@ -113,14 +92,96 @@ def test_parquet_strings_that_are_no_utf8_are_quarantined(tmp_path: Path):
 def test_a_file_that_changed_after_the_plan_is_refused(tmp_path: Path):
     (tmp_path / "c.jsonl").write_text('{"_id": "a", "text": "x"}\n')
     source = SourceSettings(paths=[str(tmp_path / "c.jsonl")])
-    files = resolve_source(source, {})
+    files = tuple(resolve_source(source, {}))
     (tmp_path / "c.jsonl").write_text('{"_id": "a", "text": "xy"}\n')
     with pytest.raises(SourceError, match="not as the plan pinned it"):
-        list(Reader(files, source, 4, {}).read(Slice(files[0], 0, 0, files[0].size, 0, files[0].size)))
+        list(Reader(source, 4, {}).read(Slice(files[0], 0, 0, files[0].size, 0, files[0].size)))
 
 
-def test_a_torn_gzip_file_is_an_error_and_not_a_short_corpus(tmp_path: Path):
-    data = gzip.compress(b'{"_id": "a", "text": "x"}\n' * 1000)
-    (tmp_path / "c.jsonl.gz").write_bytes(data[: len(data) // 2])
-    with pytest.raises(SourceError, match="cannot be read to its end"):
-        read_all(SourceSettings(paths=[str(tmp_path / "c.jsonl.gz")]))
+@pytest.mark.parametrize("name", ["c.jsonl.gz", "c.jsonl.zst"])
+def test_a_torn_file_keeps_the_rows_before_the_tear_and_names_it_in_one_row(tmp_path: Path, name: str):
+    random = Random(7)
+    data = b"".join(b'{"_id": "%d", "text": "%d"}\n' % (i, random.getrandbits(200)) for i in range(20_000))
+    packed = gzip.compress(data) if name.endswith("gz") else zstd(data)
+    (tmp_path / name).write_bytes(packed[: len(packed) // 2])
+    *good, damage = read_all(SourceSettings(paths=[str(tmp_path / name)]))
+    assert [row["doc_id"] for row in good] == [str(i) for i in range(len(good))]
+    assert len(good) > 7000
+    assert damage["reason"] == "damaged_file"
+    assert damage["source"] == str(tmp_path / name)
+    assert damage["detail"].endswith(f"after {len(good)} rows")
+
+
+def zstd(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz", "c.jsonl.zst", "c.csv", "c.parquet", "c.arrow"])
+@pytest.mark.parametrize("error", [OSError(5, "input/output error"), OSError("no errno")])
+def test_trouble_of_the_disk_is_an_error_and_never_a_bad_row(
+    tmp_path: Path, name: str, error: OSError, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / name).write_bytes(b"x" * 100)
+    file = SourceFile(str(tmp_path), name, name[2:], 100, "tag")  # type: ignore[arg-type]
+
+    class Failing(io.BytesIO):
+        def readinto(self, _: object) -> int:
+            raise error
+
+    monkeypatch.setattr(Store, "open_reader", lambda *_: Failing(b"x" * 100))
+    source = SourceSettings(paths=["c"])
+    with pytest.raises(SourceError, match=f"{name} cannot be read for now"):
+        list(Reader(source, 4, {}).read(Slice(file, 0, 0, 100, 0, 100)))
+
+
+def test_a_file_that_is_gone_is_an_error(tmp_path: Path):
+    file = SourceFile(str(tmp_path), "c.jsonl", "jsonl", 100, "tag")
+    with pytest.raises(SourceError, match="not as the plan pinned it"):
+        list(Reader(SourceSettings(paths=["c"]), 4, {}).read(Slice(file, 0, 0, 100, 0, 100)))
+
+
+@pytest.mark.parametrize("name", ["c.jsonl", "c.csv", "c.parquet"])
+def test_readers_of_disjoint_cells_give_every_row_once(tmp_path: Path, name: str):
+    documents = [{"_id": f"d{i}" if i % 9 else "", "text": "x" if i % 7 else ""} for i in range(1000)]
+    if name.endswith("parquet"):
+        pq.write_table(pa.Table.from_pylist(documents), tmp_path / name)
+    elif name.endswith("csv"):
+        lines = ["_id,text", *(f"{document['_id']},{document['text']}" for document in documents), '"never closed']
+        (tmp_path / name).write_text("\n".join(lines))
+    else:
+        (tmp_path / name).write_text("\n".join([*map(json.dumps, documents), "{"]))
+    source = SourceSettings(paths=[str(tmp_path / name)])
+    every = read_all(source)
+    parts = [read_all(source, keep=keep) for keep in (frozenset({0, 3}), frozenset({1}), frozenset({2}))]
+    assert all(parts)
+    assert sorted((row for part in parts for row in part), key=lambda row: row["position"]) == every
+
+
+def test_compressed_and_empty_files_have_their_rows(tmp_path: Path):
+    for name in ("a.jsonl", "b.jsonl.gz", "c.jsonl.zst", "d.csv", "e.parquet", "f.tsv.gz"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "g.jsonl.zst").write_bytes(zstd(b'\xef\xbb\xbf{"_id": "a", "text": "x"}\n\n'))
+    assert [row["doc_id"] for row in read_all(SourceSettings(paths=[str(tmp_path)]))] == ["a"]
+    source = SourceSettings(paths=[str(tmp_path)])
+    for i, file in enumerate(resolve_source(source, {})):
+        if file.size == 0:
+            (table,) = Reader(source, 4, {}).read(Slice(file, i, 0, 0, 0, 0))
+            assert [(row["reason"], row["position"]) for row in table.to_pylist()] == [(RECEIPT, 0)]
+
+
+def test_a_line_of_a_gigabyte_never_sits_in_memory(tmp_path: Path):
+    path = tmp_path / "c.jsonl.zst"
+    with pa.CompressedOutputStream(str(path), "zstd") as stream:
+        stream.write(b'{"_id": "huge", "text": "')
+        for _ in range(1 << 10):
+            stream.write(b"y" * (1 << 20))
+        stream.write(b'"}\n{"_id": "a", "text": "x"}\n')
+    source = SourceSettings(paths=[str(path)])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    rows = read_all(source)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert [(row["reason"], row["doc_id"]) for row in rows] == [("row_too_long", None), (None, "a")]
+    assert grown < 200  # MB; the limit of a line is 17 MB

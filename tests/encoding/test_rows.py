@@ -5,9 +5,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.rows import RAW_LIMIT, BadRow, Document, RowBatch, judge, row_schema, shorten
-from lsr_prod.formats.table import bucket_of
+from lsr_prod.encoding.rows import (
+    RAW_LIMIT,
+    RECEIPT,
+    BadRow,
+    Document,
+    RowBatch,
+    TypedValue,
+    judge,
+    row_schema,
+    shorten,
+)
+from lsr_prod.encoding.source_file import SourceFile
+from lsr_prod.formats.table import cell_of
 
+FILE = SourceFile("/corpus", "a.jsonl", "jsonl", 9, "tag")
 SOURCE = SourceSettings(paths=["c"], separator=" | ", stored_fields=["title", "url"], max_text_bytes=12)
 
 
@@ -15,6 +27,25 @@ def test_text_fields_are_joined_in_the_order_of_the_settings_without_absent_ones
     assert judge({"text": "x", "title": "T", "_id": "a", "more": 7}, SOURCE) == Document("a", "T | x", ("T", None))
     assert judge({"_id": "a", "title": "", "text": "x", "url": "u"}, SOURCE) == Document("a", "x", ("", "u"))
     assert judge({"_id": b"a", "title": None, "text": "é".encode()}, SOURCE) == Document("a", "é", (None, None))
+
+
+def test_each_gap_may_have_its_own_separator_and_columns_their_own_names():
+    source = SourceSettings(
+        paths=["c"], text_fields=["title", "by", "text"], separators=["\n", ": "], stored_fields=["by"],
+        columns={"_id": "docno", "by": "author"},
+    )  # fmt: skip
+    record = {"docno": "a", "title": "T", "author": "B", "text": "x", "_id": "not me", "by": 7}
+    assert judge(record, source) == Document("a", "T\nB: x", ("B",))
+    assert judge(record | {"author": None}, source) == Document("a", "T: x", (None,))
+    assert judge(record | {"title": ""}, source) == Document("a", "B: x", ("B",))
+    refused = judge(record | {"docno": None}, source)
+    assert isinstance(refused, BadRow)
+    assert "docno" in refused.detail
+
+
+def test_controls_are_kept_in_a_text_and_refused_in_an_id():
+    assert judge({"_id": "a", "text": "x\0y\x07"}, SOURCE) == Document("a", "x\0y\x07", (None, None))
+    assert isinstance(judge({"_id": "a b é", "text": "x"}, SOURCE), Document)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +58,12 @@ def test_text_fields_are_joined_in_the_order_of_the_settings_without_absent_ones
         ({"_id": "a", "text": "x", "url": 1}, "wrong_type", "field url is int"),
         ({"_id": "a", "text": b"x\xff"}, "invalid_utf8", "at byte 1"),
         ({"_id": "a", "text": "x\ud800"}, "invalid_utf8", "at character 1"),
+        ({"_id": TypedValue("double", "1.5"), "text": "x"}, "wrong_type", "field _id is double"),
+        ({"_id": "a\nb", "text": "x"}, "control_characters", "field _id holds U+000A"),
+        ({"_id": "\0", "text": "x"}, "control_characters", "field _id holds U+0000"),
+        ({"_id": "a\x7f", "text": "x"}, "control_characters", "field _id holds U+007F"),
         ({"_id": "a", "text": "\u3000\n"}, "empty_text", "no visible character"),
+        ({"_id": "a", "text": "\0\0 \u200b\x1f"}, "empty_text", "no visible character"),
         ({"_id": "a", "text": "éééééé1"}, "text_too_long", "13 bytes, source.max_text_bytes is 12"),
     ],
 )
@@ -51,16 +87,17 @@ JSON = SCALAR | st.lists(SCALAR, max_size=3) | st.dictionaries(TEXT, SCALAR, max
 @given(record=st.dictionaries(st.sampled_from(["_id", "title", "text", "url", "other"]), JSON | st.binary(max_size=9)))
 def test_any_record_becomes_exactly_one_row_that_arrow_can_hold(record: dict):
     row = judge(record, SOURCE)
-    batch = RowBatch(SOURCE, 3, 8)
+    batch = RowBatch(SOURCE, FILE, 3, 8)
     batch.add(41, row)
     table = batch.take()
     table.validate(full=True)
     (found,) = table.to_pylist()
     assert (found["file"], found["position"], found["doc_id"]) == (3, 41, row.doc_id)
-    assert 0 <= found["bucket"] < 8
+    assert (found["source"], found["source_key"]) == (FILE.location, FILE.key)
+    assert 0 <= found["cell"] < 8
     if isinstance(row, Document):
         assert (found["reason"], found["text"]) == (None, row.text)
-        assert found["bucket"] == bucket_of(row.doc_id, 8)
+        assert found["cell"] == cell_of(row.doc_id, 8)
         assert (found["stored.title"], found["stored.url"]) == row.stored
     else:
         assert (found["reason"], found["text"], found["raw"]) == (row.reason, None, row.raw)
@@ -89,7 +126,7 @@ def test_a_bad_row_shows_its_record_shortened():
 
 
 def test_a_batch_is_full_by_rows_or_by_bytes_and_empty_once_taken():
-    batch = RowBatch(SOURCE, 0, 4)
+    batch = RowBatch(SOURCE, FILE, 0, 4)
     assert batch.take().schema == row_schema(["title", "url"])
     for i in range(RowBatch.MAX_ROWS):
         assert not batch.full
@@ -101,8 +138,39 @@ def test_a_batch_is_full_by_rows_or_by_bytes_and_empty_once_taken():
     assert batch.full
 
 
-def test_bad_rows_are_spread_over_the_buckets():
-    batch = RowBatch(SOURCE, 1, 4)
+def test_bad_rows_are_spread_over_the_cells():
+    batch = RowBatch(SOURCE, FILE, 1, 4)
     for i in range(8):
         batch.add(i, BadRow("broken_json", "", None, ""))
-    assert sorted(batch.take()["bucket"].to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert sorted(batch.take()["cell"].to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_the_batches_of_disjoint_cells_hold_every_row_once_and_their_receipts_count_them():
+    rows: list[Document | BadRow] = [Document(f"d{i}", "x", (None, None)) for i in range(50)]
+    rows += [BadRow("broken_json", "", None, "")] * 5 + [BadRow("empty_text", "", f"b{i}", "") for i in range(5)]
+    found: list[dict] = []
+    for keep in (frozenset({0, 2}), frozenset({1}), frozenset({3, 4})):
+        batch = RowBatch(SOURCE, FILE, 3, 5, keep)
+        for position, row in enumerate(rows):
+            batch.add(position, row)
+        batch.close()
+        *some, receipt = batch.take().to_pylist()
+        assert (receipt["reason"], receipt["position"], receipt["doc_id"]) == (RECEIPT, len(some), None)
+        assert {row["cell"] for row in [*some, receipt]} == keep
+        assert all(batch.wants(row["doc_id"]) for row in some if row["doc_id"])
+        found += some
+    assert sorted(row["position"] for row in found) == list(range(60))
+
+
+def test_the_receipt_counts_the_rows_of_all_tables_of_its_slice():
+    batch = RowBatch(SOURCE, FILE, 7, 4)
+    batch.close()
+    (receipt,) = batch.take().to_pylist()
+    assert (receipt["position"], receipt["cell"], receipt["file"]) == (0, 3, 7)
+    batch = RowBatch(SOURCE, FILE, 0, 4)
+    for table in range(3):
+        batch.add(table, Document("a", "x", (None, None)))
+        if table < 2:
+            batch.take()
+    batch.close()
+    assert [row["position"] for row in batch.take().to_pylist()] == [2, 3]

@@ -1,0 +1,97 @@
+"""What a path, folder or glob of a corpus means: files with their sizes, from as few listings as there are folders."""
+
+import glob
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from lsr_prod.encoding.source_file import format_of
+from lsr_prod.errors import ConfigError
+from lsr_prod.storage import Entry, Store, is_remote
+
+__all__ = ["find_files", "is_glob", "is_marker"]
+
+
+def find_files(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]]:
+    """(folder, entry) of every file that a path, folder or glob means, sorted by name.
+
+    A file that is named itself is always read. In folders and globs, names that start with ``_`` or ``.`` are markers
+    and metadata of whoever wrote the folder (``_SUCCESS``, ``_metadata``, ``.part.crc``), not rows of the corpus.
+
+    Raises:
+        ConfigError: a glob matches a Delta table, whose folder holds removed rows too.
+    """
+    if is_remote(path):
+        yield from _find_remote(path, options)
+        return
+    if (entry := Store(str(Path(path).parent)).entry(Path(path).name)) is not None:
+        yield str(Path(path).parent), entry
+    elif Path(path).is_dir():
+        yield from _folder(path, {})
+    elif is_glob(path):
+        for match in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207 (absolute patterns)
+            yield from _match(path, Path(match))
+
+
+def is_glob(path: str) -> bool:
+    """Whether a path has a wildcard."""
+    return any(character in path for character in "*?[")
+
+
+def is_marker(name: str) -> bool:
+    """Whether a name inside a folder stands for metadata; ``_key=value`` is a partition and no marker."""
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in name.split("/"))
+
+
+def _folder(uri: str, options: dict[str, str], pattern: re.Pattern[str] | None = None) -> Iterator[tuple[str, Entry]]:
+    for entry in Store(uri, options).entries():
+        if not is_marker(entry.name) and (pattern is None or pattern.fullmatch(entry.name)):
+            yield uri, entry
+
+
+def _find_remote(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]]:
+    folder, _, name = path.rstrip("/").rpartition("/")
+    # An object's name may hold a wildcard's character: what exists under the very name is meant.
+    entry = Store(folder, options).entry(name) if folder.rpartition("/")[2] else None
+    if entry is not None:
+        yield folder, entry
+    elif is_glob(path):
+        fixed = re.split(r"[*?\[]", path, maxsplit=1)[0].rpartition("/")[0]
+        yield from _folder(fixed, options, _expression(path[len(fixed) + 1 :]))
+    else:
+        yield from _folder(path, options)
+
+
+def _match(pattern: str, match: Path) -> Iterator[tuple[str, Entry]]:
+    if is_marker(match.name):
+        return
+    if (match / "_delta_log").is_dir():
+        raise ConfigError("source.paths", f"{pattern} matches the Delta table {match}", "name a Delta table itself")
+    if match.is_dir():
+        # Many writers make a folder of parts where one would expect a file.
+        if format_of(match.name, "auto"):
+            yield from _folder(str(match), {})
+    elif (entry := Store(str(match.parent)).entry(match.name)) is not None and not _below_marker(pattern, match):
+        yield str(match.parent), entry
+
+
+def _below_marker(pattern: str, match: Path) -> bool:
+    """Whether ``**`` went through a folder of metadata."""
+    fixed = PurePosixPath(re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0] or "/")
+    return is_marker(match.relative_to(fixed).as_posix())
+
+
+def _expression(pattern: str) -> re.Pattern[str]:
+    """A glob over whole names: ``*`` and ``?`` stay inside of a folder, ``**/`` is any number of folders."""
+    tokens = re.split(r"(\*\*/|\*\*|\*|\?|\[!?[^]]+\])", pattern)
+    special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+    def translate(token: str) -> str:
+        if token in special:
+            return special[token]
+        if len(token) > 2 and token.startswith("[") and token.endswith("]"):
+            inside = token[1:-1].replace("\\", r"\\")
+            return f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
+        return re.escape(token)
+
+    return re.compile("".join(translate(token) for token in tokens), re.DOTALL)

@@ -1,0 +1,65 @@
+"""A folder that Hugging Face ``datasets`` saved: Arrow streams that its ``state.json`` names, or one folder a split."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.storage import Entry, Store
+
+__all__ = ["dataset_files", "is_saved_dataset"]
+
+
+def is_saved_dataset(store: Store) -> bool:
+    """Whether ``save_to_disk`` of a dataset, or of a dictionary of splits, made this folder."""
+    dataset = store.entry("state.json") is not None and store.entry("dataset_info.json") is not None
+    return dataset or store.entry("dataset_dict.json") is not None
+
+
+def dataset_files(store: Store) -> Iterator[Entry]:
+    """The files of every split, in the order in which the dataset has its rows.
+
+    Raises:
+        ConfigError: a file of the description is missing or is not understood.
+    """
+    splits = _read(store, "dataset_dict.json").get("splits") if store.entry("dataset_dict.json") else [""]
+    if not isinstance(splits, list) or not all(isinstance(split, str) for split in splits):
+        raise _broken(store, "dataset_dict.json", "it names no splits")
+    entries = {entry.name: entry for entry in store.entries()}
+    for split in splits:
+        folder = f"{split}/" if split else ""
+        state = _read(store, f"{folder}state.json")
+        if state.get("_indices_data_files"):
+            raise ConfigError(
+                "source.paths",
+                f"{store.uri}/{folder}state.json selects rows by an index",
+                "save the dataset again after flatten_indices()",
+            )
+        for name in _data_files(store, f"{folder}state.json", state):
+            if folder + name not in entries:
+                raise ConfigError(
+                    "source.paths", f"{store.uri}/{folder}{name} of the saved dataset is missing", "save it again"
+                )
+            yield entries[folder + name]
+
+
+def _data_files(store: Store, name: str, state: dict[str, Any]) -> list[str]:
+    files = state.get("_data_files")
+    try:
+        return [str(file["filename"]) for file in files or ()]
+    except (TypeError, KeyError) as error:
+        raise _broken(store, name, "it names no files") from error
+
+
+def _read(store: Store, name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(store.get(name) or b"")
+    except ValueError as error:
+        raise _broken(store, name, "it is missing or no JSON") from error
+    if not isinstance(value, dict):
+        raise _broken(store, name, "it holds no object")
+    return value
+
+
+def _broken(store: Store, name: str, problem: str) -> ConfigError:
+    return ConfigError("source.paths", f"{store.uri}/{name}: {problem}", "save the dataset again")
