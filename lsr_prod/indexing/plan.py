@@ -119,6 +119,12 @@ def _check_output(output: str) -> None:
 
 
 def _check_fit(settings: IndexSettings, properties: TableProperties) -> None:
+    if properties.impact_bits > 8:
+        raise ConfigError(
+            "index.table",
+            f"its impacts have {properties.impact_bits} bits, those of an index 8",
+            "encode again with encode.impact_bits 8 or 4",
+        )
     if settings.shards > properties.buckets:
         raise ConfigError(
             "index.shards", f"{settings.shards} is more than the table's buckets", f"give at most {properties.buckets}"

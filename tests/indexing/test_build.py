@@ -149,6 +149,13 @@ def test_settings_that_do_not_fit_are_refused_before_anything_is_written(made, c
     assert files(made) == before
 
 
+def test_impacts_wider_than_those_of_an_index_are_refused(made):
+    wide = {"lsr_prod.impact_bits": "16"}
+    DeltaTable(made / "table").alter.set_table_properties(wide, raise_if_not_exists=False)
+    with pytest.raises(ConfigError, match=r"index\.table: its impacts have 16 bits.*encode\.impact_bits 8 or 4"):
+        build_index(deployment(made))
+
+
 def test_a_folder_that_is_no_table_is_refused(made):
     with pytest.raises(ConfigError, match=r"index\.table"):
         build_index(deployment(made, table=str(made / "bundle")))
