@@ -54,7 +54,7 @@ def _batch(files: list[SourceFile]) -> pa.RecordBatch:
             file.format,
             file.size,
             file.tag,
-            json.dumps(file.constants),
+            json.dumps(file.constants) if file.constants else None,
         )
         for file in files
     ]
@@ -64,8 +64,8 @@ def _batch(files: list[SourceFile]) -> pa.RecordBatch:
 
 def file_of(row: Mapping[str, Any]) -> SourceFile:
     """The file that a row of the table describes."""
-    fields = {name: row[name] for name in ("uri", "name", "format", "size", "tag")}
-    return SourceFile(**fields, constants=tuple((name, value) for name, value in json.loads(row["constants"])))
+    constants = tuple((name, value) for name, value in json.loads(row["constants"])) if row["constants"] else ()
+    return SourceFile(row["uri"], row["name"], row["format"], row["size"], row["tag"], constants)
 
 
 def iterate_files(files: pa.Table, state: int = READ) -> Iterator[tuple[int, SourceFile]]:

@@ -104,8 +104,8 @@ def plan_increment(
         ConfigError: there is a difference, and ``base`` is unfinished; or a new file is damaged (``slices``).
     """
     today = list_files(files)
-    before = base.files.filter(pa.array(base.files["state"].to_numpy() != REMOVED))
-    old, new = file_keys(before), file_keys(today)
+    stood = base.files["state"].to_numpy() != REMOVED  # those that do not stand last
+    old, new = file_keys(base.files)[stood], file_keys(today)
     added, gone = _beyond(new, old), _beyond(old, new) & ~np.isin(old, new)
     if not added.any() and not gone.any():
         return base if finished else _at_their_places(base, old, new, today)
@@ -117,7 +117,7 @@ def plan_increment(
             "run with the former source first (of a Delta table: source.version), or give a new encode.table",
         )
     states = np.where(added, READ, KEPT).astype(np.int8)
-    removed = mark(before.filter(pa.array(gone)), np.full(gone.sum(), REMOVED, np.int8))
+    removed = mark(base.files.take(pa.array(np.flatnonzero(gone))), np.full(gone.sum(), REMOVED, np.int8))
     listed = pa.concat_tables([mark(today, states), removed])
     bundle = base.document["bundle"]
     return plan_files(listed, source, encode, bundle_digest=bundle, options=options, base=base.digest)
@@ -157,8 +157,7 @@ def _at_their_places(base: Plan, old: npt.NDArray[np.int64], new: npt.NDArray[np
     source_row = np.empty(len(old), np.int64)
     source_row[np.argsort(old, kind="stable")] = np.argsort(new, kind="stable")
     present = today.take(pa.array(source_row))
-    # Removed files stand last and are never read.
-    removed = base.files.slice(len(old))
+    removed = base.files.slice(len(old))  # they stand last, and are never read
     files = base.files
     for name in ("uri", "name"):
         column = pa.chunked_array([*present[name].chunks, *removed[name].chunks], pa.string())

@@ -45,7 +45,7 @@ PLAN_FORMAT = 2
 PROTOCOL_FOLDER = "_lsr_prod"
 
 ROW_SETTINGS = frozenset(
-    {"store_k", "max_length", "passage_stride", "max_passages", "impact_bits", "buckets"},
+    {"store_k", "max_length", "passage_stride", "max_passages", "impact_bits", "impact_step", "buckets"},
 )
 """Settings of ``encode`` that decide a row: in the digest, and the same for every plan of a table."""
 
@@ -56,7 +56,9 @@ RUN_SETTINGS = frozenset(
     {
         "bundle",
         "table",
+        "sink",
         "quarantine",
+        "sink",
         "batch_tokens",
         "actors",
         "threads_per_actor",
@@ -134,11 +136,14 @@ class Plan:
     def _slices(self, pieces: pa.Table) -> Iterator[Slice]:
         if not pieces.num_rows:
             return
-        wanted, places = np.unique(pieces["ordinal"].to_numpy(), return_inverse=True)
-        rows = self.files.slice(wanted[0], wanted[-1] - wanted[0] + 1).take(pa.array(wanted - wanted[0]))
-        files = [file_of(row) for row in rows.to_pylist()]
-        for place, row in zip(places, pieces.to_pylist(), strict=True):
-            yield Slice(file=files[place], **row)
+        ordinals = pieces["ordinal"].to_numpy()  # they never fall
+        wanted = ordinals[np.diff(ordinals, prepend=-1) > 0]
+        rows = self.files.slice(ordinals[0], ordinals[-1] - ordinals[0] + 1)
+        if len(wanted) < rows.num_rows:
+            rows = rows.take(pa.array(wanted - ordinals[0]))
+        files = {ordinal: file_of(row) for ordinal, row in zip(wanted.tolist(), rows.to_pylist(), strict=True)}
+        for ordinal, *place in zip(*(column.to_pylist() for column in pieces.columns), strict=True):
+            yield Slice(files[ordinal], ordinal, *place)
 
 
 def make_plan(
@@ -201,7 +206,7 @@ def _table_of(slices: Iterator[Slice]) -> pa.Table:
     while some := list(islice(slices, _BATCH)):
         columns = [pa.array([getattr(piece, name) for piece in some], _PIECES.field(name).type) for name in names]
         batches.append(pa.RecordBatch.from_arrays(columns, schema=_PIECES))
-    return pa.Table.from_batches(batches, _PIECES)
+    return pa.Table.from_batches(batches, _PIECES).combine_chunks()
 
 
 def _pieces_digest(pieces: pa.Table) -> str:

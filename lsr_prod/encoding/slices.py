@@ -1,4 +1,4 @@
-"""Files cut into slices: byte ranges of what can be cut anywhere, row groups of Parquet, everything else whole."""
+"""Files cut into slices: ranges of bytes, row groups of Parquet, and whole what can be read only from its start."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.sources import SourceFile
+from lsr_prod.encoding.source_file import SourceFile, cut_of
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store
 
@@ -21,7 +21,6 @@ __all__ = ["WHOLE", "Slice", "cut_files"]
 WHOLE = -1
 """``Slice.stop`` of a Parquet file whose footer was not read: all of its row groups."""
 
-_CUTTABLE = ("jsonl",)  # formats in which a line may begin at any byte, and every newline ends a row
 _THREADS = 32  # footers read at once: each waits for its store, and none needs much of a core
 _AHEAD = 4096  # files whose slices are held at once
 
@@ -33,7 +32,7 @@ class Slice:
     Attributes:
         file: the pinned file.
         ordinal: its place in the plan.
-        start: first byte of JSONL, first row group of Parquet.
+        start: first byte of text, first row group of Parquet.
         stop: the one after the last, or ``WHOLE``. A line belongs to the slice that holds its first byte; what is
             compressed as a whole is never cut.
         first_row: Parquet: rows before ``start``.
@@ -85,7 +84,7 @@ def cut_files(
     checked = False
     with ThreadPoolExecutor(_THREADS) as pool:
         while some := list(islice(left, _AHEAD)):
-            footers: dict[int, Future[pq.FileMetaData]] = {}
+            footers: dict[int, Future[list[tuple[int, int]]]] = {}
             for ordinal, file in some:
                 if file.format == "parquet" and file.size and (file.size > limit or not checked):
                     footers[ordinal] = pool.submit(footer, file, check=not checked)
@@ -94,30 +93,33 @@ def cut_files(
                 found = footers[ordinal].result() if ordinal in footers else None
                 if found is not None and file.size > limit:
                     yield from _row_groups(ordinal, file, found, limit)
+                elif file.format == "parquet" and file.size:
+                    yield Slice(file, ordinal, 0, WHOLE, 0, file.size)
                 else:
-                    yield from _plain(ordinal, file, limit)
+                    step = limit if cut_of(file, source) == "bytes" else max(file.size, 1)
+                    yield from _ranges(ordinal, file, step)
 
 
-def _plain(ordinal: int, file: SourceFile, limit: int) -> Iterator[Slice]:
-    if file.format in _CUTTABLE:
-        for start in range(0, file.size, limit):
-            stop = min(start + limit, file.size)
-            yield Slice(file, ordinal, start, stop, 0, stop - start)
-    elif file.size:
-        yield Slice(file, ordinal, 0, WHOLE if file.format == "parquet" else file.size, 0, file.size)
+def _ranges(ordinal: int, file: SourceFile, step: int) -> Iterator[Slice]:
+    for start in range(0, file.size, step):
+        stop = min(start + step, file.size)
+        yield Slice(file, ordinal, start, stop, 0, stop - start)
 
 
-def _row_groups(ordinal: int, file: SourceFile, footer: pq.FileMetaData, limit: int) -> Iterator[Slice]:
+def _row_groups(ordinal: int, file: SourceFile, groups: list[tuple[int, int]], limit: int) -> Iterator[Slice]:
     start = size = first_row = rows = 0
-    for group in range(footer.num_row_groups):
-        size += footer.row_group(group).total_byte_size
-        rows += footer.row_group(group).num_rows
-        if size >= limit or group == footer.num_row_groups - 1:
+    for group, (group_rows, group_size) in enumerate(groups):
+        size += group_size
+        rows += group_rows
+        if size >= limit or group == len(groups) - 1:
             yield Slice(file, ordinal, start, group + 1, first_row, size)
             start, size, first_row = group + 1, 0, rows
 
 
-def _read_footer(file: SourceFile, *, source: SourceSettings, options: dict[str, str], check: bool) -> pq.FileMetaData:
+def _read_footer(
+    file: SourceFile, *, source: SourceSettings, options: dict[str, str], check: bool
+) -> list[tuple[int, int]]:
+    """(rows, bytes) of every row group."""
     try:
         with Store(file.uri, options).open_reader(file.name) as handle:
             parquet = pq.ParquetFile(handle)
@@ -128,7 +130,8 @@ def _read_footer(file: SourceFile, *, source: SourceSettings, options: dict[str,
         ) from error
     if check:
         _check_columns(file, {*names, *(name for name, _ in file.constants)}, source)
-    return footer
+    groups = map(footer.row_group, range(footer.num_row_groups))
+    return [(group.num_rows, group.total_byte_size) for group in groups]
 
 
 def _check_columns(file: SourceFile, present: set[str], source: SourceSettings) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings, SourceSettings
@@ -48,6 +48,7 @@ def waves_of(plan: Plan) -> list[tuple[Slice, ...]]:
     return [plan.wave(number) for number in range(plan.waves)]
 
 
+@settings(deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(0, 7 * MEGABYTE), st.booleans()), max_size=8),
     slice_megabytes=st.integers(1, 4),
@@ -115,6 +116,14 @@ def test_only_large_parquet_files_and_the_first_one_are_opened(tmp_path: Path):
     assert [(piece.file, piece.start, piece.stop) for piece in wave] == [(first, 0, WHOLE), (small, 0, WHOLE)]
 
 
+def test_csv_is_cut_only_where_no_field_holds_a_line_end():
+    file = file_of(5 * MEGABYTE, name="c.csv", file_format="csv")
+    encode = ENCODE.model_copy(update={"slice_megabytes": 2})
+    for quotes, stops in [(True, [5]), (False, [2, 4, 5])]:
+        plan = plan_of(file, encode=encode, source=SOURCE.model_copy(update={"quotes": quotes}))
+        assert [piece.stop // MEGABYTE for piece in plan.slices()] == stops
+
+
 def test_nothing_to_read_is_no_wave():
     assert plan_of(file_of(0), file_of(0, file_format="parquet")).waves == 0
     assert plan_of().waves == 0
@@ -141,6 +150,7 @@ SOURCE_CHANGES: dict[str, tuple[Any, bool]] = {
 ENCODE_CHANGES: dict[str, tuple[Any, bool]] = {
     "bundle": ("elsewhere", False),  # its digest is in the digest
     "table": ("elsewhere", False),
+    "sink": ("parquet", False),
     "quarantine": ("elsewhere", False),
     "wave_megabytes": (1, True),
     "slice_megabytes": (1, True),
@@ -155,6 +165,7 @@ ENCODE_CHANGES: dict[str, tuple[Any, bool]] = {
     "passage_stride": (32, True),
     "max_passages": (3, True),
     "impact_bits": (4, True),
+    "impact_step": (0.5, True),
     "probe_documents": (1, True),
     "buckets": (3, True),
     "max_bad_fraction": (1.0, False),

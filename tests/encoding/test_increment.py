@@ -1,0 +1,291 @@
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.encoding.filelist import REMOVED, file_keys, list_files
+from lsr_prod.encoding.increment import head_of, plan_increment, prepare_plan
+from lsr_prod.encoding.plan import PLAN_SETTINGS, ROW_SETTINGS, Plan, load_plan, make_plan, save_plan
+from lsr_prod.encoding.sources import SourceFile, resolve_source
+from lsr_prod.errors import CommitError, ConfigError, LineageError
+from lsr_prod.storage import Store
+
+MEGABYTE = 1_000_000
+SOURCE = SourceSettings(paths=["c"])
+ENCODE = EncodeSettings(bundle="b", table="t", buckets=4, wave_megabytes=1, slice_megabytes=1)
+
+
+def files_of(names: Iterable[str], *, uri: str = "/corpus", size: int = 10) -> list[SourceFile]:
+    """A file for every character: a letter is a content."""
+    return [SourceFile(uri, f"{name}.jsonl", "jsonl", size, f"tag-{name}") for name in names]
+
+
+def first_plan(names: Iterable[str]) -> Plan:
+    return make_plan(files_of(names), SOURCE, ENCODE, bundle_digest="b", options={})
+
+
+def increment(base: Plan, files: Iterable[SourceFile], *, finished: bool = True) -> Plan:
+    return plan_increment(base, files, SOURCE, ENCODE, options={}, finished=finished)
+
+
+def prepare(table: Store, files: Iterable[SourceFile], root: Plan | None, **changed: Any) -> Plan:
+    """A run on a table that has all waves of all plans, unless ``done`` says how many of each."""
+    done = changed.pop("done", None)
+    return prepare_plan(
+        files,
+        changed.pop("source", SOURCE),
+        changed.pop("encode", ENCODE),
+        bundle_digest=changed.pop("bundle", "b"),
+        options={},
+        table=table,
+        root=root.digest if root else None,
+        waves_done=lambda digest: 1_000 if done is None else done.get(digest, 0),
+    )
+
+
+def keys(names: Iterable[str]) -> frozenset[int]:
+    return frozenset(file.key for file in files_of(names))
+
+
+def read_names(plan: Plan) -> list[str]:
+    return [piece.file.name[0] for piece in plan.slices()]
+
+
+@settings(deadline=None)
+@given(old=st.text("abcde", max_size=8), new=st.text("abcde", max_size=8))
+def test_an_increment_reads_what_is_new_and_removes_what_is_gone(old: str, new: str):
+    base = first_plan(old)
+    plan = increment(base, files_of(new))
+    assert Counter(read_names(plan) if plan is not base else []) == Counter(new) - Counter(old)
+    assert plan.removed == keys(set(old) - set(new))
+    if plan is not base:
+        assert plan.base == base.digest
+        listed = file_keys(plan.files)[plan.files["state"].to_numpy() != REMOVED]
+        assert listed.tolist() == [file.key for file in files_of(new)]
+
+
+def test_the_list_of_files_carries_the_key_of_every_file():
+    files = [*files_of("ab"), SourceFile("s3://x", "deep/p.parquet", "parquet", 7, "é", (("lang", None), ("d", "1")))]
+    assert file_keys(list_files(files)).tolist() == [file.key for file in files]
+
+
+def test_the_same_files_in_other_folders_and_another_order_are_no_difference(tmp_path: Path):
+    table = Store(str(tmp_path))
+    root = first_plan("abca")
+    save_plan(root, table)
+    moved = files_of("aabc", uri="s3://elsewhere")
+    assert prepare(table, moved, root).digest == root.digest
+    resumed = prepare(table, moved, root, done={})
+    assert resumed.digest == root.digest
+    assert read_names(resumed) == list("abca")
+    assert {piece.file.uri for piece in resumed.slices()} == {"s3://elsewhere"}
+
+
+def test_an_unfinished_increment_is_resumed_where_its_files_lie_today(tmp_path: Path):
+    table = Store(str(tmp_path))
+    root = first_plan("ab")
+    save_plan(root, table)
+    after = prepare(table, files_of("bcd"), root)
+    save_plan(after, table)
+    resumed = prepare(table, files_of("dcb", uri="/moved"), root, done={root.digest: 1})
+    assert (resumed.digest, resumed.removed) == (after.digest, keys("a"))
+    assert [piece.file.location for piece in resumed.slices()] == ["/moved/c.jsonl", "/moved/d.jsonl"]
+    assert load_plan(table, after.digest).wave(0) == after.wave(0)
+
+
+def test_increments_follow_each_other_and_one_state_may_come_back(tmp_path: Path):
+    table = Store(str(tmp_path))
+    root = prepare(table, files_of("a"), None)
+    save_plan(root, table)
+    digests = [root.digest]
+    for names, added, removed in [("ab", "b", ""), ("b", "", "a"), ("ab", "a", ""), ("b", "", "a"), ("", "", "b")]:
+        plan = prepare(table, files_of(names), root)
+        save_plan(plan, table)
+        assert (plan.base, read_names(plan), plan.removed) == (digests[-1], list(added), keys(removed))
+        assert head_of(table, root.digest) == plan.digest
+        assert prepare(table, files_of(names), root).digest == plan.digest  # nothing to do
+        digests.append(plan.digest)
+    assert len(set(digests)) == len(digests)
+
+
+@pytest.mark.parametrize(
+    ("size", "files", "waves"), [(0, 1, 1), (1, 1, 1), (MEGABYTE, 2, 2), (MEGABYTE + 1, 2, 3), (MEGABYTE, 9, 4)]
+)
+def test_the_waves_of_an_increment_share_its_buckets_out_and_each_reads_all_new_files(size, files, waves):
+    names = "cdefghijk"[:files]
+    plan = increment(first_plan("ab"), files_of("ab", size=10) + files_of(names, size=size))
+    assert plan.waves == waves
+    assert [bucket for wave in range(waves) for bucket in plan.buckets_of(wave)] == list(range(ENCODE.buckets))
+    assert all(plan.buckets_of(wave) for wave in range(waves))
+    for wave in range(waves):
+        assert plan.wave(wave) == tuple(plan.slices())
+        assert {piece.file.name[0] for piece in plan.wave(wave)} == (set(names) if size else set())
+    assert first_plan("ab").buckets_of(0) is None
+
+
+def test_files_that_are_only_gone_take_a_wave_of_every_bucket():
+    plan = increment(first_plan("ab"), files_of("a"))
+    assert (plan.waves, plan.wave(0), plan.buckets_of(0)) == (1, (), range(4))
+
+
+def test_files_that_stay_are_not_opened(tmp_path: Path):
+    gone = [SourceFile("/nowhere", f"{name}.parquet", "parquet", 100 * MEGABYTE, name) for name in "ab"]
+    base = replace(first_plan(""), files=list_files(gone))
+    pq.write_table(pa.table({"_id": ["a"], "text": ["x"]}), tmp_path / "c.parquet")
+    new = list(resolve_source(SourceSettings(paths=[str(tmp_path / "c.parquet")]), {}))
+    assert [piece.file for piece in increment(base, gone + new).wave(0)] == new
+
+
+def test_a_source_that_changes_before_the_newest_plan_is_finished_is_refused(tmp_path: Path):
+    table = Store(str(tmp_path))
+    root = first_plan("ab")
+    save_plan(root, table)
+    with pytest.raises(ConfigError, match=r"1 files are new and 1 are gone .* run with the former source") as refused:
+        prepare(table, files_of("bc"), root, done={root.digest: root.waves - 1})
+    assert refused.value.field == "source.paths"
+    with pytest.raises(ConfigError, match="another number of times"):
+        prepare(table, files_of("a"), first_saved(table, "aa"), done={})
+    assert prepare(table, files_of("a"), first_saved(table, "aa")).digest == first_plan("aa").digest
+
+
+def first_saved(table: Store, names: str) -> Plan:
+    plan = first_plan(names)
+    save_plan(plan, table)
+    return plan
+
+
+CHANGES: dict[str, Any] = {
+    "store_k": 7, "max_length": 9, "passage_stride": 5, "max_passages": 2, "impact_bits": 4, "impact_step": 0.5,
+    "buckets": 5,
+    "wave_megabytes": 7, "slice_megabytes": 2, "probe_documents": 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(ROW_SETTINGS | PLAN_SETTINGS))
+def test_settings_that_decide_rows_stay_those_of_the_table(tmp_path: Path, name: str):
+    table = Store(str(tmp_path))
+    root = first_saved(table, "ab")
+    encode = ENCODE.model_copy(update={name: CHANGES[name]})
+    with pytest.raises(ConfigError, match=f"{CHANGES[name]} is not what .* is made with, ") as refused:
+        prepare(table, files_of("ab"), root, encode=encode, done={})
+    assert refused.value.field == f"encode.{name}"
+    if name in ROW_SETTINGS:
+        with pytest.raises(ConfigError, match="is made with"):
+            prepare(table, files_of("abc"), root, encode=encode)
+    else:
+        assert prepare(table, files_of("abc"), root, encode=encode).base == root.digest
+
+
+@pytest.mark.parametrize(("name", "value"), [("text_fields", ["text"]), ("separator", "\n"), ("stored_fields", [])])
+def test_fields_stay_those_of_the_table(tmp_path: Path, name: str, value: Any):
+    table = Store(str(tmp_path))
+    root = first_saved(table, "ab")
+    with pytest.raises(ConfigError, match="is made with") as refused:
+        prepare(table, files_of("abc"), root, source=SOURCE.model_copy(update={name: value}))
+    assert refused.value.field == f"source.{name}"
+
+
+def test_the_bundle_stays_that_of_the_table(tmp_path: Path):
+    table = Store(str(tmp_path))
+    with pytest.raises(LineageError, match=r"was made by bundle b, encode\.bundle is c"):
+        prepare(table, files_of("ab"), first_saved(table, "ab"), bundle="c")
+
+
+def test_of_two_increments_on_one_plan_one_takes_its_place(tmp_path: Path):
+    table = Store(str(tmp_path))
+    root = first_saved(table, "ab")
+    plans = [prepare(table, files_of("ab" + name), root) for name in "cdefgh"]
+    start, lost = threading.Barrier(2 * len(plans)), []
+
+    def save(plan: Plan) -> None:
+        start.wait()
+        try:
+            save_plan(plan, table)
+        except CommitError as error:
+            lost.append((plan.digest, str(error)))
+
+    attempts = [threading.Thread(target=save, args=(plan,)) for plan in plans for _ in range(2)]
+    for attempt in attempts:
+        attempt.start()
+    for attempt in attempts:
+        attempt.join()
+    head = head_of(table, root.digest)
+    assert sorted(digest for digest, _ in lost) == sorted(
+        plan.digest for plan in plans for _ in range(2) if plan.digest != head
+    )
+    assert all(head[:12] in message and "let that run finish" in message for _, message in lost)
+    assert load_plan(table, head).base == root.digest
+
+
+def resolved(uri: Path, version: int | None = None) -> Sequence[SourceFile]:
+    return list(resolve_source(SourceSettings(paths=[str(uri)], version=version), {}))
+
+
+def test_of_a_delta_source_only_the_files_that_a_version_rewrote_are_read(tmp_path: Path):
+    folder, table = tmp_path / "delta", Store(str(tmp_path / "table"))
+    rows = [{"_id": f"{part}-{i}", "text": f"text {i}", "part": f"p{part}"} for part in range(6) for i in range(20)]
+    write_deltalake(folder, pa.Table.from_pylist(rows), partition_by=["part"])
+    source = SOURCE.model_copy(update={"stored_fields": []})
+    start = DeltaTable(folder).version()
+    root = prepare(table, resolved(folder), None, source=source)
+    save_plan(root, table)
+
+    changed = [
+        {"_id": "1-3", "text": "an updated text", "part": "p1"},
+        {"_id": "new", "text": "an inserted text", "part": "p2"},
+    ]
+    merge = DeltaTable(folder).merge(
+        pa.Table.from_pylist(changed),
+        predicate="s._id = t._id AND s.part = t.part",
+        source_alias="s",
+        target_alias="t",
+    )
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    DeltaTable(folder).delete("_id = '4-7'")
+    write_deltalake(folder, pa.Table.from_pylist([{"_id": "more", "text": "x", "part": "p5"}]), mode="append")
+
+    before, after = resolved(folder, start), resolved(folder)
+    plan = prepare(table, after, root, source=source)
+    read = {
+        row["_id"]
+        for piece in plan.wave(0)
+        for row in pq.read_table(piece.file.location, partitioning=None).to_pylist()
+    }
+    same = {file.key for file in before} & {file.key for file in after}
+    assert plan.removed == {file.key for file in before} - same
+    assert {dict(piece.file.constants)["part"] for piece in plan.slices()} <= {"p1", "p2", "p4", "p5"}
+    assert {"1-3", "new", "more", "4-8"} <= read
+    assert "4-7" not in read
+    assert not any(name.startswith(("0-", "3-")) for name in read)
+    unread = {
+        row["_id"]
+        for file in after
+        if file.key in same
+        for row in pq.read_table(file.location, partitioning=None).to_pylist()
+    }
+    assert read | unread == {row["_id"] for row in DeltaTable(folder).to_pyarrow_table().to_pylist()}
+    assert len(read) < 60  # whole files of the four partitions that changed, not of the six
+    save_plan(plan, table)
+    assert prepare(table, resolved(folder), root, source=source).digest == plan.digest
+
+
+def test_many_files_are_compared_quickly_and_exactly():
+    rng = random.Random(3)
+    tags = [f"{rng.getrandbits(64):x}" for _ in range(20_000)]
+    base = replace(first_plan(""), files=list_files(SourceFile("/c", "f", "jsonl", 1, tag) for tag in tags))
+    after = tags[100:] + [f"new-{i}" for i in range(200)]
+    rng.shuffle(after)
+    plan = increment(base, (SourceFile("/c", "f", "jsonl", 1, tag) for tag in after))
+    assert sorted(piece.file.tag for piece in plan.slices()) == sorted(f"new-{i}" for i in range(200))
+    assert len(plan.removed) == 100
