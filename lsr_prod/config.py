@@ -169,7 +169,10 @@ class EncodeSettings(_Section):
     """A corpus becomes a sparse table."""
 
     bundle: str = Field(min_length=1, description="folder of the ONNX bundle")
-    table: str = Field(min_length=1, description="folder or URI of the sparse table (Delta); made if absent")
+    table: str = Field(min_length=1, description="folder or URI of the sparse table; made if absent")
+    sink: Literal["delta", "parquet"] = Field(
+        "delta", description="delta, or plain Parquet files with a log of ours; of a new table and of its quarantine"
+    )
     quarantine: str | None = Field(None, description="folder or URI of the quarantine table; unset: <table>_quarantine")
     wave_megabytes: int = Field(256, ge=1, description="source bytes of a wave, MB; a wave is committed as a whole")
     slice_megabytes: int = Field(32, ge=1, description="source bytes of one read task, MB")

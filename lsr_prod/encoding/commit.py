@@ -1,105 +1,168 @@
 """The committer: a wave enters the tables as a whole, once, whatever crashes and however many attempts are alive.
 
 The quarantine table goes first and the sparse table last, so that the sparse table's app transaction says that a wave
-is done. delta-rs does not refuse a repeated app transaction by itself: what works as compare-and-swap is to read the
-transaction's version and to commit from the same snapshot, because a concurrent commit of the same app id is refused.
-After any error the committer loads the table again and decides again.
+is done. A commit is made from the snapshot that was read; every sink refuses it if the same plan has committed since.
+After any refusal or error the committer loads the table again and decides again.
 """
 
 import logging
+import math
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from deltalake import CommitProperties, DeltaTable
-from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction, RemoveAction, Transaction
-
 from lsr_prod.encoding.fence import Epoch
-from lsr_prod.encoding.parts import Part, check_part
 from lsr_prod.encoding.quarantine import PARTITION, committed_files
-from lsr_prod.errors import CommitError, IncompleteWaveError
+from lsr_prod.errors import CommitError, IncompleteWaveError, StaleWaveError, StorageError, TableConflictError
 from lsr_prod.storage import Store
+from lsr_prod.tables import Part, Table, check_part, open_table
 
-__all__ = ["BucketResult", "Committer", "WaveResult", "waves_done"]
+__all__ = ["CellResult", "Committer", "WaveResult", "check_cell", "waves_done"]
 
 log = logging.getLogger(__name__)
 
-_TRIES = 5
+_STORE_TRIES = 5
+# A refusal means that another commit got through: 16 busy writers of one table need some dozens.
+_CONFLICT_TRIES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class BucketResult:
-    """What an actor made of a bucket's rows in one wave.
+class CellResult:
+    """What an actor made of a cell's rows in one wave.
 
     Attributes:
-        bucket: number of the bucket.
+        cell: number of the cell.
+        bucket: its bucket.
         rows_in: rows of the source.
-        part: documents.
+        parts: documents.
         quarantine: bad rows.
         reasons: bad rows by reason.
         clipped: weights above the largest impact.
+        removes: paths of the parts that ``parts`` replace.
+        deleted: documents of the replaced parts that leave the table.
+        kept: documents of the replaced parts that are in ``parts`` as they were.
+        encoded: documents that went through the model.
+        reused: whether an earlier attempt made it.
     """
 
+    cell: int
     bucket: int
     rows_in: int
-    part: Part | None
+    parts: tuple[Part, ...]
     quarantine: Part | None
     reasons: Mapping[str, int]
     clipped: int
+    removes: tuple[str, ...] = ()
+    deleted: int = 0
+    kept: int = 0
+    encoded: int = 0
+    reused: bool = False
+
+    @property
+    def rows_out(self) -> int:
+        """Rows of the source that are documents of ``parts``."""
+        return sum(part.rows for part in self.parts) - self.kept
+
+    @property
+    def quarantined(self) -> int:
+        """Rows of the source that are bad."""
+        return self.quarantine.rows if self.quarantine else 0
 
 
 @dataclass(frozen=True, slots=True)
 class WaveResult:
-    """A wave that is encoded and not committed."""
+    """A wave that is encoded and not committed.
+
+    Attributes:
+        wave: its number.
+        cells: every cell that had a row or replaces a part.
+        rows_read: rows that the readers say they gave.
+    """
 
     wave: int
-    buckets: tuple[BucketResult, ...]
+    cells: tuple[CellResult, ...]
+    rows_read: int
 
     @property
     def rows_in(self) -> int:
-        """Rows of the source."""
-        return sum(bucket.rows_in for bucket in self.buckets)
+        """Rows of the source that arrived at the encoders."""
+        return sum(cell.rows_in for cell in self.cells)
 
     @property
     def rows_out(self) -> int:
-        """Documents in the wave's parts."""
-        return sum(bucket.part.rows for bucket in self.buckets if bucket.part)
+        """Rows of the source that are documents of the wave's parts."""
+        return sum(cell.rows_out for cell in self.cells)
 
     @property
     def clipped(self) -> int:
         """Weights above the largest impact."""
-        return sum(bucket.clipped for bucket in self.buckets)
+        return sum(cell.clipped for cell in self.cells)
+
+    @property
+    def deleted(self) -> int:
+        """Documents that leave the table."""
+        return sum(cell.deleted for cell in self.cells)
+
+    @property
+    def kept(self) -> int:
+        """Documents that move to another part as they are."""
+        return sum(cell.kept for cell in self.cells)
+
+    @property
+    def encoded(self) -> int:
+        """Documents that went through the model."""
+        return sum(cell.encoded for cell in self.cells)
 
     @property
     def reasons(self) -> Counter[str]:
         """Bad rows by reason."""
-        return sum((Counter(bucket.reasons) for bucket in self.buckets), Counter[str]())
+        return sum((Counter(cell.reasons) for cell in self.cells), Counter[str]())
 
     def check(self) -> None:
-        """Nothing may be lost between source and parts.
+        """Nothing may be lost between source and parts, and nothing may come twice.
 
         Raises:
-            IncompleteWaveError: rows_in != rows_out + quarantined, or a bucket came in pieces.
+            IncompleteWaveError: rows_in != rows_out + quarantined, or a cell or a replaced part came twice.
         """
-        quarantined = sum(bucket.quarantine.rows for bucket in self.buckets if bucket.quarantine)
-        if self.rows_in != self.rows_out + quarantined or quarantined != self.reasons.total():
+        if self.rows_in != self.rows_read:
             raise IncompleteWaveError(
-                f"wave {self.wave}: {self.rows_in} rows in, {self.rows_out} out and {quarantined} quarantined; "
-                "nothing was committed, report this"
+                f"wave {self.wave}: {self.rows_read} rows read, {self.rows_in} arrived at the encoders; nothing was "
+                "committed, run the job again"
             )
-        if len({bucket.bucket for bucket in self.buckets}) < len(self.buckets):
+        for cell in self.cells:
+            out, bad = cell.rows_out, cell.quarantined
+            if out < 0 or cell.rows_in != out + bad or bad != sum(cell.reasons.values()):
+                raise IncompleteWaveError(
+                    f"wave {self.wave}, cell {cell.cell}: {cell.rows_in} rows in, {out} out and {bad} quarantined; "
+                    "nothing was committed, report this"
+                )
+        if len({cell.cell for cell in self.cells}) < len(self.cells):
             raise IncompleteWaveError(
-                f"wave {self.wave}: a bucket came in pieces, duplicates could pass; "
-                "lower encode.wave_megabytes or give a new encode.table with more encode.buckets"
+                f"wave {self.wave}: a cell came in pieces, duplicates could pass; nothing was committed, report this"
             )
+        removes = [path for cell in self.cells for path in cell.removes]
+        if len(set(removes)) < len(removes):
+            raise IncompleteWaveError(f"wave {self.wave}: two cells replace one part; report this")
 
 
-def waves_done(table: DeltaTable, plan: str) -> int:
-    """How many waves of a plan the table has."""
+def check_cell(table: Store, quarantine: Store, cell: CellResult) -> None:
+    """Hold the parts of a cell against the stores.
+
+    Raises:
+        CommitError: one is not as described.
+    """
+    for part in cell.parts:
+        check_part(table, part)
+    if cell.quarantine:
+        check_part(quarantine, cell.quarantine)
+
+
+def waves_done(table: Table, plan: str) -> int:
+    """How many waves of a plan a snapshot has."""
     version = table.transaction_version(plan)
-    return 0 if version is None else int(version) + 1
+    return 0 if version is None else version + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +180,7 @@ class Committer:
     quarantine: Store
 
     def fence(self) -> None:
-        """Make every handle stale that an older attempt has read the sparse table with.
+        """Make every snapshot stale that an older attempt has read of the sparse table.
 
         An attempt that stalled between its epoch check and its commit could else still win the wave, after the newer
         one replaced its rows in the quarantine table: a document that failed in one of them only would be in both
@@ -131,7 +194,7 @@ class Committer:
         def repeat() -> bool:
             table = _load(self.table)
             self.epoch.check()
-            self._write(table, [], waves_done(table, self.epoch.plan) - 1, ["bucket"])
+            self._write(table, [], [], waves_done(table, self.epoch.plan) - 1)
             return True
 
         self._until_accepted(repeat, "the fence")
@@ -144,82 +207,91 @@ class Committer:
 
         Raises:
             IncompleteWaveError: its rows do not add up.
+            StaleWaveError: a part that it replaces is gone.
             FencedError: a newer attempt has taken over.
             CommitError: a part is not as described, an earlier wave is missing, or the store keeps refusing.
         """
         result.check()
-        parts = {bucket.bucket: bucket.part for bucket in result.buckets if bucket.part}
-        bad = [bucket.quarantine for bucket in result.buckets if bucket.quarantine]
-        for part in parts.values():
-            check_part(self.table, part)
-        for part in bad:
-            check_part(self.quarantine, part)
-        return self._until_accepted(lambda: self._decide(result.wave, parts, bad), f"wave {result.wave}")
+        began = self.epoch.began()
+        for cell in result.cells:
+            for part in cell.parts:
+                _hold(self.table, part, began)
+            if cell.quarantine:
+                _hold(self.quarantine, cell.quarantine, began)
+        return self._until_accepted(lambda: self._decide(result), f"wave {result.wave}")
 
     def _until_accepted(self, decide: Callable[[], bool], what: str) -> bool:
-        for attempt in range(_TRIES):
+        refused: Exception | None = None
+        conflicts = failures = 0
+        while conflicts < _CONFLICT_TRIES and failures < _STORE_TRIES:
             try:
                 return decide()
-            except (DeltaError, OSError) as error:
-                refused = error
-                log.warning("commit refused", extra={"fields": {"what": what, "error": str(error)}})
-                time.sleep(0.1 * 2**attempt)
-        raise CommitError(f"{what} was refused {_TRIES} times ({refused}); run the job again") from refused
+            except TableConflictError as error:
+                conflicts += 1
+                refused, pause = error, random.uniform(0.01, 0.05 * min(conflicts, 10))  # noqa: S311 (no secret)
+            except StorageError as error:
+                failures += 1
+                refused, pause = error, 0.1 * 2**failures
+            log.warning("commit refused", extra={"fields": {"what": what, "error": str(refused)}})
+            time.sleep(pause)
+        raise CommitError(
+            f"{what} was refused {conflicts + failures} times ({refused}); run the job again"
+        ) from refused
 
-    def _decide(self, wave: int, parts: Mapping[int, Part], bad: Sequence[Part]) -> bool:
+    def _decide(self, result: WaveResult) -> bool:
         table = _load(self.table)
         done = waves_done(table, self.epoch.plan)
-        if done > wave:
+        if done > result.wave:
             return False
-        if done < wave:
-            raise CommitError(f"wave {wave} is next but the table has {done} waves; run the job again")
-        self._commit_quarantine(wave, bad)
-        adds = [_add(part, {"bucket": str(bucket)}) for bucket, part in parts.items()]
+        if done < result.wave:
+            raise CommitError(f"wave {result.wave} is next but the table has {done} waves; run the job again")
+        removes = [path for cell in result.cells for path in cell.removes]
+        _check_replaced(table, result.wave, removes)
+        self._commit_quarantine(result.wave, [cell.quarantine for cell in result.cells if cell.quarantine])
+        adds = [(part, {"bucket": str(cell.bucket)}) for cell in result.cells for part in cell.parts]
         self.epoch.check()
-        self._write(table, adds, wave, ["bucket"])
+        self._write(table, adds, removes, result.wave)
         return True
 
     def _commit_quarantine(self, wave: int, bad: Sequence[Part]) -> None:
         """Make the committed bad rows of the wave those of this attempt, whatever an earlier one left."""
         table = _load(self.quarantine)
-        values: dict[str, str | None] = dict(zip(PARTITION, (self.epoch.plan, str(wave)), strict=True))
+        values = dict(zip(PARTITION, (self.epoch.plan, str(wave)), strict=True))
         before = set(committed_files(table, self.epoch.plan, wave))
-        now = int(time.time() * 1000)
-        removed = sorted(before - {part.path for part in bad})
-        actions: list[AddAction | RemoveAction] = [RemoveAction(path, True, now, None, values) for path in removed]
-        actions += [_add(part, values) for part in bad if part.path not in before]
-        if not actions and not before:
+        removes = sorted(before - {part.path for part in bad})
+        adds = [(part, values) for part in bad if part.path not in before]
+        if not adds and not before:
             return
-        # Also without a change the transaction is written: it makes the handle of an older attempt stale.
+        # Also without a change the transaction is written: it makes the snapshot of an older attempt stale.
         self.epoch.check()
-        self._write(table, actions, wave, list(PARTITION))
+        self._write(table, adds, removes, wave)
 
     def _write(
-        self, table: DeltaTable, actions: Sequence[AddAction | RemoveAction], wave: int, partition_by: list[str]
+        self, table: Table, adds: Sequence[tuple[Part, Mapping[str, str | None]]], removes: Sequence[str], wave: int
     ) -> None:
-        properties = CommitProperties(
-            app_transactions=[Transaction(self.epoch.plan, wave, None)],
-            custom_metadata={"lsr_prod.epoch": str(self.epoch.number)},
+        table.commit(adds, removes, app=self.epoch.plan, version=wave, epoch=self.epoch.number)
+
+
+def _load(store: Store) -> Table:
+    table = open_table(store)
+    if table is None:
+        raise CommitError(f"{store.uri} is no longer a table; restore it, or give a new encode.table")
+    return table
+
+
+def _hold(store: Store, part: Part, began: float) -> None:
+    """Check a part, and make it young if it is older than this attempt: a vacuum takes it for garbage else."""
+    if check_part(store, part).modified >= math.floor(began):
+        return
+    try:
+        store.refresh(part.path)
+    except FileNotFoundError as error:
+        raise CommitError(f"{store.uri}/{part.path} is gone; run the job again") from error
+
+
+def _check_replaced(table: Table, wave: int, removes: Sequence[str]) -> None:
+    gone = set(removes) - {file.path for file in table.files()} if removes else None
+    if gone:
+        raise StaleWaveError(
+            f"wave {wave} replaces {len(gone)} parts that another commit replaced (a compaction?); run the job again"
         )
-        table.create_write_transaction(
-            list(actions),
-            mode="append",
-            schema=table.schema(),
-            partition_by=partition_by,
-            commit_properties=properties,
-        )
-
-
-def _load(store: Store) -> DeltaTable:
-    return DeltaTable(store.location, storage_options=store.delta_options)
-
-
-def _add(part: Part, partition_values: Mapping[str, str | None]) -> AddAction:
-    return AddAction(
-        path=part.path,
-        size=part.size,
-        partition_values=dict(partition_values),
-        modification_time=int(time.time() * 1000),
-        data_change=True,
-        stats=part.stats,
-    )

@@ -1,7 +1,7 @@
 """Fencing: every attempt at a plan takes the next epoch, and only the newest may commit.
 
 Two live attempts are a normal event (a lost driver that is not dead, a job submitted twice). The check before a commit
-stops the older one early; that nothing doubles in the gap after the check is the work of the Delta app transaction.
+stops the older one early; that nothing doubles in the gap after the check is the work of the table's app transaction.
 """
 
 import datetime as dt
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lsr_prod.encoding.plan import PROTOCOL_FOLDER
-from lsr_prod.errors import FencedError
+from lsr_prod.errors import CommitError, FencedError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.storage import Store
 
@@ -31,6 +31,13 @@ class Epoch:
     store: Store
     plan: str
     number: int
+
+    def began(self) -> float:
+        """When the attempt began, seconds since 1970 by the clock of the store."""
+        entry = self.store.entry(_name(self.plan, self.number))
+        if entry is None:
+            raise CommitError(f"{self.store.uri} has lost the epoch of this attempt; run the job again")
+        return entry.modified
 
     def check(self) -> None:
         """Go on only while this is the newest attempt.
@@ -62,13 +69,17 @@ def take_epoch(store: Store, plan: str, sources: Sequence[str]) -> Epoch:
     }
     while True:
         number = _newest(store, plan) + 1
-        if store.put_new(f"{_folder(plan)}/{number:06d}.json", canonical_json(record) + b"\n"):
+        if store.put_new(_name(plan, number), canonical_json(record) + b"\n"):
             return Epoch(store, plan, number)
 
 
 def _newest(store: Store, plan: str) -> int:
     stems = [name.rpartition("/")[2].removesuffix(".json") for name in store.names(_folder(plan))]
     return max((int(stem) for stem in stems if stem.isdigit()), default=0)
+
+
+def _name(plan: str, number: int) -> str:
+    return f"{_folder(plan)}/{number:06d}.json"
 
 
 def _folder(plan: str) -> str:

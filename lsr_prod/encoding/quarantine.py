@@ -1,20 +1,27 @@
 """The quarantine table: every row that is no document, with its reason, where it stood and what it looked like.
 
-A Delta table partitioned by plan and wave, so that a repeated attempt at a wave replaces what the first one wrote.
+A table partitioned by plan and wave, so that a repeated attempt at a wave replaces what the first one wrote.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
-from lsr_prod.encoding.parts import Part, write_part
 from lsr_prod.encoding.rows import RAW_LIMIT
 from lsr_prod.storage import Store
+from lsr_prod.tables import Part, Sink, Table, create_table, open_table, write_part
 
-__all__ = ["QUARANTINE_SCHEMA", "committed_files", "quarantine_folder", "quarantined_by_reason", "write_quarantine"]
+__all__ = [
+    "PARTITION",
+    "QUARANTINE_SCHEMA",
+    "committed_files",
+    "create_quarantine",
+    "quarantine_folder",
+    "quarantined_by_reason",
+    "write_quarantine",
+]
 
 QUARANTINE_SCHEMA = pa.schema(
     [
@@ -37,7 +44,12 @@ def quarantine_folder(plan: str, wave: int) -> str:
     return f"plan={plan}/wave={wave}"
 
 
-def write_quarantine(store: Store, plan: str, wave: int, rows: pa.Table, locations: Sequence[str]) -> Part:
+def create_quarantine(store: Store, sink: Sink) -> Table:
+    """Open the quarantine table, and make it if it is absent."""
+    return create_table(store, sink, QUARANTINE_SCHEMA, PARTITION, {})
+
+
+def write_quarantine(store: Store, plan: str, wave: int, rows: pa.Table) -> Part:
     """Write bad rows (of ``rows.row_schema``) as one part.
 
     Args:
@@ -45,31 +57,28 @@ def write_quarantine(store: Store, plan: str, wave: int, rows: pa.Table, locatio
         plan: digest of the plan.
         wave: number of the wave.
         rows: every row has a reason.
-        locations: path or URI of each source file.
     """
     rows = rows.sort_by([("file", "ascending"), ("position", "ascending")])
-    sources = pa.array([locations[i] for i in rows["file"].to_pylist()], pa.string())
-    columns = {**{name: rows[name] for name in ("reason", "detail", "position", "doc_id", "raw")}, "source": sources}
     fields = [field for field in QUARANTINE_SCHEMA if field.name not in PARTITION]
-    table = pa.table([columns[field.name] for field in fields], schema=pa.schema(fields))
+    table = pa.table([rows[field.name] for field in fields], schema=pa.schema(fields))
     return write_part(store, quarantine_folder(plan, wave), table)
 
 
-def committed_files(table: DeltaTable, plan: str, wave: int | None = None) -> list[str]:
+def committed_files(table: Table, plan: str, wave: int | None = None) -> list[str]:
     """Paths of the committed parts of a plan, or of one of its waves."""
-    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    return sorted(
-        str(action["path"])
-        for action in actions
-        if action["partition.plan"] == plan and wave in (None, action["partition.wave"])
-    )
+    return [file.path for file in table.files() if _is_of(file.partition, plan, wave)]
 
 
-def quarantined_by_reason(store: Store, table: DeltaTable, plan: str, waves: int) -> Counter[str]:
+def quarantined_by_reason(store: Store, plan: str, waves: int) -> Counter[str]:
     """Rows of the first ``waves`` waves of a plan, counted by reason; one part is in memory at a time."""
     counts: Counter[str] = Counter()
-    for wave in range(waves):
-        for path in committed_files(table, plan, wave):
-            with store.open_reader(path) as file:
-                counts.update(pq.read_table(file, columns=["reason"])["reason"].to_pylist())
+    table = open_table(store)
+    for file in table.files() if table else []:
+        if _is_of(file.partition, plan, None) and int(file.partition["wave"] or 0) < waves:
+            with store.open_reader(file.path) as data:
+                counts.update(pq.read_table(data, columns=["reason"])["reason"].to_pylist())
     return counts
+
+
+def _is_of(partition: Mapping[str, str | None], plan: str, wave: int | None) -> bool:
+    return partition["plan"] == plan and (wave is None or partition["wave"] == str(wave))

@@ -2,76 +2,73 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
-import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from lsr_prod.encoding.plan import PROTOCOL_FOLDER
-from lsr_prod.errors import ConfigError, LineageError
+from lsr_prod.errors import ArtefactError, ConfigError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
+from lsr_prod.tables import Sink, Table, create_table, open_table
 
-__all__ = ["check_table", "create_table", "files_by_bucket", "open_table", "table_digest"]
+__all__ = [
+    "PLAN_PROPERTY",
+    "check_first_plan",
+    "check_table",
+    "combine_digests",
+    "create_sparse_table",
+    "file_digest",
+    "files_by_bucket",
+    "table_digest",
+]
 
 PLAN_PROPERTY = "lsr_prod.plan"
+"""Names the plan that made the table."""
+
+_MODULUS = 1 << 256
 
 
-def open_table(store: Store) -> DeltaTable | None:
-    """The newest snapshot, or None where no table is."""
-    if not DeltaTable.is_deltatable(store.location, storage_options=store.delta_options):
-        return None
-    return DeltaTable(store.location, storage_options=store.delta_options)
-
-
-def create_table(
-    store: Store, schema: pa.Schema, partition_by: list[str], configuration: Mapping[str, str]
-) -> DeltaTable:
-    """Open the table, and make it if it is absent; of two that make it at once the second opens the first's."""
-    found = open_table(store)
-    if found is None:
-        try:
-            DeltaTable.create(
-                store.location,
-                schema,
-                mode="error",
-                partition_by=partition_by,
-                configuration=dict(configuration),
-                storage_options=store.delta_options,
-                raise_if_key_not_exists=False,
-            )
-        except DeltaError:
-            # Only a table that is now there makes this no failure.
-            if open_table(store) is None:
-                raise
-        found = open_table(store)
-    assert found is not None
-    return found
-
-
-def create_sparse_table(store: Store, properties: TableProperties, plan: str) -> DeltaTable:
-    """``create_table`` with the properties of this plan's sparse table."""
-    configuration = {**properties.to_delta(), PLAN_PROPERTY: plan}
-    return create_table(
-        store, sparse_schema(properties.stored_fields, properties.impact_bits), ["bucket"], configuration
-    )
-
-
-def check_table(store: Store, wanted: TableProperties, plan: str) -> TableProperties | None:
-    """Refuse a table that this plan does not belong to.
+def create_sparse_table(store: Store, sink: Sink, properties: TableProperties, plan: str) -> Table:
+    """Open the sparse table, and make it if it is absent.
 
     Args:
         store: the table's folder.
-        wanted: what this run would write; its ``impact_step`` is not compared.
-        plan: digest of the plan.
+        sink: what to make.
+        properties: of a new table.
+        plan: digest of its first plan.
+    """
+    schema = sparse_schema(properties.stored_fields, properties.impact_bits)
+    return create_table(store, sink, schema, ["bucket"], {**properties.to_delta(), PLAN_PROPERTY: plan})
+
+
+def check_first_plan(table: Table, plan: str) -> None:
+    """Of two first runs with different sources, which made one table at once, the loser has to stop.
+
+    Raises:
+        ConfigError: another plan made the table.
+    """
+    if table.properties.get(PLAN_PROPERTY) != plan:
+        raise ConfigError(
+            "encode.table",
+            f"{table.store.uri} was made from another source or with other settings, at the same time",
+            "give a new table folder",
+        )
+
+
+def check_table(store: Store, wanted: TableProperties, sink: Sink) -> TableProperties | None:
+    """Refuse a table that this run cannot write to.
+
+    Args:
+        store: the table's folder.
+        wanted: what this run would write; its scale is not compared.
+        sink: ``encode.sink``.
 
     Returns:
         The table's own properties, or None where no table is.
 
     Raises:
-        ConfigError: the folder holds something else, or the table was made with other settings or from another source.
+        ConfigError: the folder holds something else, or the table was made with other settings.
         LineageError: another bundle made the table.
         FormatVersionError: the table was written in another format.
     """
@@ -79,12 +76,11 @@ def check_table(store: Store, wanted: TableProperties, plan: str) -> TableProper
     if table is None:
         foreign = [name for name in store.names() if not name.startswith(f"{PROTOCOL_FOLDER}/")]
         if foreign:
-            raise ConfigError(
-                "encode.table", f"{store.uri} holds {foreign[0]} and is no Delta table", "give a new folder"
-            )
+            raise ConfigError("encode.table", f"{store.uri} holds {foreign[0]} and is no table", "give a new folder")
         return None
-    configuration = {key: str(value) for key, value in table.metadata().configuration.items()}
-    found = TableProperties.from_delta(configuration)
+    if table.sink != sink:
+        raise ConfigError("encode.sink", f"{store.uri} is a {table.sink} table", f"set {table.sink}, or a new table")
+    found = TableProperties.from_delta(dict(table.properties))
     if (found.bundle_digest, found.vocabulary_sha256) != (wanted.bundle_digest, wanted.vocabulary_sha256):
         raise LineageError(
             f"{store.uri} was made by bundle {found.bundle_digest[:12]}, encode.bundle is {wanted.bundle_digest[:12]}; "
@@ -98,21 +94,15 @@ def check_table(store: Store, wanted: TableProperties, plan: str) -> TableProper
                 f"{store.uri} was made with {getattr(found, name)}, not {getattr(wanted, name)}",
                 "set it so, or give a new encode.table",
             )
-    if configuration.get(PLAN_PROPERTY) != plan:
-        raise ConfigError(
-            "encode.table",
-            f"{store.uri} was made from another source or with other settings of it",
-            "give a new table folder",
-        )
     return found
 
 
-def files_by_bucket(table: DeltaTable) -> dict[int, list[str]]:
+def files_by_bucket(table: Table) -> dict[int, list[str]]:
     """Paths of the committed parts of every bucket."""
     found: dict[int, list[str]] = defaultdict(list)
-    for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
-        found[int(action["partition.bucket"])].append(str(action["path"]))
-    return {bucket: sorted(paths) for bucket, paths in found.items()}
+    for file in table.files():
+        found[int(file.partition["bucket"] or 0)].append(file.path)
+    return dict(found)
 
 
 def table_digest(table_uri: str, options: dict[str, str] | None = None, *, version: int | None = None) -> str:
@@ -128,14 +118,30 @@ def table_digest(table_uri: str, options: dict[str, str] | None = None, *, versi
 
     Returns:
         64 hex digits.
+
+    Raises:
+        ArtefactError: there is no table.
     """
     store = Store(table_uri, options or {})
-    table = DeltaTable(store.location, version=version, storage_options=store.delta_options)
-    total = 0
-    for paths in files_by_bucket(table).values():
-        for path in paths:
-            total += sum(int.from_bytes(hashlib.sha256(row).digest(), "big") for row in _rows(store, path))
-    return f"{total % (1 << 256):064x}"
+    table = open_table(store, version)
+    if table is None:
+        raise ArtefactError(f"{store.uri} is no table; give the folder that jobs/encode.py wrote")
+    return combine_digests(file_digest(store, file.path) for file in table.files())
+
+
+def file_digest(store: Store, path: str) -> int:
+    """The share of one file in the digest of its table; files can be digested anywhere and in any order.
+
+    Args:
+        store: the table's folder.
+        path: of the file inside it.
+    """
+    return sum(int.from_bytes(hashlib.sha256(row).digest(), "big") for row in _rows(store, path)) % _MODULUS
+
+
+def combine_digests(shares: Iterable[int]) -> str:
+    """The digest of a table, 64 hex digits, from the shares of its files."""
+    return f"{sum(shares) % _MODULUS:064x}"
 
 
 def _rows(store: Store, path: str) -> Iterator[bytes]:

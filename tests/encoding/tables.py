@@ -2,46 +2,88 @@
 
 from pathlib import Path
 
-from lsr_prod.encoding.commit import BucketResult, WaveResult
-from lsr_prod.encoding.parts import write_part
-from lsr_prod.encoding.quarantine import PARTITION, QUARANTINE_SCHEMA, write_quarantine
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lsr_prod.encoding.commit import CellResult, WaveResult
+from lsr_prod.encoding.quarantine import create_quarantine, quarantined_by_reason, write_quarantine
 from lsr_prod.encoding.rows import row_schema
-from lsr_prod.encoding.table import create_sparse_table, create_table
+from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
+from lsr_prod.tables import Sink, Table, open_table, write_part
 
-PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, (), 8)
+PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, (), 30522)
 
 
-def make_tables(folder: Path) -> tuple[Store, Store]:
+def make_tables(folder: Path, sink: Sink = "delta") -> tuple[Store, Store]:
     """The two tables of plan ``p``, empty."""
     table, quarantine = Store(str(folder / "table")), Store(str(folder / "quarantine"))
-    create_sparse_table(table, PROPERTIES, "p")
-    create_table(quarantine, QUARANTINE_SCHEMA, list(PARTITION), {})
+    create_sparse_table(table, sink, PROPERTIES, "p")
+    create_quarantine(quarantine, sink)
     return table, quarantine
 
 
-def make_bucket(
-    table: Store, quarantine: Store, wave: int, ids: str = "", bad: str = "", *, bucket: int = 0, impact: int = 2
-) -> BucketResult:
-    """A bucket with a document for every character of ``ids`` and a bad row for every one of ``bad``."""
+def make_cell(
+    table: Store,
+    quarantine: Store,
+    wave: int,
+    ids: str = "",
+    bad: str = "",
+    *,
+    cell: int = 0,
+    impact: int = 2,
+    plan: str = "p",
+) -> CellResult:
+    """A cell with a document for every character of ``ids`` and a bad row for every one of ``bad``."""
     schema = sparse_schema(())
     schema = schema.remove(schema.get_field_index("bucket"))
-    good = [
-        {"doc_id": doc_id, "terms": [1, 5], "impacts": [impact, 1], "content_hash": "h", "source_file": 0}
-        for doc_id in ids
-    ]
-    part = write_part(table, f"bucket={bucket}", schema.empty_table().from_pylist(good, schema=schema)) if ids else None
+    vector = {"terms": [1, 5], "impacts": [impact, 1], "content_hash": "h", "source_file": 7}
+    good = pa.Table.from_pylist([{"doc_id": doc_id, **vector} for doc_id in ids], schema=schema)
+    bucket = cell % PROPERTIES.buckets
+    parts = (write_part(table, f"bucket={bucket}", good),) if ids else ()
     rows = [
-        {"bucket": bucket, "file": 0, "position": i, "reason": "broken_json", "detail": detail}
+        {"cell": cell, "file": 0, "source": "c.jsonl", "position": i, "reason": "broken_json", "detail": detail}
         for i, detail in enumerate(bad)
     ]
-    refused = row_schema(()).empty_table().from_pylist(rows, schema=row_schema(()))
-    bad_part = write_quarantine(quarantine, "p", wave, refused, ["c.jsonl"]) if bad else None
+    refused = pa.Table.from_pylist(rows, schema=row_schema(()))
+    bad_part = write_quarantine(quarantine, plan, wave, refused) if bad else None
     reasons = {"broken_json": len(bad)} if bad else {}
-    return BucketResult(bucket, len(ids) + len(bad), part, bad_part, reasons, 0)
+    return CellResult(cell, bucket, len(ids) + len(bad), parts, bad_part, reasons, 0)
 
 
 def make_wave(table: Store, quarantine: Store, wave: int, ids: str, bad: str = "") -> WaveResult:
-    """A wave of one bucket."""
-    return WaveResult(wave, (make_bucket(table, quarantine, wave, ids, bad),))
+    """A wave of one cell."""
+    return as_wave(wave, make_cell(table, quarantine, wave, ids, bad))
+
+
+def as_wave(wave: int, *cells: CellResult) -> WaveResult:
+    """A wave of these cells, of which every row was read."""
+    return WaveResult(wave, cells, sum(cell.rows_in for cell in cells))
+
+
+def newest(store: Store) -> Table:
+    """The newest snapshot."""
+    table = open_table(store)
+    assert table is not None
+    return table
+
+
+def read(store: Store) -> list[dict]:
+    """Every row that the newest snapshot names, as dicts."""
+    return [row for file in newest(store).files() for row in _read_file(store, file.path)]
+
+
+def ids_of(store: Store) -> list[str]:
+    """Ids of the documents, sorted; one that came twice stands twice."""
+    return sorted(row["doc_id"] for row in read(store))
+
+
+def bad_rows(quarantine: Store, plan: str = "p") -> int:
+    """Rows of a plan in the quarantine table."""
+    return quarantined_by_reason(quarantine, plan, 1000).total()
+
+
+def _read_file(store: Store, path: str) -> list[dict]:
+    with store.open_reader(path) as file:
+        return pq.ParquetFile(file).read().to_pylist()

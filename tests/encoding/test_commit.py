@@ -1,19 +1,24 @@
 """Races that the kill tests cannot time: a rival acts exactly between a committer's check and its commit."""
 
+import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
-from lsr_prod.encoding.commit import BucketResult, Committer, WaveResult, waves_done
+from lsr_prod.encoding.commit import CellResult, Committer, WaveResult, check_cell, waves_done
 from lsr_prod.encoding.fence import Epoch, take_epoch
-from lsr_prod.encoding.parts import Part
-from lsr_prod.encoding.quarantine import quarantined_by_reason
-from lsr_prod.errors import CommitError, FencedError, IncompleteWaveError
+from lsr_prod.errors import CommitError, FencedError, IncompleteWaveError, StaleWaveError, StorageError
 from lsr_prod.storage import Store
-from tests.encoding.tables import make_bucket, make_tables, make_wave
+from lsr_prod.tables import Sink, create_table
+from lsr_prod.tables.manifest import ManifestSink
+from tests.encoding.tables import as_wave, bad_rows, ids_of, make_cell, make_tables, make_wave, newest
+
+
+@pytest.fixture(params=["delta", "parquet"])
+def sink(request: pytest.FixtureRequest) -> Sink:
+    return request.param
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,45 +41,37 @@ def rival_commits(table: Store, quarantine: Store, result: WaveResult) -> Callab
     return lambda: Committer(take_epoch(table, "p", []), table, quarantine).commit(result)
 
 
-def ids(table: Store) -> list[str]:
-    return sorted(DeltaTable(table.location).to_pyarrow_table()["doc_id"].to_pylist())
-
-
-def bad_rows(quarantine: Store) -> int:
-    return quarantined_by_reason(quarantine, DeltaTable(quarantine.location), "p", 9).total()
-
-
 @pytest.mark.parametrize("bad", ["", "xy"])
-def test_a_rival_between_check_and_commit_wins_and_nothing_doubles(tmp_path: Path, bad: str):
-    table, quarantine = make_tables(tmp_path)
+def test_a_rival_between_check_and_commit_wins_and_nothing_doubles(tmp_path: Path, sink: Sink, bad: str):
+    table, quarantine = make_tables(tmp_path, sink)
     result = make_wave(table, quarantine, 0, "abc", bad)
     committer = interrupted(table, quarantine, rival_commits(table, quarantine, result))
     assert committer.commit(result) is False
-    assert (ids(table), bad_rows(quarantine)) == (["a", "b", "c"], len(bad))
+    assert (ids_of(table), bad_rows(quarantine)) == (["a", "b", "c"], len(bad))
 
 
-def test_a_rival_between_the_two_commits_replaces_quarantine_and_wins(tmp_path: Path):
-    table, quarantine = make_tables(tmp_path)
+def test_a_rival_between_the_two_commits_replaces_quarantine_and_wins(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
     ours = make_wave(table, quarantine, 0, "ab", "cx")  # c failed here and not there
     theirs = make_wave(table, quarantine, 0, "abc", "x")
     committer = interrupted(table, quarantine, lambda: None, rival_commits(table, quarantine, theirs))
     assert committer.commit(ours) is False
-    assert (ids(table), bad_rows(quarantine)) == (["a", "b", "c"], 1)
+    assert (ids_of(table), bad_rows(quarantine)) == (["a", "b", "c"], 1)
 
 
-def test_an_attempt_that_was_overtaken_between_check_and_commit_is_fenced_at_its_next_wave(tmp_path: Path):
-    table, quarantine = make_tables(tmp_path)
+def test_an_attempt_that_was_overtaken_between_check_and_commit_is_fenced_at_its_next_wave(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
     first, second = make_wave(table, quarantine, 0, "a"), make_wave(table, quarantine, 1, "b")
     committer = interrupted(table, quarantine, lambda: None, rival_commits(table, quarantine, first))
     assert committer.commit(first) is True
     assert committer.commit(second) is True  # the rival found wave 0 done and has committed nothing since
     with pytest.raises(FencedError):
         committer.commit(make_wave(table, quarantine, 2, "c"))
-    assert ids(table) == ["a", "b"]
+    assert ids_of(table) == ["a", "b"]
 
 
-def test_a_newer_attempt_makes_the_stalled_commit_of_an_older_one_fail(tmp_path: Path):
-    table, quarantine = make_tables(tmp_path)
+def test_a_newer_attempt_makes_the_stalled_commit_of_an_older_one_fail(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
     ours = make_wave(table, quarantine, 0, "ab", "cx")  # c failed here and not there
     theirs = make_wave(table, quarantine, 0, "abc", "x")
     rival: list[Committer] = []
@@ -86,73 +83,189 @@ def test_a_newer_attempt_makes_the_stalled_commit_of_an_older_one_fail(tmp_path:
     stalled = interrupted(table, quarantine, lambda: None, begin)
     with pytest.raises(FencedError):
         stalled.commit(ours)
-    assert ids(table) == []
+    assert ids_of(table) == []
     assert rival[0].commit(theirs) is True
-    assert (ids(table), bad_rows(quarantine)) == (["a", "b", "c"], 1)
+    assert (ids_of(table), bad_rows(quarantine)) == (["a", "b", "c"], 1)
 
 
-def test_a_fence_adds_no_wave_and_an_older_attempt_cannot_fence(tmp_path: Path):
-    table, quarantine = make_tables(tmp_path)
+def test_a_fence_adds_no_wave_and_an_older_attempt_cannot_fence(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
     older, newer = (Committer(take_epoch(table, "p", []), table, quarantine) for _ in range(2))
     with pytest.raises(FencedError):
         older.fence()
     newer.fence()
-    assert waves_done(DeltaTable(table.location), "p") == 0
+    assert waves_done(newest(table), "p") == 0
     assert newer.commit(make_wave(table, quarantine, 0, "a")) is True
     newer.fence()
-    assert waves_done(DeltaTable(table.location), "p") == 1
+    assert waves_done(newest(table), "p") == 1
     assert newer.commit(make_wave(table, quarantine, 1, "b")) is True
-    assert ids(table) == ["a", "b"]
+    assert ids_of(table) == ["a", "b"]
 
 
-def test_waves_are_counted_by_plan(tmp_path: Path):
-    table, quarantine = make_tables(tmp_path)
-    assert waves_done(DeltaTable(table.location), "p") == 0
+def test_waves_are_counted_by_plan(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
+    assert waves_done(newest(table), "p") == 0
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
     for wave, name in enumerate("abc"):
         assert committer.commit(make_wave(table, quarantine, wave, name, "x")) is True
         assert committer.commit(make_wave(table, quarantine, wave, name, "x")) is False
-        assert waves_done(DeltaTable(table.location), "p") == wave + 1
-    assert waves_done(DeltaTable(table.location), "q") == 0
+        assert waves_done(newest(table), "p") == wave + 1
+    assert waves_done(newest(table), "q") == 0
     assert bad_rows(quarantine) == 3
 
 
-def test_a_wave_of_only_bad_rows_or_of_none_is_a_commit_too(tmp_path: Path):
-    table, quarantine = make_tables(tmp_path)
+def test_a_wave_of_only_bad_rows_or_of_none_is_a_commit_too(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
     assert committer.commit(make_wave(table, quarantine, 0, "", "xyz"))
-    assert committer.commit(WaveResult(1, ()))
+    assert committer.commit(as_wave(1))
     assert committer.commit(make_wave(table, quarantine, 2, "a"))
-    assert (ids(table), bad_rows(quarantine)) == (["a"], 3)
+    assert (ids_of(table), bad_rows(quarantine)) == (["a"], 3)
 
 
 @pytest.mark.parametrize("kind", ["part", "quarantine"])
-def test_a_torn_part_of_either_table_stops_the_wave(tmp_path: Path, kind: str):
-    table, quarantine = make_tables(tmp_path)
-    result = make_wave(table, quarantine, 0, "a", "x")
-    part: Part = getattr(result.buckets[0], kind)
+def test_a_torn_part_of_either_table_stops_the_wave(tmp_path: Path, sink: Sink, kind: str):
+    table, quarantine = make_tables(tmp_path, sink)
+    cell = make_cell(table, quarantine, 0, "a", "x")
+    part = cell.parts[0] if kind == "part" else cell.quarantine
+    assert part
     store = table if kind == "part" else quarantine
     path = Path(store.uri) / part.path
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(CommitError, match=rf"bytes instead of {part.size}"):
-        Committer(take_epoch(table, "p", []), table, quarantine).commit(result)
-    assert [DeltaTable(folder.location).version() for folder in (table, quarantine)] == [0, 0]
+        Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, cell))
+    with pytest.raises(CommitError, match=rf"bytes instead of {part.size}"):
+        check_cell(table, quarantine, cell)
+    assert [newest(folder).version for folder in (table, quarantine)] == [0, 0]
 
 
-def test_a_result_adds_up_its_buckets_and_refuses_a_count_that_is_off(tmp_path: Path):
+def test_a_result_adds_up_its_cells_and_refuses_a_count_that_is_off(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
-    one = make_bucket(table, quarantine, 0, "ab", "x", bucket=0)
-    other = make_bucket(table, quarantine, 0, "c", "yz", bucket=1)
-    result = WaveResult(0, (one, other))
+    one = make_cell(table, quarantine, 0, "ab", "x", cell=0)
+    other = make_cell(table, quarantine, 0, "c", "yz", cell=1)
+    result = as_wave(0, one, other)
     result.check()
     assert (result.rows_in, result.rows_out, result.reasons, result.clipped) == (6, 3, {"broken_json": 3}, 0)
     wrong = [
-        BucketResult(0, 2, one.part, one.quarantine, one.reasons, 0),
-        BucketResult(0, 3, one.part, None, {}, 0),
-        BucketResult(0, 3, one.part, one.quarantine, {"broken_json": 2}, 0),
-        BucketResult(0, 3, None, one.quarantine, one.reasons, 0),
+        replace(one, rows_in=2),
+        replace(one, quarantine=None, reasons={}),
+        replace(one, reasons={"broken_json": 2}),
+        replace(one, parts=()),
+        replace(one, kept=1),
+        replace(one, kept=9),
         other,
     ]
-    for bucket in wrong:
-        with pytest.raises(IncompleteWaveError, match=r"wave 0: "):
-            WaveResult(0, (bucket, other)).check()
+    for cell in wrong:
+        with pytest.raises(IncompleteWaveError, match=r"wave 0[:,] "):
+            as_wave(0, cell, other).check()
+    with pytest.raises(IncompleteWaveError, match="7 rows read, 6 arrived"):
+        replace(result, rows_read=7).check()
+    with pytest.raises(IncompleteWaveError, match="two cells replace one part"):
+        as_wave(0, replace(one, removes=("x",)), replace(other, removes=("x",))).check()
+
+
+def test_cells_of_one_bucket_are_parts_of_it(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
+    cells = [
+        make_cell(table, quarantine, 0, name, cell=cell) for cell, name in [(0, "a"), (2, "c"), (4, "e"), (1, "b")]
+    ]
+    assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, *cells))
+    assert ids_of(table) == ["a", "b", "c", "e"]
+    assert sorted(file.partition["bucket"] for file in newest(table).files()) == ["0", "0", "0", "1"]
+
+
+def increment(table: Store, quarantine: Store, old: CellResult) -> CellResult:
+    """What becomes of the rows a, b and c: a stays, b is replaced, c leaves, d is new."""
+    new = make_cell(table, quarantine, 0, "abd", impact=3)
+    (part,) = old.parts
+    return replace(new, rows_in=2, removes=(part.path,), kept=1, deleted=1)
+
+
+def test_an_increment_replaces_parts_in_one_commit(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
+    old = make_cell(table, quarantine, 0, "abc")
+    assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
+    wave = as_wave(0, increment(table, quarantine, old))
+    assert (wave.rows_in, wave.rows_out, wave.kept, wave.deleted) == (2, 2, 1, 1)
+    committer = Committer(take_epoch(table, "q", []), table, quarantine)
+    assert committer.commit(wave) is True
+    assert committer.commit(wave) is False
+    assert ids_of(table) == ["a", "b", "d"]
+    assert newest(table).version == 2
+
+
+def test_a_wave_whose_parts_were_replaced_meanwhile_has_to_be_encoded_again(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
+    old = make_cell(table, quarantine, 0, "abc")
+    assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
+    wave = as_wave(0, increment(table, quarantine, old))
+    compacted = make_cell(table, quarantine, 0, "abc", impact=9).parts[0]
+
+    def compact() -> None:
+        newest(table).commit([(compacted, {"bucket": "0"})], [old.parts[0].path], app="c", version=0, epoch=0)
+
+    epoch = take_epoch(table, "q", [])
+    committer = Committer(Interrupted(epoch.store, epoch.plan, epoch.number, iter([compact])), table, quarantine)
+    with pytest.raises(StaleWaveError, match="wave 0 replaces 1 parts"):
+        committer.commit(wave)
+    assert ids_of(table) == ["a", "b", "c"]
+
+
+def test_a_commit_that_landed_and_reported_an_error_is_not_made_again(
+    tmp_path: Path, sink: Sink, monkeypatch: pytest.MonkeyPatch
+):
+    from lsr_prod.tables.delta import DeltaSink
+
+    table, quarantine = make_tables(tmp_path, sink)
+    result = make_wave(table, quarantine, 0, "a", "x")
+    kind = DeltaSink if sink == "delta" else ManifestSink
+    whole, told = kind.commit, set()
+
+    def landed(self, *args, **kwargs):
+        whole(self, *args, **kwargs)
+        if self.store.uri not in told:
+            told.add(self.store.uri)
+            raise StorageError("the connection was lost")
+
+    monkeypatch.setattr(kind, "commit", landed)
+    assert Committer(take_epoch(table, "p", []), table, quarantine).commit(result) is False
+    monkeypatch.undo()
+    assert (ids_of(table), bad_rows(quarantine)) == (["a"], 1)
+    assert len(told) == 2
+
+
+def test_a_store_that_keeps_failing_ends_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table, quarantine = make_tables(tmp_path, "parquet")
+    result = make_wave(table, quarantine, 0, "a")
+    epoch = take_epoch(table, "p", [])
+
+    def full(*_: object) -> bool:
+        raise StorageError("no space left on device")
+
+    monkeypatch.setattr("lsr_prod.storage.link_new", full)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    with pytest.raises(CommitError, match=r"wave 0 was refused 5 times \(no space left.*run the job again"):
+        Committer(epoch, table, quarantine).commit(result)
+    monkeypatch.undo()
+    assert Committer(epoch, table, quarantine).commit(result) is True
+    assert ids_of(table) == ["a"]
+
+
+def test_parts_of_an_older_attempt_become_young_before_they_are_committed(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
+    cell = make_cell(table, quarantine, 0, "a", "x")
+    assert cell.quarantine
+    paths = [Path(table.uri) / cell.parts[0].path, Path(quarantine.uri) / cell.quarantine.path]
+    for path in paths:
+        os.utime(path, (1, 1))
+    epoch = take_epoch(table, "p", [])
+    assert Committer(epoch, table, quarantine).commit(as_wave(0, cell))
+    assert all(path.stat().st_mtime >= int(epoch.began()) for path in paths)
+
+
+def test_a_table_that_is_gone_is_an_error_and_not_made_again(tmp_path: Path, sink: Sink):
+    store = Store(str(tmp_path / "gone"))
+    epoch = take_epoch(store, "p", [])
+    with pytest.raises(CommitError, match="no longer a table"):
+        Committer(epoch, store, store).fence()
+    assert create_table(store, sink, newest(make_tables(tmp_path, sink)[0]).schema, ["bucket"], {}).version == 0

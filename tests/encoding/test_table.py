@@ -8,10 +8,20 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lsr_prod.encoding.plan import PROTOCOL_FOLDER
-from lsr_prod.encoding.table import check_table, create_sparse_table, files_by_bucket, open_table, table_digest
-from lsr_prod.errors import ConfigError, FormatVersionError, LineageError
+from lsr_prod.encoding.table import (
+    check_first_plan,
+    check_table,
+    combine_digests,
+    create_sparse_table,
+    file_digest,
+    files_by_bucket,
+    table_digest,
+)
+from lsr_prod.errors import ArtefactError, ConfigError, FormatVersionError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
+from lsr_prod.tables import Sink, open_table
+from tests.encoding.tables import newest
 
 PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, ("title",), 9)
 ROWS = [
@@ -27,8 +37,13 @@ ROWS = [
 ]
 
 
+@pytest.fixture(params=["delta", "parquet"])
+def sink(request: pytest.FixtureRequest) -> Sink:
+    return request.param
+
+
 def digest_of(folder: Path, *commits: Sequence[dict]) -> str:
-    create_sparse_table(Store(str(folder)), PROPERTIES, "p")
+    create_sparse_table(Store(str(folder)), "delta", PROPERTIES, "p")
     for rows in commits:
         table = pa.Table.from_pylist(list(rows), schema=sparse_schema(("title",)))
         write_deltalake(folder, table, mode="append")
@@ -68,53 +83,77 @@ def test_a_lost_or_doubled_row_changes_the_digest(tmp_path: Path):
 def test_where_no_table_is_there_is_none(tmp_path: Path):
     store = Store(str(tmp_path / "t"))
     assert open_table(store) is None
-    assert check_table(store, PROPERTIES, "p") is None
+    assert check_table(store, PROPERTIES, "delta") is None
     store.put_new(f"{PROTOCOL_FOLDER}/plans/p.json", b"{}")  # an attempt that died before it made the table
-    assert check_table(store, PROPERTIES, "p") is None
+    assert check_table(store, PROPERTIES, "delta") is None
     store.put_new("photo.jpg", b"")
-    with pytest.raises(ConfigError, match=r"holds photo\.jpg and is no Delta table"):
-        check_table(store, PROPERTIES, "p")
+    with pytest.raises(ConfigError, match=r"holds photo\.jpg and is no table"):
+        check_table(store, PROPERTIES, "delta")
 
 
-def test_the_table_keeps_the_step_of_the_attempt_that_made_it(tmp_path: Path):
+def test_the_table_keeps_the_step_of_the_attempt_that_made_it(tmp_path: Path, sink: Sink):
     store = Store(str(tmp_path / "t"))
-    create_sparse_table(store, PROPERTIES, "p")
-    again = create_sparse_table(store, replace(PROPERTIES, impact_step=9.0), "p")
-    assert again.version() == 0
-    assert check_table(store, replace(PROPERTIES, impact_step=9.0), "p") == PROPERTIES
+    create_sparse_table(store, sink, PROPERTIES, "p")
+    again = create_sparse_table(store, sink, replace(PROPERTIES, impact_step=9.0), "p")
+    assert again.version == 0
+    assert check_table(store, replace(PROPERTIES, impact_step=9.0), sink) == PROPERTIES
     assert files_by_bucket(again) == {}
 
 
-def test_attempts_that_make_the_table_at_once_get_one(tmp_path: Path):
-    def make(step: int) -> int:
+def test_attempts_that_make_the_table_at_once_get_one(tmp_path: Path, sink: Sink):
+    def make(step: int) -> str:
         properties = replace(PROPERTIES, impact_step=step / 64)
-        return create_sparse_table(Store(str(tmp_path / "t")), properties, "p").version()
+        return create_sparse_table(Store(str(tmp_path / "t")), sink, properties, "p").properties["lsr_prod.impact_step"]
 
     with ThreadPoolExecutor(6) as pool:
-        assert list(pool.map(make, range(1, 7))) == [0] * 6
+        assert len(set(pool.map(make, range(1, 7)))) == 1
+
+
+def test_the_loser_of_two_first_plans_stops(tmp_path: Path, sink: Sink):
+    store = Store(str(tmp_path / "t"))
+    check_first_plan(create_sparse_table(store, sink, PROPERTIES, "p"), "p")
+    with pytest.raises(ConfigError, match=r"encode\.table: .* from another source"):
+        check_first_plan(create_sparse_table(store, sink, PROPERTIES, "q"), "q")
 
 
 @pytest.mark.parametrize(
-    ("change", "plan", "error", "problem"),
+    ("change", "error", "problem"),
     [
-        ({"bundle_digest": "c" * 64}, "p", LineageError, "made by bundle bbbb"),
-        ({"vocabulary_sha256": "w" * 64}, "p", LineageError, "made by bundle"),
-        ({"store_k": 8}, "p", ConfigError, r"encode\.store_k: .* was made with 16, not 8"),
-        ({"buckets": 3}, "p", ConfigError, r"encode\.buckets: .* was made with 2, not 3"),
-        ({"stored_fields": ()}, "p", ConfigError, r"source\.stored_fields: "),
-        ({}, "q", ConfigError, r"encode\.table: .* from another source"),
+        ({"bundle_digest": "c" * 64}, LineageError, "made by bundle bbbb"),
+        ({"vocabulary_sha256": "w" * 64}, LineageError, "made by bundle"),
+        ({"store_k": 8}, ConfigError, r"encode\.store_k: .* was made with 16, not 8"),
+        ({"buckets": 3}, ConfigError, r"encode\.buckets: .* was made with 2, not 3"),
+        ({"stored_fields": ()}, ConfigError, r"source\.stored_fields: "),
     ],
 )
-def test_a_table_of_another_plan_is_refused(
-    tmp_path: Path, change: dict, plan: str, error: type[Exception], problem: str
+def test_a_table_with_other_settings_is_refused(
+    tmp_path: Path, sink: Sink, change: dict, error: type[Exception], problem: str
 ):
     store = Store(str(tmp_path / "t"))
-    create_sparse_table(store, PROPERTIES, "p")
+    create_sparse_table(store, sink, PROPERTIES, "p")
     with pytest.raises(error, match=problem):
-        check_table(store, replace(PROPERTIES, **change), plan)
+        check_table(store, replace(PROPERTIES, **change), sink)
+
+
+def test_a_table_of_the_other_sink_is_refused(tmp_path: Path):
+    store = Store(str(tmp_path / "t"))
+    create_sparse_table(store, "parquet", PROPERTIES, "p")
+    with pytest.raises(ConfigError, match=r"encode\.sink: .* is a parquet table"):
+        check_table(store, PROPERTIES, "delta")
+
+
+def test_shares_of_files_add_up_to_the_digest(tmp_path: Path):
+    digest = digest_of(tmp_path / "a", ROWS[5:], ROWS[:2], ROWS[2:5])
+    store = Store(str(tmp_path / "a"))
+    paths = [path for paths in files_by_bucket(newest(store)).values() for path in paths]
+    assert len(paths) > 3
+    assert combine_digests(file_digest(store, path) for path in reversed(paths)) == digest
+    assert combine_digests([]) == digest_of(tmp_path / "empty") == "0" * 64
+    with pytest.raises(ArtefactError, match="is no table"):
+        table_digest(str(tmp_path / "none"))
 
 
 def test_a_delta_table_of_someone_else_is_refused(tmp_path: Path):
     write_deltalake(tmp_path / "t", pa.table({"x": [1]}))
     with pytest.raises(FormatVersionError, match="not written by lsr_prod"):
-        check_table(Store(str(tmp_path / "t")), PROPERTIES, "p")
+        check_table(Store(str(tmp_path / "t")), PROPERTIES, "delta")
