@@ -58,7 +58,6 @@ RUN_SETTINGS = frozenset(
         "table",
         "sink",
         "quarantine",
-        "sink",
         "batch_tokens",
         "actors",
         "threads_per_actor",
