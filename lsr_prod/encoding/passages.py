@@ -212,20 +212,18 @@ def check_lengths(folder: Path, encode: EncodeSettings) -> None:
     Raises:
         ConfigError: the model does not take texts that long, or the lengths do not fit each other.
     """
-    longest = _longest_input(folder)
     card = EncoderCard.load(folder)
-    if encode.max_length is not None and encode.max_length > longest:
+    if encode.max_length is not None and encode.max_length > (longest := _longest_input(folder)):
         raise ConfigError(
             "encode.max_length",
             f"{encode.max_length} is more than the model has positions",
             f"give {longest} or less, and encode.passage_stride to read longer documents whole",
         )
     # Opened as a splitter whether or not documents are split: both need room for text.
-    length = encode.max_length or card.document_max_length
     PassageSplitter(
         Tokenizer.from_file(str(folder / TOKENIZER_FILE)),
         prompt=card.document_prompt,
-        max_length=length,
+        max_length=encode.max_length or card.document_max_length,
         stride=encode.passage_stride or 1,
         max_passages=encode.max_passages,
     )
