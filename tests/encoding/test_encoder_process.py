@@ -3,13 +3,14 @@ import io
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.encoding.encoder_process import read_message, vectors_from, vectors_to, write_message
 from lsr_prod.formats.sparse import SparseBatch
 
 
+@settings(deadline=None)
 @given(lengths=st.lists(st.integers(0, 5), max_size=20), facts=st.dictionaries(st.text(), st.integers()))
 def test_vectors_and_facts_come_back_as_they_were(lengths: list[int], facts: dict[str, int]):
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -29,6 +30,7 @@ def test_vectors_and_facts_come_back_as_they_were(lengths: list[int], facts: dic
     assert read_message(pipe)[1] == {"next": 1}
 
 
+@settings(deadline=None)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
 def test_any_text_comes_back(texts: list[str]):
     pipe = io.BytesIO()
