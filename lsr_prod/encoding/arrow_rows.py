@@ -26,9 +26,10 @@ def parquet_batches(handle: BinaryIO, start: int, stop: int, columns: set[str]) 
         DamagedFileError: two columns have a wanted name.
     """
     with pq.ParquetFile(handle, buffer_size=_BUFFER, page_checksum_verification=True) as parquet:
-        groups = list(range(start, parquet.num_row_groups if stop < 0 else stop))
         names = _wanted(parquet.schema_arrow.names, columns)
-        yield from parquet.iter_batches(batch_size=_ROWS, row_groups=groups, columns=names, use_threads=False)
+        # A batch would span two groups, and a damaged group would take good rows of the one before it along.
+        for group in range(start, parquet.num_row_groups if stop < 0 else stop):
+            yield from parquet.iter_batches(_ROWS, row_groups=[group], columns=names, use_threads=False)
 
 
 def stream_batches(handle: BinaryIO, columns: set[str]) -> Iterator[pa.RecordBatch]:
