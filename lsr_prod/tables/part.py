@@ -38,17 +38,30 @@ class Part:
 def write_part(store: Store, folder: str, table: pa.Table) -> Part:
     """Write ``table`` as ``<folder>/part-<sha256>.parquet`` and read its footer back.
 
-    Equal tables give equal names, so a second attempt that made the same bytes finds them there.
+    Equal tables give equal names, so a second attempt that made the same bytes finds them there. Where a damaged file has
+    the name, the part gets a number too.
     """
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
     data = buffer.getvalue()
-    path = f"{folder}/part-{hashlib.sha256(data).hexdigest()}.parquet"
-    if not store.put_new(path, data):
-        store.refresh(path)  # a vacuum must not take a part for old that is about to be committed
-    part = Part(path, len(data), table.num_rows, json.dumps(_statistics(table)))
-    check_part(store, part)
-    return part
+    name = f"{folder}/part-{hashlib.sha256(data).hexdigest()}"
+    stats = json.dumps(_statistics(table))
+    number = 0
+    while True:
+        part = Part(f"{name}-{number}.parquet" if number else f"{name}.parquet", len(data), table.num_rows, stats)
+        new = store.put_new(part.path, data)
+        if not new:
+            store.refresh(part.path)  # a vacuum must not take a part for old that is about to be committed
+        try:
+            check_part(store, part)
+        except CommitError:
+            if new:
+                raise
+            # A damaged file has the name. It is not replaced: an attempt that comes late could take away what a
+            # newer one made whole and committed.
+            number += 1
+        else:
+            return part
 
 
 def check_part(store: Store, part: Part) -> Entry:

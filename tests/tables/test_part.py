@@ -65,3 +65,15 @@ def test_a_part_that_is_made_again_is_young_again(store: Store, tmp_path: Path):
     assert check_part(store, part).modified == 1
     assert write_part(store, "f", TABLE) == part
     assert check_part(store, part).modified > time.time() - 60
+
+
+@pytest.mark.parametrize("left", [0, 100])
+def test_a_damaged_file_under_the_name_is_left_and_the_part_takes_another(store: Store, tmp_path: Path, left: int):
+    damaged = write_part(store, "f", TABLE)
+    whole = (tmp_path / damaged.path).read_bytes()
+    (tmp_path / damaged.path).write_bytes(whole[:left])
+    part = write_part(store, "f", TABLE)
+    assert part.path == damaged.path.replace(".parquet", "-1.parquet")
+    assert (tmp_path / part.path).read_bytes() == whole
+    assert len((tmp_path / damaged.path).read_bytes()) == left
+    assert write_part(store, "f", TABLE) == part
