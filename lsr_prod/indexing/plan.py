@@ -1,20 +1,18 @@
 """What an index job will build, with every input checked before anything is written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
 
 from lsr_prod.config import Deployment, IndexSettings
-from lsr_prod.errors import ArtefactError, ConfigError, LineageError, MissingExtraError
+from lsr_prod.errors import ArtefactError, ConfigError, LineageError
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.index import INDEX_FORMAT
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store, is_remote, require_exists
+from lsr_prod.tables import Table, open_table
 
 __all__ = ["IndexPlan", "Layout", "ShardPlan", "plan_index"]
 
@@ -44,17 +42,15 @@ class ShardPlan:
 
     Attributes:
         sha: sha256 of the parts' names and sizes and of the layout: an equal shard is never built twice.
-        table: location of the sparse table.
-        storage_options: of the table's store, for delta-rs.
-        table_version: pinned Delta version.
+        table: the sparse table's folder.
+        table_version: pinned version.
         buckets: buckets of the table that this shard holds.
         documents: rows in them.
         layout: see ``Layout``.
     """
 
     sha: str
-    table: str
-    storage_options: dict[str, str] | None
+    table: Store
     table_version: int
     buckets: tuple[int, ...]
     documents: int
@@ -89,8 +85,8 @@ def plan_index(deployment: Deployment) -> IndexPlan:
     card = EncoderCard.load(Path(settings.bundle))
     require_exists("index.table", settings.table, deployment.storage.options)
     store = Store(settings.table, deployment.storage.options)
-    version, configuration, parts = _read_table(store, settings.table_version)
-    properties = TableProperties.from_delta(configuration)
+    table = _open(store, settings.table_version)
+    properties = TableProperties.from_delta(dict(table.properties))
     if properties.bundle_digest != bundle.digest or properties.vocabulary_sha256 != card.vocabulary_sha256:
         raise LineageError(
             f"the table was made by bundle {properties.bundle_digest[:12]}, index.bundle is {bundle.digest[:12]}; "
@@ -105,10 +101,10 @@ def plan_index(deployment: Deployment) -> IndexPlan:
         tuple(settings.text_fields),
     )
     shards = tuple(
-        _plan_shard(store, version, range(shard, properties.buckets, settings.shards), parts, layout)
+        _plan_shard(table, range(shard, properties.buckets, settings.shards), layout)
         for shard in range(settings.shards)
     )
-    return IndexPlan(shards, Path(settings.bundle), properties, layout, store.location, version)
+    return IndexPlan(shards, Path(settings.bundle), properties, layout, store.location, table.version)
 
 
 def _check_output(output: str) -> None:
@@ -143,38 +139,30 @@ def _check_fit(settings: IndexSettings, properties: TableProperties) -> None:
             )
 
 
-def _read_table(store: Store, version: int | None) -> tuple[int, dict[str, str], list[dict[str, Any]]]:
-    """The pinned version, the table's configuration, and one dict a part (path, size, rows, bucket)."""
-    try:
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError
-    except ImportError as error:
-        raise MissingExtraError("deltalake", "jobs") from error
-    try:
-        table = DeltaTable(store.location, storage_options=store.delta_options)
-    except DeltaError as error:
-        raise ConfigError("index.table", f"{store.uri} is no Delta table", "give what jobs/encode.py wrote") from error
-    if version is not None and version > table.version():
+def _open(store: Store, version: int | None) -> Table:
+    newest = open_table(store)
+    if newest is None:
+        raise ConfigError("index.table", f"{store.uri} is no sparse table", "give what jobs/encode.py wrote")
+    if version is None:
+        return newest
+    if version > newest.version:
         raise ConfigError(
-            "index.table_version", f"the table has no version {version}", f"its newest is {table.version()}"
+            "index.table_version", f"the table has no version {version}", f"its newest is {newest.version}"
         )
-    if version is not None:
-        table.load_as_version(version)
-    actions: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    return table.version(), dict(table.metadata().configuration), actions
+    pinned = open_table(store, version)
+    assert pinned is not None
+    return pinned
 
 
-def _plan_shard(
-    store: Store, version: int, buckets: Sequence[int], parts: Sequence[Mapping[str, Any]], layout: Layout
-) -> ShardPlan:
-    mine = [part for part in parts if part["partition.bucket"] in buckets]
-    if any(part["num_records"] is None for part in mine):
-        raise ArtefactError(f"{store.uri} has parts without a row count; it was not written by jobs/encode.py")
+def _plan_shard(table: Table, buckets: Sequence[int], layout: Layout) -> ShardPlan:
+    mine = [file for file in table.files() if int(file.partition["bucket"] or 0) in buckets]
+    if any(file.rows is None for file in mine):
+        raise ArtefactError(f"{table.store.uri} has parts without a row count; it was not written by jobs/encode.py")
     identity = {
         "format": INDEX_FORMAT,
         "buckets": list(buckets),
-        "parts": sorted([part["path"], part["size_bytes"]] for part in mine),
+        "parts": sorted([file.path, file.size] for file in mine),
         "layout": asdict(layout),
     }
-    rows = sum(part["num_records"] for part in mine)
-    return ShardPlan(digest_json(identity), store.location, store.delta_options, version, tuple(buckets), rows, layout)
+    rows = sum(file.rows or 0 for file in mine)
+    return ShardPlan(digest_json(identity), table.store, table.version, tuple(buckets), rows, layout)

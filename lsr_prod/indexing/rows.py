@@ -10,23 +10,40 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pa_dataset
+import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtefactError
 from lsr_prod.indexing.plan import ShardPlan
+from lsr_prod.tables import Table, open_table
 
 __all__ = ["document_blocks", "read_buckets", "spill_sorted"]
 
 
 def read_buckets(plan: ShardPlan) -> Iterator[pa.Table]:
-    """The shard's rows, one table a bucket, from the pinned version of the sparse table."""
-    from deltalake import DeltaTable
+    """The shard's rows, one table a bucket, from the pinned version of the sparse table.
 
-    table = DeltaTable(plan.table, version=plan.table_version, storage_options=plan.storage_options)
-    rows = table.to_pyarrow_dataset()
+    Raises:
+        ArtefactError: the table is gone, or a part is missing or torn.
+    """
+    table = open_table(plan.table, plan.table_version)
+    if table is None:
+        raise ArtefactError(f"{plan.table.uri} is no longer a table; encode it again")
     columns = ["doc_id", "terms", "impacts", *plan.layout.stored_fields]
+    schema = pa.schema([table.schema.field(name) for name in columns])
+    paths: dict[int, list[str]] = {bucket: [] for bucket in plan.buckets}
+    for file in table.files():
+        paths.get(int(file.partition["bucket"] or 0), []).append(file.path)
     for bucket in plan.buckets:
-        yield rows.to_table(columns=columns, filter=pa_dataset.field("bucket") == bucket)
+        yield pa.concat_tables([schema.empty_table(), *(_read_part(table, path, schema) for path in paths[bucket])])
+
+
+def _read_part(table: Table, path: str, schema: pa.Schema) -> pa.Table:
+    try:
+        with table.store.open_reader(path) as file:
+            # Only the file's own columns: a Hive folder's name would become one more.
+            return pq.ParquetFile(file).read(columns=schema.names).select(schema.names).cast(schema)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ArtefactError(f"{table.store.uri}/{path} cannot be read ({error}); encode the table again") from error
 
 
 def spill_sorted(tables: Iterable[pa.Table], folder: Path) -> list[pa.Table]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
 
 from lsr_prod.formats.bundle import Bundle, write_vocabulary
 from lsr_prod.formats.card import EncoderCard
@@ -19,6 +18,7 @@ from lsr_prod.indexing.publish import publish
 from lsr_prod.indexing.shard import build_shard
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.storage import Store
+from lsr_prod.tables import Sink, create_table, write_part
 
 STEP = 0.03125
 FIELDS = ("title", "text")
@@ -58,8 +58,16 @@ def make_bundle(folder: Path, vocabulary: Sequence[str]) -> Bundle:
     return Bundle.seal(folder, precision="fp32", top_k=64, model_digest="0" * 64, inputs=("input_ids",))
 
 
-def make_table(folder: Path, corpus: Mapping[str, Doc], bundle: Path, *, buckets: int = 4, store_k: int = 64) -> str:
-    """A sparse table in Delta."""
+def make_table(
+    folder: Path,
+    corpus: Mapping[str, Doc],
+    bundle: Path,
+    *,
+    buckets: int = 4,
+    store_k: int = 64,
+    sink: Sink = "delta",
+) -> str:
+    """A sparse table."""
     properties = TableProperties(
         bundle_digest=Bundle.load(bundle).digest,
         vocabulary_sha256=EncoderCard.load(bundle).vocabulary_sha256,
@@ -70,14 +78,15 @@ def make_table(folder: Path, corpus: Mapping[str, Doc], bundle: Path, *, buckets
         stored_fields=FIELDS,
         vocabulary_size=EncoderCard.load(bundle).vocabulary_size,
     )
-    DeltaTable.create(
-        str(folder),
-        schema=sparse_schema(FIELDS),
-        partition_by=["bucket"],
-        configuration=properties.to_delta(),
-        raise_if_key_not_exists=False,
-    )
-    write_deltalake(str(folder), rows(corpus, buckets), mode="append")
+    store = Store(str(folder))
+    table = create_table(store, sink, sparse_schema(FIELDS), ["bucket"], properties.to_delta())
+    some = {bucket: rows(corpus, buckets, bucket).drop(["bucket"]) for bucket in range(buckets)}
+    adds = [
+        (write_part(store, f"bucket={bucket}", part), {"bucket": str(bucket)})
+        for bucket, part in some.items()
+        if part.num_rows
+    ]
+    table.commit(adds, [], app="corpus", version=0, epoch=1)
     return str(folder)
 
 
@@ -101,7 +110,7 @@ def make_index(
     for shard in range(shards):
         table = rows(corpus, shards, shard)
         identity = [digest, shard, shards, block_size, dk, table.to_pylist()]
-        plan = ShardPlan(digest_json(identity), "memory", None, 0, (shard,), table.num_rows, layout)
+        plan = ShardPlan(digest_json(identity), Store("memory"), 0, (shard,), table.num_rows, layout)
         half = table.num_rows // 2
         built.append(build_shard(plan, [table.slice(half), table.slice(0, half)], index).manifest)
     version = IndexVersion(tuple(built), digest, card.vocabulary_sha256, STEP, dk, "memory", 0, FIELDS, ("text",))

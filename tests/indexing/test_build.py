@@ -56,6 +56,25 @@ def test_a_table_becomes_a_published_index(made):
     json.dumps(summary)
 
 
+def test_either_sink_gives_the_same_index(made):
+    make_table(made / "plain", CORPUS, made / "bundle", buckets=5, store_k=16, sink="parquet")
+    first = build_index(deployment(made))
+    second = build_index(deployment(made, table=str(made / "plain"), output=str(made / "other")))
+    assert second["documents"] == 90
+    versions = [Searcher.open(made / name).version for name in ("index", "other")]
+    shards = [{shard.sha: shard.postings for shard in version.shards} for version in versions]
+    assert shards[0] == shards[1]
+    assert first["postings"] == second["postings"]
+    with pytest.raises(ConfigError, match="table_version"):
+        build_index(deployment(made, table=str(made / "plain"), table_version=2))
+
+
+def test_a_missing_part_stops_the_job(made):
+    next((made / "table").rglob("part-*.parquet")).unlink()
+    with pytest.raises(ArtefactError, match=r"part-.*cannot be read"):
+        build_index(deployment(made))
+
+
 def test_run_again_it_changes_nothing(made):
     first = build_index(deployment(made))
     before = files(made / "index")
