@@ -16,7 +16,7 @@ __all__ = ["arrow_rows", "parquet_batches", "stream_batches"]
 
 _ROWS = 256  # rows made into Python values at once
 _BUFFER = 1 << 20  # a column of a row group is read in pieces of this size, and not whole
-_END_OF_STREAM = (b"\xff\xff\xff\xff\x00\x00\x00\x00", b"\x00\x00\x00\x00")
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 def parquet_batches(handle: BinaryIO, start: int, stop: int, columns: set[str]) -> Iterator[pa.RecordBatch]:
@@ -45,8 +45,8 @@ def stream_batches(handle: BinaryIO, columns: set[str]) -> Iterator[pa.RecordBat
             some = batch.select(names)
             _check_offsets(some)
             yield from (some.slice(first, _ROWS) for first in range(0, some.num_rows, _ROWS))
-    handle.seek(-len(_END_OF_STREAM[0]), io.SEEK_END)
-    if not handle.read().endswith(_END_OF_STREAM):
+    handle.seek(-len(_END_OF_STREAM), io.SEEK_END)
+    if handle.read() != _END_OF_STREAM:
         raise DamagedFileError("the stream ends without its end mark")
 
 

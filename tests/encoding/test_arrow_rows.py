@@ -1,0 +1,134 @@
+import io
+import itertools
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lsr_prod.config import SourceSettings
+from lsr_prod.encoding.arrow_rows import arrow_rows, parquet_batches, stream_batches
+from lsr_prod.encoding.rows import BadRow, Document
+from lsr_prod.encoding.source_file import DamagedFileError
+
+SOURCE = SourceSettings(paths=["c"], text_fields=["text"], stored_fields=[])
+COLUMNS = {"_id", "text"}
+
+
+def as_parquet(table: pa.Table) -> io.BytesIO:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=300)
+    return io.BytesIO(sink.getvalue())
+
+
+def as_stream(table: pa.Table) -> io.BytesIO:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table, max_chunksize=300)
+    return io.BytesIO(sink.getvalue())
+
+
+def rows_of(table: pa.Table, source: SourceSettings = SOURCE) -> list[Document | BadRow | None]:
+    """The rows, which are the same from Parquet and from a stream."""
+    found = list(arrow_rows(parquet_batches(as_parquet(table), 0, -1, COLUMNS), 0, {}, source, None))
+    assert list(arrow_rows(stream_batches(as_stream(table), COLUMNS), 0, {}, source, None)) == found
+    assert [position for position, _ in found] == list(range(table.num_rows))
+    return [row for _, row in found]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view(),
+        pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.large_string()),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_type_of_string_is_a_string(kind: pa.DataType):
+    values = ["a", "é", None, "a"]
+    if pa.types.is_dictionary(kind):
+        column = pa.array(values, kind.value_type).dictionary_encode().cast(kind)
+    else:
+        column = pa.array([value.encode() if value and "binary" in str(kind) else value for value in values], kind)
+    rows = rows_of(pa.table({"_id": column, "text": column, "more": [[1]] * 4}))
+    assert [row.doc_id if isinstance(row, Document) else row.reason for row in rows if row] == [
+        "a", "é", "missing_id", "a",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.uint64()], ids=str)
+def test_numbers_of_an_integer_column_are_ids_and_no_texts(kind: pa.DataType):
+    top = 2**64 - 1 if kind == pa.uint64() else 7
+    ids = pa.array([0, top, None], kind)
+    rows = rows_of(pa.table({"_id": ids, "text": ["x", "y", "z"]}))
+    assert [row.doc_id for row in rows if row] == ["0", str(top), None]
+    (row, *_) = rows_of(pa.table({"_id": ["a"], "text": pa.array([7], kind)}))
+    assert isinstance(row, BadRow)
+    assert (row.reason, row.detail) == ("wrong_type", f"field text is {kind}, not a string")
+    assert row.raw == '{"_id": "a", "text": "7"}'
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pa.array([1.5]), pa.array([True]), pa.array([["x"]], pa.list_(pa.field("element", pa.string()))),
+        pa.array([{"x": 1}]), pa.array([2**62], pa.timestamp("us")),
+    ],
+    ids=lambda array: str(array.type),
+)  # fmt: skip
+def test_other_types_are_no_ids(ids: pa.Array):
+    (row,) = rows_of(pa.table({"_id": ids, "text": ["x"]}))
+    assert isinstance(row, BadRow)
+    assert (row.reason, row.doc_id) == ("wrong_type", None)
+
+
+def test_columns_of_nulls_and_absent_ones_are_absent():
+    rows = rows_of(pa.table({"_id": ["a", None], "text": pa.nulls(2)}))
+    assert [row.reason for row in rows if isinstance(row, BadRow)] == ["empty_text", "missing_id"]
+
+
+def test_the_texts_of_unwanted_documents_are_never_touched():
+    table = pa.table({"_id": [f"d{i}" for i in range(700)] + [None], "text": ["x"] * 701})
+    asked: list[str] = []
+
+    def wants(doc_id: str) -> bool:
+        asked.append(doc_id)
+        return doc_id in ("d0", "d255", "d256", "d699")
+
+    found = list(arrow_rows(parquet_batches(as_parquet(table), 0, -1, COLUMNS), 100, {}, SOURCE, wants))
+    kept = [(position, row.doc_id) for position, row in found if row is not None]
+    assert kept == [(100, "d0"), (355, "d255"), (356, "d256"), (799, "d699"), (800, None)]
+    assert len(found) == 701
+    assert len(asked) == 700
+
+
+def test_a_range_of_row_groups_and_constants():
+    table = pa.table({"_id": [f"d{i}" for i in range(900)]})
+    batches = parquet_batches(as_parquet(table), 1, 2, COLUMNS)
+    found = list(arrow_rows(batches, 300, {"text": "of the partition"}, SOURCE, None))
+    assert found[0] == (300, Document("d300", "of the partition", ()))
+    assert [position for position, _ in found] == list(range(300, 600))
+
+
+def test_a_column_that_is_there_twice_is_no_guess():
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["x"]), pa.array(["y"])], ["_id", "text", "text"])
+    for batches in (parquet_batches(as_parquet(table), 0, -1, COLUMNS), stream_batches(as_stream(table), COLUMNS)):
+        with pytest.raises(DamagedFileError, match="there twice"):
+            list(batches)
+
+
+def test_a_stream_with_flipped_offsets_is_refused_before_it_is_read():
+    table = pa.table({"_id": ["a" * 40] * 100, "text": ["x"] * 100})
+    data = bytearray(as_stream(table).getvalue())
+    offsets = (40).to_bytes(4, "little") + (80).to_bytes(4, "little")
+    at = data.index(offsets)
+    data[at : at + 4] = (2**31 - 1).to_bytes(4, "little")
+    with pytest.raises(pa.ArrowInvalid):
+        list(stream_batches(io.BytesIO(bytes(data)), COLUMNS))
+
+
+def test_a_stream_that_does_not_end_gives_its_rows_and_then_an_error():
+    table = pa.table({"_id": [f"d{i}" for i in range(600)], "text": ["x"] * 600})
+    batches = stream_batches(io.BytesIO(as_stream(table).getvalue()[:-8]), COLUMNS)
+    assert sum(batch.num_rows for batch in itertools.islice(batches, 4)) == 600
+    with pytest.raises(DamagedFileError, match="without its end mark"):
+        next(batches)
