@@ -75,11 +75,6 @@ def test_an_increment_reads_what_is_new_and_removes_what_is_gone(old: str, new: 
         assert listed.tolist() == [file.key for file in files_of(new)]
 
 
-def test_the_list_of_files_carries_the_key_of_every_file():
-    files = [*files_of("ab"), SourceFile("s3://x", "deep/p.parquet", "parquet", 7, "é", (("lang", None), ("d", "1")))]
-    assert file_keys(list_files(files)).tolist() == [file.key for file in files]
-
-
 def test_the_same_files_in_other_folders_and_another_order_are_no_difference(tmp_path: Path):
     table = Store(str(tmp_path))
     root = first_plan("abca")

@@ -5,9 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,15 +16,14 @@ from lsr_prod.encoding.plan import (
     PROTOCOL_FOLDER,
     ROW_SETTINGS,
     RUN_SETTINGS,
-    WHOLE,
     Plan,
     Slice,
     load_plan,
     make_plan,
     save_plan,
 )
-from lsr_prod.encoding.sources import FileFormat, SourceFile, resolve_source
-from lsr_prod.errors import ArtefactError, ConfigError, DigestMismatchError, FormatVersionError
+from lsr_prod.encoding.sources import FileFormat, SourceFile
+from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError
 from lsr_prod.storage import Store
 
 MEGABYTE = 1_000_000
@@ -76,52 +73,6 @@ def test_waves_hold_every_byte_once_in_order_and_within_their_limits(sizes, slic
         assert len(wave) == 1 or size <= wave_megabytes * MEGABYTE
     for size, after in zip(sums, waves[1:], strict=False):
         assert size + after[0].size > wave_megabytes * MEGABYTE  # no wave is cut early
-
-
-def resolve(path: Path) -> tuple[SourceFile, ...]:
-    return tuple(resolve_source(SourceSettings(paths=[str(path)]), {}))
-
-
-def write_parquet(path: Path, **columns: Any) -> SourceFile:
-    pq.write_table(pa.table(columns), path, row_group_size=100)
-    (file,) = resolve(path)
-    return file
-
-
-def test_slices_of_parquet_are_whole_row_groups_of_about_the_wanted_size(tmp_path: Path):
-    random = np.random.default_rng(7)
-    texts = [random.bytes(2000).hex() for _ in range(1050)]  # row groups of about 0.4 MB
-    file = write_parquet(tmp_path / "c.parquet", _id=[str(i) for i in range(1050)], text=texts)
-    encode = ENCODE.model_copy(update={"slice_megabytes": 1})
-    pieces = [piece for wave in waves_of(plan_of(file, encode=encode)) for piece in wave]
-    footer = pq.read_metadata(tmp_path / "c.parquet")
-    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
-    assert len(groups) == 11
-    assert 1 < len(pieces) < len(groups)
-    assert [0, *(piece.stop for piece in pieces)] == [*(piece.start for piece in pieces), len(groups)]
-    for piece in pieces:
-        assert piece.first_row == sum(group.num_rows for group in groups[: piece.start])
-        assert piece.size == sum(group.total_byte_size for group in groups[piece.start : piece.stop])
-        assert sum(group.total_byte_size for group in groups[piece.start : piece.stop - 1]) < MEGABYTE
-    assert all(piece.size >= MEGABYTE for piece in pieces[:-1])
-
-
-def test_only_large_parquet_files_and_the_first_one_are_opened(tmp_path: Path):
-    first = write_parquet(tmp_path / "0.parquet", _id=["a"], text=["x"])
-    (tmp_path / "1.parquet").write_bytes(b"no parquet, and nobody looks")
-    (tmp_path / "2.parquet").write_bytes(b"")
-    (small,) = resolve(tmp_path / "1.parquet")
-    (empty,) = resolve(tmp_path / "2.parquet")
-    (wave,) = waves_of(plan_of(empty, first, small))
-    assert [(piece.file, piece.start, piece.stop) for piece in wave] == [(first, 0, WHOLE), (small, 0, WHOLE)]
-
-
-def test_csv_is_cut_only_where_no_field_holds_a_line_end():
-    file = file_of(5 * MEGABYTE, name="c.csv", file_format="csv")
-    encode = ENCODE.model_copy(update={"slice_megabytes": 2})
-    for quotes, stops in [(True, [5]), (False, [2, 4, 5])]:
-        plan = plan_of(file, encode=encode, source=SOURCE.model_copy(update={"quotes": quotes}))
-        assert [piece.stop // MEGABYTE for piece in plan.slices()] == stops
 
 
 def test_nothing_to_read_is_no_wave():
@@ -283,37 +234,3 @@ def test_the_memory_of_a_plan_is_bounded_by_its_files_and_not_by_python_objects(
     assert plan.waves == -(-count // 6)
     assert peak / count < 500  # the same files as Python objects take about 600 bytes each
     assert (pa.total_allocated_bytes() - arrow) / count < 400
-
-
-def test_columns_need_not_be_those_of_the_first_file_elsewhere_and_may_have_other_names(tmp_path: Path):
-    file = write_parquet(tmp_path / "c.parquet", docno=["a"], body=["x"], year=[2026])
-    source = SOURCE.model_copy(update={"columns": {"_id": "docno", "text": "body"}})
-    assert plan_of(file, source=source).waves == 1
-    other = write_parquet(tmp_path / "d.parquet", year=[2026])
-    assert plan_of(file, other, source=source).waves == 1
-    named = replace(write_parquet(tmp_path / "e.parquet", body=["x"]), constants=(("docno", "a"),))
-    assert plan_of(named, source=source).waves == 1
-
-
-@pytest.mark.parametrize(
-    ("source", "field", "problem"),
-    [
-        ({"id_field": "id"}, "source.id_field", "c.parquet has no column id; there are: _id, text"),
-        ({"columns": {"_id": "docno"}}, "source.id_field", "has no column docno"),
-        ({"text_fields": ["body", "head"]}, "source.text_fields", "c.parquet has none of the columns body, head"),
-    ],
-)
-def test_a_column_that_the_first_file_lacks_is_named(tmp_path: Path, source: dict, field: str, problem: str):
-    file = write_parquet(tmp_path / "c.parquet", _id=["a"], text=["x"])
-    with pytest.raises(ConfigError, match=problem) as refused:
-        plan_of(file, source=SOURCE.model_copy(update=source))
-    assert refused.value.field == field
-
-
-@pytest.mark.parametrize("data", [b"no parquet", b"PAR1" + b"\xff" * 40 + b"PAR1", b"PAR1" + b"\xff" * 2 * MEGABYTE])
-def test_a_footer_that_is_none_is_named(tmp_path: Path, data: bytes):
-    (tmp_path / "c.parquet").write_bytes(data)
-    encode = ENCODE.model_copy(update={"slice_megabytes": 1})
-    with pytest.raises(ConfigError, match=r"c\.parquet is no readable Parquet file") as refused:
-        plan_of(*resolve(tmp_path / "c.parquet"), encode=encode)
-    assert refused.value.field == "source.paths"

@@ -1,0 +1,119 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lsr_prod.config import SourceSettings
+from lsr_prod.encoding.slices import WHOLE, Slice, cut_files
+from lsr_prod.encoding.sources import SourceFile, resolve_source
+from lsr_prod.errors import ConfigError
+
+MEGABYTE = 1_000_000
+SOURCE = SourceSettings(paths=["c"])
+
+
+def cut(*files: SourceFile, source: SourceSettings = SOURCE, megabytes: int = 32) -> list[Slice]:
+    return list(cut_files(enumerate(files), source, megabytes * MEGABYTE, {}))
+
+
+def resolve(path: Path) -> tuple[SourceFile, ...]:
+    return tuple(resolve_source(SourceSettings(paths=[str(path)]), {}))
+
+
+def write_parquet(path: Path, **columns: Any) -> SourceFile:
+    pq.write_table(pa.table(columns), path, row_group_size=100)
+    (file,) = resolve(path)
+    return file
+
+
+def test_slices_of_parquet_are_whole_row_groups_of_about_the_wanted_size(tmp_path: Path):
+    random = np.random.default_rng(7)
+    texts = [random.bytes(2000).hex() for _ in range(1050)]  # row groups of about 0.4 MB
+    file = write_parquet(tmp_path / "c.parquet", _id=[str(i) for i in range(1050)], text=texts)
+    pieces = cut(file, megabytes=1)
+    footer = pq.read_metadata(tmp_path / "c.parquet")
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    assert len(groups) == 11
+    assert 1 < len(pieces) < len(groups)
+    assert [0, *(piece.stop for piece in pieces)] == [*(piece.start for piece in pieces), len(groups)]
+    for piece in pieces:
+        assert piece.first_row == sum(group.num_rows for group in groups[: piece.start])
+        assert piece.size == sum(group.total_byte_size for group in groups[piece.start : piece.stop])
+        assert sum(group.total_byte_size for group in groups[piece.start : piece.stop - 1]) < MEGABYTE
+    assert all(piece.size >= MEGABYTE for piece in pieces[:-1])
+
+
+def test_only_large_parquet_files_and_the_first_one_are_opened(tmp_path: Path):
+    first = write_parquet(tmp_path / "0.parquet", _id=["a"], text=["x"])
+    (tmp_path / "1.parquet").write_bytes(b"no parquet, and nobody looks")
+    (tmp_path / "2.parquet").write_bytes(b"")
+    (small,) = resolve(tmp_path / "1.parquet")
+    (empty,) = resolve(tmp_path / "2.parquet")
+    assert cut(empty, first, small) == [
+        Slice(first, 1, 0, WHOLE, 0, first.size),
+        Slice(small, 2, 0, WHOLE, 0, small.size),
+    ]
+
+
+def test_slices_keep_the_order_of_files_whose_footers_are_read_at_once(tmp_path: Path):
+    random = np.random.default_rng(7)
+    files = []
+    for i in range(40):
+        texts = [random.bytes(2000).hex() for _ in range(300 if i % 3 else 3)]
+        files.append(
+            write_parquet(tmp_path / f"{i:02}.parquet", _id=[f"{i}-{j}" for j in range(len(texts))], text=texts)
+        )
+    pieces = cut(*files, megabytes=1)
+    assert [piece.ordinal for piece in pieces] == sorted(piece.ordinal for piece in pieces)
+    assert {piece.ordinal for piece in pieces if piece.stop == WHOLE} == set(range(0, 40, 3))
+    assert all(piece.file == files[piece.ordinal] for piece in pieces)
+
+
+def test_a_slice_travels_as_a_plain_row():
+    file = SourceFile("s3://c", "a/x.parquet", "parquet", 7, "t", (("lang", "é"), ("day", None)))
+    pieces = [Slice(file, 3, 1, 2, 100, 5), Slice(replace(file, constants=()), 4, 0, WHOLE, 0, 7)]
+    rows = pa.Table.from_pylist([piece.to_json() for piece in pieces]).to_pylist()
+    assert [Slice.from_json(row) for row in rows] == pieces
+
+
+def test_csv_is_cut_only_where_no_field_holds_a_line_end():
+    file = SourceFile("/c", "c.csv", "csv", 5 * MEGABYTE, "t")
+    for quotes, stops in [(True, [5]), (False, [2, 4, 5])]:
+        pieces = cut(file, source=SOURCE.model_copy(update={"quotes": quotes}), megabytes=2)
+        assert [piece.stop // MEGABYTE for piece in pieces] == stops
+
+
+def test_columns_need_not_be_those_of_the_first_file_elsewhere_and_may_have_other_names(tmp_path: Path):
+    file = write_parquet(tmp_path / "c.parquet", docno=["a"], body=["x"], year=[2026])
+    source = SOURCE.model_copy(update={"columns": {"_id": "docno", "text": "body"}})
+    other = write_parquet(tmp_path / "d.parquet", year=[2026])
+    assert len(cut(file, other, source=source)) == 2
+    named = replace(write_parquet(tmp_path / "e.parquet", body=["x"]), constants=(("docno", "a"),))
+    assert len(cut(named, source=source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "field", "problem"),
+    [
+        ({"id_field": "id"}, "source.id_field", "c.parquet has no column id; there are: _id, text"),
+        ({"columns": {"_id": "docno"}}, "source.id_field", "has no column docno"),
+        ({"text_fields": ["body", "head"]}, "source.text_fields", "c.parquet has none of the columns body, head"),
+    ],
+)
+def test_a_column_that_the_first_file_lacks_is_named(tmp_path: Path, source: dict, field: str, problem: str):
+    file = write_parquet(tmp_path / "c.parquet", _id=["a"], text=["x"])
+    with pytest.raises(ConfigError, match=problem) as refused:
+        cut(file, source=SOURCE.model_copy(update=source))
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("data", [b"no parquet", b"PAR1" + b"\xff" * 40 + b"PAR1", b"PAR1" + b"\xff" * 2 * MEGABYTE])
+def test_a_footer_that_is_none_is_named(tmp_path: Path, data: bytes):
+    (tmp_path / "c.parquet").write_bytes(data)
+    with pytest.raises(ConfigError, match=r"c\.parquet is no readable Parquet file") as refused:
+        cut(*resolve(tmp_path / "c.parquet"), megabytes=1)
+    assert refused.value.field == "source.paths"
