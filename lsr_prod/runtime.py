@@ -1,6 +1,8 @@
 """One graph in ONNX Runtime: which device runs it, and arrays in and out through an I/O binding."""
 
 import logging
+import platform
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -73,6 +75,8 @@ class GraphSession:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         # What TensorRT cannot run goes to CUDA, what CUDA cannot run to the CPU.
         order = (_NAMES["tensorrt"], _NAMES["cuda"], _NAMES["cpu"])
+        if _saturates():
+            options.add_session_config_entry("session.x64quantprecision", "1")
         providers = [name for name in order[order.index(self.provider) :] if name in ort.get_available_providers()]
         self._session: Any = ort.InferenceSession(path, options, providers=providers)
         if self._session.get_providers()[0] != self.provider:  # ONNX Runtime goes on with the CPU without an error
@@ -91,3 +95,15 @@ class GraphSession:
         self._session.run_with_iobinding(binding)
         arrays: list[npt.NDArray[Any]] = binding.copy_outputs_to_cpu()
         return arrays
+
+
+def _saturates() -> bool:
+    """Whether sums of products of unsigned and signed bytes overflow here, as on x86 without VNNI.
+
+    The weights of an int8 graph are signed. Where this is true ONNX Runtime is told to compute with unsigned ones:
+    slower, and the vectors stay what they are elsewhere.
+    """
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    cpuinfo = Path("/proc/cpuinfo")
+    return not (cpuinfo.is_file() and re.search(r"\bavx(512)?_vnni\b", cpuinfo.read_text()))

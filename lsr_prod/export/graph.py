@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import torch
-from onnx import numpy_helper
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
+from lsr_prod.export.head import fold_weights, rewrite_head
 from lsr_prod.model import SparseEncoder
 
 __all__ = ["INPUTS", "export_graph", "quantise_graph", "save_graph"]
@@ -35,12 +37,15 @@ class _TopTerms(nn.Module):
         return terms, weights
 
 
-def export_graph(encoder: SparseEncoder, *, top_k: int) -> onnx.ModelProto:
+def export_graph(
+    encoder: SparseEncoder, *, top_k: int, columns: npt.NDArray[np.int64] | None = None
+) -> onnx.ModelProto:
     """The encoder as an fp32 ONNX model with free batch and length.
 
     Args:
         encoder: on the CPU, in fp32.
-        top_k: terms of a vector, at most V.
+        top_k: terms of a vector, at most V, or as many as there are ``columns``.
+        columns: int64, rising: terms of the vocabulary that the graph can return; default all.
 
     Returns:
         ``input_ids``, ``attention_mask`` int64 [B, L] -> ``terms`` int64 [B, k], ``weights`` float32 [B, k].
@@ -50,7 +55,7 @@ def export_graph(encoder: SparseEncoder, *, top_k: int) -> onnx.ModelProto:
     attention_mask = torch.tensor([[1] * 8, [1] * 5 + [0] * 3])
     input_ids[attention_mask > 0] = _any_token(encoder)
     axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    with torch.no_grad(), _quiet_exporter():
+    with torch.no_grad(), _quiet_exporter(), _plain_attention(encoder.model):
         program = torch.onnx.export(
             _TopTerms(encoder, top_k).eval(),
             (input_ids, attention_mask),
@@ -63,6 +68,7 @@ def export_graph(encoder: SparseEncoder, *, top_k: int) -> onnx.ModelProto:
     assert program is not None
     model: onnx.ModelProto = program.model_proto
     _strip(model)
+    rewrite_head(model, columns=columns)
     return model
 
 
@@ -70,8 +76,8 @@ def quantise_graph(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     """8-bit weights for every matrix product; activations are quantised per batch at run time.
 
     Weights are quantised per output channel: in the vocabulary head a channel is a term, and rare terms are small.
-    They are unsigned: a product of unsigned and signed bytes saturates on processors without VNNI, and the same bundle
-    would give other vectors there (measured on splade-tiny: a quarter of a vector's terms moved, unsigned a twentieth).
+    They are signed, which is what the processor's dot products of bytes (VNNI) take; a processor without them would
+    saturate, so the runtime has ONNX Runtime compute with unsigned weights there (``runtime``): slower, same vectors.
 
     Args:
         model: what ``export_graph`` returned; it is left as it is.
@@ -82,7 +88,7 @@ def quantise_graph(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
 
     folded = onnx.ModelProto()
     folded.CopyFrom(model)
-    _fold_transposed_weights(folded)
+    fold_weights(folded)
     add_pre_process_metadata(folded)
     target = folder / "int8.onnx"
     quantize_dynamic(
@@ -90,7 +96,7 @@ def quantise_graph(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
         target,
         op_types_to_quantize=["MatMul"],
         per_channel=True,
-        weight_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
         use_external_data_format=folded.ByteSize() > _EXTERNAL_ABOVE,
     )
     quantised = onnx.load(target)
@@ -126,16 +132,15 @@ def _strip(model: onnx.ModelProto) -> None:
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
 
 
-def _fold_transposed_weights(model: onnx.ModelProto) -> None:
-    """Store tied weights a second time, transposed: the quantiser skips a product whose weight comes out of a node."""
-    graph = model.graph
-    weights = {weight.name: weight for weight in graph.initializer}
-    for node in list(graph.node):
-        if node.op_type == "Transpose" and node.input[0] in weights:
-            order = next(list(attribute.ints) for attribute in node.attribute if attribute.name == "perm")
-            array = numpy_helper.to_array(weights[node.input[0]]).transpose(order)
-            graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), node.output[0]))
-            graph.node.remove(node)
+@contextmanager
+def _plain_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Export attention as two products and a softmax: the fused form becomes more nodes, with guards against NaN."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
 
 
 @contextmanager

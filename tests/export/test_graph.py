@@ -27,6 +27,10 @@ def _session(model: onnx.ModelProto) -> ort.InferenceSession:
     return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
+def _head(encoder: SparseEncoder) -> torch.Tensor:
+    return encoder.model.get_output_embeddings().weight
+
+
 def _batch(rows: int, length: int, padding: int, pad: int) -> dict[str, npt.NDArray[np.int64]]:
     ids = np.random.default_rng(rows * 100 + length).integers(8, 97, (rows, length))
     mask = np.ones_like(ids)
@@ -73,10 +77,11 @@ def test_8_bit_weights_reach_the_vocabulary_head(
     encoder, model = exported
     quantised = quantise_graph(model, tmp_path)
     assert list(tmp_path.iterdir()) == []
-    head = encoder.model.get_output_embeddings().weight
+    products = [node for node in quantised.graph.node if node.op_type == "MatMulInteger"]
+    assert {node.input[1] for node in products if node.input[1].startswith("head_block")} == {"head_block_0_quantized"}
     stored = {weight.name: weight for weight in quantised.graph.initializer}
-    shapes = {tuple(weight.dims): weight.data_type for weight in stored.values() if "quantized" in weight.name}
-    assert shapes[head.shape[1], head.shape[0]] == onnx.TensorProto.UINT8
+    assert tuple(stored["head_block_0_quantized"].dims) == (_head(encoder).shape[1], 97)
+    assert {stored[node.input[1]].data_type for node in products} == {onnx.TensorProto.INT8}
     feed = _batch(3, 12, 2, encoder.model.config.pad_token_id)
     _, weights = _session(quantised).run(None, feed)
     _, exact = _session(model).run(None, feed)
