@@ -38,8 +38,8 @@ class Part:
 def write_part(store: Store, folder: str, table: pa.Table) -> Part:
     """Write ``table`` as ``<folder>/part-<sha256>.parquet`` and read its footer back.
 
-    Equal tables give equal names, so a second attempt that made the same bytes finds them there. Where a damaged file has
-    the name, the part gets a number too.
+    Equal tables give equal names, so a second attempt that made the same bytes finds them there. Where a
+    damaged file has the name, the part gets a number too.
     """
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
