@@ -44,9 +44,14 @@ def is_marker(name: str) -> bool:
 
 
 def _folder(uri: str, options: dict[str, str], pattern: re.Pattern[str] | None = None) -> Iterator[tuple[str, Entry]]:
-    for entry in Store(uri, options).entries():
-        if not is_marker(entry.name) and (pattern is None or pattern.fullmatch(entry.name)):
-            yield uri, entry
+    entries = Store(uri, options).entries()
+    tables = {entry.name.partition("_delta_log/")[0] for entry in entries if "_delta_log/" in entry.name}
+    for entry in entries:
+        if is_marker(entry.name) or (pattern is not None and not pattern.fullmatch(entry.name)):
+            continue
+        if table := next((table for table in tables if entry.name.startswith(table)), None):
+            raise _loose_delta(uri, f"{uri}/{table.rstrip('/')}")
+        yield uri, entry
 
 
 def _find_remote(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]]:
@@ -66,13 +71,17 @@ def _match(pattern: str, match: Path) -> Iterator[tuple[str, Entry]]:
     if is_marker(match.name):
         return
     if (match / "_delta_log").is_dir():
-        raise ConfigError("source.paths", f"{pattern} matches the Delta table {match}", "name a Delta table itself")
+        raise _loose_delta(pattern, str(match))
     if match.is_dir():
         # Many writers make a folder of parts where one would expect a file.
         if format_of(match.name, "auto"):
             yield from _folder(str(match), {})
     elif (entry := Store(str(match.parent)).entry(match.name)) is not None and not _below_marker(pattern, match):
         yield str(match.parent), entry
+
+
+def _loose_delta(path: str, table: str) -> ConfigError:
+    return ConfigError("source.paths", f"{path} matches the Delta table {table}", "name a Delta table itself")
 
 
 def _below_marker(pattern: str, match: Path) -> bool:

@@ -103,7 +103,7 @@ def _of_known_format(path: str, wanted: str, found: Iterator[tuple[str, Entry]])
 
 def _has_delta_log(path: str, options: dict[str, str]) -> bool:
     if is_remote(path):
-        return not format_of(path, "auto") and not is_glob(path) and bool(Store(path, options).names("_delta_log"))
+        return not is_glob(path) and bool(Store(path, options).names("_delta_log"))
     return (Path(path) / "_delta_log").is_dir()
 
 

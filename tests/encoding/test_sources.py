@@ -1,20 +1,17 @@
 import gzip
-import json
-from collections.abc import Callable
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.plan import Slice
-from lsr_prod.encoding.read import Reader
-from lsr_prod.encoding.rows import RECEIPT
+from lsr_prod.encoding import sources
 from lsr_prod.encoding.sources import SourceFile, resolve_source
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import digest_path
+from lsr_prod.storage import Store
 
 
 def resolve(*paths: Path | str, **source: Any) -> tuple[SourceFile, ...]:
@@ -110,66 +107,52 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, path: str, source: dict, f
     assert refused.value.field == field
 
 
-def write_delta(folder: Path, documents: list[dict], **options: Any) -> None:
-    write_deltalake(folder, pa.Table.from_pylist(documents), **options)
+@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.zst"])
+def test_objects_are_pinned_by_their_etags_from_one_listing(
+    tmp_path: Path, s3_options: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+):
+    store = Store(f"s3://lsr/{tmp_path.name}", s3_options)
+    for i in range(20):
+        store.put_new(f"part-{i:02}.jsonl", b"{}" + b" " * i)
+    store.put_new("_SUCCESS", b"")
+    asked: list[str] = []
+    entry = Store.entry
+    monkeypatch.setattr(Store, "entry", lambda self, name: asked.append(name) or entry(self, name))
+    files = tuple(resolve_source(SourceSettings(paths=[store.uri]), s3_options))
+    assert [(file.name, file.size) for file in files] == [(f"part-{i:02}.jsonl", 2 + i) for i in range(20)]
+    assert len({file.tag for file in files}) == 20
+    assert len(asked) < 10  # whatever the number of files
+    store.put_new(name, b"{}")
+    (beir,) = resolve_source(SourceSettings(paths=[store.uri]), s3_options)
+    assert (beir.name, beir.format) == (name, name.removeprefix("corpus."))
 
 
-def read(files: tuple[SourceFile, ...], source: SourceSettings) -> list[dict]:
-    reader = Reader(source, 4, {})
-    pieces = [Slice(file, i, 0, -1, 0, file.size) for i, file in enumerate(files)]
-    rows = [row for piece in pieces for table in reader.read(piece) for row in table.to_pylist()]
-    return [row for row in rows if row["reason"] != RECEIPT]
+def test_files_are_hashed_shortly_before_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    touch(tmp_path, *(f"{i:04}.jsonl" for i in range(1000)))
+    hashed: list[str] = []
+    digest = sources.store_digest
+    monkeypatch.setattr(sources, "store_digest", lambda store, name: hashed.append(name) or digest(store, name))
+    monkeypatch.setattr(sources.os, "cpu_count", lambda: 2)
+    files: Iterator[SourceFile] = resolve_source(SourceSettings(paths=[str(tmp_path)]), {})
+    assert [next(files).name for _ in range(3)] == ["0000.jsonl", "0001.jsonl", "0002.jsonl"]
+    assert len(hashed) < 30
+    assert [file.name for file in files] == [f"{i:04}.jsonl" for i in range(3, 1000)]
 
 
-def test_a_delta_version_is_what_it_was(tmp_path: Path):
-    table = tmp_path / "delta"
-    write_delta(table, [{"_id": "a", "text": "x"}])
-    before = resolve(table)
-    write_delta(table, [{"_id": "b", "text": "y"}], mode="overwrite")
-    assert resolve(table, version=0) == before
-    after = resolve(table)
-    assert len(after) == 1
-    assert after[0].tag != before[0].tag
-    with pytest.raises(ConfigError, match="a version it has"):
-        resolve(table, version=2)
-    read_rows = read(before, SourceSettings(paths=[str(table)]))
-    assert [row["doc_id"] for row in read_rows] == ["a"]
+def test_what_is_left_out_of_a_folder_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    touch(tmp_path, "a.jsonl", "README.md", "_SUCCESS")
+    with caplog.at_level(logging.WARNING, "lsr_prod"):
+        assert names(tmp_path, resolve(tmp_path)) == ["a.jsonl"]
+    (record,) = caplog.records
+    assert record.fields == {"path": str(tmp_path), "files": 1, "example": f"{tmp_path}/README.md"}
 
 
-def test_partition_values_of_a_delta_source_are_columns(tmp_path: Path):
-    documents = [{"_id": f"d{i}", "text": "x", "lang": lang} for i, lang in enumerate(["en gb", "a/b=c%", None, "é"])]
-    write_delta(tmp_path / "delta", documents, partition_by=["lang"])
-    source = SourceSettings(paths=[str(tmp_path / "delta")], stored_fields=["lang"])
-    rows = read(tuple(resolve_source(source, {})), source)
-    assert {row["doc_id"]: row["stored.lang"] for row in rows} == {
-        document["_id"]: document["lang"] for document in documents
-    }
+def test_a_file_that_cannot_be_hashed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    touch(tmp_path, "a.jsonl")
 
+    def refuse(*_: object) -> str:
+        raise PermissionError(13, "permission denied")
 
-def test_a_delta_table_is_not_read_as_loose_files(tmp_path: Path):
-    write_delta(tmp_path / "t.parquet", [{"_id": "a", "text": "x"}])
-    write_delta(tmp_path / "t.parquet", [{"_id": "b", "text": "y"}], mode="overwrite")
-    assert len(resolve(tmp_path / "t.parquet")) == 1
-    with pytest.raises(ConfigError, match="matches the Delta table"):
-        resolve(tmp_path / "*.parquet")
-
-
-def edit_protocol(table: Path, edit: Callable[[dict], None]) -> None:
-    log = table / "_delta_log" / f"{0:020d}.json"
-    actions = [json.loads(line) for line in log.read_text().splitlines()]
-    for action in actions:
-        if "protocol" in action:
-            edit(action["protocol"])
-    log.write_text("".join(json.dumps(action) + "\n" for action in actions))
-
-
-def test_a_delta_table_with_deletion_vectors_is_refused_and_not_read_without_them(tmp_path: Path):
-    write_delta(tmp_path / "delta", [{"_id": "a", "text": "x"}])
-    features = ["deletionVectors"]
-    protocol = {
-        "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features,
-    }  # fmt: skip
-    edit_protocol(tmp_path / "delta", lambda action: action.update(protocol))
-    with pytest.raises(ConfigError, match=r"uses Delta features \['[dD]eletionVectors'\]") as refused:
-        resolve(tmp_path / "delta")
-    assert refused.value.field == "source.paths"
+    monkeypatch.setattr(sources, "store_digest", refuse)
+    with pytest.raises(ConfigError, match=r"a\.jsonl cannot be read \(.*permission denied"):
+        resolve(tmp_path)

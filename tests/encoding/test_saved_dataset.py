@@ -1,0 +1,63 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from lsr_prod.encoding.saved_dataset import dataset_files, is_saved_dataset
+from lsr_prod.errors import ConfigError
+from lsr_prod.storage import Store
+
+
+def save(folder: Path, *files: str, **state: object) -> Path:
+    """The files of ``save_to_disk`` that say what there is."""
+    folder.mkdir(parents=True)
+    for name in files:
+        (folder / name).write_bytes(name.encode())
+    names = [{"filename": name} for name in files]
+    (folder / "state.json").write_text(json.dumps({"_data_files": names, "_indices_data_files": None} | state))
+    (folder / "dataset_info.json").write_text("{}")
+    return folder
+
+
+def test_files_come_in_the_order_of_the_rows(tmp_path: Path):
+    store = Store(str(save(tmp_path / "d", "data-00010.arrow", "data-00002.arrow")))
+    (tmp_path / "d" / "cache-1.arrow").write_bytes(b"left by a map()")
+    assert is_saved_dataset(store)
+    assert [entry.name for entry in dataset_files(store)] == ["data-00010.arrow", "data-00002.arrow"]
+
+
+def test_splits_come_in_the_order_of_the_dictionary(tmp_path: Path):
+    save(tmp_path / "train", "a.arrow")
+    save(tmp_path / "test", "b.arrow")
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    assert is_saved_dataset(Store(str(tmp_path)))
+    assert [entry.name for entry in dataset_files(Store(str(tmp_path)))] == ["train/a.arrow", "test/b.arrow"]
+
+
+def test_a_dataset_is_found_over_an_object_store(tmp_path: Path, s3_options: dict[str, str]):
+    folder, store = save(tmp_path / "d", "a.arrow"), Store(f"s3://lsr/{tmp_path.name}", s3_options)
+    assert not is_saved_dataset(store)
+    for path in folder.iterdir():
+        store.put_new(path.name, path.read_bytes())
+    assert is_saved_dataset(store)
+    assert [(entry.name, bool(entry.etag)) for entry in dataset_files(store)] == [("a.arrow", True)]
+
+
+@pytest.mark.parametrize(
+    ("broken", "content", "problem"),
+    [
+        ("state.json", '{"_data_files": [{"filename": "b.arrow"}]}', r"d/b\.arrow of the saved dataset is missing"),
+        ("state.json", '{"_data_files": [], "_indices_data_files": [{"filename": "i"}]}', "flatten_indices"),
+        ("state.json", '{"_data_files": ["b.arrow"]}', "it names no files"),
+        ("state.json", "[]", "it holds no object"),
+        ("state.json", "{", "missing or no JSON"),
+        ("dataset_dict.json", "{}", "it names no splits"),
+        ("dataset_dict.json", '{"splits": ["train"]}', r"train/state\.json: it is missing"),
+    ],
+)
+def test_a_description_that_does_not_hold_is_refused(tmp_path: Path, broken: str, content: str, problem: str):
+    folder = save(tmp_path / "d", "a.arrow")
+    (folder / broken).write_text(content)
+    with pytest.raises(ConfigError, match=problem) as refused:
+        list(dataset_files(Store(str(folder))))
+    assert refused.value.field == "source.paths"
