@@ -37,6 +37,11 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_p
         ((), "encode: {bundle: b}", "encode.table", "--encode.table VALUE"),
         ((), "source: {paths: []}", "source.paths", "at least 1 item"),
         ((), "source: {paths: [a]}", "encode", "add it to the file"),
+        ((), "source: {paths: [a], format: xml}", "source.format", "'datasets'"),
+        ((), "source: {paths: [a], separators: [' ', ' ']}", "source.separators", "text_fields need 1"),
+        ((), "source: {paths: [a], columns: {body: text}}", "source.columns", "body is none of id_field"),
+        ((), "source: {paths: [a], columns: {text: ''}}", "source.columns", "name the column of the corpus"),
+        ((), "source: {paths: [a], header: [b, c, b]}", "source.header", "a name of its own"),
         ((), "a: [", "--config", "mend the file"),
         ((), "[]", "--config", "it needs some of"),
         ((), "evaluate: {index: i, queries: q, qrels: r, thresholds: [1.5]}", "evaluate.thresholds", "from 0 to 1"),
@@ -82,3 +87,11 @@ def test_help_names_every_field_with_its_default(capsys: pytest.CaptureFixture[s
             assert setting.description, f"{section}.{name} has no description"
             assert " ".join(setting.description.split())[:20] in text
     assert "tokens of a batch, padding included (default: 1024)" in text
+
+
+def test_a_corpus_says_what_it_calls_our_fields(tmp_path: Path) -> None:
+    text = "source: {paths: [a], text_fields: [title, by, text], separators: [': ', ' '], columns: {_id: docno}}"
+    source = _load(tmp_path, "--source.separator", " | ", text=text, needs=("source",)).source
+    assert source is not None
+    assert source.fields == ["_id", "title", "by", "text"]
+    assert (source.column("_id"), source.column("text"), source.separator) == ("docno", "text", " | ")
