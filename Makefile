@@ -13,7 +13,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help quickstart search bench test test-all lint types models optimum lock clean
+.PHONY: help quickstart search bench faults test test-all lint types models optimum lock clean
 
 help:
 	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench       search the quickstart's index from threads"
 	@echo "make test        ruff-clean, typed and tested: what CI runs, without the quickstart"
 	@echo "make test-all    the slow tests too"
+	@echo "make faults      break the encode job some 300 times and count what it loses; LSR_FAULTS_SEED=N repeats one"
 	@echo "make optimum     open an exported bundle with optimum, in an environment of its own"
 	@echo "make lock        resolve requirements/*.txt anew (needs uv)"
 
@@ -59,6 +60,9 @@ test: $(READY) models
 
 test-all: $(READY) models
 	$(BIN)/pytest -q --durations=12
+
+faults: $(READY) models
+	@$(BIN)/python -m tests.faults
 
 # optimum-onnx pins an older transformers (docs/adr/0001): it gets an environment of its own.
 $(OPTIMUM)/.ready: requirements/optimum.txt requirements/torch-cpu.txt

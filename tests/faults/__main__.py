@@ -1,0 +1,184 @@
+"""Break the encode job on purpose and count what it loses.
+
+    make faults
+    python -m tests.faults [--seed 7] [--share 10] [--parts committers resume ray peer] [--world 12] [--ray-kills 10]
+
+Every choice is drawn from one seed, which is printed (or taken from ``LSR_FAULTS_SEED``). ``--world`` repeats a single
+world of a seed. Ends with one line ``RESULT {json}``; exit code 1 if anything was lost, doubled, torn or wrong, or if
+the peer lost nothing, for then the harness sees nothing.
+"""
+
+import argparse
+import ctypes
+import os
+import random
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"  # of the endpoint on loopback
+
+import boto3
+
+from lsr_prod.cli import print_result
+from tests.faults.attempts import ROOT
+from tests.faults.campaign import plan_worlds, resume_at_half, run_worlds
+from tests.faults.corpus import make_corpus
+from tests.faults.oracle import Findings
+
+PARTS = ("committers", "resume", "ray", "peer")
+
+
+def main() -> int:
+    """Run the parts that were asked for."""
+    arguments = _arguments()
+    _may_mount()
+    print(f"seed {arguments.seed}; repeat with LSR_FAULTS_SEED={arguments.seed}", flush=True)
+    started, findings = time.monotonic(), Findings()
+    result: dict[str, Any] = {"seed": arguments.seed}
+    kinds: Counter[str] = Counter()
+    failed = False
+    for part in arguments.parts:
+        began = time.monotonic()
+        values, found, landed = _RUN[part](arguments)
+        failed |= values.pop("failed", False)
+        kinds += landed
+        findings.add(found)
+        print(f"{part}: {time.monotonic() - began:.0f} s, {values}", flush=True)
+        result |= values
+    for sentence in findings.sentences[:50]:
+        print(f"FOUND {sentence}", flush=True)
+    counts = {kind: getattr(findings, kind) for kind in ("lost", "doubled", "torn_visible", "wrong")}
+    print_result(
+        {
+            "faults": kinds.total(),
+            **counts,
+            **result,
+            "landed": dict(sorted(kinds.items())),
+            "seconds": round(time.monotonic() - started, 1),
+        }
+    )
+    return int(failed or not findings.clean)
+
+
+def _committers(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:
+    worlds = plan_worlds(arguments.seed, arguments.share)
+    if arguments.world is not None:
+        worlds = [worlds[arguments.world]]
+    with _s3() as options:
+        tally = run_worlds(arguments.seed, worlds, options)
+    return {"worlds": len(worlds), "endings": dict(sorted(tally.endings.items()))}, tally.findings, tally.landed
+
+
+def _resume(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:
+    resumed = resume_at_half(arguments.seed)
+    values = {"documents": resumed.documents, "largest_wave": resumed.largest_wave, "redone": resumed.redone}
+    return {**values, "failed": resumed.redone > resumed.largest_wave}, resumed.findings, Counter({"kill.half": 1})
+
+
+def _ray(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:
+    from tests.faults.cluster import local_cluster
+    from tests.faults.ray_kills import VICTIMS, RayKills
+
+    rng = random.Random(f"ray {arguments.seed}")
+    with tempfile.TemporaryDirectory(prefix="lsr-faults-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        bundle = Path(arguments.bundle) if arguments.bundle else _export(folder)
+        corpus = make_corpus(folder / "corpus", arguments.seed, documents=arguments.ray_documents, poison=None)
+        victims = [victim for victim in VICTIMS for _ in range(arguments.ray_kills)]
+        rng.shuffle(victims)
+        with local_cluster(2) as cluster:
+            kills = RayKills(cluster, folder, bundle, corpus, rng)
+            kills.run(victims)
+        landed = Counter({f"ray.{victim}": count for victim, count in kills.landed.items()})
+        return {"ray_runs": dict(kills.runs)}, kills.findings, landed
+
+
+def _peer(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:
+    from tests.faults.peer import run_peer
+
+    with tempfile.TemporaryDirectory(prefix="lsr-faults-", ignore_cleanup_errors=True) as name:
+        corpus = make_corpus(Path(name) / "corpus", arguments.seed, padding=10)
+        found = run_peer(Path(name) / "peer", corpus)
+    lost = sum(findings.lost for findings in found.values())
+    doubled = sum(findings.doubled for findings in found.values())
+    values = {"peer_lost": lost, "peer_doubled": doubled, "peer_documents": len(corpus.documents)}
+    return {**values, "failed": not lost or not doubled}, Findings(), Counter()
+
+
+_RUN = {"committers": _committers, "resume": _resume, "ray": _ray, "peer": _peer}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    seed = os.environ.get("LSR_FAULTS_SEED")
+    parser.add_argument("--seed", type=int, default=int(seed) if seed else secrets.randbelow(1_000_000))
+    parser.add_argument("--share", type=int, default=1, help="meet one in so many faults")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--world", type=int, help="only this world of the committers")
+    parser.add_argument("--bundle", help="bundle of the jobs on Ray; unset: the smallest model is exported")
+    parser.add_argument("--ray-kills", type=int, default=10, help="kills of each of actor, worker, raylet, driver")
+    parser.add_argument("--ray-documents", type=int, default=300)
+    return parser.parse_args()
+
+
+def _may_mount() -> None:
+    """Without the right to mount, start again as root of a user namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with tempfile.TemporaryDirectory() as folder:
+        allowed = libc.mount(b"tmpfs", folder.encode(), b"tmpfs", 0, b"size=64k") == 0
+        if allowed:
+            libc.umount2(folder.encode(), 2)
+    if allowed:
+        return
+    if os.environ.get("LSR_FAULTS_NAMESPACE"):
+        raise SystemExit("no tmpfs can be mounted, so no disk can be full; run as root or allow user namespaces")
+    os.environ["LSR_FAULTS_NAMESPACE"] = "1"
+    os.execvp("unshare", ["unshare", "-Urm", sys.executable, "-m", "tests.faults", *sys.argv[1:]])
+
+
+@contextmanager
+def _s3() -> Iterator[dict[str, str]]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    endpoint = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "tests.s3_endpoint", str(port)]
+    server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="lsr")
+        yield {"aws_endpoint": endpoint, "aws_region": "us-east-1", "allow_http": "true"}
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def _export(folder: Path) -> Path:
+    from lsr_prod.config import ExportSettings
+    from lsr_prod.export import export_bundle
+    from lsr_prod.model import SparseEncoder
+    from tests.fetch_models import model_folder
+
+    model, bundle = folder / "model", folder / "bundle"
+    SparseEncoder.load(model_folder("splade-tiny"), document_max_length=128, query_max_length=64).save(model)
+    export_bundle(ExportSettings(model=str(model), output=str(bundle)))
+    return bundle
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,174 @@
+"""The parent's side of a committer: start it, follow it, kill it, stop it, let it go on."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.faults.committer import Script
+from tests.faults.protocol import Job
+
+__all__ = ["Attempt", "Ended", "Launcher", "launcher"]
+
+ROOT = Path(__file__).parents[2]
+_PATIENCE = 120  # seconds; nothing here takes longer than a few
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an attempt came to its end.
+
+    Attributes:
+        how: ``done``, ``error`` or ``killed``.
+        phase: where it was.
+        detail: the error.
+        encoded: documents that it encoded.
+        faults: faults of its script that came about.
+    """
+
+    how: str
+    phase: str
+    detail: str
+    encoded: int
+    faults: tuple[str, ...]
+
+
+class Attempt:
+    """A live process. Use as a context manager: it is gone afterwards."""
+
+    def __init__(self, path: str, job: Job, script: Script) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(path)
+        self._buffer = b""
+        self.phase, self.encoded = "between", 0
+        self._end: tuple[str, str] | None = None
+        self._faults: list[str] = []
+        self._socket.sendall(json.dumps({"job": asdict(job), "script": script.to_json()}).encode() + b"\n")
+        self._handle = os.pidfd_open(int(self._next(_PATIENCE)[1]))
+        self.proceed()
+
+    def __enter__(self) -> "Attempt":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+        self._socket.close()
+        os.close(self._handle)
+
+    def proceed(self) -> None:
+        """Let it pass its gate."""
+        self._socket.sendall(b"\n")
+
+    def until(self, phase: str, nth: int) -> bool:
+        """Follow it to the nth entry of a phase; False if it ended before."""
+        return self._until(lambda words: words == ["phase", phase, str(nth)])
+
+    def next_phase(self, phase: str, times: int) -> bool:
+        """Follow it until it has entered a phase so many times more; False if it ended before."""
+        return all(self._until(lambda words: words[:2] == ["phase", phase]) for _ in range(times))
+
+    def until_gate(self) -> bool:
+        """Follow it to its gate; False if it ended before."""
+        return self._until(lambda words: words == ["gate"])
+
+    def finish(self) -> Ended:
+        """Follow it to its end."""
+        self._until(lambda _: False)
+        how, detail = self._end or ("killed", "")
+        return Ended(how, self.phase, detail, self.encoded, tuple(self._faults))
+
+    def kill(self) -> Ended:
+        """SIGKILL; what it said before is heard."""
+        self._send(signal.SIGKILL)
+        return self.finish()
+
+    def stop(self) -> None:
+        """SIGSTOP: it stands still wherever it is."""
+        self._send(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: int) -> None:
+        try:
+            signal.pidfd_send_signal(self._handle, number)
+        except ProcessLookupError:
+            return
+
+    def _until(self, wanted: Any) -> bool:
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            words = self._next(deadline - time.monotonic())
+            if not words:
+                return False
+            if wanted(words):
+                return True
+
+    def _next(self, patience: float) -> list[str]:
+        """The next line in words, or none at the end."""
+        while b"\n" not in self._buffer:
+            if not select.select([self._socket], [], [], max(patience, 0))[0]:
+                raise TimeoutError(f"an attempt says nothing since {self.phase}")
+            try:
+                data = self._socket.recv(1 << 16)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                return []
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        words = line.decode().split(" ")
+        match words[0]:
+            case "phase":
+                self.phase = words[1]
+            case "encoded":
+                self.encoded += int(words[1])
+            case "fault":
+                self._faults.append(words[1])
+            case "done" | "error":
+                self._end = (words[0], " ".join(words[1:]))
+        return words
+
+
+class Launcher:
+    """Starts attempts from a process that has imported everything."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def start(self, job: Job, script: Script | None = None) -> Attempt:
+        """A new process that begins an attempt."""
+        return Attempt(self._path, job, script or Script())
+
+    def run(self, job: Job, script: Script | None = None) -> Ended:
+        """An attempt from beginning to end."""
+        with self.start(job, script) as attempt:
+            return attempt.finish()
+
+
+@contextmanager
+def launcher() -> Iterator[Launcher]:
+    """The process that attempts are forked from; it ends with the context."""
+    with tempfile.TemporaryDirectory(prefix="lsr-faults-") as folder:
+        path = f"{folder}/committers"
+        command = [sys.executable, "-m", "tests.faults.committer", path]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as server:
+            assert server.stdout
+            if server.stdout.readline() != b"ready\n":
+                raise RuntimeError("the committers' process did not start; its error stands above")
+            try:
+                yield Launcher(path)
+            finally:
+                server.kill()

@@ -1,0 +1,162 @@
+"""The whole campaign against subprocess committers: which faults, spread over which worlds, all drawn from one seed."""
+
+import random
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tests.faults.attempts import Launcher, launcher
+from tests.faults.corpus import Corpus, make_corpus
+from tests.faults.disk import small_disk
+from tests.faults.oracle import Findings, Vectors, inspect, vectors
+from tests.faults.protocol import Job
+from tests.faults.worlds import PHASES, Fault, Tally, World
+
+__all__ = ["Resumed", "WorldPlan", "plan_worlds", "resume_at_half", "run_worlds"]
+
+_FAULTS = [
+    *(Fault("kill", phase) for phase in PHASES for _ in range(24)),
+    *(Fault("eio", call) for call in ("write", "fsync", "link", "read") for _ in range(5)),
+    *(Fault("torn", "part") for _ in range(16)),
+    *(Fault("missing", "part") for _ in range(16)),
+    *(Fault("landed", "commit") for _ in range(20)),
+    *(Fault("refused", "commit") for _ in range(12)),
+    *(Fault("zombie", phase) for phase in ("plan", "write", "read-back", "commit") for _ in range(9)),
+    *(Fault("skew", phase) for phase in ("write", "commit") for _ in range(8)),
+]
+_FULL_DISK = [Fault("enospc", phase) for phase in ("plan", "write", "read-back", "commit") for _ in range(6)]
+_REMOTE = [
+    *(Fault("kill", phase) for phase in PHASES for _ in range(2)),
+    *(Fault(kind, where) for kind, where in (("landed", "commit"), ("torn", "part"), ("missing", "part"))),
+    *(Fault("zombie", phase) for phase in ("write", "commit", "read-back")),
+]
+_IN_A_WORLD = 8
+_AT_ONCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class WorldPlan:
+    """One world, drawn beforehand.
+
+    Attributes:
+        number: names it; ``seed/number`` seeds its choices.
+        place: ``local``, ``full`` (a small tmpfs) or ``s3``.
+        sink: of both tables.
+        splits: cells of a bucket.
+        flaky: whether documents fail in some attempts and not in others.
+        faults: in their order.
+    """
+
+    number: int
+    place: str
+    sink: str
+    splits: int
+    flaky: bool
+    faults: tuple[Fault, ...]
+
+
+def plan_worlds(seed: int, share: int = 1) -> list[WorldPlan]:
+    """Deal the faults to worlds.
+
+    Args:
+        seed: decides order and place.
+        share: one in so many faults.
+    """
+    rng = random.Random(f"worlds {seed}")
+    worlds: list[WorldPlan] = []
+    for place, whole in (("local", _FAULTS), ("full", _FULL_DISK), ("s3", _REMOTE)):
+        faults = whole[rng.randrange(share) :: share] if share > 1 else list(whole)
+        rng.shuffle(faults)
+        for start in range(0, len(faults), _IN_A_WORLD):
+            number = len(worlds)
+            sink = ("delta", "parquet")[number % 2]
+            part = tuple(faults[start : start + _IN_A_WORLD])
+            worlds.append(WorldPlan(number, place, sink, rng.choice([1, 2]), rng.random() < 0.4, part))
+    return worlds
+
+
+def run_worlds(seed: int, worlds: list[WorldPlan], s3: dict[str, str]) -> Tally:
+    """Run worlds, two at a time.
+
+    Args:
+        seed: of the corpus and of every world's choices.
+        worlds: from ``plan_worlds``.
+        s3: options of an S3 endpoint with the bucket ``lsr``.
+    """
+    tally = Tally()
+    with _stage(seed) as (start, folder, corpus), ThreadPoolExecutor(_AT_ONCE) as pool:
+        job = Job(corpus.paths, str(folder / "undisturbed"), "delta", {})
+        ended = start.run(job)
+        if ended.how != "done":
+            raise RuntimeError(f"the undisturbed run did not finish: {ended}")
+        expected = vectors(job)
+        tally.findings.add(inspect(job, corpus, expected, finished=True))
+        for found in pool.map(partial(_run_world, seed, start, folder, corpus, expected, s3), worlds):
+            tally.add(found)
+    return tally
+
+
+def _run_world(
+    seed: int, start: Launcher, folder: Path, corpus: Corpus, expected: Vectors, s3: dict[str, str], plan: WorldPlan
+) -> Tally:
+    rng = random.Random(f"world {seed}/{plan.number}")
+    here = folder / f"world-{plan.number}"
+    table, options = (
+        (f"s3://lsr/faults-{seed}-{plan.number}/table", s3) if plan.place == "s3" else (str(here / "t"), {})
+    )
+    job = Job(corpus.paths, table, plan.sink, options, plan.splits)
+    if plan.place != "full":
+        return World(start, job, corpus, expected, rng, flaky=plan.flaky).run(list(plan.faults))
+    with small_disk(here) as disk:
+        return World(start, job, corpus, expected, rng, flaky=plan.flaky, disk=disk).run(list(plan.faults))
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What a kill in the middle costs.
+
+    Attributes:
+        documents: of the corpus.
+        largest_wave: documents of the largest wave.
+        redone: documents that were encoded twice.
+        findings: of the finished table.
+    """
+
+    documents: int
+    largest_wave: int
+    redone: int
+    findings: Findings
+
+
+def resume_at_half(seed: int) -> Resumed:
+    """Kill an attempt in the middle of the wave after the middle one, while it writes, and let another finish."""
+    rng = random.Random(f"resume {seed}")
+    with _stage(seed) as (start, folder, corpus):
+        job = Job(corpus.paths, str(folder / "whole"), "delta", {})
+        sizes = []
+        with start.start(job) as attempt:
+            wave = 1
+            while attempt.until("after-commit", wave):
+                sizes.append(attempt.encoded - sum(sizes))
+                wave += 1
+        expected = vectors(job)
+        job = Job(corpus.paths, str(folder / "killed"), "delta", {})
+        half = len(sizes) // 2
+        with start.start(job) as attempt:
+            attempt.until("after-commit", half)
+            attempt.next_phase("write", rng.randint(2, 6))
+            first = attempt.kill()
+        second = start.run(job)
+        findings = inspect(job, corpus, expected, finished=True)
+        redone = first.encoded + second.encoded - len(corpus.documents)
+        return Resumed(len(corpus.documents), max(sizes), redone, findings)
+
+
+@contextmanager
+def _stage(seed: int) -> Iterator[tuple[Launcher, Path, Corpus]]:
+    with tempfile.TemporaryDirectory(prefix="lsr-faults-", ignore_cleanup_errors=True) as name, launcher() as start:
+        yield start, Path(name), make_corpus(Path(name) / "corpus", seed, documents=130)

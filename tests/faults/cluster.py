@@ -1,0 +1,96 @@
+"""A Ray cluster of our own on loopback: a head without cores and workers that can be killed and replaced."""
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["LocalCluster", "kill", "local_cluster"]
+
+_ACTOR = re.compile(r"^ray::\S*Encoder")
+_FAST_HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
+
+
+class LocalCluster:
+    """Worker nodes of one core each.
+
+    Attributes:
+        address: what a job gives as ``ray.address``.
+    """
+
+    def __init__(self, cluster: Any, workers: int) -> None:
+        self._cluster = cluster
+        self.address: str = cluster.address
+        self._nodes = [self._add() for _ in range(workers)]
+
+    def actors(self) -> list[int]:
+        """Processes of encoder actors."""
+        return [pid for pid, title in self._processes() if _ACTOR.match(title)]
+
+    def workers(self) -> list[int]:
+        """Processes that run something of Ray Data."""
+        return [
+            pid
+            for pid, title in self._processes()
+            if title.startswith("ray::") and not title.startswith("ray::IDLE") and not _ACTOR.match(title)
+        ]
+
+    def raylets(self) -> list[int]:
+        """Raylets of the worker nodes."""
+        return [_raylet(node) for node in self._nodes]
+
+    def replace(self, raylet: int) -> None:
+        """Clear away the node whose raylet was killed, and add one."""
+        for node in [node for node in self._nodes if _raylet(node) == raylet]:
+            self._nodes.remove(node)
+            self._cluster.remove_node(node, allow_graceful=False)
+        self._nodes.append(self._add())
+
+    def _add(self) -> Any:
+        return self._cluster.add_node(num_cpus=1, object_store_memory=150_000_000)
+
+    def _processes(self) -> list[tuple[int, str]]:
+        """(pid, title) of the children of our raylets."""
+        parents = set(self.raylets())
+        found = []
+        for folder in Path("/proc").iterdir():
+            if not folder.name.isdigit():
+                continue
+            try:
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent in parents:
+                    found.append((int(folder.name), (folder / "cmdline").read_text().replace("\0", " ").strip()))
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended while we looked
+        return found
+
+
+@contextmanager
+def local_cluster(workers: int) -> Iterator[LocalCluster]:
+    """Start the cluster; all of it is gone after the context."""
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "object_store_memory": 150_000_000, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": _FAST_HEALTH})
+    try:
+        yield LocalCluster(cluster, workers)
+    finally:
+        for node in [*cluster.worker_nodes, cluster.head_node]:
+            node.kill_all_processes(check_alive=False, allow_graceful=False)
+
+
+def kill(pid: int) -> bool:
+    """SIGKILL; False if it was gone."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _raylet(node: Any) -> int:
+    return int(node.all_processes["raylet"][0].process.pid)

@@ -1,0 +1,129 @@
+"""A small corpus in several waves, with everything that has to be accounted for known beforehand."""
+
+import hashlib
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lsr_prod.formats.sparse import SparseBatch
+
+__all__ = ["POISON", "Corpus", "Row", "fake_vectors", "is_flaky", "make_corpus"]
+
+POISON = "poison"
+_STEADY = "steady"
+_PADDING = 30_000  # bytes a document: a wave is a megabyte at least, and has to be quick
+VOCABULARY = 30_522
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What has to become of a row of the corpus.
+
+    Attributes:
+        source: path of its file.
+        position: first byte of its line.
+        doc_id: of a document; None where the row has none.
+        reason: of the quarantine; None for a document.
+        text: its words, of a document.
+    """
+
+    source: str
+    position: int
+    doc_id: str | None
+    reason: str | None
+    text: str = ""
+
+    def text_fails(self, word: str) -> bool:
+        """Whether a model that is flaky by this word fails on it."""
+        return is_flaky(self.text, word)
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Files and the fate of each of their rows."""
+
+    paths: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def documents(self) -> frozenset[str]:
+        """Ids that have to be in the table."""
+        return frozenset(row.doc_id for row in self.rows if row.reason is None and row.doc_id)
+
+
+def make_corpus(
+    folder: Path,
+    seed: int,
+    *,
+    documents: int = 180,
+    files: int = 3,
+    padding: int = _PADDING,
+    poison: str | None = "encode_failed",
+) -> Corpus:
+    """Write the corpus: good rows, and among them every 18th a bad one of some kind.
+
+    Args:
+        folder: made if absent.
+        seed: the same seed gives the same bytes.
+        documents: good rows.
+        files: JSONL files of about equal size.
+        padding: bytes that a document has beyond its words.
+        poison: what becomes of a document that says "poison"; None where the model takes it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(f"corpus {seed}")
+    lines: list[list[tuple[bytes, str | None, str | None, str]]] = [[] for _ in range(files)]
+    for number in range(documents):
+        file = lines[number * files // documents]
+        doc_id = f"d{number}"
+        words = [f"w{rng.randrange(500)}" for _ in range(12)]
+        if number % 3 == 0:  # a document that has a twin must not fail in one attempt only: its twin would replace it
+            words[0] = _STEADY
+        file.append((_line(doc_id, words, padding), doc_id, None, " ".join(words)))
+        if number % 18 == 17:
+            kind = (number // 18) % 4
+            twin = f"d{rng.randrange(0, number + 1, 3)}"
+            file.append(
+                [
+                    (b'{"_id": "torn", "text": "no end', None, "broken_json", ""),
+                    (_line(f"blank{number}", [], 0), f"blank{number}", "empty_text", ""),
+                    (_line(twin, ["again"], 0), twin, "duplicate_id", ""),
+                    (_line(f"poison{number}", [POISON], 0), f"poison{number}", poison, POISON),
+                ][kind]
+            )
+    rows, paths = [], []
+    for number, content in enumerate(lines):
+        path = folder / f"{number}.jsonl"
+        at = 0
+        for line, doc_id, reason, text in content:
+            rows.append(Row(str(path), at, doc_id, reason, text))
+            at += len(line) + 1
+        path.write_bytes(b"".join(line + b"\n" for line, *_ in content))
+        paths.append(str(path))
+    return Corpus(tuple(paths), tuple(rows))
+
+
+def _line(doc_id: str, words: Sequence[str], padding: int) -> bytes:
+    return json.dumps({"_id": doc_id, "text": " ".join(words) + " " * padding}).encode()
+
+
+def is_flaky(text: str, word: str) -> bool:
+    """Whether an attempt with this word fails on the text; about one in twelve."""
+    return _STEADY not in text and hashlib.sha256((word + text.strip()).encode()).digest()[0] < 21
+
+
+def fake_vectors(texts: Sequence[str]) -> SparseBatch:
+    """A vector that depends on nothing but the text, in place of a model's."""
+    found = []
+    for text in texts:
+        digests = [hashlib.sha256(word.encode()).digest() for word in dict.fromkeys(text.split())]
+        weights = {int.from_bytes(digest[:4], "big") % VOCABULARY: 0.5 + digest[4] / 128 for digest in digests}
+        found.append(sorted(weights.items(), key=lambda item: (-item[1], item[0])))
+    offsets = np.cumsum([0, *map(len, found)])
+    terms = np.array([term for vector in found for term, _ in vector], np.int32)
+    weights = np.array([weight for vector in found for _, weight in vector], np.float32)
+    return SparseBatch(offsets, terms, weights)

@@ -1,0 +1,103 @@
+"""The peer: Ray's own ``write_delta`` with its row-id checkpoint, killed and started again as our job is.
+
+What it loses and doubles is counted by the same look at the table: a harness that finds nothing wrong with our job has
+to find what is known to be wrong here.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from tests.faults.attempts import ROOT
+from tests.faults.corpus import Corpus
+from tests.faults.oracle import Findings
+
+__all__ = ["run_peer"]
+
+_PATIENCE = 180
+
+
+def run_peer(folder: Path, corpus: Corpus) -> dict[str, Findings]:
+    """Kill the peer in the middle of its work and after its commit, each time start it again, and count.
+
+    Args:
+        folder: for its tables and checkpoints.
+        corpus: only its documents are given.
+    """
+    rows = [{"_id": row.doc_id, "text": row.text} for row in corpus.rows if row.reason is None]
+    source = folder / "source"
+    source.mkdir(parents=True)
+    for number in range(8):
+        lines = [json.dumps(row) for row in rows[number::8]]
+        (source / f"{number}.jsonl").write_text("\n".join(lines))
+    return {
+        "killed in the middle": _kill_and_repeat(folder / "middle", source, corpus, _half_done, checkpoint=True),
+        "killed after its commit": _kill_and_repeat(folder / "after", source, corpus, _committed, checkpoint=False),
+    }
+
+
+def _kill_and_repeat(
+    folder: Path, source: Path, corpus: Corpus, moment: Callable[[Path], bool], *, checkpoint: bool
+) -> Findings:
+    command = [sys.executable, "-m", "tests.faults.peer", str(source), str(folder), "checkpoint" if checkpoint else ""]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
+        deadline = time.monotonic() + _PATIENCE
+        while not moment(folder):
+            if driver.poll() is not None or time.monotonic() > deadline:
+                driver.kill()
+                raise RuntimeError("the peer ended before it could be killed")
+            time.sleep(0.02)
+        driver.kill()
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=_PATIENCE)
+    if done.returncode:
+        raise RuntimeError(f"the peer failed: {done.stderr[-2000:]}")
+    found = Counter(DeltaTable(folder / "table").to_pyarrow_table(columns=["_id"])["_id"].to_pylist())
+    findings = Findings()
+    findings.note("lost", len(corpus.documents - found.keys()), "documents")
+    findings.note("doubled", sum(count - 1 for count in found.values()), "documents")
+    return findings
+
+
+def _half_done(folder: Path) -> bool:
+    return len(list((folder / "checkpoint").rglob("*.parquet"))) >= 4
+
+
+def _committed(folder: Path) -> bool:
+    try:
+        return DeltaTable(folder / "table").version() >= 0 and bool(DeltaTable(folder / "table").file_uris())
+    except TableNotFoundError:
+        return False
+
+
+def _slowly(batch):
+    time.sleep(0.5)
+    return batch
+
+
+def _write(source: str, folder: Path, checkpoint: bool) -> None:
+    import ray
+    from ray.data import DataContext
+    from ray.data.checkpoint import CheckpointConfig
+
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    context = DataContext.get_current()
+    context.enable_progress_bars = False
+    if checkpoint:
+        context.checkpoint_config = CheckpointConfig(
+            id_column="_id", checkpoint_path=str(folder / "checkpoint"), delete_checkpoint_on_success=False
+        )
+    paths = sorted(str(path) for path in Path(source).glob("*.jsonl"))
+    rows = ray.data.read_json(paths, override_num_blocks=8)
+    rows.map_batches(_slowly, batch_size=None).write_delta(str(folder / "table"))
+    time.sleep(20 if not checkpoint else 0)  # the commit has landed and nobody heard of it
+
+
+if __name__ == "__main__":
+    _write(sys.argv[1], Path(sys.argv[2]), sys.argv[3] == "checkpoint")

@@ -1,0 +1,149 @@
+"""One attempt at an encode job, without Ray and without a model: every step but the vectors is the production code's.
+
+This is the only module of the suite that calls the protocol; what the job's driver and its actors do is done here in
+one process, in the same order.
+"""
+
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.encoding.cell import WaveTask, encode_cell
+from lsr_prod.encoding.commit import Committer, WaveResult, waves_done
+from lsr_prod.encoding.encoder import TextEncoder
+from lsr_prod.encoding.fence import take_epoch
+from lsr_prod.encoding.increment import prepare_plan
+from lsr_prod.encoding.markers import finished_cells, mark
+from lsr_prod.encoding.plan import Plan, save_plan
+from lsr_prod.encoding.poison import encode_texts
+from lsr_prod.encoding.quarantine import create_quarantine
+from lsr_prod.encoding.read import Reader
+from lsr_prod.encoding.rows import RECEIPT, row_schema
+from lsr_prod.encoding.sources import resolve_source
+from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, create_sparse_table, files_by_bucket
+from lsr_prod.formats.table import TableProperties
+from lsr_prod.storage import Store
+from lsr_prod.tables import Table, open_table
+
+__all__ = ["MANIFEST", "Job", "run_attempt"]
+
+MANIFEST = re.compile(r"_manifest/0*[1-9]\d*\.json$")
+"""Names of the objects whose creation is a commit of a Parquet table."""
+
+_BUCKETS = 4
+_STEP = 0.01
+
+Phase = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every attempt at one piece of work has in common.
+
+    Attributes:
+        paths: files of the corpus.
+        table: folder or URI of the sparse table; the quarantine lies beside it.
+        sink: ``delta`` or ``parquet``.
+        options: options of the object store.
+        splits: cells of a bucket.
+    """
+
+    paths: tuple[str, ...]
+    table: str
+    sink: str
+    options: dict[str, str]
+    splits: int = 1
+
+    @property
+    def stores(self) -> tuple[Store, Store]:
+        """Folders of the sparse table and of the quarantine table."""
+        return Store(self.table, self.options), Store(f"{self.table}_quarantine", self.options)
+
+
+def run_attempt(job: Job, phase: Phase, encoder: TextEncoder) -> int:
+    """Plan, then encode and commit wave by wave until all are there.
+
+    Args:
+        job: the work.
+        phase: announces the part of the protocol that runs inside it.
+        encoder: texts to vectors; may refuse a text by an exception.
+
+    Returns:
+        Waves that this attempt committed.
+    """
+    source = SourceSettings(paths=list(job.paths), text_fields=["text"], stored_fields=[])
+    table, quarantine = job.stores
+    with phase("plan"):
+        plan, properties, committer = _begin(job, source)
+    committed = 0
+    for wave in range(waves_done(_open(table), plan.digest), plan.waves):
+        cells = _BUCKETS * job.splits
+        committed_files = files_by_bucket(_open(table))
+        task = WaveTask(plan.digest, wave, cells, table, quarantine, properties, committed_files, plan.removed)
+        result = _encode_wave(task, plan, source, encoder)
+        with phase("commit"):
+            committed += committer.commit(result)
+        with phase("after-commit"):
+            _open(table)
+    return committed
+
+
+def _begin(job: Job, source: SourceSettings) -> tuple[Plan, TableProperties, Committer]:
+    """Everything before the first wave, as the job's driver does it."""
+    table, quarantine = job.stores
+    settings = EncodeSettings(
+        bundle="none", table=job.table, wave_megabytes=1, slice_megabytes=1, buckets=_BUCKETS, sink=job.sink
+    )
+    wanted = TableProperties("b" * 64, "v" * 64, _STEP, 8, settings.store_k, _BUCKETS, (), vocabulary_size=30_522)
+    found = check_table(table, wanted, settings.sink)
+    snapshot = _open(table) if found else None
+    plan = prepare_plan(
+        resolve_source(source, {}),
+        source,
+        settings,
+        bundle_digest=wanted.bundle_digest,
+        options=job.options,
+        table=table,
+        root=None if snapshot is None else snapshot.properties[PLAN_PROPERTY],
+        waves_done=lambda digest: 0 if snapshot is None else waves_done(snapshot, digest),
+    )
+    save_plan(plan, table)
+    epoch = take_epoch(table, plan.digest, source.paths)
+    if found is None:
+        check_first_plan(create_sparse_table(table, settings.sink, wanted, plan.digest), plan.digest)
+    create_quarantine(quarantine, settings.sink)
+    committer = Committer(epoch, table, quarantine)
+    committer.fence()
+    return plan, wanted, committer
+
+
+def _encode_wave(task: WaveTask, plan: Plan, source: SourceSettings, encoder: TextEncoder) -> WaveResult:
+    """What the actors make of a wave; cells that an earlier attempt finished are not made again."""
+    done = finished_cells(task.table, task.quarantine, task.plan, task.wave, task.cells)
+    todo = [cell for cell in range(task.cells) if cell not in done]
+    reader = Reader(source, task.cells, {}, None if len(todo) == task.cells else frozenset(todo))
+    tables = [rows for piece in plan.wave(task.wave) for rows in reader.read(piece)] if todo else []
+    rows = pa.concat_tables([row_schema(source.stored_fields).empty_table(), *tables])
+    results = [*done.values()]
+    for cell in sorted(pc.unique(rows["cell"]).to_pylist()):
+        result = encode_cell(
+            task,
+            cell,
+            rows.filter(pc.equal(rows["cell"], cell)),
+            lambda texts: encode_texts(encoder, texts, top_k=64, batch_tokens=1024),
+        )
+        results.append(mark(task.table, task.quarantine, task.plan, task.wave, task.cells, result))
+    receipts = rows.filter(pc.equal(rows["reason"], RECEIPT))
+    read = sum(cell.rows_in for cell in done.values()) + (pc.sum(receipts["position"]).as_py() or 0)
+    return WaveResult(task.wave, tuple(results), read)
+
+
+def _open(store: Store) -> Table:
+    table = open_table(store)
+    assert table is not None
+    return table
