@@ -30,6 +30,7 @@ __all__ = [
     "EvaluateSettings",
     "ExportSettings",
     "IndexSettings",
+    "MaintainSettings",
     "RaySettings",
     "SourceSettings",
     "StorageSettings",
@@ -250,6 +251,31 @@ class IndexSettings(_Section):
     publish: bool = Field(True, description="publish the version after its gates")
 
 
+class MaintainSettings(_Section):
+    """A sparse table is kept small: parts are merged, files that nothing names are deleted."""
+
+    table: str = Field(min_length=1, description="folder or URI of the sparse table")
+    quarantine: str | None = Field(None, description="folder or URI of the quarantine table; unset: <table>_quarantine")
+    compact: bool = Field(True, description="merge small parts")
+    target_megabytes: int = Field(
+        256, ge=1, le=1024, description="size of a merged part, MB; parts above half of it are left"
+    )
+    retention_hours: float = Field(
+        168, ge=1, description="nothing younger is deleted, and every version that was the newest since then is kept"
+    )
+    keep_versions: list[int] = Field([], description="versions of the table that are kept whatever their age")
+    indexes: list[str] = Field([], description="index folders; the table versions that they publish are kept")
+    dry_run: bool = Field(False, description="only list what would be deleted; nothing is merged either")
+
+    @field_validator("keep_versions")
+    @classmethod
+    def _versions(cls, versions: list[int]) -> list[int]:
+        for version in versions:
+            if version < 0:
+                raise ValueError(f"{version} is no version of a table; give 0 or more")
+        return versions
+
+
 class EvaluateSettings(_Section):
     """Queries and judgements measure a published index."""
 
@@ -286,6 +312,7 @@ class Deployment(_Section):
     encode: EncodeSettings | None = Field(None, description="corpus -> sparse table")
     index: IndexSettings | None = Field(None, description="sparse table -> index")
     evaluate: EvaluateSettings | None = Field(None, description="index -> measures")
+    maintain: MaintainSettings | None = Field(None, description="small parts merged, garbage deleted")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,0 +1,172 @@
+"""Merge the small parts of every bucket, while encode jobs run.
+
+A commit removes the small parts and adds the merged one, from the snapshot that was read: whoever comes second is
+refused, loads the table and decides again. A merged part stays right as long as all its small ones are in the table.
+"""
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lsr_prod.errors import ArtefactError, CommitError, TableConflictError
+from lsr_prod.storage import Store
+from lsr_prod.tables import Part, Table, TableFile, check_part, open_table, write_part
+
+__all__ = ["Compaction", "Merge", "compact", "merge_parts", "plan_merges"]
+
+log = logging.getLogger(__name__)
+
+APP = "lsr_prod.compact"
+_CONFLICT_TRIES = 100
+_MERGES_A_COMMIT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Parts of one bucket that become one.
+
+    Attributes:
+        bucket: the bucket, as the table has it.
+        files: two small parts or more.
+    """
+
+    bucket: str
+    files: tuple[TableFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What a compaction did.
+
+    Attributes:
+        parts_before: parts of the table.
+        parts_after: parts of the table.
+        merged: parts that were replaced.
+        skipped: merges that another commit made void.
+        commits: commits.
+    """
+
+    parts_before: int
+    parts_after: int
+    merged: int
+    skipped: int
+    commits: int
+
+
+def compact(
+    store: Store,
+    target_bytes: int,
+    *,
+    run: Callable[[Store, Sequence[Merge]], Iterable[tuple[Merge, Part]]] | None = None,
+) -> Compaction:
+    """Merge the parts of each bucket that are smaller than half of ``target_bytes`` into parts of about that size.
+
+    The table says the same afterwards. Killed at any moment it leaves a whole table; run again it goes on.
+
+    Args:
+        store: the table's folder.
+        target_bytes: size of a merged part.
+        run: makes the merged parts, in any order; default one after the other, here.
+
+    Raises:
+        ArtefactError: there is no table, or a part is damaged.
+        CommitError: other writers kept winning.
+    """
+    table = _load(store)
+    before = len(table.files())
+    merged = skipped = commits = 0
+    merges = plan_merges(table, target_bytes)
+    for done in _batches((run or _one_by_one)(store, merges)):
+        committed = _commit(store, done)
+        merged += sum(len(merge.files) for merge in committed)
+        skipped += len(done) - len(committed)
+        commits += bool(committed)
+    return Compaction(before, len(_load(store).files()), merged, skipped, commits)
+
+
+def plan_merges(table: Table, target_bytes: int) -> list[Merge]:
+    """What to merge: in each bucket the smallest parts first, as long as they fit into ``target_bytes``."""
+    small = defaultdict(list)
+    for file in table.files():
+        if 2 * file.size < target_bytes:
+            small[file.partition["bucket"] or ""].append(file)
+    merges = []
+    for bucket, files in small.items():
+        group: list[TableFile] = []
+        for file in sorted(files, key=lambda one: (one.size, one.path)):
+            if group and sum(one.size for one in group) + file.size > target_bytes:
+                merges.append(Merge(bucket, tuple(group)))
+                group = []
+            group.append(file)
+        merges.append(Merge(bucket, tuple(group)))
+    return [merge for merge in merges if len(merge.files) > 1]
+
+
+def merge_parts(store: Store, merge: Merge) -> Part:
+    """Write the rows of the small parts, sorted by id, as one part; they are in memory together.
+
+    Raises:
+        ArtefactError: a part is damaged, or has another number of rows than the table says.
+    """
+    tables = []
+    for file in merge.files:
+        try:
+            with store.open_reader(file.path) as data:
+                table = pq.ParquetFile(data).read()
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ArtefactError(f"{store.uri}/{file.path} cannot be read ({error}); encode the table again") from error
+        if file.rows is not None and table.num_rows != file.rows:
+            raise ArtefactError(f"{store.uri}/{file.path} has {table.num_rows} rows, the table says {file.rows}")
+        tables.append(table)
+    return write_part(store, f"bucket={merge.bucket}", pa.concat_tables(tables).sort_by("doc_id"))
+
+
+def _one_by_one(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part]]:
+    for merge in merges:
+        yield merge, merge_parts(store, merge)
+
+
+def _batches(done: Iterable[tuple[Merge, Part]]) -> Iterator[list[tuple[Merge, Part]]]:
+    batch: list[tuple[Merge, Part]] = []
+    for one in done:
+        batch.append(one)
+        if len(batch) == _MERGES_A_COMMIT:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _commit(store: Store, done: Sequence[tuple[Merge, Part]]) -> list[Merge]:
+    """Replace the small parts; returns the merges that were still right."""
+    for _, part in done:
+        check_part(store, part)
+    for attempt in range(_CONFLICT_TRIES):
+        table = _load(store)
+        there = {file.path for file in table.files()}
+        valid = [(merge, part) for merge, part in done if {file.path for file in merge.files} <= there]
+        if not valid:
+            return []
+        adds = [(part, {"bucket": merge.bucket}) for merge, part in valid]
+        removes = [file.path for merge, _ in valid for file in merge.files]
+        version = (table.transaction_version(APP) or 0) + 1
+        try:
+            table.commit(adds, removes, app=APP, version=version, epoch=0, data_change=False)
+        except TableConflictError:
+            time.sleep(min(1.0, 0.02 * (attempt + 1)))
+            continue
+        log.info("compacted", extra={"fields": {"table": store.uri, "parts": len(removes), "into": len(adds)}})
+        return [merge for merge, _ in valid]
+    raise CommitError(f"{store.uri}: other writers won {_CONFLICT_TRIES} times; compact when fewer of them run")
+
+
+def _load(store: Store) -> Table:
+    table = open_table(store)
+    if table is None:
+        raise ArtefactError(f"{store.uri} is no table; give the folder that jobs/encode.py wrote")
+    return table

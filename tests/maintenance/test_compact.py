@@ -1,0 +1,108 @@
+"""Small parts become large ones; the table says the same, whoever else commits meanwhile."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from lsr_prod.encoding.commit import Committer
+from lsr_prod.encoding.fence import take_epoch
+from lsr_prod.encoding.table import table_digest
+from lsr_prod.errors import ArtefactError
+from lsr_prod.maintenance.compact import Merge, compact, merge_parts, plan_merges
+from lsr_prod.storage import Store
+from lsr_prod.tables import Part, Sink
+from tests.encoding.tables import as_wave, ids_of, make_cell, make_tables, newest
+from tests.encoding.test_commit import Interrupted
+
+
+@pytest.fixture(params=["delta", "parquet"])
+def sink(request: pytest.FixtureRequest) -> Sink:
+    return request.param
+
+
+def encoded(folder: Path, sink: Sink, waves: Sequence[str]) -> tuple[Store, Committer]:
+    """A table with a part a wave and bucket."""
+    table, quarantine = make_tables(folder, sink)
+    committer = Committer(take_epoch(table, "p", []), table, quarantine)
+    for wave, ids in enumerate(waves):
+        cells = [make_cell(table, quarantine, wave, part, cell=cell) for cell, part in enumerate(ids.split()) if part]
+        assert committer.commit(as_wave(wave, *cells))
+    return table, committer
+
+
+def test_parts_of_a_bucket_become_one_sorted_part_and_rows_stay(tmp_path: Path, sink: Sink):
+    table, _ = encoded(tmp_path, sink, ["dz ab", "ca q", "m x"])
+    digest, before = table_digest(table.uri), newest(table)
+    done = compact(table, 1_000_000)
+    assert (done.parts_before, done.parts_after, done.merged, done.skipped, done.commits) == (6, 2, 6, 0, 1)
+    assert table_digest(table.uri) == digest
+    for file in newest(table).files():
+        ids = pq.ParquetFile(Path(table.uri) / file.path).read()["doc_id"].to_pylist()
+        assert ids == sorted(ids)
+        assert len(ids) == file.rows == 4 + (file.partition["bucket"] == "0")
+    again = compact(table, 1_000_000)
+    assert (again.merged, again.commits, newest(table).version) == (0, 0, before.version + 1)
+
+
+def test_only_small_parts_are_merged_and_a_merged_part_has_the_target_at_most(tmp_path: Path, sink: Sink):
+    table, _ = encoded(tmp_path, sink, [c * 1 for c in "abcdefgh"])
+    sizes = {file.size for file in newest(table).files()}
+    target = 3 * max(sizes) + 1
+    merges = plan_merges(newest(table), target)
+    assert sorted(len(merge.files) for merge in merges) == [2, 3, 3]
+    assert plan_merges(newest(table), max(sizes)) == []
+
+
+def test_a_wave_that_is_decided_before_a_compaction_commits_after_it(tmp_path: Path, sink: Sink):
+    table, committer = encoded(tmp_path, sink, ["a", "b"])
+    cell = make_cell(table, committer.quarantine, 2, "c")
+    epoch = take_epoch(table, "p", [])
+    merging = Interrupted(epoch.store, epoch.plan, epoch.number, iter([lambda: compact(table, 1_000_000)]))
+    assert Committer(merging, table, committer.quarantine).commit(as_wave(2, cell)) is True
+    assert ids_of(table) == ["a", "b", "c"]
+    assert len(newest(table).files()) == 2
+
+
+def test_a_merge_whose_parts_were_replaced_is_dropped_and_the_others_land(tmp_path: Path, sink: Sink):
+    table, committer = encoded(tmp_path, sink, ["a x", "b y"])
+
+    def overtaken(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part]]:
+        made = [(merge, merge_parts(store, merge)) for merge in merges]
+        victim = next(merge for merge in merges if merge.bucket == "0").files[0].path
+        replaced = make_cell(store, committer.quarantine, 9, "a", impact=9).parts[0]
+        newest(store).commit([(replaced, {"bucket": "0"})], [victim], app="i", version=0, epoch=1)
+        yield from made
+
+    done = compact(table, 1_000_000, run=overtaken)
+    assert (done.skipped, done.merged) == (1, 2)
+    assert ids_of(table) == ["a", "b", "x", "y"]
+    assert compact(table, 1_000_000).merged == 2
+    assert ids_of(table) == ["a", "b", "x", "y"]
+
+
+def test_a_part_that_lost_rows_stops_the_compaction_and_the_table_stays(tmp_path: Path, sink: Sink):
+    table, _ = encoded(tmp_path, sink, ["ab", "c"])
+    file = newest(table).files()[0]
+    path = Path(table.uri) / file.path
+    whole = pq.ParquetFile(path).read()
+    pq.write_table(whole.slice(1), path)
+    with pytest.raises(ArtefactError, match=r"has \d rows, the table says \d"):
+        compact(table, 1_000_000)
+    path.write_bytes(b"torn")
+    with pytest.raises(ArtefactError, match="cannot be read"):
+        compact(table, 1_000_000)
+    assert newest(table).version == 2
+    with pytest.raises(ArtefactError, match="is no table"):
+        compact(Store(str(tmp_path / "none")), 1)
+
+
+def test_delta_readers_are_told_that_no_data_changed(tmp_path: Path):
+    table, _ = encoded(tmp_path, "delta", ["a", "b"])
+    compact(table, 1_000_000)
+    lines = (Path(table.uri) / "_delta_log" / f"{3:020d}.json").read_text().splitlines()
+    changes = [next(iter(action.values())).get("dataChange") for action in map(json.loads, lines)]
+    assert changes.count(False) == 3
+    assert True not in changes

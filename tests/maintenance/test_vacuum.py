@@ -1,0 +1,154 @@
+"""Only what nothing names goes, and never what is young."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from lsr_prod.encoding.commit import Committer
+from lsr_prod.encoding.fence import take_epoch
+from lsr_prod.errors import ArtefactError
+from lsr_prod.maintenance.compact import compact
+from lsr_prod.maintenance.vacuum import vacuum
+from lsr_prod.storage import Store
+from lsr_prod.tables import Sink, open_table
+from tests.encoding.tables import as_wave, ids_of, make_cell, make_tables, make_wave, newest
+
+DAY = 86_400.0
+
+
+@pytest.fixture(params=["delta", "parquet"])
+def sink(request: pytest.FixtureRequest) -> Sink:
+    return request.param
+
+
+def age(folder: Path, days: float = 30) -> None:
+    """Everything that is there now was written ``days`` ago."""
+    when = time.time() - days * DAY
+    for path in folder.rglob("*"):
+        if path.is_file():
+            os.utime(path, (when, when))
+
+
+def two_waves(folder: Path, sink: Sink) -> tuple[Store, Store]:
+    table, quarantine = make_tables(folder, sink)
+    committer = Committer(take_epoch(table, "p", []), table, quarantine)
+    for wave, ids in enumerate("ab"):
+        assert committer.commit(make_wave(table, quarantine, wave, ids, "x"))
+    return table, quarantine
+
+
+def test_what_nothing_names_goes_and_what_is_named_stays(tmp_path: Path, sink: Sink):
+    table, quarantine = two_waves(tmp_path, sink)
+    lost = make_cell(table, quarantine, 2, "lost", "y")
+    folder = Path(table.uri)
+    draft = folder / "bucket=0" / f".part-{'a' * 64}.parquet.{'b' * 32}.tmp"
+    draft.write_bytes(b"half")
+    marker = folder / "_lsr_prod" / "done" / "p" / "0" / "2" / "0.json"
+    marker.parent.mkdir(parents=True)
+    marker.write_text("{}")
+    foreign = folder / "bucket=0" / "part-00000-of-spark.parquet"
+    foreign.write_bytes(b"not ours")
+    age(tmp_path)
+    young = make_cell(table, quarantine, 3, "young")
+    listed = vacuum(table, DAY, dry_run=True)
+    names = {str(path.relative_to(folder)) for path in (draft, marker)} | {lost.parts[0].path}
+    assert {entry.name for entry in listed.entries} == names
+    assert listed.entries[0].name.startswith("_lsr_prod/done/")
+    assert draft.exists()
+    before = set(store_names(table))
+    assert vacuum(table, DAY) == listed
+    assert before - set(store_names(table)) == names
+    assert young.parts[0].path in store_names(table)
+    assert ids_of(table) == ["a", "b"]
+    assert lost.quarantine
+    assert [entry.name for entry in vacuum(quarantine, DAY).entries] == [lost.quarantine.path]
+    assert vacuum(table, DAY).entries == ()
+
+
+def store_names(store: Store) -> list[str]:
+    return store.names()
+
+
+def test_replaced_parts_go_once_no_kept_version_names_them(tmp_path: Path, sink: Sink):
+    table, _ = two_waves(tmp_path, sink)
+    old = [file.path for file in newest(table).files()]
+    age(tmp_path)
+    compact(table, 1_000_000)
+    assert vacuum(table, DAY).entries == ()  # version 2 was the newest one until a moment ago
+    age(tmp_path)
+    assert vacuum(table, DAY, keep_versions=[2]).entries == ()
+    assert [entry.name for entry in vacuum(table, DAY, keep_versions=[1]).entries] == old[:0] + [
+        path for path in old if path not in {file.path for file in open_table(table, 1).files()}
+    ]
+    assert len(vacuum(table, DAY).entries) == 1
+    assert ids_of(table) == ["a", "b"]
+    with pytest.raises(ArtefactError, match=r"version 99 .* cannot be read|has no version 99"):
+        vacuum(table, DAY, keep_versions=[99])
+
+
+def test_parts_that_came_and_went_within_the_retention_stay(tmp_path: Path, sink: Sink):
+    table, quarantine = two_waves(tmp_path, sink)
+    age(tmp_path)
+    between = make_cell(table, quarantine, 0, "c", cell=0).parts[0]
+    newest(table).commit([(between, {"bucket": "0"})], [], app="x", version=0, epoch=1)
+    newest(table).commit([], [between.path], app="x", version=1, epoch=1)
+    path = Path(table.uri) / between.path
+    os.utime(path, (1, 1))  # as if an older attempt had written it
+    assert vacuum(table, DAY).entries == ()
+    assert path.exists()
+
+
+def test_a_part_that_is_taken_up_while_the_vacuum_runs_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table, quarantine = make_tables(tmp_path)
+    make_cell(table, quarantine, 0, "a")
+    age(tmp_path)
+    whole = Store.entry
+
+    def taken_up(store: Store, name: str):
+        if "/part-" in name:
+            monkeypatch.undo()
+            make_cell(table, quarantine, 0, "a")  # a resumed attempt makes the same part
+        return whole(store, name)
+
+    monkeypatch.setattr(Store, "entry", taken_up)
+    assert len(vacuum(table, DAY).entries) == 1
+    committer = Committer(take_epoch(table, "p", []), table, quarantine)
+    assert committer.commit(as_wave(0, make_cell(table, quarantine, 0, "a")))
+    assert ids_of(table) == ["a"]
+
+
+def test_a_clock_that_is_ahead_deletes_nothing_young(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table, quarantine = make_tables(tmp_path)
+    make_cell(table, quarantine, 0, "a")
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 30 * DAY)
+    assert len(vacuum(table, DAY, dry_run=True).entries) == 1  # it writes nothing, so it knows this clock only
+    assert vacuum(table, DAY).entries == ()
+
+
+def test_a_lost_log_deletes_nothing(tmp_path: Path):
+    table, quarantine = two_waves(tmp_path, "parquet")
+    make_cell(table, quarantine, 2, "c")
+    age(tmp_path)
+    (Path(table.uri) / "_manifest" / f"{1:020d}.json").unlink()
+    before = table.names()
+    with pytest.raises(ArtefactError, match="has lost commit 1"):
+        vacuum(table, DAY)
+    assert table.names() == before
+    with pytest.raises(ArtefactError, match="is no table"):
+        vacuum(Store(str(tmp_path / "none")), DAY)
+
+
+def test_on_an_object_store_too(s3_options: dict[str, str], tmp_path: Path):
+    from lsr_prod.encoding.table import create_sparse_table
+    from tests.encoding.tables import PROPERTIES
+
+    table = Store(f"s3://lsr/{tmp_path.name}", s3_options)
+    create_sparse_table(table, "parquet", PROPERTIES, "p")
+    lost = make_cell(table, table, 0, "a").parts[0].path
+    assert vacuum(table, DAY).entries == ()
+    time.sleep(1.1)
+    assert [entry.name for entry in vacuum(table, 1.0).entries] == [lost]
+    assert table.entry(lost) is None
