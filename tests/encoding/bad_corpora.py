@@ -154,7 +154,7 @@ KINDS = (
     Kind("the same id in two files", duplicates, "2 documents, 1 `duplicate_id`"),
     Kind(
         "gzip: cut",
-        file("a.jsonl.gz", lambda folder: gzip.compress(random_rows(folder, ROWS))[:40_000]),
+        file("a.jsonl.gz", lambda folder: gzip.compress(random_rows(folder, ROWS))[:20_000]),
         "the documents before it, 1 `damaged_file`",
         rows=ROWS,
     ),
@@ -176,7 +176,7 @@ KINDS = (
     ),
     Kind(
         "zstd: cut",
-        file("a.jsonl.zst", lambda folder: zstd(random_rows(folder, ROWS))[:150_000]),
+        file("a.jsonl.zst", lambda folder: zstd(random_rows(folder, ROWS))[:70_000]),
         "the documents before it, 1 `damaged_file`",
         rows=ROWS,
     ),
@@ -186,7 +186,7 @@ KINDS = (
     Kind("Parquet: torn footer, of the first file", torn_first_parquet, "exit 2, `source.paths`"),
     Kind("Parquet: torn footer, of a file larger than a slice", torn_large_parquet, "exit 2, `source.paths`"),
     Kind("Parquet: torn footer, of a small file", torn_small_parquet, "2 documents, 1 `damaged_file`"),
-    Kind("Parquet: a flipped byte in a page", corrupt_page, "1000 documents, 1 `damaged_file`"),
+    Kind("Parquet: a flipped byte in a page", corrupt_page, "300 documents, 1 `damaged_file`"),
     Kind("Parquet: the first file has no id column", file_without_id, "exit 2, `source.id_field`"),
     Kind(
         "Parquet: a later file has no id column",

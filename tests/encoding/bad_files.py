@@ -90,8 +90,8 @@ def torn_large_parquet(folder: Path) -> None:
 
 
 def corrupt_page(folder: Path) -> None:
-    rows = [{"_id": f"{folder.name}-{i}", "text": f"text {i}"} for i in range(2000)]
-    options = {"row_group_size": 1000, "use_dictionary": False, "write_page_checksum": True}
+    rows = [{"_id": f"{folder.name}-{i}", "text": f"text {i}"} for i in range(600)]
+    options = {"row_group_size": 300, "use_dictionary": False, "write_page_checksum": True}
     path = parquet(folder, "a.parquet", rows, **options)
     # The last byte before the statistics of the second group's text column lies in its data page.
     column = pq.ParquetFile(path).metadata.row_group(1).column(1)
