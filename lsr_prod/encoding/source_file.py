@@ -17,7 +17,7 @@ Cut = Literal["groups", "bytes", "whole"]
 _FORMATS: tuple[FileFormat, ...] = get_args(FileFormat)
 _COMPRESSED = (".gz", ".zst")
 # Arrow files have no ending of their own here: they are read as parts of a saved dataset, never as loose files.
-ENDINGS: dict[str, FileFormat] = {f".{name}": name for name in _FORMATS if name != "arrow"} | {
+ENDINGS: dict[str, FileFormat] = {f".{name}": name for name in _FORMATS if not name.startswith("arrow")} | {
     f".ndjson{name.removeprefix('jsonl')}": name for name in _FORMATS if name.startswith("jsonl")
 }
 
