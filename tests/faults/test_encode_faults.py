@@ -8,17 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
-from lsr_prod.encoding.commit import BucketResult, Committer, WaveResult
+from lsr_prod.encoding.commit import Committer
 from lsr_prod.encoding.fence import take_epoch
-from lsr_prod.encoding.quarantine import quarantined_by_reason
-from lsr_prod.encoding.table import table_digest
 from lsr_prod.errors import CommitError, FencedError, IncompleteWaveError
-from tests.encoding.tables import make_tables, make_wave
+from tests.encoding.tables import bad_rows, ids_of, make_tables, make_wave
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,54 +89,29 @@ def test_of_two_attempts_the_older_is_fenced(tmp_path: Path):
         older.commit(make_wave(table, quarantine, 1, "b"))
     assert newer.commit(make_wave(table, quarantine, 0, "a", "x")) is False
     assert newer.commit(make_wave(table, quarantine, 1, "b")) is True
-    assert sorted(DeltaTable(table.location).to_pyarrow_table()["doc_id"].to_pylist()) == ["a", "b"]
+    assert ids_of(table) == ["a", "b"]
 
 
-def test_quarantine_of_a_half_committed_wave_is_replaced(tmp_path: Path):
+@pytest.mark.parametrize("bad", ["", "x"])
+def test_quarantine_of_a_half_committed_wave_is_replaced(tmp_path: Path, bad: str):
     table, quarantine = make_tables(tmp_path)
     first = Committer(take_epoch(table, "p", []), table, quarantine)
     half = make_wave(table, quarantine, 0, "a", "xt")
-    first._commit_quarantine(0, [bucket.quarantine for bucket in half.buckets if bucket.quarantine])
-    assert quarantined_by_reason(quarantine, DeltaTable(quarantine.location), "p", 1).total() == 2
+    first._commit_quarantine(0, [cell.quarantine for cell in half.cells if cell.quarantine])
+    assert bad_rows(quarantine) == 2
     second = Committer(take_epoch(table, "p", []), table, quarantine)
-    assert second.commit(make_wave(table, quarantine, 0, "a", "x"))
-    assert quarantined_by_reason(quarantine, DeltaTable(quarantine.location), "p", 1) == {"broken_json": 1}
-
-
-def test_a_wave_without_bad_rows_removes_what_a_half_commit_left(tmp_path: Path):
-    table, quarantine = make_tables(tmp_path)
-    committer = Committer(take_epoch(table, "p", []), table, quarantine)
-    half = make_wave(table, quarantine, 0, "a", "t")
-    committer._commit_quarantine(0, [bucket.quarantine for bucket in half.buckets if bucket.quarantine])
-    assert committer.commit(make_wave(table, quarantine, 0, "a"))
-    assert DeltaTable(quarantine.location).to_pyarrow_table().num_rows == 0
-
-
-def test_an_older_handle_cannot_commit_what_a_newer_attempt_committed(tmp_path: Path):
-    table, quarantine = make_tables(tmp_path)
-    older = Committer(take_epoch(table, "p", []), table, quarantine)
-    result = make_wave(table, quarantine, 0, "a", "x")
-    stale = DeltaTable(table.location)  # as if the older attempt stood between its check and its commit
-    assert older.commit(result)
-    with pytest.raises(Exception, match="Concurrent transaction"):
-        older._write(stale, [], 0, ["bucket"])
-    digest = table_digest(table.uri)
-    assert older.commit(result) is False
-    assert table_digest(table.uri) == digest
+    assert second.commit(make_wave(table, quarantine, 0, "a", bad))
+    assert bad_rows(quarantine) == len(bad)
 
 
 def test_rows_that_do_not_add_up_and_parts_that_are_gone_are_refused(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
-    good = make_wave(table, quarantine, 0, "a").buckets[0]
-    lost = BucketResult(0, 2, good.part, None, {}, 0)
-    with pytest.raises(IncompleteWaveError, match="2 rows in, 1 out and 0 quarantined"):
-        committer.commit(WaveResult(0, (lost,)))
-    with pytest.raises(IncompleteWaveError, match="in pieces"):
-        committer.commit(WaveResult(0, (good, good)))
+    result = make_wave(table, quarantine, 0, "a")
+    with pytest.raises(IncompleteWaveError, match="2 rows read, 1 arrived"):
+        committer.commit(replace(result, rows_read=2))
     with pytest.raises(CommitError, match="wave 1 is next but the table has 0 waves"):
-        committer.commit(WaveResult(1, (good,)))
-    assert good.part
-    (tmp_path / "table" / good.part.path).unlink()
+        committer.commit(replace(result, wave=1))
+    (tmp_path / "table" / result.cells[0].parts[0].path).unlink()
     with pytest.raises(CommitError, match="has None bytes"):
-        committer.commit(WaveResult(0, (good,)))
+        committer.commit(result)
