@@ -51,7 +51,10 @@ def write_part(store: Store, folder: str, table: pa.Table) -> Part:
         part = Part(f"{name}-{number}.parquet" if number else f"{name}.parquet", len(data), table.num_rows, stats)
         new = store.put_new(part.path, data)
         if not new:
-            store.refresh(part.path)  # a vacuum must not take a part for old that is about to be committed
+            try:
+                store.refresh(part.path)  # a vacuum must not take a part for old that is about to be committed
+            except FileNotFoundError:
+                continue  # it just did
         try:
             check_part(store, part)
         except CommitError:
