@@ -103,6 +103,7 @@ class RayKills:
         if pid is None or not kill(pid):
             return False
         self.landed[victim] += 1
+        print(f"ray: {victim} killed, {self.landed.total()} kills, {dict(self.runs)}", flush=True)
         if victim == "raylet":
             self._cluster.replace(pid)
         if victim == "driver":
