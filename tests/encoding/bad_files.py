@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
-ROWS = 5000
+ROWS = 400
 """Rows of a file that is torn somewhere."""
 
 
@@ -27,7 +27,7 @@ def jsonl(rows: list[dict[str, Any]]) -> bytes:
 def random_rows(folder: Path, count: int) -> bytes:
     """Rows that do not compress well, so that a torn file has some before the tear."""
     random = Random(5)
-    return jsonl([{"_id": f"{folder.name}-{i}", "text": f"{random.getrandbits(256)}"} for i in range(count)])
+    return jsonl([{"_id": f"{folder.name}-{i}", "text": f"{random.getrandbits(4096)}"} for i in range(count)])
 
 
 def zstd(data: bytes) -> bytes:
@@ -90,8 +90,8 @@ def torn_large_parquet(folder: Path) -> None:
 
 
 def corrupt_page(folder: Path) -> None:
-    rows = [{"_id": f"{folder.name}-{i}", "text": f"text {i}"} for i in range(600)]
-    options = {"row_group_size": 300, "use_dictionary": False, "write_page_checksum": True}
+    rows = [{"_id": f"{folder.name}-{i}", "text": f"text {i}"} for i in range(200)]
+    options = {"row_group_size": 100, "use_dictionary": False, "write_page_checksum": True}
     path = parquet(folder, "a.parquet", rows, **options)
     # The last byte before the statistics of the second group's text column lies in its data page.
     column = pq.ParquetFile(path).metadata.row_group(1).column(1)
@@ -167,10 +167,10 @@ def delta_of_other_size(folder: Path) -> None:
 
 def saved_dataset(folder: Path, batches: int = 3) -> Path:
     """What ``save_to_disk`` of Hugging Face datasets leaves."""
-    rows = pa.Table.from_pylist(documents(folder, 100 * batches)).combine_chunks()
+    rows = pa.Table.from_pylist(documents(folder, 50 * batches)).combine_chunks()
     path = folder / "data-00000-of-00001.arrow"
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_table(rows, max_chunksize=100)
+        stream.write_table(rows, max_chunksize=50)
     state = {"_data_files": [{"filename": path.name}], "_fingerprint": "f", "_indices_data_files": None}
     (folder / "state.json").write_text(json.dumps(state))
     (folder / "dataset_info.json").write_text("{}")
