@@ -160,6 +160,10 @@ class ExportSettings(_Section):
     parity_texts: str | None = Field(
         None, description="JSONL with field text, read for the parity check; unset: built-in sentences"
     )
+    probe_texts: str | None = Field(
+        None,
+        description="JSONL with field text: terms that none of them activates are cut from the graph; unset: none are",
+    )
     min_overlap: float = Field(
         0.999, ge=0, le=1, description="parity: least mean top-k overlap with torch, fp32; int8 see int8_min_overlap"
     )
@@ -208,6 +212,11 @@ class EncodeSettings(_Section):
     )
     max_passages: int = Field(64, ge=1, description="passages of a document at most; the text beyond is left out")
     impact_bits: int = Field(8, description="bits of an impact: 4, 8 or 16; an index takes 4 and 8")
+    impact_step: float | None = Field(
+        None,
+        gt=0,
+        description="weight of one impact unit, where several tables have to share it; unset: fixed by the probe",
+    )
     probe_documents: int = Field(
         512, ge=1, description="documents, taken all over the corpus, that fix the impact scale"
     )

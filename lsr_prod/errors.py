@@ -21,6 +21,7 @@
     │   ├── EncoderRaisedError   it raised on some text
     │   ├── EncoderCrashedError  its process ended
     │   ├── EncoderTimeoutError  it did not answer in time
+    │   ├── EncoderLostError     encoder actors, or their machines, died again and again; ends the job
     │   └── EncoderBrokenError   it fails whatever it is given; ends the job
     ├── ParityError              the exported graph ranks differently from the torch model
     ├── PublicationError         nothing is published, or the gates refused a version
@@ -35,6 +36,7 @@ __all__ = [
     "EncoderBrokenError",
     "EncoderCrashedError",
     "EncoderError",
+    "EncoderLostError",
     "EncoderRaisedError",
     "EncoderTimeoutError",
     "FencedError",
@@ -133,7 +135,7 @@ class TableConflictError(CommitError):
 
 
 class EncoderError(LsrError):
-    """The model fails in a process of its own; only ``EncoderBrokenError`` ends the job."""
+    """The model fails in a process of its own; only ``EncoderBrokenError`` and ``EncoderLostError`` end the job."""
 
 
 class EncoderRaisedError(EncoderError):
@@ -146,6 +148,10 @@ class EncoderCrashedError(EncoderError):
 
 class EncoderTimeoutError(EncoderError):
     """The model did not answer in time and its process was ended."""
+
+
+class EncoderLostError(EncoderError):
+    """Encoder actors, or the machines that they ran on, died again and again."""
 
 
 class EncoderBrokenError(EncoderError):

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,8 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
 from lsr_prod.encoding.commit import Committer, waves_done
 from lsr_prod.encoding.fence import take_epoch
-from lsr_prod.encoding.plan import save_plan
+from lsr_prod.encoding.isolate import IsolatedEncoder
+from lsr_prod.encoding.plan import Slice, save_plan
 from lsr_prod.encoding.prepare import Work, prepare
 from lsr_prod.encoding.probe import ImpactScale, probe_scale, spread_slices
 from lsr_prod.encoding.quarantine import create_quarantine
@@ -146,3 +147,29 @@ def _create(work: Work) -> TableProperties:
     made = check_table(work.table, work.wanted, encode.sink)
     assert made is not None
     return made
+
+
+def _probe(work: Work, reader: Reader, slices: list[Slice]) -> ImpactScale:
+    encode = work.encode
+    # In a process of its own: a document that ends the model must not end the task again and again.
+    with IsolatedEncoder(work.factory, timeout_s=encode.document_timeout_s) as encoder:
+        return probe_scale(
+            reader,
+            slices,
+            encoder,
+            documents=encode.probe_documents,
+            store_k=encode.store_k,
+            bits=encode.impact_bits,
+            batch_tokens=encode.batch_tokens,
+            step=encode.impact_step,
+        )
+
+
+def _call(function: Callable[[], ImpactScale]) -> ImpactScale:
+    return function()
+
+
+def _newest(work: Work) -> Table:
+    table = open_table(work.table)
+    assert table is not None
+    return table

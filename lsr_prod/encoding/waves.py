@@ -1,78 +1,194 @@
-"""One wave on Ray Data: read and judge slices, bring every bucket together, encode on an actor pool.
+"""One wave: Ray Data reads and judges slices and brings every cell together, the pool encodes the cells.
 
-Reading with its shuffle ends before the actors start. The shuffle is a barrier anyway, and a pool that holds every core
-while the shuffle's tasks wait for one would wait for ever (it does, on one core and on two).
+Reading with its shuffle ends before encoding starts. The shuffle is a barrier anyway, and encoders that hold every core
+while the shuffle's tasks wait for one would wait for ever (they do, on one core and on two).
 """
 
 import json
 import logging
-import sys
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import ray
-from ray.data import ActorPoolStrategy, DataContext
+from ray.data import DataContext
+from ray.exceptions import RayError
 
-from lsr_prod.config import EncodeSettings
-from lsr_prod.encoding.actor import BucketEncoder, WaveTask
-from lsr_prod.encoding.commit import BucketResult, WaveResult
-from lsr_prod.encoding.parts import Part
-from lsr_prod.encoding.plan import Slice
+from lsr_prod.encoding.cell import WaveTask
+from lsr_prod.encoding.commit import WaveResult
+from lsr_prod.encoding.markers import finished_cells
+from lsr_prod.encoding.plan import Plan, Slice
+from lsr_prod.encoding.pool import EncoderPool
+from lsr_prod.encoding.prepare import Work
+from lsr_prod.encoding.progress import Progress
 from lsr_prod.encoding.read import Reader
-from lsr_prod.encoding.rows import row_schema
-from lsr_prod.errors import ConfigError
+from lsr_prod.encoding.rows import RECEIPT, row_schema
+from lsr_prod.encoding.table import files_by_bucket
+from lsr_prod.errors import EncoderLostError, IncompleteWaveError, LsrError
+from lsr_prod.formats.table import TableProperties
+from lsr_prod.tables import open_table
 
-__all__ = ["actor_count", "run_wave"]
+__all__ = ["WaveCosts", "WaveRunner"]
 
 log = logging.getLogger(__name__)
 
-# The shuffle cuts a partition above this size, and a bucket would come in pieces (which the commit refuses).
-_LARGEST_BUCKET_BYTES = 1 << 30
+_ATTEMPTS = 4
+_TASKS_PER_ACTOR = 4  # some blocks more than actors are enough to keep all busy
+
+# The shuffle cuts a partition above this size, and a cell would come in pieces (which the commit refuses).
+_LARGEST_BLOCK_BYTES = 1 << 30
 
 
-def actor_count(settings: EncodeSettings) -> int:
-    """Actors of the pool: as set, or one for every ``threads_per_actor`` cores of the cluster.
+@dataclass(frozen=True, slots=True)
+class WaveCosts:
+    """What a wave took.
 
-    Raises:
-        ConfigError: not even one actor fits.
+    Attributes:
+        encoded: documents that went through the model in this run.
+        reused_cells: cells that an earlier attempt had finished.
+        tokens: tokens that the model saw.
+        padded_tokens: the same with padding.
     """
-    cores = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
-    if settings.threads_per_actor > cores:
-        raise ConfigError(
-            "encode.threads_per_actor", f"{settings.threads_per_actor} threads on {cores} cores", "lower it"
+
+    encoded: int
+    reused_cells: int
+    tokens: int
+    padded_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaveRunner:
+    """Runs the waves of a plan.
+
+    Attributes:
+        work: the checked job.
+        properties: of the sparse table.
+        pool: encoder actors.
+        progress: is told of every block.
+    """
+
+    work: Work
+    properties: TableProperties
+    pool: EncoderPool
+    progress: Progress
+
+    def run(self, wave: int) -> tuple[WaveResult, WaveCosts]:
+        """Encode a wave; its parts lie in the tables' folders afterwards and no commit names them.
+
+        A wave that loses machines is tried again; what was encoded is not encoded again.
+
+        Raises:
+            IncompleteWaveError: a block was lost between reading and encoding.
+            EncoderLostError: the actors of one block died again and again, or machines did.
+            SourceError: a file is not as the plan pinned it.
+        """
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self._attempt(wave)
+            except RayError as error:
+                ours = _ours(error)
+                if ours is not None:
+                    raise ours from error
+                lost = error
+                fields = {"wave": wave, "attempt": attempt, "error": str(error).strip().split("\n")[-1]}
+                log.warning("wave lost", extra={"fields": fields})
+        raise EncoderLostError(
+            f"wave {wave} was lost {_ATTEMPTS} times ({type(lost).__name__}); "
+            "look into Ray's logs, then run the job again"
+        ) from lost
+
+    def _attempt(self, wave: int) -> tuple[WaveResult, WaveCosts]:
+        plan, task = self.work.plan, self._task(wave)
+        buckets = plan.buckets_of(wave)
+        everything = range(task.cells) if buckets is None else buckets
+        done = finished_cells(task.table, task.quarantine, task.plan, wave, task.cells)
+        todo = [cell for cell in everything if cell not in done]
+        self.progress.start_wave(wave)
+        results = [done[cell] for cell in everything if cell in done]
+        rows_read = sum(cell.rows_in for cell in results)
+        # An increment visits every bucket, also one that gets no row: rows may leave it.
+        awake = todo if plan.base is not None else []
+        slices = plan.wave(wave) if todo else ()
+        blocks = self._read(slices, awake, todo, task.cells) if todo else []
+        encoded = tokens = padded = receipts = 0
+        for result in self.pool.encode(task, blocks):
+            results += result.cells
+            rows_read += result.rows_read
+            receipts += result.receipts
+            encoded += sum(cell.encoded for cell in result.cells if not cell.reused)
+            tokens, padded = tokens + result.tokens, padded + result.padded_tokens
+            self.progress.block(1 / len(blocks))
+        if receipts != len(slices) + len(awake):
+            raise IncompleteWaveError(
+                f"wave {wave}: {receipts} of {len(slices) + len(awake)} slices arrived at the encoders; nothing was "
+                "committed, run the job again"
+            )
+        return WaveResult(wave, tuple(results), rows_read), WaveCosts(encoded, len(done), tokens, padded)
+
+    def _task(self, wave: int) -> WaveTask:
+        table = open_table(self.work.table)
+        assert table is not None
+        return WaveTask(
+            plan=self.work.plan.digest,
+            wave=wave,
+            cells=_cells(self.work.plan, self.properties.buckets, self.pool.size.actors),
+            table=self.work.table,
+            quarantine=self.work.quarantine,
+            properties=self.properties,
+            committed=files_by_bucket(table),
+            removed=self.work.plan.removed,
         )
-    fitting = cores // settings.threads_per_actor
-    return fitting if settings.actors is None else min(settings.actors, fitting)
+
+    def _read(self, slices: Sequence[Slice], awake: Sequence[int], todo: Sequence[int], cells: int) -> list[Any]:
+        """References of blocks of rows; all rows of a cell are in one block."""
+        keep = None if len(todo) == cells else frozenset(todo)
+        read = _ReadSlices(Reader(self.work.source, cells, self.work.table.options, keep), tuple(awake))
+        groups = list(_groups(slices, self.work.encode.slice_megabytes * 1_000_000)) or [[]]
+        items = [
+            {"slices": json.dumps([piece.to_json() for piece in group]), "first": i == 0}
+            for i, group in enumerate(groups)
+        ]
+        blocks = min(len(todo), _TASKS_PER_ACTOR * self.pool.size.actors)
+        with _data_settings():
+            tasks = ray.data.from_items(items, override_num_blocks=len(items))
+            rows = tasks.map_batches(read, batch_size=1, batch_format="pyarrow")
+            return list(rows.repartition(blocks, keys=["cell"]).materialize().to_arrow_refs())
 
 
-def run_wave(slices: tuple[Slice, ...], reader: Reader, task: WaveTask, actors: int) -> WaveResult:
-    """Encode a wave; its parts lie in the tables' folders afterwards and no commit names them.
+def _cells(plan: Plan, buckets: int, actors: int) -> int:
+    """Cells that ids are hashed to: a multiple of the buckets that keeps every actor busy.
 
-    Args:
-        slices: what the wave reads.
-        reader: of the plan.
-        task: what the actors need.
-        actors: size of the pool.
+    An increment has one cell a bucket, as two cells must not replace one part.
     """
-    with _data_settings():
-        pieces = ray.data.from_items([piece.to_json() for piece in slices], override_num_blocks=len(slices))
-        rows = pieces.map_batches(_ReadSlices(reader), batch_size=1, batch_format="pyarrow")
-        # Some buckets more than actors are enough to keep all busy; each partition is a task.
-        partitions = min(task.properties.buckets, 4 * actors)
-        shuffled = rows.repartition(partitions, keys=["bucket"]).materialize()
-        described = shuffled.map_batches(
-            BucketEncoder,
-            batch_size=None,
-            batch_format="pyarrow",
-            zero_copy_batch=True,
-            compute=ActorPoolStrategy(min_size=1, max_size=actors, initial_size=actors),
-            num_cpus=task.threads,
-            fn_constructor_args=(task,),
-        ).take_all()
-    return WaveResult(task.wave, tuple(_result(row) for row in described))
+    if plan.base is not None:
+        return buckets
+    return buckets * math.ceil(_TASKS_PER_ACTOR * actors / buckets)
+
+
+def _ours(error: BaseException | None) -> LsrError | None:
+    """The error of ours that a task ended with, below Ray's wrappers."""
+    while error is not None:
+        if isinstance(error, LsrError) and not isinstance(error, RayError):
+            return error
+        error = getattr(error, "cause", None) or error.__cause__
+    return None
+
+
+def _groups(slices: Sequence[Slice], limit: int) -> Iterator[list[Slice]]:
+    """Small files share a task: a task a file would cost more than the file."""
+    group: list[Slice] = []
+    size = 0
+    for piece in slices:
+        if group and size + piece.size > limit:
+            yield group
+            group, size = [], 0
+        group.append(piece)
+        size += piece.size
+    if group:
+        yield group
 
 
 @contextmanager
@@ -80,9 +196,9 @@ def _data_settings() -> Iterator[None]:
     """Ray Data's settings for a wave; those of other datasets in this process come back afterwards."""
     context = DataContext.get_current()
     wanted = {
-        "enable_progress_bars": sys.stderr.isatty(),
+        "enable_progress_bars": False,  # the job shows one bar of its own
         "print_on_execution_start": False,
-        "target_max_block_size": _LARGEST_BUCKET_BYTES,
+        "target_max_block_size": _LARGEST_BLOCK_BYTES,
         "max_errored_blocks": 0,  # an errored block would drop its rows without an exception
     }
     before = {name: getattr(context, name) for name in wanted}
@@ -100,19 +216,15 @@ class _ReadSlices:
     """Function of the read tasks: a batch of slices in, tables of rows out."""
 
     reader: Reader
+    awake: tuple[int, ...]
 
-    def __call__(self, slices: pa.Table) -> Iterator[pa.Table]:
-        yield row_schema(self.reader.source.stored_fields).empty_table()  # a slice without a row has columns too
-        for fields in slices.to_pylist():
-            yield from self.reader.read(Slice.from_json(fields))
-
-
-def _result(row: Mapping[str, Any]) -> BucketResult:
-    return BucketResult(
-        bucket=row["bucket"],
-        rows_in=row["rows_in"],
-        part=Part(**row["part"]) if row["part"] else None,
-        quarantine=Part(**row["quarantine"]) if row["quarantine"] else None,
-        reasons=json.loads(row["reasons"]),
-        clipped=row["clipped"],
-    )
+    def __call__(self, tasks: pa.Table) -> Iterator[pa.Table]:
+        schema = row_schema(self.reader.source.stored_fields)
+        yield schema.empty_table()  # a slice without a row has columns too
+        for task in tasks.to_pylist():
+            pieces: list[Mapping[str, Any]] = json.loads(task["slices"])
+            for fields in pieces:
+                yield from self.reader.read(Slice.from_json(fields))
+            if task["first"] and self.awake:
+                receipts = [{"cell": cell, "reason": RECEIPT, "position": 0} for cell in self.awake]
+                yield pa.Table.from_pylist(receipts, schema=schema)

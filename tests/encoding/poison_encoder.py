@@ -41,6 +41,8 @@ class PoisonEncoder:
             time.sleep(60)
         if "HOLD" in text:  # keeps the interpreter's lock, as native code may
             ctypes.PyDLL(None).sleep(60)
+        if "PAUSE" in text:
+            time.sleep(1.5)
         if "RAISE" in text:
             raise RuntimeError("the graph failed")
         if "PRINT" in text:

@@ -1,0 +1,77 @@
+"""Markers of finished cells: what an attempt encoded is not encoded again by the next one.
+
+A marker names parts that no commit names yet. Whoever makes it first decides the cell: outputs need not be bit-equal
+between attempts, and both describe the same rows of the same pinned source.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from lsr_prod.encoding.commit import CellResult, check_cell
+from lsr_prod.encoding.plan import PROTOCOL_FOLDER
+from lsr_prod.errors import CommitError
+from lsr_prod.formats.digest import canonical_json
+from lsr_prod.storage import Store
+from lsr_prod.tables import Part
+
+__all__ = ["MARKERS_FOLDER", "finished_cells", "mark"]
+
+MARKERS_FOLDER = f"{PROTOCOL_FOLDER}/done"
+
+
+def mark(table: Store, quarantine: Store, plan: str, wave: int, cells: int, result: CellResult) -> CellResult:
+    """Note that a cell is encoded.
+
+    Args:
+        table: the sparse table's folder.
+        quarantine: the quarantine table's folder.
+        plan: digest of the plan.
+        wave: number of the wave.
+        cells: cells of the wave.
+        result: its parts lie in the folders.
+
+    Returns:
+        The result that stands: this one, or that of another attempt that was first and whose parts are whole.
+    """
+    name = f"{_folder(plan, wave, cells)}/{result.cell}.json"
+    data = canonical_json(asdict(result)) + b"\n"
+    if table.put_new(name, data):
+        return result
+    standing = _read(table, quarantine, name)
+    if standing is None:  # its parts are gone or torn: this attempt's are whole
+        table.delete(name)
+        table.put_new(name, data)
+        return result
+    return standing
+
+
+def finished_cells(table: Store, quarantine: Store, plan: str, wave: int, cells: int) -> Mapping[int, CellResult]:
+    """Results of the cells that an earlier attempt finished, by cell; those with damaged parts are left out."""
+    results = [_read(table, quarantine, name) for name in table.names(_folder(plan, wave, cells))]
+    return {result.cell: result for result in results if result is not None}
+
+
+def _folder(plan: str, wave: int, cells: int) -> str:
+    return f"{MARKERS_FOLDER}/{plan}/{wave}/{cells}"
+
+
+def _read(table: Store, quarantine: Store, name: str) -> CellResult | None:
+    data = table.get(name)
+    if data is None:
+        return None
+    result = _from_json(json.loads(data))
+    try:
+        check_cell(table, quarantine, result)
+    except CommitError:
+        return None
+    return result
+
+
+def _from_json(fields: dict[str, Any]) -> CellResult:
+    parts = tuple(Part(**part) for part in fields.pop("parts"))
+    bad = fields.pop("quarantine")
+    removes = tuple(fields.pop("removes"))
+    fields["reused"] = True
+    return CellResult(parts=parts, quarantine=Part(**bad) if bad else None, removes=removes, **fields)

@@ -1,0 +1,140 @@
+"""Encoder actors that live as long as the job, and the one place that decides what happens when one dies.
+
+Ray Data starts an actor pool anew for every dataset, and a wave is a dataset; loading a model for every wave is what
+this pool saves. Its actors reserve no core: reading and encoding take turns, and a core that an idle encoder held would
+be missing to the tasks of the next wave's shuffle, which waits for ever then.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from lsr_prod.config import EncodeSettings
+from lsr_prod.encoding.actor import BlockResult, EncoderActor, ModelSettings
+from lsr_prod.encoding.cell import WaveTask
+from lsr_prod.errors import ConfigError, EncoderLostError
+
+__all__ = ["EncoderPool", "PoolSize", "pool_size"]
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 4  # of a block; all but the first with the model in a child process
+_QUEUED = 2  # blocks an actor holds: one that it encodes, one that is on its way
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """How a pool lies on the machines.
+
+    Attributes:
+        actors: encoder actors.
+        threads: ONNX Runtime threads of each.
+        gpus: GPUs that each reserves.
+        nodes: node of each actor, by Ray's node id.
+    """
+
+    actors: int
+    threads: int
+    gpus: int
+    nodes: tuple[str, ...]
+
+
+def pool_size(settings: EncodeSettings) -> PoolSize:
+    """Choose the actors from the machines of the cluster.
+
+    One actor a GPU where the provider wants one; else one for every ``threads_per_actor`` cores of each node.
+    ``encode.actors`` lowers the number.
+
+    Raises:
+        ConfigError: not even one actor fits.
+    """
+    alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    gpus = sum(int(node["Resources"].get("GPU", 0)) for node in alive)
+    on_gpu = settings.provider in ("cuda", "tensorrt") or (settings.provider == "auto" and gpus > 0)
+    if on_gpu and not gpus:
+        raise ConfigError("encode.provider", f"{settings.provider} on a cluster without a GPU", "give cpu or auto")
+    share = 1 if on_gpu else settings.threads_per_actor
+    unit = "GPU" if on_gpu else "CPU"
+    slots = [[node["NodeID"]] * (int(node["Resources"].get(unit, 0)) // share) for node in alive]
+    if not any(slots):
+        cores = max((int(node["Resources"].get("CPU", 0)) for node in alive), default=0)
+        raise ConfigError(
+            "encode.threads_per_actor", f"{settings.threads_per_actor} threads on {cores} cores", "lower it"
+        )
+    # Round robin over the nodes, so that a lowered number still uses all of them.
+    places = [slot[i] for i in range(max(map(len, slots))) for slot in slots if i < len(slot)]
+    actors = len(places) if settings.actors is None else min(settings.actors, len(places))
+    return PoolSize(actors, settings.threads_per_actor, 1 if on_gpu else 0, tuple(places[:actors]))
+
+
+class EncoderPool:
+    """Actors that encode blocks. Use as a context manager: the actors end with it."""
+
+    def __init__(self, size: PoolSize, model: ModelSettings) -> None:
+        """Start the actors.
+
+        Args:
+            size: how many, and where.
+            model: what each of them opens.
+        """
+        self.size = size
+        remote = ray.remote(EncoderActor)
+        self._actors: list[Any] = [
+            remote.options(
+                num_cpus=0,
+                num_gpus=size.gpus,
+                max_restarts=-1,
+                max_task_retries=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True),
+            ).remote(model)
+            for node in size.nodes
+        ]
+
+    def __enter__(self) -> "EncoderPool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for actor in self._actors:
+            ray.kill(actor)
+
+    def encode(self, task: WaveTask, blocks: Sequence[Any]) -> Iterator[BlockResult]:
+        """Encode the blocks of a wave in any order; an actor that dies is started again and its blocks with it.
+
+        Args:
+            task: the wave.
+            blocks: references of tables of ``rows.row_schema``; a cell lies in one block.
+
+        Raises:
+            EncoderLostError: the actors of one block died again and again.
+        """
+        shared = ray.put(task)
+        todo = deque(enumerate([0] * len(blocks)))  # (block, attempts that failed)
+        running: dict[Any, tuple[int, int, int]] = {}  # call -> (actor, block, attempts that failed)
+        load = [0] * len(self._actors)
+        while todo or running:
+            while todo and min(load) < _QUEUED:
+                actor = load.index(min(load))
+                block, failed = todo.popleft()
+                call = self._actors[actor].encode.remote(shared, blocks[block], isolated=failed > 0)
+                running[call] = (actor, block, failed)
+                load[actor] += 1
+            (ready,), _ = ray.wait(list(running), num_returns=1)
+            actor, block, failed = running.pop(ready)
+            load[actor] -= 1
+            try:
+                yield ray.get(ready)
+            except RayActorError as error:
+                fields = {"wave": task.wave, "block": block, "attempt": failed + 1, "error": str(error).split("\n")[0]}
+                log.warning("encoder actor lost", extra={"fields": fields})
+                if failed + 1 == _ATTEMPTS:
+                    raise EncoderLostError(
+                        f"encoder actors died {_ATTEMPTS} times on one block of wave {task.wave}; look into Ray's logs "
+                        "for the cause (out of memory?), then run the job again"
+                    ) from error
+                todo.append((block, failed + 1))

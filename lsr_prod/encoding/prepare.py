@@ -1,0 +1,136 @@
+"""Everything that the encode job checks before it writes: settings, bundle, source, tables, plan."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
+from lsr_prod.encoding.commit import waves_done
+from lsr_prod.encoding.encoder import EncoderFactory
+from lsr_prod.encoding.increment import prepare_plan
+from lsr_prod.encoding.passages import check_lengths, document_factory
+from lsr_prod.encoding.plan import Plan
+from lsr_prod.encoding.quarantine import PARTITION
+from lsr_prod.encoding.sources import resolve_source
+from lsr_prod.encoding.table import PLAN_PROPERTY, check_table
+from lsr_prod.errors import ArtefactError, ConfigError, MissingExtraError
+from lsr_prod.formats.bundle import Bundle, read_vocabulary
+from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
+from lsr_prod.storage import Store, is_remote
+from lsr_prod.tables import open_table
+
+__all__ = ["Work", "prepare"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is known once every input is checked and nothing is written yet.
+
+    Attributes:
+        source: the section ``source``.
+        encode: the section ``encode``.
+        factory: opens the encoder, here and in the actors.
+        table: the sparse table's folder.
+        quarantine: the quarantine table's folder.
+        plan: what this run attempts.
+        wanted: properties of a new table, without its scale.
+        found: properties of the table that is there.
+    """
+
+    source: SourceSettings
+    encode: EncodeSettings
+    factory: EncoderFactory
+    table: Store
+    quarantine: Store
+    plan: Plan
+    wanted: TableProperties
+    found: TableProperties | None
+
+
+def prepare(deployment: Deployment) -> Work:
+    """Check every input of the job.
+
+    Raises:
+        ConfigError: a setting is wrong.
+        LineageError: another bundle made the table.
+        MissingExtraError: ONNX Runtime is not installed.
+    """
+    source, encode, options = deployment.source, deployment.encode, deployment.storage.options
+    assert source is not None
+    assert encode is not None
+    _check_fields(source)
+    folder = Path(encode.bundle).absolute()
+    try:
+        bundle = Bundle.load(folder, verify=True)
+        card = EncoderCard.load(folder)
+    except ArtefactError as error:
+        raise ConfigError("encode.bundle", str(error), "give the folder that jobs/export.py wrote") from error
+    _require_onnxruntime()
+    if encode.store_k > bundle.top_k:
+        raise ConfigError(
+            "encode.store_k", f"{encode.store_k} is more than the bundle's top_k", f"give {bundle.top_k} or less"
+        )
+    check_lengths(folder, encode)
+    table = Store(_absolute(encode.table), options)
+    quarantine = Store(_absolute(encode.quarantine or f"{encode.table.rstrip('/')}_quarantine"), options)
+    wanted = TableProperties(
+        bundle_digest=bundle.digest,
+        vocabulary_sha256=card.vocabulary_sha256,
+        vocabulary_size=len(read_vocabulary(folder)),
+        impact_step=0.0,
+        impact_bits=encode.impact_bits,
+        store_k=encode.store_k,
+        buckets=encode.buckets,
+        stored_fields=tuple(source.stored_fields),
+    )
+    found = check_table(table, wanted, encode.sink)
+    _check_quarantine(quarantine, encode.sink)
+    plan = _plan(source, encode, bundle.digest, table, found)
+    factory = document_factory(folder, encode, threads=encode.threads_per_actor, provider=encode.provider)
+    return Work(source, encode, factory, table, quarantine, plan, wanted, found)
+
+
+def _plan(
+    source: SourceSettings, encode: EncodeSettings, bundle: str, table: Store, found: TableProperties | None
+) -> Plan:
+    snapshot = open_table(table) if found else None
+    return prepare_plan(
+        resolve_source(source, table.options),
+        source,
+        encode,
+        bundle_digest=bundle,
+        options=table.options,
+        table=table,
+        root=None if snapshot is None else snapshot.properties[PLAN_PROPERTY],
+        waves_done=lambda plan: 0 if snapshot is None else waves_done(snapshot, plan),
+    )
+
+
+def _absolute(uri: str) -> str:
+    return uri if is_remote(uri) else str(Path(uri).absolute())
+
+
+def _check_fields(source: SourceSettings) -> None:
+    for name in source.stored_fields:
+        if name in CORE_COLUMNS or "," in name or source.stored_fields.count(name) > 1:
+            raise ConfigError(
+                "source.stored_fields",
+                f"{name!r} cannot be a stored field",
+                f"give each name once, without a comma, and none of {', '.join(CORE_COLUMNS)}",
+            )
+
+
+def _check_quarantine(store: Store, sink: str) -> None:
+    table = open_table(store)
+    if table is None:
+        if names := store.names():
+            raise ConfigError("encode.quarantine", f"{store.uri} holds {names[0]} and is no table", "give a new folder")
+    elif table.partition_by != PARTITION or table.sink != sink:
+        raise ConfigError("encode.quarantine", f"{store.uri} is another table", "give a new folder")
+
+
+def _require_onnxruntime() -> None:
+    try:
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("onnxruntime", "cpu") from error

@@ -1,0 +1,73 @@
+"""How far the job is and when it will be done: a bar on a terminal, one log line a wave elsewhere."""
+
+import logging
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+__all__ = ["Progress"]
+
+log = logging.getLogger(__name__)
+
+
+class Progress:
+    """Progress of a job over its waves. Use as a context manager."""
+
+    def __init__(self, waves: int, done: int) -> None:
+        """Show ``done`` of ``waves`` waves."""
+        self._waves, self._first = waves, done
+        self._position = float(done)
+        self._started = time.monotonic()
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
+        console = Console(stderr=True)
+        self._bar = Bar(
+            *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not sys.stderr.isatty()
+        )
+        self._task = self._bar.add_task("encode", total=waves, completed=done)
+
+    def __enter__(self) -> "Progress":
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def start_wave(self, wave: int) -> None:
+        """A wave begins, maybe again."""
+        self._position = float(wave)
+        self._bar.update(self._task, completed=self._position, description=f"wave {wave + 1}/{self._waves}")
+
+    def block(self, share: float) -> None:
+        """A block of the wave is encoded.
+
+        Args:
+            share: of the wave.
+        """
+        self._position += share
+        self._bar.update(self._task, completed=self._position)
+
+    def committed(self, wave: int, documents: int, quarantined: int, commit_s: float) -> None:
+        """A wave is in the table."""
+        self._position = wave + 1.0
+        self._bar.update(self._task, completed=self._position)
+        fields = {
+            "wave": wave + 1,
+            "of": self._waves,
+            "documents": documents,
+            "quarantined": quarantined,
+            "commit_s": round(commit_s, 3),
+            "eta_s": round(self.eta_s),
+        }
+        log.info("wave committed", extra={"fields": fields})
+
+    @property
+    def eta_s(self) -> float:
+        """Seconds to go if the rest goes as what this run did."""
+        mine = self._position - self._first
+        return (self._waves - self._position) * (time.monotonic() - self._started) / mine if mine > 0 else 0.0

@@ -1,0 +1,134 @@
+"""A cell against what a plain Python dictionary says that the table has to hold."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsr_prod.encoding.cell import WaveTask, encode_cell
+from lsr_prod.encoding.commit import CellResult
+from lsr_prod.encoding.poison import encode_texts
+from lsr_prod.encoding.rows import RECEIPT, row_schema
+from lsr_prod.formats.table import content_hash
+from lsr_prod.storage import Store
+from tests.encoding.poison_encoder import PoisonEncoder, term_of
+from tests.encoding.tables import PROPERTIES, make_tables
+
+encode = partial(encode_texts, PoisonEncoder(), top_k=4, batch_tokens=64)
+
+
+def task(folder: Path, committed: Sequence[str] = (), removed: frozenset[int] = frozenset()) -> WaveTask:
+    table, quarantine = make_tables(folder)
+    return WaveTask("p", 0, 2, table, quarantine, PROPERTIES, {0: list(committed)}, removed)
+
+
+def rows(*records: tuple[str, str, int], bad: int = 0, cell: int = 0) -> pa.Table:
+    """Rows of (doc_id, text, source_key), some broken ones and a receipt."""
+    good: list[dict[str, Any]] = [
+        {
+            "cell": cell,
+            "file": key,
+            "source_key": key,
+            "source": f"{key}.jsonl",
+            "position": i,
+            "doc_id": name,
+            "text": t,
+        }
+        for i, (name, t, key) in enumerate(records)
+    ]
+    broken = {"cell": cell, "file": 9, "source_key": 9, "source": "9.jsonl", "reason": "broken_json", "detail": "no"}
+    good += [broken | {"position": i, "raw": "{"} for i in range(bad)]
+    good.append({"cell": cell, "reason": RECEIPT, "position": len(good)})
+    return pa.Table.from_pylist(good, schema=row_schema(()))
+
+
+def documents(store: Store, result: CellResult) -> dict[str, dict[str, Any]]:
+    parts = [pq.read_table(f"{store.uri}/{part.path}", partitioning=None).to_pylist() for part in result.parts]
+    return {row["doc_id"]: row for part in parts for row in part}
+
+
+def balance(result: CellResult) -> int:
+    quarantined = result.quarantine.rows if result.quarantine else 0
+    return result.rows_in + result.kept - sum(part.rows for part in result.parts) - quarantined
+
+
+def test_documents_are_encoded_and_bad_rows_quarantined(tmp_path: Path):
+    wave = task(tmp_path)
+    result = encode_cell(wave, 0, rows(("b", "two", 1), ("a", "one", 1), ("c", "RAISE", 1), bad=2), encode)
+    found = documents(wave.table, result)
+    assert list(found) == ["a", "b"]
+    assert found["a"]["terms"] == [term_of("one")]
+    assert found["a"] | {"terms": 0, "impacts": 0} == {
+        "doc_id": "a",
+        "terms": 0,
+        "impacts": 0,
+        "content_hash": content_hash("one"),
+        "source_file": 1,
+    }
+    assert result.reasons == {"broken_json": 2, "encode_failed": 1}
+    assert (result.rows_in, result.encoded, balance(result)) == (5, 2, 0)
+
+
+def test_the_first_row_of_an_id_in_source_order_is_the_document(tmp_path: Path):
+    wave = task(tmp_path)
+    result = encode_cell(wave, 0, rows(("a", "late", 5), ("a", "first", 2), ("a", "second", 2)), encode)
+    assert documents(wave.table, result)["a"]["content_hash"] == content_hash("first")
+    assert result.reasons == {"duplicate_id": 2}
+
+
+def test_ids_of_the_snapshot_are_duplicates(tmp_path: Path):
+    first = task(tmp_path)
+    before = encode_cell(first, 0, rows(("a", "one", 1), ("b", "two", 1)), encode)
+    second = task(tmp_path, [part.path for part in before.parts])
+    result = encode_cell(second, 0, rows(("a", "other", 2), ("c", "three", 2)), encode)
+    assert list(documents(second.table, result)) == ["c"]
+    assert (result.reasons, result.removes, result.kept) == ({"duplicate_id": 1}, (), 0)
+
+
+def test_a_cell_with_receipts_only_writes_nothing(tmp_path: Path):
+    result = encode_cell(task(tmp_path), 1, rows(cell=1), encode)
+    assert (result.rows_in, result.parts, result.quarantine, result.bucket) == (0, (), None, 1)
+
+
+corpora = st.dictionaries(
+    st.sampled_from("abcdefgh"), st.tuples(st.sampled_from(["one", "two", "three"]), st.integers(1, 3)), max_size=8
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(before=corpora, after=corpora)
+def test_an_increment_ends_as_the_new_corpus(
+    tmp_path_factory: Any, before: dict[str, tuple[str, int]], after: dict[str, tuple[str, int]]
+):
+    """Files 1 and 2 are rewritten as 11 and 12; file 3 stays as it was."""
+    folder = tmp_path_factory.mktemp("cell")
+    stays = {name: row for name, row in before.items() if row[1] == 3}
+    changed = {name: (text, key % 2 + 11) for name, (text, key) in after.items() if name not in stays}
+    first = task(folder)
+    halves = [dict(list(before.items())[:4]), dict(list(before.items())[4:])]
+    parts = [
+        part.path
+        for half in halves
+        for part in encode_cell(first, 0, rows(*((n, t, k) for n, (t, k) in half.items())), encode).parts
+    ]
+    wave = task(folder, parts, frozenset({1, 2}))
+    result = encode_cell(wave, 0, rows(*((n, t, k) for n, (t, k) in changed.items())), encode)
+
+    untouched = {
+        row["doc_id"]: row
+        for path in set(parts) - set(result.removes)
+        for row in pq.read_table(f"{wave.table.uri}/{path}", partitioning=None).to_pylist()
+    }
+    found = untouched | documents(wave.table, result)
+    assert {name: (row["content_hash"], row["source_file"], row["terms"]) for name, row in found.items()} == {
+        name: (content_hash(text), key, [term_of(text)]) for name, (text, key) in (stays | changed).items()
+    }
+    left = [name for name, row in before.items() if row[1] != 3]
+    assert result.deleted == len([name for name in left if name not in changed])
+    same = [name for name in left if name in changed and changed[name][0] == before[name][0]]
+    assert (result.encoded, balance(result)) == (len(changed) - len(same), 0)

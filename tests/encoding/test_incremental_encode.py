@@ -1,0 +1,137 @@
+"""A changed corpus: only what changed is encoded, and the table is what a full encode of the new corpus makes."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lsr_prod.config import Deployment
+from lsr_prod.encoding import encode_corpus
+from lsr_prod.errors import ConfigError
+from lsr_prod.storage import Store
+from lsr_prod.tables import open_table
+
+pytestmark = pytest.mark.usefixtures("ray_local")
+
+WORDS = [
+    "fox",
+    "dog",
+    "river",
+    "bank",
+    "night",
+    "train",
+    "quiet",
+    "green",
+    "stone",
+    "paper",
+    "light",
+    "winter",
+    "summer",
+    "road",
+    "house",
+    "sea",
+]
+
+
+def document(rng: random.Random, i: int) -> dict[str, str]:
+    return {"_id": f"d{i}", "title": rng.choice(WORDS), "text": " ".join(rng.choices(WORDS, k=8)) + f" {i}"}
+
+
+def deployment(bundle: Path, table: Path, **changes: Any) -> Deployment:
+    encode = {"bundle": str(bundle), "table": str(table), "buckets": 4, "impact_step": 0.02, "probe_documents": 8}
+    source = {"paths": ["set by the test"], "id_field": "_id"}
+    return Deployment.model_validate(
+        {"source": {**source, **changes.pop("source", {})}, "encode": {**encode, **changes}}
+    )
+
+
+def rows_of(table: Path) -> dict[str, dict[str, Any]]:
+    snapshot = open_table(Store(str(table)))
+    assert snapshot is not None
+    found: dict[str, dict[str, Any]] = {}
+    for file in snapshot.files():
+        for row in pa.parquet.read_table(table / file.path, partitioning=None).to_pylist():
+            assert row["doc_id"] not in found
+            found[row["doc_id"]] = row | dict(file.partition)
+    return found
+
+
+def test_one_per_cent_of_inserts_updates_and_deletes_of_a_delta_source(tmp_path: Path, tiny_bundle: Path):
+    rng = random.Random(6)
+    corpus = {f"d{i}": document(rng, i) for i in range(1000)}
+    source = tmp_path / "source"
+    documents = list(corpus.values())
+    for start in range(0, 1000, 100):  # versions 0..9, a file each
+        write_deltalake(source, pa.Table.from_pylist(documents[start : start + 100]), mode="append")
+    first = encode_corpus(deployment(tiny_bundle, tmp_path / "table", source={"paths": [str(source)], "version": 9}))
+    assert (first["documents"], first["encoded"]) == (1000, 1000)
+
+    chosen = rng.sample(sorted(corpus), 20)
+    updated, deleted = chosen[:10], chosen[10:]
+    changes = [document(rng, int(name[1:])) | {"text": f"changed {name}"} for name in updated]
+    changes += [document(rng, i) for i in range(1000, 1010)]
+    DeltaTable(source).merge(
+        pa.Table.from_pylist(changes), "s._id = t._id", source_alias="s", target_alias="t"
+    ).when_matched_update_all().when_not_matched_insert_all().execute()
+    names = ", ".join(f"'{name}'" for name in deleted)
+    DeltaTable(source).delete(f"_id IN ({names})")
+
+    newest = {"paths": [str(source)]}
+    increment = encode_corpus(deployment(tiny_bundle, tmp_path / "table", source=newest))
+    full = encode_corpus(deployment(tiny_bundle, tmp_path / "full", source=newest))
+    assert increment["base_plan"] == first["plan"]
+    assert (increment["encoded"], increment["deleted"], increment["documents"]) == (20, 10, 1000)
+    assert full["encoded"] == 1000
+    assert increment["table_digest"] == full["table_digest"]
+    assert rows_of(tmp_path / "table") == rows_of(tmp_path / "full")
+
+    again = encode_corpus(deployment(tiny_bundle, tmp_path / "table", source=newest))
+    assert (again["encoded"], again["table_version"]) == (0, increment["table_version"])
+
+
+@pytest.mark.parametrize("sink", ["delta", "parquet"])
+def test_files_that_come_change_and_go(tmp_path: Path, tiny_bundle: Path, sink: str):
+    rng = random.Random(1)
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+
+    def write(name: str, documents: list[dict[str, str]]) -> None:
+        (folder / name).write_text("".join(json.dumps(document) + "\n" for document in documents))
+
+    a, b, c = ([document(rng, i) for i in range(start, start + 30)] for start in (0, 30, 60))
+    write("a.jsonl", a)
+    write("b.jsonl", b)
+    settings = deployment(tiny_bundle, tmp_path / "table", sink=sink, source={"paths": [str(folder)]})
+    encode_corpus(settings)
+
+    write("b.jsonl", [b[0] | {"title": "renamed", "text": b[0]["text"]}, *b[1:20]])  # one changed, ten left
+    write("c.jsonl", [*c, {**a[0], "text": "again"}])  # an id of a file that stayed
+    settings = deployment(
+        tiny_bundle, tmp_path / "table", sink=sink, max_bad_fraction=0.5, source={"paths": [str(folder)]}
+    )
+    second = encode_corpus(settings)
+    assert second["quarantined_by_reason"] == {"duplicate_id": 1}
+    assert (second["documents"], second["deleted"]) == (80, 10)
+    assert (second["encoded"], second["unchanged"]) == (31, 19)
+
+    (folder / "a.jsonl").unlink()
+    write("c.jsonl", c)
+    third = encode_corpus(settings)
+    assert (third["documents"], third["deleted"], third["encoded"]) == (50, 30, 0)
+    full = encode_corpus(deployment(tiny_bundle, tmp_path / "full", sink=sink, source={"paths": [str(folder)]}))
+    assert third["table_digest"] == full["table_digest"]
+    assert rows_of(tmp_path / "table") == rows_of(tmp_path / "full")
+
+
+def test_a_document_whose_second_row_could_come_back_is_refused(tmp_path: Path, tiny_bundle: Path):
+    one, two = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
+    one.write_text(json.dumps({"_id": "x", "text": "first fox"}) + "\n")
+    two.write_text(json.dumps({"_id": "x", "text": "second fox"}) + "\n" + json.dumps({"_id": "y", "text": "a dog"}))
+    settings = {"max_bad_fraction": 0.9}
+    encode_corpus(deployment(tiny_bundle, tmp_path / "table", **settings, source={"paths": [str(one), str(two)]}))
+    with pytest.raises(ConfigError, match=r"source.paths: document x .* another row in .*2.jsonl"):
+        encode_corpus(deployment(tiny_bundle, tmp_path / "table", **settings, source={"paths": [str(two)]}))

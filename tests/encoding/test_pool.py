@@ -1,0 +1,113 @@
+"""Actors that outlive waves and die: blocks are retried, poison is found, nothing is retried for ever."""
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import ray
+
+from lsr_prod.config import EncodeSettings
+from lsr_prod.encoding.actor import BlockResult, ModelSettings
+from lsr_prod.encoding.cell import WaveTask
+from lsr_prod.encoding.encoder import EncoderFactory
+from lsr_prod.encoding.pool import EncoderPool, pool_size
+from lsr_prod.encoding.rows import RECEIPT, row_schema
+from lsr_prod.errors import ConfigError, EncoderBrokenError
+from tests.encoding.poison_encoder import poison_factory
+from tests.encoding.tables import PROPERTIES, make_tables
+
+pytestmark = pytest.mark.usefixtures("ray_local")
+
+
+def settings(**changes: Any) -> EncodeSettings:
+    return EncodeSettings.model_validate({"bundle": "b", "table": "t", **changes})
+
+
+def model(factory: EncoderFactory, **changes: float) -> ModelSettings:
+    times = {"batch_timeout_s": 20.0, "document_timeout_s": 2.0} | changes
+    return ModelSettings(factory, batch_tokens=1024, **times)
+
+
+def wave(folder: Path) -> WaveTask:
+    table, quarantine = make_tables(folder)
+    return WaveTask("p", 0, PROPERTIES.buckets, table, quarantine, PROPERTIES, {})
+
+
+def block(cell: int, texts: list[str]) -> Any:
+    rows = [
+        {
+            "cell": cell,
+            "file": 0,
+            "source_key": 7,
+            "source": "c.jsonl",
+            "position": i,
+            "doc_id": f"{cell}-{i}",
+            "text": text,
+        }
+        for i, text in enumerate(texts)
+    ]
+    receipt = {"cell": cell, "file": 0, "source": "c.jsonl", "reason": RECEIPT, "position": len(rows)}
+    return ray.put(pa.Table.from_pylist([*rows, receipt], schema=row_schema(())))
+
+
+def one_actor() -> Any:
+    return pool_size(settings(actors=1))
+
+
+def reasons(results: list[BlockResult]) -> dict[str, int]:
+    return {reason: n for result in results for cell in result.cells for reason, n in cell.reasons.items()}
+
+
+def test_documents_that_crash_or_hang_are_quarantined_and_the_others_encoded(tmp_path: Path):
+    texts = [f"fox {i}" for i in range(40)]
+    texts[7], texts[23] = "SEGFAULT here", "SLEEP here"
+    with EncoderPool(one_actor(), model(poison_factory(), batch_timeout_s=4)) as pool:
+        results = list(pool.encode(wave(tmp_path), [block(0, texts), block(1, ["fine fox"])]))
+    assert reasons(results) == {"encoder_crashed": 1, "encoder_timeout": 1}
+    assert sum(cell.encoded for result in results for cell in result.cells) == 39
+    assert sum(result.rows_read for result in results) == 41
+
+
+def kill_at_first_call(pid_file: Path) -> int:
+    while not pid_file.exists() or not pid_file.read_text():
+        time.sleep(0.01)
+    pid = int(pid_file.read_text())
+    time.sleep(0.5)  # it pauses in its first call
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def test_blocks_of_a_killed_actor_are_encoded_again(tmp_path: Path):
+    pid_file = tmp_path / "pid"
+    settings = model(poison_factory(pid_file), document_timeout_s=20)
+    with EncoderPool(one_actor(), settings) as pool, ThreadPoolExecutor(1) as executor:
+        killed = executor.submit(kill_at_first_call, pid_file)
+        results = list(pool.encode(wave(tmp_path), [block(i, [f"fox {i}", "PAUSE"]) for i in range(2)]))
+        assert int(pid_file.read_text()) != killed.result()
+        assert sum(cell.encoded for result in results for cell in result.cells) == 4
+        # The pool goes on with the actor that took its place.
+        again = list(pool.encode(wave(tmp_path / "next"), [block(0, ["one more fox"])]))
+        assert again[0].cells[0].encoded == 1
+
+
+def test_a_model_that_does_not_open_ends_the_job(tmp_path: Path):
+    broken = EncoderFactory("tests.encoding.poison_encoder:open_broken", {"how": "EXIT"})
+    with EncoderPool(one_actor(), model(broken)) as pool, pytest.raises(EncoderBrokenError, match="poison_encoder"):
+        list(pool.encode(wave(tmp_path), [block(0, ["fox"])]))
+
+
+def test_the_size_follows_the_machine_and_the_settings():
+    size = pool_size(settings())
+    cores = int(ray.cluster_resources()["CPU"])
+    assert (size.actors, size.threads, size.gpus) == (cores, 1, 0)
+    assert pool_size(settings(threads_per_actor=cores)).actors == 1
+    assert pool_size(settings(actors=1)).actors == 1
+    with pytest.raises(ConfigError, match=r"encode\.threads_per_actor: 64 threads on 2 cores"):
+        pool_size(settings(threads_per_actor=64))
+    with pytest.raises(ConfigError, match=r"encode\.provider: cuda on a cluster without a GPU"):
+        pool_size(settings(provider="cuda"))
