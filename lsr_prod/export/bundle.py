@@ -3,16 +3,21 @@
 import logging
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import onnx
+
 from lsr_prod.config import ExportSettings
 from lsr_prod.errors import ArtefactError, ConfigError
+from lsr_prod.export.columns import check_lost, find_columns
 from lsr_prod.export.graph import INPUTS, export_graph, quantise_graph, save_graph
-from lsr_prod.export.parity import check_parity, read_parity_texts
-from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, Bundle, write_vocabulary
+from lsr_prod.export.parity import check_parity, read_parity_texts, read_texts
+from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, Bundle, Cut, write_vocabulary
 from lsr_prod.formats.card import CARD_FILE
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder, model_digest
@@ -43,15 +48,17 @@ def export_bundle(settings: ExportSettings) -> Mapping[str, Any]:
     output = _local_output(settings.output)
     texts = read_parity_texts(settings.parity_texts)
     encoder = _load(settings.model)
-    top_k = min(settings.top_k, encoder.card.vocabulary_size)
+    columns, cut = _columns(encoder, settings, texts)
+    top_k = min(settings.top_k, encoder.card.vocabulary_size if columns is None else len(columns))
     digest = _model_digest(settings.model, encoder)
     min_overlap = settings.min_overlap if settings.precision == "fp32" else settings.int8_min_overlap
     if output.is_dir() and any(output.iterdir()):
-        _refuse_other(output, (digest, settings.precision, top_k))
+        _refuse_other(output, (digest, settings.precision, top_k, cut))
         parity = check_parity(encoder, BundleEncoder(output, verify=True), texts, min_overlap=min_overlap)
     else:
         with draft_folder(output) as draft:
-            _write_bundle(draft, encoder, settings, top_k=top_k, model=digest)
+            graph = export_graph(encoder, top_k=top_k, columns=columns)
+            _write_bundle(draft, encoder, settings, graph, top_k=top_k, model=digest, cut=cut)
             parity = check_parity(encoder, BundleEncoder(draft), texts, min_overlap=min_overlap)
             move_into_place(draft, output, field="export.output")
     bundle = Bundle.load(output)
@@ -61,13 +68,35 @@ def export_bundle(settings: ExportSettings) -> Mapping[str, Any]:
         "precision": settings.precision,
         "top_k": top_k,
         "graph_bytes": sum(file.size for file in bundle.files if file.path.startswith(GRAPH_FILE)),
+        "cut_terms": cut.cut if cut else 0,
+        "cut_terms_proven": cut.proven if cut else 0,
         **{f"parity_{name}": value for name, value in asdict(parity).items()},
         "seconds": time.perf_counter() - started,
     }
 
 
-def _write_bundle(folder: Path, encoder: SparseEncoder, settings: ExportSettings, *, top_k: int, model: str) -> None:
-    graph = export_graph(encoder, top_k=top_k)
+def _columns(
+    encoder: SparseEncoder, settings: ExportSettings, texts: Sequence[str]
+) -> tuple[npt.NDArray[np.int64] | None, Cut | None]:
+    """Terms to keep and the record of the cut; None without a probe. The cut is judged on the parity texts."""
+    if settings.probe_texts is None:
+        return None, None
+    columns, cut = find_columns(encoder, read_texts(settings.probe_texts, field="export.probe_texts"))
+    lost = check_lost(encoder, texts, columns, most=1 - settings.min_overlap)
+    log.info("cut terms that no text of the probe activates", extra={"fields": {**asdict(cut), "lost": lost}})
+    return columns, cut
+
+
+def _write_bundle(
+    folder: Path,
+    encoder: SparseEncoder,
+    settings: ExportSettings,
+    graph: onnx.ModelProto,
+    *,
+    top_k: int,
+    model: str,
+    cut: Cut | None,
+) -> None:
     if settings.precision == "int8":
         graph = quantise_graph(graph, folder)
     save_graph(graph, folder / GRAPH_FILE)
@@ -75,7 +104,7 @@ def _write_bundle(folder: Path, encoder: SparseEncoder, settings: ExportSettings
     encoder.model.config.save_pretrained(folder)
     write_vocabulary(folder, encoder.vocabulary)
     encoder.card.save(folder)
-    Bundle.seal(folder, precision=settings.precision, top_k=top_k, model_digest=model, inputs=INPUTS)
+    Bundle.seal(folder, precision=settings.precision, top_k=top_k, model_digest=model, inputs=INPUTS, cut=cut)
 
 
 def _load(source: str) -> SparseEncoder:
@@ -102,16 +131,16 @@ def _model_digest(source: str, encoder: SparseEncoder) -> str:
         return encoder.save(Path(scratch) / "model")
 
 
-def _refuse_other(output: Path, wanted: tuple[str, str, int]) -> None:
+def _refuse_other(output: Path, wanted: tuple[str, str, int, Cut | None]) -> None:
     try:
         bundle = Bundle.load(output, verify=True)
     except ArtefactError as error:
         problem = "is a damaged bundle" if (output / BUNDLE_FILE).is_file() else "holds something else"
         raise ConfigError("export.output", f"{output} {problem}", "name a folder that does not exist") from error
-    if (bundle.model_digest, bundle.precision, bundle.top_k) != wanted:
+    if (bundle.model_digest, bundle.precision, bundle.top_k, bundle.cut) != wanted:
         raise ConfigError(
             "export.output",
             f"{output} holds another bundle, {bundle.precision} with top_k {bundle.top_k} of model "
-            f"{bundle.model_digest[:12]}",
+            f"{bundle.model_digest[:12]}, {f'{bundle.cut.cut} terms cut' if bundle.cut else 'no terms cut'}",
             "name a folder that does not exist",
         )

@@ -18,7 +18,7 @@ from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
 
-__all__ = ["Parity", "check_parity", "measure_parity", "read_parity_texts"]
+__all__ = ["Parity", "check_parity", "measure_parity", "read_parity_texts", "read_texts"]
 
 log = logging.getLogger(__name__)
 
@@ -98,18 +98,30 @@ def read_parity_texts(path: str | None) -> list[str]:
     Raises:
         ConfigError: the file is absent, empty or has another form.
     """
-    if path is None:
-        return list(SENTENCES)
+    return list(SENTENCES) if path is None else read_texts(path, field="export.parity_texts", most=MOST_TEXTS)
+
+
+def read_texts(path: str, *, field: str, most: int | None = None) -> list[str]:
+    """Texts of a JSONL file with the field text.
+
+    Args:
+        path: the file.
+        field: the setting that names it, for the error.
+        most: texts that are read; default all.
+
+    Raises:
+        ConfigError: the file is absent, empty or has another form.
+    """
     file = Path(path)
     if not file.is_file():
-        raise ConfigError("export.parity_texts", f"there is no file at {path}", "give a JSONL file with the field text")
+        raise ConfigError(field, f"there is no file at {path}", "give a JSONL file with the field text")
     try:
-        lines = [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()][:MOST_TEXTS]
+        lines = [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()][:most]
         texts = [json.loads(line)["text"] for line in lines]
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError("export.parity_texts", f"{path} is no JSONL with the field text", "repair it") from error
+        raise ConfigError(field, f"{path} is no JSONL with the field text", "repair it") from error
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise ConfigError("export.parity_texts", f"{path} has lines without a text", "give one text a line")
+        raise ConfigError(field, f"{path} has lines without a text", "give one text a line")
     return texts
 
 

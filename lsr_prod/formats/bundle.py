@@ -12,7 +12,7 @@
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionErr
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_files, digest_json, verify_files
 
-__all__ = ["BUNDLE_FILE", "Bundle", "Precision", "read_vocabulary", "write_vocabulary"]
+__all__ = ["BUNDLE_FILE", "Bundle", "Cut", "Precision", "read_vocabulary", "write_vocabulary"]
 
 BUNDLE_FILE = "bundle.json"
 BUNDLE_FORMAT = 1
@@ -29,6 +29,25 @@ TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "vocabulary.json"
 
 Precision = Literal["fp32", "int8"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Columns of the vocabulary head that are not in the graph.
+
+    Attributes:
+        kept: terms that the graph can return.
+        cut: terms that it cannot.
+        proven: those of the cut that no text at all can activate; the others were active in no text of the probe.
+        texts: size of the probe.
+        sha256: digest of the probe's texts.
+    """
+
+    kept: int
+    cut: int
+    proven: int
+    texts: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +60,7 @@ class Bundle:
         model_digest: digest of the model directory it was exported from.
         inputs: names of the graph's inputs, in order.
         files: every file of the bundle but ``bundle.json``.
+        cut: what was left out of the vocabulary head; None: nothing.
     """
 
     precision: Precision
@@ -48,6 +68,7 @@ class Bundle:
     model_digest: str
     inputs: tuple[str, ...]
     files: tuple[FileDigest, ...]
+    cut: Cut | None = None
     format: int = BUNDLE_FORMAT
 
     @property
@@ -64,15 +85,23 @@ class Bundle:
             "model_digest": self.model_digest,
             "inputs": list(self.inputs),
             "files": [file.to_json() for file in self.files],
+            **({"cut": asdict(self.cut)} if self.cut else {}),
         }
 
     @classmethod
     def seal(
-        cls, folder: Path, *, precision: Precision, top_k: int, model_digest: str, inputs: tuple[str, ...]
+        cls,
+        folder: Path,
+        *,
+        precision: Precision,
+        top_k: int,
+        model_digest: str,
+        inputs: tuple[str, ...],
+        cut: Cut | None = None,
     ) -> "Bundle":
         """Record every file of ``folder`` and write ``bundle.json``."""
         paths = [path for path in folder.rglob("*") if path.is_file() and path.name != BUNDLE_FILE]
-        bundle = cls(precision, top_k, model_digest, inputs, digest_files(folder, paths))
+        bundle = cls(precision, top_k, model_digest, inputs, digest_files(folder, paths), cut)
         (folder / BUNDLE_FILE).write_bytes(canonical_json(bundle.to_json()) + b"\n")
         return bundle
 
@@ -101,6 +130,7 @@ class Bundle:
             model_digest=value["model_digest"],
             inputs=tuple(value["inputs"]),
             files=tuple(FileDigest.from_json(file) for file in value["files"]),
+            cut=Cut(**value["cut"]) if "cut" in value else None,
         )
         if verify:
             verify_files(folder, bundle.files)

@@ -1,0 +1,113 @@
+"""Terms that no text of a probe activates: their columns of the vocabulary head need not be computed.
+
+A column is *proven* dead if no hidden state can activate it: what enters the head has left a LayerNorm, so it is
+``gamma * z + beta`` with ``|z| <= sqrt(d)``, and the largest logit of term v is at most
+``sqrt(d) * |gamma * w_v| + beta . w_v + b_v``. The others are only *observed* to be dead; the parity check on other
+texts says what cutting them costs.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from lsr_prod.errors import ConfigError, ParityError
+from lsr_prod.formats.bundle import Cut
+from lsr_prod.formats.digest import digest_json
+from lsr_prod.model import SparseEncoder
+
+__all__ = ["check_lost", "find_columns"]
+
+_ROUNDING = 1e-3  # what float32 may add to a bound that is exact in real numbers
+
+
+def find_columns(encoder: SparseEncoder, texts: Sequence[str]) -> tuple[npt.NDArray[np.int64], Cut]:
+    """Terms that the probe activates, as documents or as queries.
+
+    Args:
+        encoder: the torch model.
+        texts: the probe.
+
+    Returns:
+        int64, rising: the columns to keep, and what a bundle records about the cut.
+
+    Raises:
+        ConfigError: the probe activates no term.
+    """
+    active = _active(encoder, texts)
+    if not active.any():
+        raise ConfigError("export.probe_texts", "its texts activate no term", "give texts like those of the corpus")
+    proven = int((_largest_logits(encoder) <= -_ROUNDING).sum())
+    kept = np.flatnonzero(active)
+    cut = len(active) - len(kept)
+    return kept, Cut(
+        kept=len(kept), cut=cut, proven=min(proven, cut), texts=len(texts), sha256=digest_json(list(texts))
+    )
+
+
+def check_lost(encoder: SparseEncoder, texts: Sequence[str], columns: npt.NDArray[np.int64], *, most: float) -> float:
+    """Share of the terms of ``texts`` that a cut graph cannot return.
+
+    Args:
+        encoder: the torch model.
+        texts: other texts than the probe.
+        columns: terms that are kept.
+        most: largest share that is accepted, 0..1.
+
+    Raises:
+        ParityError: it is more.
+    """
+    terms = np.concatenate([encoder.encode(texts, kind, batch_size=8).terms for kind in ("document", "query")])
+    lost = float(np.mean(~np.isin(terms, columns))) if len(terms) else 0.0
+    if lost > most:
+        raise ParityError(
+            f"{lost:.4f} of the active terms of {len(texts)} texts were active in none of export.probe_texts, more "
+            f"than {most:.4f}; probe with more texts of the corpus, or export without a cut"
+        )
+    return lost
+
+
+def _active(encoder: SparseEncoder, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
+    active = np.zeros(encoder.card.vocabulary_size, np.bool_)
+    for kind in ("document", "query"):
+        for start in range(0, len(texts), 256):
+            active[encoder.encode(texts[start : start + 256], kind, batch_size=8).terms] = True
+    return active
+
+
+@torch.inference_mode()
+def _largest_logits(encoder: SparseEncoder) -> npt.NDArray[np.float64]:
+    """Upper bound of every term's logit, [V]; infinite where the head's input does not come out of a LayerNorm."""
+    model: Any = encoder.model
+    head = model.get_output_embeddings()
+    norm = _norm_before(encoder, head)
+    if norm is None or norm.weight is None:
+        return np.full(encoder.card.vocabulary_size, np.inf)
+    weight = head.weight.double()  # [V, d]
+    bound = weight.shape[1] ** 0.5 * (weight * norm.weight.double()).norm(dim=1)
+    for bias, factor in ((norm.bias, weight), (head.bias, None)):
+        if bias is not None:
+            bound = bound + (bias.double() if factor is None else factor @ bias.double())
+    result: npt.NDArray[np.float64] = bound.numpy()
+    return result
+
+
+def _norm_before(encoder: SparseEncoder, head: nn.Module) -> nn.LayerNorm | None:
+    """The LayerNorm whose output is what the head reads, seen in one forward pass."""
+    made: list[tuple[nn.LayerNorm, Tensor]] = []
+    read: list[Tensor] = []
+
+    def keep(module: nn.Module, _: Any, output: Tensor) -> None:
+        assert isinstance(module, nn.LayerNorm)
+        made.append((module, output))
+
+    norms = [module for module in encoder.modules() if isinstance(module, nn.LayerNorm)]
+    hooks = [norm.register_forward_hook(keep) for norm in norms]
+    hooks.append(head.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0])))
+    encoder.encode(["a"])
+    for hook in hooks:
+        hook.remove()
+    return next((norm for norm, output in made if any(output is tensor for tensor in read)), None)
