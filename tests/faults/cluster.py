@@ -11,7 +11,7 @@ from typing import Any
 __all__ = ["LocalCluster", "kill", "local_cluster"]
 
 _ACTOR = re.compile(r"^ray::\S*Encoder")
-_FAST_HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
+_FAST_HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 8}
 
 
 class LocalCluster:
@@ -39,15 +39,15 @@ class LocalCluster:
         ]
 
     def raylets(self) -> list[int]:
-        """Raylets of the worker nodes."""
-        return [_raylet(node) for node in self._nodes]
+        """Raylets of the worker nodes that are alive."""
+        return [_raylet(node) for node in self._nodes if _alive(node)]
 
-    def replace(self, raylet: int) -> None:
-        """Clear away the node whose raylet was killed, and add one."""
-        for node in [node for node in self._nodes if _raylet(node) == raylet]:
+    def replace_dead(self) -> None:
+        """Clear away nodes whose raylet is gone, and add as many; a busy machine loses one without our doing, too."""
+        for node in [node for node in self._nodes if not _alive(node)]:
             self._nodes.remove(node)
             self._cluster.remove_node(node, allow_graceful=False)
-        self._nodes.append(self._add())
+            self._nodes.append(self._add())
 
     def _add(self) -> Any:
         return self._cluster.add_node(num_cpus=1, object_store_memory=150_000_000)
@@ -90,6 +90,10 @@ def kill(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def _alive(node: Any) -> bool:
+    return node.all_processes["raylet"][0].process.poll() is None
 
 
 def _raylet(node: Any) -> int:

@@ -105,7 +105,8 @@ class RayKills:
         self.landed[victim] += 1
         print(f"ray: {victim} killed, {self.landed.total()} kills, {dict(self.runs)}", flush=True)
         if victim == "raylet":
-            self._cluster.replace(pid)
+            time.sleep(0.2)
+        self._cluster.replace_dead()
         if victim == "driver":
             self._settle()
         self._look()
