@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from lsr_prod.encoding.commit import CellResult
 from lsr_prod.encoding.poison import Failure
-from lsr_prod.encoding.quarantine import write_quarantine
+from lsr_prod.encoding.quarantine import DUPLICATE, duplicates_elsewhere, write_quarantine
 from lsr_prod.encoding.rewrite import find_known, part_schema, rewrite, unchanged_rows
 from lsr_prod.encoding.rows import RECEIPT, shorten
+from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, content_hash, quantise
 from lsr_prod.storage import Store
@@ -25,7 +26,7 @@ __all__ = ["Encode", "WaveTask", "encode_cell"]
 Encode = Callable[[Sequence[str]], tuple[SparseBatch, Mapping[int, Failure]]]
 """Texts in; vectors of those that could be encoded, in order, and why the others could not, by position."""
 
-_DUPLICATE = ("duplicate_id", "an earlier row of the corpus has this id")
+_DUPLICATE = (DUPLICATE, "an earlier row of the corpus has this id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class WaveTask:
         properties: of the sparse table.
         committed: bucket -> parts of the snapshot that the wave is based on.
         removed: keys of the source files whose rows leave the table.
+        present: int64, keys of the source files of today; of an increment only.
     """
 
     plan: str
@@ -51,6 +53,7 @@ class WaveTask:
     properties: TableProperties
     committed: Mapping[int, Sequence[str]]
     removed: frozenset[int] = frozenset()
+    present: pa.Array | None = None
 
 
 def encode_cell(task: WaveTask, cell: int, rows: pa.Table, encode: Encode) -> CellResult:
@@ -61,6 +64,9 @@ def encode_cell(task: WaveTask, cell: int, rows: pa.Table, encode: Encode) -> Ce
         cell: number of the cell.
         rows: all of its rows (``rows.row_schema``), receipts included.
         encode: the model.
+
+    Raises:
+        SourceError: a document leaves whose quarantined duplicate would have to take its place.
     """
     bucket = cell % task.properties.buckets
     rows = rows.filter(pc.not_equal(pc.fill_null(rows["reason"], ""), RECEIPT))
@@ -77,6 +83,7 @@ def encode_cell(task: WaveTask, cell: int, rows: pa.Table, encode: Encode) -> Ce
     carried = unchanged_rows(task.table, known, good.filter(unchanged), task.properties)
     fresh = pa.concat_tables([encoded, carried]).sort_by("doc_id")
     rewritten = rewrite(task.table, bucket, known, fresh, task.removed)
+    _refuse_resurrections(task, rewritten.deleted)
     bad = pa.concat_tables(
         [rows.filter(pc.is_valid(rows["reason"])), _as_bad(duplicates, [_DUPLICATE] * duplicates.num_rows), poison]
     )
@@ -89,10 +96,21 @@ def encode_cell(task: WaveTask, cell: int, rows: pa.Table, encode: Encode) -> Ce
         reasons=_count(bad["reason"]),
         clipped=clipped,
         removes=rewritten.removes,
-        deleted=rewritten.deleted,
+        deleted=len(rewritten.deleted),
         kept=rewritten.kept,
         encoded=encoded.num_rows,
     )
+
+
+def _refuse_resurrections(task: WaveTask, deleted: pa.Array) -> None:
+    """An increment does not read the file that the duplicate is in."""
+    if task.present is None or not len(deleted):
+        return
+    for doc_id, source in duplicates_elsewhere(task.quarantine, deleted, task.present)[:1]:
+        raise SourceError(
+            f"document {doc_id} left the corpus, and {source} has another row of it, which was quarantined as a "
+            "duplicate; encode into a new encode.table"
+        )
 
 
 def _first_of_each_id(rows: pa.Table) -> tuple[pa.Table, pa.Table]:

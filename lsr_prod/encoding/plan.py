@@ -127,6 +127,11 @@ class Plan:
         buckets = int(self.document["encode"]["buckets"])
         return range(buckets * number // self.waves, buckets * (number + 1) // self.waves)
 
+    def present(self) -> pa.Array:
+        """Keys of the files that the corpus has, int64."""
+        files = self.files.filter(pa.array(self.files["state"].to_numpy() != REMOVED))
+        return pa.array(file_keys(files))
+
     def slices(self) -> Iterator[Slice]:
         """All slices in order; a batch of them is held at a time."""
         for start in range(0, self.pieces.num_rows, _BATCH):

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lsr_prod.encoding.rows import RAW_LIMIT
@@ -14,10 +15,12 @@ from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Sink, Table, create_table, open_table, write_part
 
 __all__ = [
+    "DUPLICATE",
     "PARTITION",
     "QUARANTINE_SCHEMA",
     "committed_files",
     "create_quarantine",
+    "duplicates_elsewhere",
     "quarantine_folder",
     "quarantined_by_reason",
     "write_quarantine",
@@ -32,11 +35,13 @@ QUARANTINE_SCHEMA = pa.schema(
         pa.field("source", pa.string(), nullable=False),
         pa.field("position", pa.int64(), nullable=False),
         pa.field("doc_id", pa.string()),
+        pa.field("source_file", pa.int64(), nullable=False),
         pa.field("raw", pa.string()),
     ],
     metadata={"raw": f"the first {RAW_LIMIT} bytes of the row; bytes that are no UTF-8 are U+FFFD"},
 )
 PARTITION = ("plan", "wave")
+DUPLICATE = "duplicate_id"
 
 
 def quarantine_folder(plan: str, wave: int) -> str:
@@ -60,8 +65,32 @@ def write_quarantine(store: Store, plan: str, wave: int, rows: pa.Table) -> Part
     """
     rows = rows.sort_by([("file", "ascending"), ("position", "ascending")])
     fields = [field for field in QUARANTINE_SCHEMA if field.name not in PARTITION]
+    rows = rows.rename_columns({"source_key": "source_file"})
     table = pa.table([rows[field.name] for field in fields], schema=pa.schema(fields))
     return write_part(store, quarantine_folder(plan, wave), table)
+
+
+def duplicates_elsewhere(store: Store, doc_ids: pa.Array, present: pa.Array) -> list[tuple[str, str]]:
+    """Quarantined duplicates that would be documents if the rows that came first were gone.
+
+    Args:
+        store: the quarantine table's folder.
+        doc_ids: ids whose document leaves the table.
+        present: int64, keys of the source files of today.
+
+    Returns:
+        (doc_id, location of the file) of some of them.
+    """
+    table = open_table(store)
+    columns = ["reason", "doc_id", "source_file", "source"]
+    for file in table.files() if table else []:
+        with store.open_reader(file.path) as data:
+            rows = pq.read_table(data, columns=columns)
+        again = pc.and_(pc.equal(rows["reason"], DUPLICATE), pc.is_in(rows["doc_id"], value_set=doc_ids))
+        found = rows.filter(pc.and_(again, pc.is_in(rows["source_file"], value_set=present)))
+        if found.num_rows:
+            return list(zip(found["doc_id"].to_pylist(), found["source"].to_pylist(), strict=True))
+    return []
 
 
 def committed_files(table: Table, plan: str, wave: int | None = None) -> list[str]:

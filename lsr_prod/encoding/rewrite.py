@@ -51,13 +51,13 @@ class Rewritten:
         parts: the new parts.
         removes: paths of the parts that they replace.
         kept: rows that moved from a replaced part to a new one as they were.
-        deleted: rows of replaced parts that are in no new part under any version.
+        deleted: ids of replaced parts that are in no new part.
     """
 
     parts: tuple[Part, ...]
     removes: tuple[str, ...]
     kept: int
-    deleted: int
+    deleted: pa.Array
 
 
 def part_schema(properties: TableProperties) -> pa.Schema:
@@ -131,7 +131,7 @@ def rewrite(table: Store, bucket: int, known: Known, fresh: pa.Table, removed: f
         removed: keys of the source files that are gone.
     """
     folder = f"bucket={bucket}"
-    parts, kept, deleted = [], 0, 0
+    parts, kept, deleted = [], 0, [pa.array([], pa.string())]
     gone = pa.array(sorted(removed), pa.int64())
     placed = pa.array([False] * fresh.num_rows, pa.bool_())
     for path in known.touched:
@@ -143,10 +143,11 @@ def rewrite(table: Store, bucket: int, known: Known, fresh: pa.Table, removed: f
         placed = pc.or_(placed, here)
         after = pa.concat_tables([stays, fresh.filter(here)])
         kept += stays.num_rows
-        deleted += before.num_rows - after.num_rows
+        left = pc.invert(pc.is_in(before["doc_id"], value_set=after["doc_id"].combine_chunks()))
+        deleted.append(before["doc_id"].filter(left).combine_chunks())
         if after.num_rows:
             parts.append(write_part(table, folder, after.sort_by("doc_id")))
     inserts = fresh.filter(pc.invert(placed))
     if inserts.num_rows:
         parts.append(write_part(table, folder, inserts))
-    return Rewritten(tuple(parts), known.touched, kept, deleted)
+    return Rewritten(tuple(parts), known.touched, kept, pa.concat_arrays(deleted))

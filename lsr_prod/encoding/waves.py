@@ -140,6 +140,7 @@ class WaveRunner:
             properties=self.properties,
             committed=files_by_bucket(table),
             removed=self.work.plan.removed,
+            present=None if self.work.plan.base is None else self.work.plan.present(),
         )
 
     def _read(self, slices: Sequence[Slice], awake: Sequence[int], todo: Sequence[int], cells: int) -> list[Any]:

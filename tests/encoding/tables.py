@@ -43,7 +43,15 @@ def make_cell(
     bucket = cell % PROPERTIES.buckets
     parts = (write_part(table, f"bucket={bucket}", good),) if ids else ()
     rows = [
-        {"cell": cell, "file": 0, "source": "c.jsonl", "position": i, "reason": "broken_json", "detail": detail}
+        {
+            "cell": cell,
+            "file": 0,
+            "source": "c.jsonl",
+            "source_key": 0,
+            "position": i,
+            "reason": "broken_json",
+            "detail": detail,
+        }
         for i, detail in enumerate(bad)
     ]
     refused = pa.Table.from_pylist(rows, schema=row_schema(()))

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
 
@@ -133,5 +133,5 @@ def test_a_document_whose_second_row_could_come_back_is_refused(tmp_path: Path, 
     two.write_text(json.dumps({"_id": "x", "text": "second fox"}) + "\n" + json.dumps({"_id": "y", "text": "a dog"}))
     settings = {"max_bad_fraction": 0.9}
     encode_corpus(deployment(tiny_bundle, tmp_path / "table", **settings, source={"paths": [str(one), str(two)]}))
-    with pytest.raises(ConfigError, match=r"source.paths: document x .* another row in .*2.jsonl"):
+    with pytest.raises(SourceError, match=r"document x left the corpus, and .*2\.jsonl has another row"):
         encode_corpus(deployment(tiny_bundle, tmp_path / "table", **settings, source={"paths": [str(two)]}))

@@ -28,6 +28,7 @@ def test_bad_rows_name_their_source_and_lie_in_its_order(tmp_path: Path):
             "file": file,
             "position": position,
             "reason": "empty_text",
+            "source_key": 7,
             "doc_id": f"{file}.{position}",
             "raw": "r",
             "source": sources[file],
