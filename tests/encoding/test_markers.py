@@ -1,0 +1,34 @@
+from dataclasses import replace
+from pathlib import Path
+
+from lsr_prod.encoding.markers import finished_cells, mark
+from tests.encoding.tables import make_tables, make_wave
+
+
+def test_a_marker_is_what_the_cell_came_to(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
+    (cell,) = make_wave(table, quarantine, 3, "ab", "x").cells
+    assert mark(table, quarantine, "p", 3, 2, cell) == cell
+    assert finished_cells(table, quarantine, "p", 3, 2) == {cell.cell: replace(cell, reused=True)}
+    assert finished_cells(table, quarantine, "p", 3, 4) == {}
+    assert finished_cells(table, quarantine, "q", 3, 2) == {}
+
+
+def test_the_first_of_two_attempts_decides(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
+    (first,) = make_wave(table, quarantine, 0, "ab", "x").cells
+    (second,) = make_wave(table, quarantine, 0, "a", "xb").cells
+    mark(table, quarantine, "p", 0, 2, first)
+    assert mark(table, quarantine, "p", 0, 2, second) == replace(first, reused=True)
+
+
+def test_a_marker_whose_part_is_torn_counts_for_nothing(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
+    (first,) = make_wave(table, quarantine, 0, "ab").cells
+    mark(table, quarantine, "p", 0, 2, first)
+    part = Path(table.uri) / first.parts[0].path
+    part.write_bytes(part.read_bytes()[:-9])
+    assert finished_cells(table, quarantine, "p", 0, 2) == {}
+    (second,) = make_wave(table, quarantine, 0, "a", "b").cells
+    assert mark(table, quarantine, "p", 0, 2, second) == second
+    assert finished_cells(table, quarantine, "p", 0, 2)[0].parts == second.parts
