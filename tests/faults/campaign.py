@@ -152,6 +152,7 @@ def resume_at_half(seed: int) -> Resumed:
             first = attempt.kill()
         second = start.run(job)
         findings = inspect(job, corpus, expected, finished=True)
+        findings.note("lost", int(second.how != "done"), f"the second attempt did not finish: {second}")
         redone = first.encoded + second.encoded - len(corpus.documents)
         return Resumed(len(corpus.documents), max(sizes), redone, findings)
 
