@@ -97,7 +97,7 @@ def test_blocks_of_a_killed_actor_are_encoded_again(tmp_path: Path):
 
 def test_a_model_that_does_not_open_ends_the_job(tmp_path: Path):
     broken = EncoderFactory("tests.encoding.poison_encoder:open_broken", {"how": "EXIT"})
-    with EncoderPool(one_actor(), model(broken)) as pool, pytest.raises(EncoderBrokenError, match="poison_encoder"):
+    with EncoderPool(one_actor(), model(broken)) as pool, pytest.raises(EncoderBrokenError):
         list(pool.encode(wave(tmp_path), [block(0, ["fox"])]))
 
 

@@ -48,9 +48,7 @@ def test_what_other_texts_lose_is_counted_and_bounded(tmp_path: Path) -> None:
     terms = encoder.encode(PROBE).terms
     without = columns[columns != terms[0]]
     assert check_lost(encoder, PROBE, without, most=1.0) >= np.mean(terms == terms[0]) / 2
-    with pytest.raises(
-        ParityError, match=r"of 40 texts were active in none of export\.probe_texts"
-    ):
+    with pytest.raises(ParityError, match=r"of 40 texts were active in none of export\.probe_texts"):
         check_lost(encoder, PROBE, without, most=0.0)
 
 
