@@ -49,7 +49,9 @@ def mark(table: Store, quarantine: Store, plan: str, wave: int, cells: int, resu
 
 def finished_cells(table: Store, quarantine: Store, plan: str, wave: int, cells: int) -> Mapping[int, CellResult]:
     """Results of the cells that an earlier attempt finished, by cell; those with damaged parts are left out."""
-    results = [_read(table, quarantine, name) for name in table.names(_folder(plan, wave, cells))]
+    # A process that was killed while it wrote a marker leaves a draft, which may be empty.
+    names = [name for name in table.names(_folder(plan, wave, cells)) if name.endswith(".json")]
+    results = [_read(table, quarantine, name) for name in names]
     return {result.cell: result for result in results if result is not None}
 
 

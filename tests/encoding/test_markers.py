@@ -32,3 +32,12 @@ def test_a_marker_whose_part_is_torn_counts_for_nothing(tmp_path: Path):
     (second,) = make_wave(table, quarantine, 0, "a", "b").cells
     assert mark(table, quarantine, "p", 0, 2, second) == second
     assert finished_cells(table, quarantine, "p", 0, 2)[0].parts == second.parts
+
+
+def test_the_draft_of_a_process_that_was_killed_is_no_marker(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
+    (cell,) = make_wave(table, quarantine, 0, "ab").cells
+    mark(table, quarantine, "p", 0, 2, cell)
+    folder = tmp_path / "table" / "_lsr_prod" / "done" / "p" / "0" / "2"
+    (folder / ".1.json.0f3a.tmp").touch()
+    assert finished_cells(table, quarantine, "p", 0, 2) == {0: replace(cell, reused=True)}
