@@ -1,13 +1,16 @@
 """Local folders as ``storage.Store`` needs them: listings with sizes and times, files that appear whole or never."""
 
 import os
+import re
 import stat
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Entry", "link_new", "local_entry", "walk"]
+__all__ = ["Entry", "is_draft", "link_new", "local_entry", "walk"]
+
+_DRAFT = re.compile(r"(^|/)\.[^/]+\.[0-9a-f]{32}\.tmp$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,11 @@ def local_entry(root: Path, path: Path) -> Entry | None:
     if not stat.S_ISREG(found.st_mode):
         return None
     return Entry(path.relative_to(root).as_posix(), found.st_size, found.st_mtime, None)
+
+
+def is_draft(name: str) -> bool:
+    """Whether the name is that of an unfinished file: a process that is killed in ``link_new`` leaves one."""
+    return _DRAFT.search(name) is not None
 
 
 def link_new(target: Path, data: bytes) -> bool:

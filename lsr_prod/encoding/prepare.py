@@ -16,6 +16,7 @@ from lsr_prod.errors import ArtefactError, ConfigError, MissingExtraError
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
+from lsr_prod.local_files import is_draft
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.tables import open_table
 
@@ -123,7 +124,7 @@ def _check_fields(source: SourceSettings) -> None:
 def _check_quarantine(store: Store, sink: str) -> None:
     table = open_table(store)
     if table is None:
-        if names := store.names():
+        if names := [name for name in store.names() if not is_draft(name)]:
             raise ConfigError("encode.quarantine", f"{store.uri} holds {names[0]} and is no table", "give a new folder")
     elif table.partition_by != PARTITION or table.sink != sink:
         raise ConfigError("encode.quarantine", f"{store.uri} is another table", "give a new folder")

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from lsr_prod.encoding.plan import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtefactError, ConfigError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
+from lsr_prod.local_files import is_draft
 from lsr_prod.storage import Store
 from lsr_prod.tables import Sink, Table, create_table, open_table
 
@@ -74,7 +75,8 @@ def check_table(store: Store, wanted: TableProperties, sink: Sink) -> TablePrope
     """
     table = open_table(store)
     if table is None:
-        foreign = [name for name in store.names() if not name.startswith(f"{PROTOCOL_FOLDER}/")]
+        ours = f"{PROTOCOL_FOLDER}/"
+        foreign = [name for name in store.names() if not name.startswith(ours) and not is_draft(name)]
         if foreign:
             raise ConfigError("encode.table", f"{store.uri} holds {foreign[0]} and is no table", "give a new folder")
         return None

@@ -91,6 +91,13 @@ def test_where_no_table_is_there_is_none(tmp_path: Path):
         check_table(store, PROPERTIES, "delta")
 
 
+def test_the_draft_that_a_killed_maker_of_the_table_left_is_nothing_foreign(tmp_path: Path):
+    draft = tmp_path / "table" / "_delta_log" / f".{0:020d}.json.{'0f' * 16}.tmp"
+    draft.parent.mkdir(parents=True)
+    draft.touch()
+    assert check_table(Store(str(tmp_path / "table")), PROPERTIES, "delta") is None
+
+
 def test_the_table_keeps_the_step_of_the_attempt_that_made_it(tmp_path: Path, sink: Sink):
     store = Store(str(tmp_path / "t"))
     create_sparse_table(store, sink, PROPERTIES, "p")
