@@ -1,5 +1,6 @@
 """Fixtures that every suite shares: the real parts, started once."""
 
+import logging
 import os
 import socket
 import subprocess
@@ -20,6 +21,16 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"
 
 from tests.fetch_models import model_folder
+
+
+@pytest.fixture(autouse=True)
+def _log_ends_with_its_test() -> Iterator[None]:
+    """A job logs to the stderr of its own test, which is closed after it."""
+    yield
+    logger = logging.getLogger("lsr_prod")
+    logger.handlers.clear()
+    logger.propagate = True
+    logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

@@ -82,9 +82,8 @@ class ManifestSink:
         epoch: int,
         data_change: bool = True,
     ) -> None:
-        """See ``tables.Table.commit``; any commit since the snapshot is a conflict."""
+        """See ``tables.Table.commit``; two apps that only add do not get into each other's way."""
         check_removes(self, removes)
-        number = self.version + 1
         commit = {
             "format": MANIFEST_FORMAT,
             "app": app,
@@ -97,10 +96,16 @@ class ManifestSink:
             ],
             "removes": sorted(removes),
         }
-        if not self.store.put_new(_name(number, _COMMIT), canonical_json(commit) + b"\n"):
-            raise TableConflictError(f"{self.store.uri}: another commit came first ({number}); load and decide again")
-        if number % CHECKPOINT_EVERY == 0:
-            _save_checkpoint(self.store, self._state.after(commit))
+        state, data = self._state, canonical_json(commit) + b"\n"
+        while not self.store.put_new(_name(state.version + 1, _COMMIT), data):
+            other = _commit(self.store, state.version + 1)
+            if other["app"] == app or removes or other["removes"]:
+                raise TableConflictError(
+                    f"{self.store.uri}: commit {state.version + 1} came first; load the table and decide again"
+                )
+            state = state.after(other)
+        if (state.version + 1) % CHECKPOINT_EVERY == 0:
+            _save_checkpoint(self.store, state.after(commit))
 
     def log(self) -> list[LogEntry]:
         """The commits that the table has now, the oldest first."""
