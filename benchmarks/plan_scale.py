@@ -17,9 +17,9 @@ from itertools import islice
 
 from lsr_prod.cli import print_result, print_table
 from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.corpus.sources import SourceFile
 from lsr_prod.encoding.increment import head_of, plan_increment
 from lsr_prod.encoding.plan import Plan, load_plan, make_plan, save_plan
-from lsr_prod.encoding.sources import SourceFile
 from lsr_prod.storage import Store
 
 SOURCE = SourceSettings(paths=["s3://corpus/"])

@@ -1,7 +1,8 @@
-"""A corpus becomes a sparse table, exactly once: plan, waves, encoder actors, the Delta committer, quarantine.
+"""A corpus becomes a sparse table, exactly once: plan, waves, encoder actors, the committer, quarantine.
 
-``job`` is the entry. ``sources`` and ``plan`` pin what is read, ``read`` turns a slice into rows, ``waves`` and
-``actor`` encode a wave on Ray Data, ``parts`` names files by content, ``fence`` and ``commit`` keep it exactly once.
+``job`` is the entry. ``plan`` pins what is read, ``waves`` and ``pool`` hand its cells to ``actor``, ``cell`` turns one
+into parts named by content, ``fence`` and ``commit`` keep it exactly once. Rows that cost an actor its life go through
+``isolate``.
 """
 
 from lsr_prod.encoding.job import check_encode, encode_corpus

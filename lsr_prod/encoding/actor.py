@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsr_prod.corpus.rows import RECEIPT
 from lsr_prod.encoding.cell import Encode, WaveTask, encode_cell
 from lsr_prod.encoding.commit import CellResult
 from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
@@ -18,7 +19,6 @@ from lsr_prod.encoding.isolate import ISOLATED_CHUNK, IsolatedEncoder
 from lsr_prod.encoding.markers import mark
 from lsr_prod.encoding.metrics import EncodeMetrics
 from lsr_prod.encoding.poison import CHUNK, encode_texts
-from lsr_prod.encoding.rows import RECEIPT
 from lsr_prod.encoding.watchdog import WatchedEncoder
 from lsr_prod.inference import Counters
 

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsr_prod.corpus.rows import RECEIPT, shorten
 from lsr_prod.encoding.commit import CellResult
 from lsr_prod.encoding.poison import Failure
 from lsr_prod.encoding.quarantine import DUPLICATE, duplicates_elsewhere, write_quarantine
 from lsr_prod.encoding.rewrite import find_known, part_schema, rewrite, unchanged_rows
-from lsr_prod.encoding.rows import RECEIPT, shorten
 from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, content_hash, quantise

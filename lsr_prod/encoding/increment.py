@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.encoding.filelist import KEPT, READ, REMOVED, file_keys, list_files, mark
+from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, list_files, mark
+from lsr_prod.corpus.sources import SourceFile
 from lsr_prod.encoding.plan import PLAN_SETTINGS, ROW_SETTINGS, Plan, load_plan, make_plan, plan_files, successor_of
-from lsr_prod.encoding.sources import SourceFile
 from lsr_prod.errors import ConfigError, LineageError
 from lsr_prod.storage import Store
 

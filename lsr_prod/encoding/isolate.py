@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.encoder_process import Message, read_message, vectors_from, write_message
+from lsr_prod.encoding.encoder_messages import Message, read_message, vectors_from, write_message
 from lsr_prod.errors import EncoderBrokenError, EncoderCrashedError, EncoderRaisedError, EncoderTimeoutError
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch

@@ -9,6 +9,7 @@ from typing import Any
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
+from lsr_prod.corpus.read import Reader
 from lsr_prod.encoding.commit import Committer, waves_done
 from lsr_prod.encoding.fence import take_epoch
 from lsr_prod.encoding.isolate import IsolatedEncoder
@@ -16,7 +17,6 @@ from lsr_prod.encoding.plan import Slice, save_plan
 from lsr_prod.encoding.prepare import Work, prepare
 from lsr_prod.encoding.probe import ImpactScale, probe_scale, spread_slices
 from lsr_prod.encoding.quarantine import create_quarantine
-from lsr_prod.encoding.read import Reader
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.encoding.totals import Totals
 from lsr_prod.formats.table import TableProperties

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.encoding.filelist import REMOVED, file_keys, file_of, files_digest, iterate_files, list_files
-from lsr_prod.encoding.slices import WHOLE, Slice, cut_files
-from lsr_prod.encoding.sources import SourceFile
+from lsr_prod.corpus.filelist import REMOVED, file_keys, file_of, files_digest, iterate_files, list_files
+from lsr_prod.corpus.slices import WHOLE, Slice, cut_files
+from lsr_prod.corpus.sources import SourceFile
 from lsr_prod.errors import ArtefactError, CommitError, DigestMismatchError, FormatVersionError
 from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.storage import Store

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lsr_prod.corpus.rows import shorten
 from lsr_prod.encoding.encoder import TextEncoder
-from lsr_prod.encoding.rows import shorten
 from lsr_prod.errors import EncoderBrokenError, EncoderCrashedError, EncoderRaisedError, EncoderTimeoutError
 from lsr_prod.formats.sparse import SparseBatch
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lsr_prod.corpus.read import Reader
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.isolate import ISOLATED_CHUNK
 from lsr_prod.encoding.plan import Plan, Slice
 from lsr_prod.encoding.poison import encode_texts
-from lsr_prod.encoding.read import Reader
 from lsr_prod.formats.table import quantise
 
 __all__ = ["ImpactScale", "impact_scale", "probe_scale", "spread_slices"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsr_prod.encoding.rows import RAW_LIMIT
+from lsr_prod.corpus.rows import RAW_LIMIT
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Sink, Table, create_table, open_table, write_part
 

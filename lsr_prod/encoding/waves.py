@@ -17,6 +17,8 @@ import ray
 from ray.data import DataContext
 from ray.exceptions import RayError
 
+from lsr_prod.corpus.read import Reader
+from lsr_prod.corpus.rows import RECEIPT, row_schema
 from lsr_prod.encoding.cell import WaveTask
 from lsr_prod.encoding.commit import WaveResult
 from lsr_prod.encoding.markers import finished_cells
@@ -24,8 +26,6 @@ from lsr_prod.encoding.plan import Plan, Slice
 from lsr_prod.encoding.pool import EncoderPool
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.progress import Progress
-from lsr_prod.encoding.read import Reader
-from lsr_prod.encoding.rows import RECEIPT, row_schema
 from lsr_prod.encoding.table import files_by_bucket
 from lsr_prod.errors import EncoderLostError, IncompleteWaveError, LsrError
 from lsr_prod.formats.table import TableProperties

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.corpus.read import Reader
+from lsr_prod.corpus.rows import RECEIPT
+from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.plan import make_plan
-from lsr_prod.encoding.read import Reader
-from lsr_prod.encoding.rows import RECEIPT
-from lsr_prod.encoding.sources import resolve_source
 from lsr_prod.errors import ConfigError
 from tests.encoding.bad_files import (
     ROWS,

@@ -5,11 +5,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lsr_prod.corpus.rows import RECEIPT, row_schema
 from lsr_prod.encoding.actor import EncoderActor, ModelSettings
 from lsr_prod.encoding.cell import WaveTask
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.markers import finished_cells
-from lsr_prod.encoding.rows import RECEIPT, row_schema
 from lsr_prod.inference import BundleEncoder
 from tests.encoding.poison_encoder import poison_factory
 from tests.encoding.tables import PROPERTIES, make_tables

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.encoding.filelist import REMOVED, file_keys, list_files
+from lsr_prod.corpus.filelist import REMOVED, file_keys, list_files
+from lsr_prod.corpus.sources import SourceFile, resolve_source
 from lsr_prod.encoding.increment import head_of, plan_increment, prepare_plan
 from lsr_prod.encoding.plan import PLAN_SETTINGS, ROW_SETTINGS, Plan, load_plan, make_plan, save_plan
-from lsr_prod.encoding.sources import SourceFile, resolve_source
 from lsr_prod.errors import CommitError, ConfigError, LineageError
 from lsr_prod.storage import Store
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.corpus.sources import FileFormat, SourceFile
 from lsr_prod.encoding.plan import (
     PLAN_SETTINGS,
     PROTOCOL_FOLDER,
@@ -22,7 +23,6 @@ from lsr_prod.encoding.plan import (
     make_plan,
     save_plan,
 )
-from lsr_prod.encoding.sources import FileFormat, SourceFile
 from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError
 from lsr_prod.storage import Store
 

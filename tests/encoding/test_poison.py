@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lsr_prod.corpus.rows import RAW_LIMIT
 from lsr_prod.encoding.isolate import ISOLATED_CHUNK, IsolatedEncoder
 from lsr_prod.encoding.poison import CHUNK, Failure, encode_texts
-from lsr_prod.encoding.rows import RAW_LIMIT
 from lsr_prod.errors import (
     EncoderBrokenError,
     EncoderCrashedError,

@@ -12,11 +12,11 @@ import pytest
 import ray
 
 from lsr_prod.config import EncodeSettings
+from lsr_prod.corpus.rows import RECEIPT, row_schema
 from lsr_prod.encoding.actor import BlockResult, ModelSettings
 from lsr_prod.encoding.cell import WaveTask
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.pool import EncoderPool, pool_size
-from lsr_prod.encoding.rows import RECEIPT, row_schema
 from lsr_prod.errors import ConfigError, EncoderBrokenError
 from tests.encoding.poison_encoder import poison_factory
 from tests.encoding.tables import PROPERTIES, make_tables

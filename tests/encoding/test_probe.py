@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.corpus.read import Reader
+from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.plan import Plan, make_plan
 from lsr_prod.encoding.probe import impact_scale, probe_scale, spread_slices
-from lsr_prod.encoding.read import Reader
-from lsr_prod.encoding.sources import resolve_source
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import quantise
 from lsr_prod.inference import BundleEncoder

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.commit import Committer
 from lsr_prod.encoding.fence import take_epoch
 from lsr_prod.encoding.quarantine import (
@@ -15,7 +16,6 @@ from lsr_prod.encoding.quarantine import (
     quarantined_by_reason,
     write_quarantine,
 )
-from lsr_prod.encoding.rows import row_schema
 from lsr_prod.storage import Store
 from lsr_prod.tables import Sink
 from tests.encoding.tables import make_tables, make_wave, newest, read

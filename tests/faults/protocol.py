@@ -13,6 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.corpus.read import Reader
+from lsr_prod.corpus.rows import RECEIPT, row_schema
+from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.cell import WaveTask, encode_cell
 from lsr_prod.encoding.commit import Committer, WaveResult, waves_done
 from lsr_prod.encoding.encoder import TextEncoder
@@ -22,9 +25,6 @@ from lsr_prod.encoding.markers import finished_cells, mark
 from lsr_prod.encoding.plan import Plan, save_plan
 from lsr_prod.encoding.poison import encode_texts
 from lsr_prod.encoding.quarantine import create_quarantine
-from lsr_prod.encoding.read import Reader
-from lsr_prod.encoding.rows import RECEIPT, row_schema
-from lsr_prod.encoding.sources import resolve_source
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, create_sparse_table, files_by_bucket
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store

@@ -8,9 +8,9 @@ import csv
 from collections.abc import Iterator
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.lines import Readable, lines
-from lsr_prod.encoding.rows import RAW_LIMIT, BadRow, Document, judge, shorten
-from lsr_prod.encoding.source_file import DamagedFileError
+from lsr_prod.corpus.lines import Readable, lines
+from lsr_prod.corpus.rows import RAW_LIMIT, BadRow, Document, judge, shorten
+from lsr_prod.corpus.source_file import DamagedFileError
 
 __all__ = ["csv_rows"]
 

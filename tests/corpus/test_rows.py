@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.rows import (
+from lsr_prod.corpus.rows import (
     RAW_LIMIT,
     RECEIPT,
     BadRow,
@@ -16,7 +16,7 @@ from lsr_prod.encoding.rows import (
     row_schema,
     shorten,
 )
-from lsr_prod.encoding.source_file import SourceFile
+from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.formats.table import cell_of
 
 FILE = SourceFile("/corpus", "a.jsonl", "jsonl", 9, "tag")

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.slices import WHOLE, Slice, cut_files
-from lsr_prod.encoding.sources import SourceFile, resolve_source
+from lsr_prod.corpus.slices import WHOLE, Slice, cut_files
+from lsr_prod.corpus.sources import SourceFile, resolve_source
 from lsr_prod.errors import ConfigError
 
 MEGABYTE = 1_000_000

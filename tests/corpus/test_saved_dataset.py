@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.encoding.saved_dataset import dataset_files, is_saved_dataset
+from lsr_prod.corpus.saved_dataset import dataset_files, is_saved_dataset
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store
 

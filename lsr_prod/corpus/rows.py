@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.source_file import SourceFile
+from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.formats.table import cell_of
 
 __all__ = ["RAW_LIMIT", "RECEIPT", "BadRow", "Document", "RowBatch", "TypedValue", "judge", "row_schema", "shorten"]

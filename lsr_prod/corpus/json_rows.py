@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.lines import Readable, lines
-from lsr_prod.encoding.rows import BadRow, Document, judge, shorten
+from lsr_prod.corpus.lines import Readable, lines
+from lsr_prod.corpus.rows import BadRow, Document, judge, shorten
 
 __all__ = ["json_rows"]
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.source_file import SourceFile, cut_of
+from lsr_prod.corpus.source_file import SourceFile, cut_of
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store
 

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.corpus.read import Reader
+from lsr_prod.corpus.rows import RECEIPT
+from lsr_prod.corpus.sources import SourceFile, resolve_source
 from lsr_prod.encoding.plan import Slice, make_plan
-from lsr_prod.encoding.read import Reader
-from lsr_prod.encoding.rows import RECEIPT
-from lsr_prod.encoding.sources import SourceFile, resolve_source
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
 

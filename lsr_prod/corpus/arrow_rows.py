@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.rows import BadRow, Document, TypedValue, judge
-from lsr_prod.encoding.source_file import DamagedFileError
+from lsr_prod.corpus.rows import BadRow, Document, TypedValue, judge
+from lsr_prod.corpus.source_file import DamagedFileError
 
 __all__ = ["arrow_rows", "parquet_batches", "stream_batches"]
 

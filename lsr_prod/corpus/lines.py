@@ -7,7 +7,7 @@ from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 
-from lsr_prod.encoding.source_file import FileFormat
+from lsr_prod.corpus.source_file import FileFormat
 
 __all__ = ["Readable", "decompressed", "lines"]
 

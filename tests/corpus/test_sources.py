@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding import sources
-from lsr_prod.encoding.sources import SourceFile, resolve_source
+from lsr_prod.corpus import sources
+from lsr_prod.corpus.sources import SourceFile, resolve_source
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import digest_path
 from lsr_prod.storage import Store

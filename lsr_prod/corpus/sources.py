@@ -9,10 +9,10 @@ from itertools import chain
 from pathlib import Path
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.delta_source import delta_files
-from lsr_prod.encoding.listing import find_files, is_glob
-from lsr_prod.encoding.saved_dataset import dataset_files, is_saved_dataset
-from lsr_prod.encoding.source_file import ENDINGS, Cut, FileFormat, SourceFile, cut_of, format_of
+from lsr_prod.corpus.delta_source import delta_files
+from lsr_prod.corpus.listing import find_files, is_glob
+from lsr_prod.corpus.saved_dataset import dataset_files, is_saved_dataset
+from lsr_prod.corpus.source_file import ENDINGS, Cut, FileFormat, SourceFile, cut_of, format_of
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Entry, Store, is_remote, store_digest
 

@@ -8,10 +8,10 @@ import pytest
 from deltalake import write_deltalake
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.read import Reader
+from lsr_prod.corpus.rows import RECEIPT
+from lsr_prod.corpus.sources import SourceFile, resolve_source
 from lsr_prod.encoding.plan import Slice
-from lsr_prod.encoding.read import Reader
-from lsr_prod.encoding.rows import RECEIPT
-from lsr_prod.encoding.sources import SourceFile, resolve_source
 from lsr_prod.errors import ConfigError
 
 

@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.arrow_rows import arrow_rows, parquet_batches, stream_batches
-from lsr_prod.encoding.rows import BadRow, Document
-from lsr_prod.encoding.source_file import DamagedFileError
+from lsr_prod.corpus.arrow_rows import arrow_rows, parquet_batches, stream_batches
+from lsr_prod.corpus.rows import BadRow, Document
+from lsr_prod.corpus.source_file import DamagedFileError
 
 SOURCE = SourceSettings(paths=["c"], text_fields=["text"], stored_fields=[])
 COLUMNS = {"_id", "text"}

@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.source_file import SourceFile
+from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store
 

@@ -10,14 +10,14 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.arrow_rows import arrow_rows, parquet_batches, stream_batches
-from lsr_prod.encoding.csv_rows import csv_rows
-from lsr_prod.encoding.json_rows import json_rows
-from lsr_prod.encoding.lines import decompressed
-from lsr_prod.encoding.plan import Slice
-from lsr_prod.encoding.rows import BadRow, Document, RowBatch, shorten
-from lsr_prod.encoding.source_file import DamagedFileError
-from lsr_prod.encoding.sources import cut_of
+from lsr_prod.corpus.arrow_rows import arrow_rows, parquet_batches, stream_batches
+from lsr_prod.corpus.csv_rows import csv_rows
+from lsr_prod.corpus.json_rows import json_rows
+from lsr_prod.corpus.lines import decompressed
+from lsr_prod.corpus.rows import BadRow, Document, RowBatch, shorten
+from lsr_prod.corpus.slices import Slice
+from lsr_prod.corpus.source_file import DamagedFileError
+from lsr_prod.corpus.sources import cut_of
 from lsr_prod.errors import SourceError, StorageError
 from lsr_prod.storage import Store
 

@@ -3,7 +3,7 @@ import hashlib
 import pytest
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.source_file import SourceFile, cut_of, format_of
+from lsr_prod.corpus.source_file import SourceFile, cut_of, format_of
 from lsr_prod.formats.digest import canonical_json
 
 

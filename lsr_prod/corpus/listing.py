@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from lsr_prod.encoding.source_file import format_of
+from lsr_prod.corpus.source_file import format_of
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Entry, Store, is_remote
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.encoding.csv_rows import csv_rows
-from lsr_prod.encoding.rows import BadRow, Document
-from lsr_prod.encoding.source_file import DamagedFileError
+from lsr_prod.corpus.csv_rows import csv_rows
+from lsr_prod.corpus.rows import BadRow, Document
+from lsr_prod.corpus.source_file import DamagedFileError
 
 SOURCE = SourceSettings(paths=["c"], text_fields=["text"], stored_fields=["text"])
 PLAIN = SourceSettings(paths=["c"], text_fields=["text"], stored_fields=["text"], quotes=False)
