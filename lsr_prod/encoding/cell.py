@@ -55,6 +55,10 @@ class WaveTask:
     removed: frozenset[int] = frozenset()
     present: pa.Array | None = None
 
+    def has(self, paths: Sequence[str]) -> bool:
+        """Whether the snapshot that the wave is based on has all these parts."""
+        return not paths or {*paths} <= {path for parts in self.committed.values() for path in parts}
+
 
 def encode_cell(task: WaveTask, cell: int, rows: pa.Table, encode: Encode) -> CellResult:
     """Encode a cell and write its parts; no commit names them yet.

@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.read import Reader
-from lsr_prod.encoding.commit import Committer, waves_done
+from lsr_prod.encoding.commit import Committer, WaveResult, waves_done
 from lsr_prod.encoding.fence import take_epoch
 from lsr_prod.encoding.isolate import IsolatedEncoder
 from lsr_prod.encoding.plan import Slice, save_plan
@@ -19,12 +19,18 @@ from lsr_prod.encoding.probe import ImpactScale, probe_scale, spread_slices
 from lsr_prod.encoding.quarantine import create_quarantine
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.encoding.totals import Totals
+from lsr_prod.errors import StaleWaveError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.tables import Table, open_table
+
+if TYPE_CHECKING:
+    from lsr_prod.encoding.waves import WaveRunner
 
 __all__ = ["check_encode", "encode_corpus"]
 
 log = logging.getLogger(__name__)
+
+_STALE_TRIES = 5
 
 
 def encode_corpus(deployment: Deployment) -> Mapping[str, Any]:
@@ -115,14 +121,28 @@ def _run_waves(work: Work, properties: TableProperties, committer: Committer, to
     with EncoderPool(pool_size(encode), model) as pool, Progress(work.plan.waves, skipped) as progress:
         runner = WaveRunner(work, properties, pool, progress)
         for wave in range(skipped, work.plan.waves):
-            result, costs = runner.run(wave)
-            totals.add(result, costs)
-            totals.check_overflow(work, wave)
-            began = time.monotonic()
-            committer.commit(result)
-            commit_s = time.monotonic() - began
+            result, commit_s = _finish(runner, wave, committer, totals)
             metrics.committed(wave, dict(result.reasons), commit_s)
             progress.committed(wave, totals.rows_out, totals.quarantined, commit_s)
+
+
+def _finish(runner: "WaveRunner", wave: int, committer: Committer, totals: Totals) -> tuple[WaveResult, float]:
+    """Encode and commit a wave; again if parts that it replaces were compacted in between."""
+    for attempt in range(1, _STALE_TRIES + 1):
+        result, costs = runner.run(wave)
+        totals.spend(costs)
+        totals.check_overflow(runner.work, result)
+        began = time.monotonic()
+        try:
+            committer.commit(result)
+        except StaleWaveError as error:
+            if attempt == _STALE_TRIES:
+                raise
+            log.warning("wave stale", extra={"fields": {"wave": wave, "attempt": attempt, "error": str(error)}})
+            continue
+        totals.add(result)
+        break
+    return result, time.monotonic() - began
 
 
 def _create(work: Work) -> TableProperties:

@@ -33,14 +33,15 @@ def mark(table: Store, quarantine: Store, plan: str, wave: int, cells: int, resu
         result: its parts lie in the folders.
 
     Returns:
-        The result that stands: this one, or that of another attempt that was first and whose parts are whole.
+        The result that stands: this one, or that of another attempt that was first, whose parts are whole and which
+        replaces the same parts (a compaction in between would make it one that no commit takes).
     """
     name = f"{_folder(plan, wave, cells)}/{result.cell}.json"
     data = canonical_json(asdict(result)) + b"\n"
     if table.put_new(name, data):
         return result
     standing = _read(table, quarantine, name)
-    if standing is None:  # its parts are gone or torn: this attempt's are whole
+    if standing is None or standing.removes != result.removes:
         table.delete(name)
         table.put_new(name, data)
         return result

@@ -61,33 +61,37 @@ class Totals:
         """Quarantined rows."""
         return self.reasons.total()
 
-    def add(self, result: WaveResult, costs: "WaveCosts") -> None:
-        """Count a wave."""
+    def spend(self, costs: "WaveCosts") -> None:
+        """Count the work of a wave, committed or not."""
+        self.encoded += costs.encoded
+        self.reused_cells += costs.reused_cells
+        self.tokens += costs.tokens
+        self.padded_tokens += costs.padded_tokens
+
+    def add(self, result: WaveResult) -> None:
+        """Count a wave that is committed."""
         written = result.rows_out
         self.rows_out += written
         self.reasons.update(result.reasons)
         self.clipped += result.clipped
         self.deleted += result.deleted
         self.unchanged += written - result.encoded
-        self.encoded += costs.encoded
-        self.reused_cells += costs.reused_cells
-        self.tokens += costs.tokens
-        self.padded_tokens += costs.padded_tokens
 
-    def check_overflow(self, work: Work, wave: int) -> None:
-        """Stop a job that would quarantine a corpus.
+    def check_overflow(self, work: Work, result: WaveResult) -> None:
+        """Stop a job that would quarantine a corpus, before the wave is committed that brings it there.
 
         Raises:
             QuarantineOverflowError: the share of bad rows is above ``encode.max_bad_fraction``.
         """
-        bad, rows = self.quarantined, self.quarantined + self.rows_out
+        reasons = self.reasons + result.reasons
+        bad, rows = reasons.total(), reasons.total() + self.rows_out + result.rows_out
         if bad <= work.encode.max_bad_fraction * rows:
             return
-        top = ", ".join(f"{reason} {count}" for reason, count in self.reasons.most_common(3))
+        top = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common(3))
         raise QuarantineOverflowError(
             f"{bad} of {rows} rows are bad ({top}), encode.max_bad_fraction is {work.encode.max_bad_fraction}; wave "
-            f"{wave} was not committed; see {work.quarantine.uri}/{quarantine_folder(work.plan.digest, wave)}, then "
-            "mend the source or raise the fraction"
+            f"{result.wave} was not committed; see {work.quarantine.uri}/"
+            f"{quarantine_folder(work.plan.digest, result.wave)}, then mend the source or raise the fraction"
         )
 
     def summary(self, table: Table) -> Mapping[str, Any]:

@@ -104,7 +104,9 @@ class WaveRunner:
         plan, task = self.work.plan, self._task(wave)
         buckets = plan.buckets_of(wave)
         everything = range(task.cells) if buckets is None else buckets
-        done = finished_cells(task.table, task.quarantine, task.plan, wave, task.cells)
+        finished = finished_cells(task.table, task.quarantine, task.plan, wave, task.cells)
+        # What replaces a part that was compacted since is made again.
+        done = {cell: result for cell, result in finished.items() if task.has(result.removes)}
         todo = [cell for cell in everything if cell not in done]
         self.progress.start_wave(wave)
         results = [done[cell] for cell in everything if cell in done]

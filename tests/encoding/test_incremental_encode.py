@@ -11,7 +11,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
+from lsr_prod.encoding.commit import Committer, WaveResult
 from lsr_prod.errors import SourceError
+from lsr_prod.maintenance import compact
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
 
@@ -125,6 +127,41 @@ def test_files_that_come_change_and_go(tmp_path: Path, tiny_bundle: Path, sink: 
     full = encode_corpus(deployment(tiny_bundle, tmp_path / "full", sink=sink, source={"paths": [str(folder)]}))
     assert third["table_digest"] == full["table_digest"]
     assert rows_of(tmp_path / "table") == rows_of(tmp_path / "full")
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_compaction_between_encoding_and_commit_costs_the_wave_and_no_document(
+    tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+):
+    rng = random.Random(2)
+    folder, table = tmp_path / "corpus", tmp_path / "table"
+    folder.mkdir()
+    settings = deployment(tiny_bundle, table, source={"paths": [str(folder)]})
+    for name, start in (("a", 0), ("b", 20), ("c", 40)):  # each an increment, so that buckets have several parts
+        lines = [json.dumps(document(rng, i)) + "\n" for i in range(start, start + 20)]
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+        encode_corpus(settings)
+    (folder / "b.jsonl").unlink()
+    commit, calls = Committer.commit, []
+
+    def compacted_before(self: Committer, result: WaveResult) -> bool:
+        calls.append(result.wave)
+        if len(calls) == 1:
+            assert compact(Store(str(table)), 1 << 30).merged > 0
+            if killed:
+                raise KeyboardInterrupt
+        return commit(self, result)
+
+    monkeypatch.setattr(Committer, "commit", compacted_before)
+    if killed:
+        with pytest.raises(KeyboardInterrupt):
+            encode_corpus(settings)
+    found = encode_corpus(settings)
+    assert len(calls) == 2
+    assert (found["documents"], found["deleted"], found["encoded"]) == (40, 20, 0)
+    full = encode_corpus(deployment(tiny_bundle, tmp_path / "full", source={"paths": [str(folder)]}))
+    assert found["table_digest"] == full["table_digest"]
+    assert rows_of(table) == rows_of(tmp_path / "full")
 
 
 def test_a_document_whose_second_row_could_come_back_is_refused(tmp_path: Path, tiny_bundle: Path):

@@ -41,3 +41,12 @@ def test_the_draft_of_a_process_that_was_killed_is_no_marker(tmp_path: Path):
     folder = tmp_path / "table" / "_lsr_prod" / "done" / "p" / "0" / "2"
     (folder / ".1.json.0f3a.tmp").touch()
     assert finished_cells(table, quarantine, "p", 0, 2) == {0: replace(cell, reused=True)}
+
+
+def test_a_marker_that_replaces_parts_that_a_compaction_took_gives_way(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
+    (cell,) = make_wave(table, quarantine, 0, "ab").cells
+    before, after = replace(cell, removes=("old",)), replace(cell, removes=("compacted",))
+    mark(table, quarantine, "p", 0, 2, before)
+    assert mark(table, quarantine, "p", 0, 2, after) == after
+    assert finished_cells(table, quarantine, "p", 0, 2) == {0: replace(after, reused=True)}
