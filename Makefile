@@ -13,12 +13,15 @@ export RAY_USAGE_STATS_ENABLED := 0
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help quickstart search bench faults test test-all lint types models optimum lock clean
+DATA ?= ../shared/data
+
+.PHONY: help quickstart search bench bench-encode faults test test-all lint types models optimum lock clean
 
 help:
 	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
 	@echo "make search      a prompt on the quickstart's index"
 	@echo "make bench       search the quickstart's index from threads"
+	@echo "make bench-encode  race encoding against sentence-transformers; DATA=folder with scifact/ and debian_packages/"
 	@echo "make test        ruff-clean, typed and tested: what CI runs, without the quickstart"
 	@echo "make test-all    the slow tests too"
 	@echo "make faults      break the encode job some 300 times and count what it loses; LSR_FAULTS_SEED=N repeats one"
@@ -44,6 +47,9 @@ quickstart: $(READY) models
 
 bench: $(READY)
 	@$(BIN)/python benchmarks/search_threads.py .quickstart/index .quickstart/collection/queries.jsonl
+
+bench-encode: $(READY) models $(OPTIMUM)/.ready
+	@$(BIN)/python benchmarks/encode.py $(DATA) --peer-python $(OPTIMUM)/bin/python
 
 search: $(READY)
 	@$(BIN)/python -m lsr_prod.search .quickstart/index
