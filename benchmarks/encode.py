@@ -119,7 +119,7 @@ def specs(
     found: dict[str, dict[str, Any]] = {}
     for form in FORMS:
         bundle = {**common, "folder": str(bundles["six", form])}
-        found[f"ours {form}"] = {**bundle, "kind": "ours", "batch": 1024}
+        found[f"ours {form}"] = {**bundle, "kind": "ours", "batch": 512}
         if not form.endswith("cut"):
             found[f"naive {form}"] = {**bundle, "kind": "naive", "batch": 32}
     torch = {**common, "kind": "sentence-transformers", "backend": "torch", "folder": str(six)}

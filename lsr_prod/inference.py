@@ -80,7 +80,7 @@ class BundleEncoder:
             return self._counters
 
     def encode(
-        self, texts: Sequence[str], *, kind: Kind, top_k: int | None = None, batch_tokens: int = 1024
+        self, texts: Sequence[str], *, kind: Kind, top_k: int | None = None, batch_tokens: int = 512
     ) -> SparseBatch:
         """Encode texts; a text without a visible character is an empty vector.
 
@@ -118,7 +118,7 @@ class BundleEncoder:
         return ids
 
     def encode_ids(
-        self, rows: Sequence[Sequence[int]], *, top_k: int | None = None, batch_tokens: int = 1024
+        self, rows: Sequence[Sequence[int]], *, top_k: int | None = None, batch_tokens: int = 512
     ) -> SparseBatch:
         """Encode rows of token ids, as ``token_ids`` returns them; an empty row is an empty vector.
 

@@ -15,7 +15,7 @@ import onnx
 from lsr_prod.config import ExportSettings
 from lsr_prod.errors import ArtefactError, ConfigError
 from lsr_prod.export.columns import check_lost, find_columns
-from lsr_prod.export.graph import INPUTS, export_graph, quantise_graph, save_graph
+from lsr_prod.export.graph import INPUTS, export_graph, halve_graph, quantise_graph, save_graph
 from lsr_prod.export.parity import check_parity, read_parity_texts, read_texts
 from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, Bundle, Cut, write_vocabulary
 from lsr_prod.formats.card import CARD_FILE
@@ -51,7 +51,7 @@ def export_bundle(settings: ExportSettings) -> Mapping[str, Any]:
     columns, cut = _columns(encoder, settings, texts)
     top_k = min(settings.top_k, encoder.card.vocabulary_size if columns is None else len(columns))
     digest = _model_digest(settings.model, encoder)
-    min_overlap = settings.min_overlap if settings.precision == "fp32" else settings.int8_min_overlap
+    min_overlap = _min_overlap(settings)
     if output.is_dir() and any(output.iterdir()):
         _refuse_other(output, (digest, settings.precision, top_k, cut))
         parity = check_parity(encoder, BundleEncoder(output, verify=True), texts, min_overlap=min_overlap)
@@ -73,6 +73,11 @@ def export_bundle(settings: ExportSettings) -> Mapping[str, Any]:
         **{f"parity_{name}": value for name, value in asdict(parity).items()},
         "seconds": time.perf_counter() - started,
     }
+
+
+def _min_overlap(settings: ExportSettings) -> float:
+    least = {"fp32": settings.min_overlap, "fp16": settings.fp16_min_overlap, "int8": settings.int8_min_overlap}
+    return least[settings.precision]
 
 
 def _columns(
@@ -97,8 +102,11 @@ def _write_bundle(
     model: str,
     cut: Cut | None,
 ) -> None:
-    if settings.precision == "int8":
-        graph = quantise_graph(graph, folder)
+    match settings.precision:
+        case "int8":
+            graph = quantise_graph(graph, folder)
+        case "fp16":
+            graph = halve_graph(graph)
     save_graph(graph, folder / GRAPH_FILE)
     write_tokenizer(folder, encoder.tokenizer, encoder.card)
     encoder.model.config.save_pretrained(folder)

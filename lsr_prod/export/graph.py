@@ -1,4 +1,4 @@
-"""The graph of a bundle: backbone, vocabulary head, pooling and TopK in one ONNX model; fp32, or 8-bit weights."""
+"""The graph of a bundle: backbone, vocabulary head, pooling and TopK in one ONNX model; fp32, fp16 or 8-bit weights."""
 
 import logging
 import warnings
@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from lsr_prod.export.head import fold_weights, rewrite_head
+from lsr_prod.export.head import MAXIMA, fold_weights, rewrite_head
 from lsr_prod.model import SparseEncoder
 
-__all__ = ["INPUTS", "export_graph", "quantise_graph", "save_graph"]
+__all__ = ["INPUTS", "export_graph", "halve_graph", "quantise_graph", "save_graph"]
 
 # Token types are zeros for a single text, which every architecture takes for granted: they are no input.
 INPUTS = ("input_ids", "attention_mask")
@@ -104,6 +104,25 @@ def quantise_graph(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
         path.unlink()
     _strip(quantised)
     return quantised
+
+
+def halve_graph(model: onnx.ModelProto) -> onnx.ModelProto:
+    """16-bit floats from the embeddings to the maxima over tokens; bias, activation and TopK stay in 32 bits.
+
+    Args:
+        model: what ``export_graph`` returned; it is left as it is.
+    """
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    halved = onnx.ModelProto()
+    halved.CopyFrom(model)
+    for i, node in enumerate(halved.graph.node):  # the converter knows nodes by name
+        node.name = node.name or f"node_{i}"
+    names = [node.name for node in halved.graph.node]
+    at = next(i for i, node in enumerate(halved.graph.node) if MAXIMA in node.output)
+    converted: onnx.ModelProto = convert_float_to_float16(halved, keep_io_types=True, node_block_list=names[at + 1 :])
+    _strip(converted)
+    return converted
 
 
 def save_graph(model: onnx.ModelProto, path: Path, *, external_above: int = _EXTERNAL_ABOVE) -> None:

@@ -28,7 +28,7 @@ GRAPH_FILE = "model.onnx"
 TOKENIZER_FILE = "tokenizer.json"
 VOCABULARY_FILE = "vocabulary.json"
 
-Precision = Literal["fp32", "int8"]
+Precision = Literal["fp32", "fp16", "int8"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -69,6 +70,16 @@ def test_int8_holds_its_own_limit(tiny_model: Path, tmp_path: Path) -> None:
     summary = export_bundle(ExportSettings(model=str(tiny_model), output=str(tmp_path / "bundle"), precision="int8"))
     assert 0.9 < summary["parity_overlap"] < 1
     assert summary["parity_top10_overlap"] > 0.9
+
+
+def test_fp16_is_half_the_size_and_holds_its_own_limit(tiny_model: Path, tiny_bundle: Path, tmp_path: Path) -> None:
+    summary = export_bundle(ExportSettings(model=str(tiny_model), output=str(tmp_path / "bundle"), precision="fp16"))
+    assert 0.98 < summary["parity_overlap"] < 1
+    assert summary["parity_top10_overlap"] > 0.98
+    assert summary["graph_bytes"] < 0.6 * (tiny_bundle / "model.onnx").stat().st_size
+    vectors = BundleEncoder(tmp_path / "bundle").encode(["a quick fox", "", "word " * 300], kind="document")
+    assert vectors.weights.dtype == np.float32
+    assert np.diff(vectors.offsets)[1] == 0
 
 
 def test_texts_of_ones_own(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_help_names_every_field_with_its_default(capsys: pytest.CaptureFixture[s
             assert f"--{section}.{name} " in text
             assert setting.description, f"{section}.{name} has no description"
             assert " ".join(setting.description.split())[:20] in text
-    assert "tokens of a batch, padding included (default: 1024)" in text
+    assert "tokens of a batch, padding included; a GPU takes many more (default: 512)" in text
 
 
 def test_a_corpus_says_what_it_calls_our_fields(tmp_path: Path) -> None:

@@ -1,0 +1,52 @@
+"""The index and how it is measured."""
+
+from pydantic import Field, field_validator
+
+from lsr_prod.config.section import Section
+
+__all__ = ["EvaluateSettings", "IndexSettings"]
+
+
+class IndexSettings(Section):
+    """A sparse table becomes an index version and is published."""
+
+    table: str = Field(min_length=1, description="folder or URI of the sparse table")
+    bundle: str = Field(min_length=1, description="folder of the bundle that made the table; copied into the index")
+    output: str = Field(min_length=1, description="folder of the index")
+    table_version: int | None = Field(None, ge=0, description="version of the table; unset: the newest")
+    shards: int = Field(1, ge=1, description="shards; at most the table's buckets")
+    dk: int | None = Field(
+        None, ge=1, description="terms of a document in the postings, heaviest first; unset: all stored"
+    )
+    block_size: int = Field(16384, ge=256, le=65536, description="documents in a block of the impact arrays")
+    text_fields: list[str] = Field(["title", "text"], description="stored fields that Tantivy indexes for BM25")
+    max_shrink: float = Field(
+        0.5, ge=0, le=1, description="gate: refuse to publish if this share of documents would vanish"
+    )
+    publish: bool = Field(True, description="publish the version after its gates")
+
+
+class EvaluateSettings(Section):
+    """Queries and judgements measure a published index."""
+
+    index: str = Field(min_length=1, description="folder of the index")
+    queries: str = Field(min_length=1, description="queries.jsonl with _id and text")
+    qrels: str = Field(min_length=1, description="judgements: BEIR .tsv (query-id, corpus-id, score) or TREC qrels")
+    measures: list[str] = Field(
+        ["nDCG@10", "RR@10", "R@10", "R@100", "P@10"], min_length=1, description="names of ir_measures"
+    )
+    thresholds: list[float] = Field(
+        [0.0, 0.2, 0.4, 0.6], min_length=1, description="overlap thresholds, shares of |q| in 0..1"
+    )
+    k: int = Field(1000, ge=1, le=10_000, description="hits a query")
+    qk: int | None = Field(None, ge=1, description="terms of a query, heaviest first; unset: all")
+    bm25: bool = Field(True, description="measure Tantivy's BM25 beside it")
+    runs: str | None = Field(None, description="folder for TREC run files; unset: none are written")
+
+    @field_validator("thresholds")
+    @classmethod
+    def _shares(cls, thresholds: list[float]) -> list[float]:
+        for threshold in thresholds:
+            if not 0 <= threshold <= 1:
+                raise ValueError(f"{threshold} is no share of the query's terms; give values from 0 to 1")
+        return thresholds

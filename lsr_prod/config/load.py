@@ -1,0 +1,134 @@
+"""A deployment from a YAML file and the command line, checked before any work; a problem is one line."""
+
+import argparse
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    CliSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from lsr_prod.config.deployment import Deployment
+from lsr_prod.errors import ConfigError
+
+__all__ = ["load_deployment"]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SettingsError(message)
+
+
+def load_deployment(argv: Sequence[str], *, job: str, description: str, needs: Sequence[str]) -> Deployment:
+    """Read ``--config FILE`` and the overrides, and validate both before any work.
+
+    Args:
+        argv: the command line without the program's name.
+        job: the program's name for ``--help``.
+        description: first lines of ``--help``.
+        needs: sections that the job reads.
+
+    Raises:
+        ConfigError: an unknown key, an impossible value, a section that is missing; its text names field and remedy.
+    """
+    parser = _Parser(
+        prog=job, description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--config", metavar="FILE", type=Path, default=None, help="YAML file of the deployment")
+    known = _Parser(add_help=False, allow_abbrev=False)
+    known.add_argument("--config", type=Path, default=None)
+
+    class _Sources(BaseSettings, Deployment):
+        model_config = SettingsConfigDict(
+            cli_exit_on_error=False,
+            cli_avoid_json=True,
+            cli_hide_none_type=True,
+            nested_model_default_partial_update=True,
+        )
+
+        @classmethod
+        def settings_customise_sources(
+            cls, settings_cls: type[BaseSettings], *_: Any, **__: Any
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            command_line: CliSettingsSource[Any] = CliSettingsSource(
+                settings_cls, cli_parse_args=list(argv), root_parser=parser
+            )
+            return command_line, InitSettingsSource(settings_cls, _read_yaml(path))
+
+    try:
+        path: Path | None = known.parse_known_args(argv)[0].config
+        deployment = _Sources()
+    except SettingsError as error:
+        raise _unknown_argument(str(error)) from error
+    except ValidationError as error:
+        raise _first_problem(error) from error
+    for section in needs:
+        if getattr(deployment, section) is None:
+            raise ConfigError(
+                section, "this section is missing", f"{job} reads it; add it to the file given with --config"
+            )
+    return deployment
+
+
+def _read_yaml(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    if not path.is_file():
+        raise ConfigError("--config", f"{path} is not a file", "give the YAML file of the deployment")
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            "--config", f"{path} is not YAML ({' '.join(str(error).split())})", "mend the file"
+        ) from error
+    if not isinstance(value, dict):
+        raise ConfigError(
+            "--config", f"{path} holds no sections", f"it needs some of: {', '.join(Deployment.model_fields)}"
+        )
+    return value
+
+
+def _unknown_argument(message: str) -> ConfigError:
+    names = message.rpartition("unrecognized arguments:")[2].split() if "unrecognized" in message else []
+    if not names:
+        return ConfigError("command line", " ".join(message.split()), "see --help")
+    return ConfigError(names[0].lstrip("-"), "there is no such setting", _suggest(names[0].lstrip("-").split(".")))
+
+
+def _first_problem(error: ValidationError) -> ConfigError:
+    problem = error.errors(include_url=False)[0]
+    location = [str(part) for part in problem["loc"]]
+    field = ".".join(location)
+    if problem["type"] == "extra_forbidden":
+        return ConfigError(field, "there is no such setting", _suggest(location))
+    if problem["type"] == "missing":
+        return ConfigError(field, "it is required and was not given", f"set it in the file or as --{field} VALUE")
+    message = problem["msg"].removeprefix("Value error, ")
+    # A credential may stand in this value by mistake: it is never repeated.
+    value = "the value" if field.startswith("storage") else repr(problem["input"])
+    return ConfigError(field, f"{value} is not possible", message[0].lower() + message[1:])
+
+
+def _suggest(location: Sequence[str]) -> str:
+    names = list(Deployment.model_fields)
+    if len(location) > 1 and location[0] in names:
+        names = list(_section_model(location[0]).model_fields)
+    close = difflib.get_close_matches(location[1] if len(location) > 1 else location[0], names, n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(names)}"
+
+
+def _section_model(section: str) -> type[BaseModel]:
+    annotation: Any = Deployment.model_fields[section].annotation
+    if isinstance(annotation, type):
+        return annotation
+    models: list[type[BaseModel]] = [arg for arg in annotation.__args__ if arg is not type(None)]
+    return models[0]
