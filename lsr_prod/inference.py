@@ -6,7 +6,7 @@ The encode job's actors, the Searcher's queries and the export's parity check al
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +28,25 @@ class Counters:
     Attributes:
         documents: rows that went through the graph.
         tokens: their tokens, special ones included.
-        padded_tokens: places of the batches, padding included; 1 - tokens / padded_tokens is the padding share.
+        padded_tokens: places of the batches, padding included.
+        cut: documents split into passages that had text beyond their last one.
     """
 
     documents: int = 0
     tokens: int = 0
     padded_tokens: int = 0
+    cut: int = 0
+
+    @property
+    def padding_share(self) -> float:
+        """Share of the batches' places that are padding."""
+        return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
+
+    def __add__(self, other: "Counters") -> "Counters":
+        return Counters(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def __sub__(self, other: "Counters") -> "Counters":
+        return Counters(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 class BundleEncoder:

@@ -52,16 +52,14 @@ class BlockResult:
         cells: one result a cell.
         receipts: receipts of slices that lay in the block.
         rows_read: rows that those receipts stand for.
-        tokens: tokens that the model saw.
-        padded_tokens: the same with padding.
+        counters: what the model saw; nothing in isolation.
         seconds: time the block took.
     """
 
     cells: tuple[CellResult, ...]
     receipts: int
     rows_read: int
-    tokens: int
-    padded_tokens: int
+    counters: Counters
     seconds: float
 
 
@@ -102,13 +100,11 @@ class EncoderActor:
             watched = WatchedEncoder(self._encoder, model.batch_timeout_s)
             cells = _encode_block(task, rows, self._texts(watched, task, CHUNK))
         receipts = rows["position"].filter(pc.equal(pc.fill_null(rows["reason"], ""), RECEIPT))
-        after = self._counters()
         result = BlockResult(
             cells=cells,
             receipts=len(receipts),
             rows_read=pc.sum(receipts).as_py() or 0,
-            tokens=after.tokens - before.tokens,
-            padded_tokens=after.padded_tokens - before.padded_tokens,
+            counters=self._counters() - before,
             seconds=time.monotonic() - started,
         )
         self._metrics.block(result)
@@ -124,7 +120,7 @@ class EncoderActor:
         )
 
     def _counters(self) -> Counters:
-        return self._encoder.counters if isinstance(self._encoder, _Counting) else Counters(0, 0, 0)
+        return self._encoder.counters if isinstance(self._encoder, _Counting) else Counters()
 
 
 def _encode_block(task: WaveTask, rows: pa.Table, encode: Encode) -> tuple[CellResult, ...]:

@@ -25,9 +25,9 @@ class EncodeMetrics:
         if documents:
             self._documents.inc(documents)
             self._docs_per_s.set(documents / result.seconds)
-        if result.padded_tokens:
-            self._tokens.inc(result.tokens)
-            self._padding.set(1 - result.tokens / result.padded_tokens)
+        if result.counters.tokens:
+            self._tokens.inc(result.counters.tokens)
+            self._padding.set(result.counters.padding_share)
 
 
 class WaveMetrics:

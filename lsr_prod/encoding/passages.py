@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +50,8 @@ class PassageEncoder:
     @property
     def counters(self) -> Counters:
         """What the wrapped encoder did; a passage counts as a document."""
-        return self._encoder.counters
-
-    @property
-    def cut(self) -> int:
-        """Documents that had text beyond their last passage; 0 where documents are not split."""
         with self._lock:
-            return self._cut
+            return replace(self._encoder.counters, cut=self._cut)
 
     def encode(self, texts: Sequence[str], *, kind: Kind, top_k: int, batch_tokens: int) -> SparseBatch:
         """Encode texts as ``BundleEncoder.encode`` does, documents by the lengths given here.

@@ -9,6 +9,7 @@ from lsr_prod.encoding.commit import WaveResult
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.quarantine import quarantine_folder, quarantined_by_reason
 from lsr_prod.errors import QuarantineOverflowError
+from lsr_prod.inference import Counters
 from lsr_prod.tables import Table
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ class Totals:
         deleted: documents that left the table.
         clipped: weights above the largest impact.
         reused_cells: cells that an earlier attempt had finished.
-        tokens: tokens that the model saw.
-        padded_tokens: the same with padding.
+        counters: what the model saw in this run.
     """
 
     rows_out: int = 0
@@ -40,8 +40,7 @@ class Totals:
     deleted: int = 0
     clipped: int = 0
     reused_cells: int = 0
-    tokens: int = 0
-    padded_tokens: int = 0
+    counters: Counters = field(default_factory=Counters)
 
     @classmethod
     def before(cls, work: Work, table: Table, waves: int) -> "Totals":
@@ -65,8 +64,7 @@ class Totals:
         """Count the work of a wave, committed or not."""
         self.encoded += costs.encoded
         self.reused_cells += costs.reused_cells
-        self.tokens += costs.tokens
-        self.padded_tokens += costs.padded_tokens
+        self.counters += costs.counters
 
     def add(self, result: WaveResult) -> None:
         """Count a wave that is committed."""
@@ -107,8 +105,9 @@ class Totals:
             "deleted": self.deleted,
             "clipped": self.clipped,
             "reused_cells": self.reused_cells,
-            "tokens": self.tokens,
-            "padding_share": 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0,
+            "tokens": self.counters.tokens,
+            "padding_share": self.counters.padding_share,
+            "cut_documents": self.counters.cut,
         }
 
 

@@ -29,6 +29,7 @@ from lsr_prod.encoding.progress import Progress
 from lsr_prod.encoding.table import files_by_bucket
 from lsr_prod.errors import EncoderLostError, IncompleteWaveError, LsrError
 from lsr_prod.formats.table import TableProperties
+from lsr_prod.inference import Counters
 from lsr_prod.tables import open_table
 
 __all__ = ["WaveCosts", "WaveRunner"]
@@ -49,14 +50,12 @@ class WaveCosts:
     Attributes:
         encoded: documents that went through the model in this run.
         reused_cells: cells that an earlier attempt had finished.
-        tokens: tokens that the model saw.
-        padded_tokens: the same with padding.
+        counters: what the model saw.
     """
 
     encoded: int
     reused_cells: int
-    tokens: int
-    padded_tokens: int
+    counters: Counters
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +114,20 @@ class WaveRunner:
         awake = todo if plan.base is not None else []
         slices = plan.wave(wave) if todo else ()
         blocks = self._read(slices, awake, todo, task.cells) if todo else []
-        encoded = tokens = padded = receipts = 0
+        encoded, receipts, counters = 0, 0, Counters()
         for result in self.pool.encode(task, blocks):
             results += result.cells
             rows_read += result.rows_read
             receipts += result.receipts
             encoded += sum(cell.encoded for cell in result.cells if not cell.reused)
-            tokens, padded = tokens + result.tokens, padded + result.padded_tokens
+            counters += result.counters
             self.progress.block(1 / len(blocks))
         if receipts != len(slices) + len(awake):
             raise IncompleteWaveError(
                 f"wave {wave}: {receipts} of {len(slices) + len(awake)} slices arrived at the encoders; nothing was "
                 "committed, run the job again"
             )
-        return WaveResult(wave, tuple(results), rows_read), WaveCosts(encoded, len(done), tokens, padded)
+        return WaveResult(wave, tuple(results), rows_read), WaveCosts(encoded, len(done), counters)
 
     def _task(self, wave: int) -> WaveTask:
         table = open_table(self.work.table)

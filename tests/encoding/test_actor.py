@@ -39,7 +39,7 @@ def test_a_block_is_encoded_cell_by_cell(tmp_path: Path, tiny_bundle: Path, ray_
     result = actor(EncoderFactory.of_bundle(tiny_bundle)).encode(task, rows(0, 1, 1, 0, 1), isolated=False)
     assert [(cell.cell, cell.rows_in, cell.encoded) for cell in result.cells] == [(0, 2, 2), (1, 3, 3)]
     assert (result.receipts, result.rows_read) == (1, 5)
-    assert 0 < result.tokens <= result.padded_tokens
+    assert 0 < result.counters.tokens <= result.counters.padded_tokens
     expected = BundleEncoder(tiny_bundle).encode(["fox 0", "fox 3"], kind="document", top_k=PROPERTIES.store_k)
     (part,) = result.cells[0].parts
     found = pq.read_table(Path(task.table.uri) / part.path, partitioning=None)["terms"].to_pylist()

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus, table_digest
 from lsr_prod.errors import ConfigError, LineageError, QuarantineOverflowError
 from lsr_prod.formats.bundle import Bundle
+from lsr_prod.inference import BundleEncoder
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
@@ -136,6 +138,28 @@ def test_a_finished_plan_is_found_done_and_other_settings_are_refused(tmp_path: 
     with pytest.raises(LineageError, match="made by bundle"):
         encode_corpus(deployment(other, tmp_path / "table", corpus))
     assert snapshot(tmp_path / "table") == before
+
+
+@pytest.mark.parametrize("bits", [4, 16])
+def test_impacts_of_other_widths_differ_by_half_a_step_at_most(tmp_path: Path, tiny_bundle: Path, bits: int):
+    corpus = write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)
+    found = encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus, impact_bits=bits, probe_documents=60))
+    texts = {document["_id"]: " ".join([document["title"], document["text"]]) for document in DOCUMENTS}
+    exact = BundleEncoder(tiny_bundle).encode(list(texts.values()), kind="document", top_k=256)
+    step = found["impact_step"]
+    for i, doc_id in enumerate(texts):
+        (row,) = [row for row in rows_of(tmp_path / "table") if row["doc_id"] == doc_id]
+        weights = dict(zip(*map(np.ndarray.tolist, exact.row(i)), strict=True))
+        for term, impact in zip(row["terms"], row["impacts"], strict=True):
+            assert abs(impact * step - weights[term]) <= step / 2 + 1e-4
+        assert all(weights[term] <= step / 2 + 1e-4 for term in weights.keys() - set(row["terms"]))
+
+
+def test_a_document_beyond_its_last_passage_is_counted(tmp_path: Path, tiny_bundle: Path):
+    corpus = write_jsonl(tmp_path / "c.jsonl", [*DOCUMENTS, {"_id": "long", "title": "t", "text": "word fox " * 100}])
+    lengths = {"max_length": 16, "passage_stride": 8, "max_passages": 4}
+    found = encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus, **lengths))
+    assert (found["cut_documents"], found["quarantined"]) == (1, 0)
 
 
 def test_too_many_bad_rows_stop_the_job_before_the_commit(tmp_path: Path, tiny_bundle: Path):

@@ -150,10 +150,10 @@ def test_documents_beyond_the_last_passage_are_counted(tiny_bundle: Path):
     needed = [-(-max(len(row) - 2, 0) // 30) for row in ids]
     assert sorted(number > 4 for number in needed) == [False] * 4 + [True]
     encoder.encode(TEXTS, kind="document", top_k=16, batch_tokens=256)
-    assert encoder.cut == 1
+    assert encoder.counters.cut == 1
     assert encoder.counters.documents == sum(min(number, 4) for number in needed)
     encoder.encode(TEXTS[1:2], kind="document", top_k=16, batch_tokens=256)
-    assert encoder.cut == 2
+    assert encoder.counters.cut == 2
 
 
 def equal(one: SparseBatch, other: SparseBatch) -> bool:
@@ -170,7 +170,7 @@ def test_without_a_stride_documents_are_cut(tiny_bundle: Path):
     short = reference.encode_ids(reference.token_ids(TEXTS, kind="document", max_length=16), top_k=64, batch_tokens=256)
     assert equal(found, short)
     assert not equal(found, expected)
-    assert (plain.cut, cut.cut) == (0, 0)
+    assert (plain.counters.cut, cut.counters.cut) == (0, 0)
 
 
 @pytest.mark.parametrize("stride", [None, 20])

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import random
 import time
 import uuid
 from pathlib import Path
@@ -90,7 +91,8 @@ def name(number: int, wave: int) -> str:
 
 
 def write(role: str, number: int, commits: int, place: dict) -> None:
-    """One process: commit every wave of its plan; a fenced attempt begins anew until the plan is done."""
+    """One process: commit every wave of its plan; a fenced attempt begins anew, later each time, as retried jobs do."""
+    pause, dice = 0.1, random.Random(number)
     table, quarantine = stores(place)
     mine = plan(role, number)
     document = number if role == "own" else 0
@@ -102,4 +104,5 @@ def write(role: str, number: int, commits: int, place: dict) -> None:
                 cell = make_cell(table, quarantine, wave, name(document, wave), "x", cell=number % 2, plan=mine)
                 committer.commit(as_wave(wave, cell))
         except FencedError:
-            time.sleep(0.05 * number)
+            time.sleep(dice.uniform(0, pause))
+            pause *= 2
