@@ -66,7 +66,7 @@ def link_new(target: Path, data: bytes) -> bool:
     """Write a file durably under a name that was free; False if the name is taken."""
     if target.exists():
         return False
-    target.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(target.parent)
     draft = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
     try:
         with draft.open("xb") as file:
@@ -79,9 +79,22 @@ def link_new(target: Path, data: bytes) -> bool:
         return False
     finally:
         draft.unlink(missing_ok=True)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    _sync_folder(target.parent)
     return True
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and its parents, each durably."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -48,7 +48,7 @@ class Reader:
     keep: frozenset[int] | None = None
 
     def read(self, piece: Slice) -> Iterator[pa.Table]:
-        """Tables of ``rows.row_schema``, a few MB each, in source order; the very last row is the receipt.
+        """Tables of ``rows.row_schema``, a few MB each, in source order.
 
         Bytes that do not decode end the slice: the rows before them stand, and one row with the reason
         ``damaged_file`` says what was found where.
@@ -62,7 +62,6 @@ class Reader:
                 batch.add(position, row)
             if batch.full:
                 yield batch.take()
-        batch.close()
         yield batch.take()
 
     def _rows(self, piece: Slice, wants: Callable[[str], bool] | None) -> Iterator[_Row]:

@@ -15,10 +15,7 @@ from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.formats.table import cell_of
 
-__all__ = ["RAW_LIMIT", "RECEIPT", "BadRow", "Document", "RowBatch", "TypedValue", "judge", "row_schema", "shorten"]
-
-RECEIPT = "receipt"
-"""``reason`` of the row that closes a slice; it is no row of the corpus."""
+__all__ = ["RAW_LIMIT", "BadRow", "Document", "RowBatch", "TypedValue", "judge", "row_schema", "shorten"]
 
 RAW_LIMIT = 4096
 """Bytes of a bad row that are kept; bytes that are no UTF-8 become U+FFFD."""
@@ -200,7 +197,6 @@ class RowBatch:
         self._nothing = (None,) * len(source.stored_fields)
         self._rows: list[tuple[Any, ...]] = []
         self._bytes = 0
-        self._added = 0
 
     @property
     def full(self) -> bool:
@@ -210,11 +206,6 @@ class RowBatch:
     def __len__(self) -> int:
         """Rows held."""
         return len(self._rows)
-
-    @property
-    def added(self) -> int:
-        """Rows that were wanted since the start."""
-        return self._added
 
     def wants(self, doc_id: str) -> bool:
         """Whether the cell of a document is wanted."""
@@ -226,18 +217,12 @@ class RowBatch:
         cell = cell_of(row.doc_id, self._cells) if row.doc_id else (self._place[0] + position) % self._cells
         if self._keep is not None and cell not in self._keep:
             return
-        self._added += 1
         if isinstance(row, Document):
             self._rows.append((cell, position, row.doc_id, row.text, None, None, None, *row.stored))
             self._bytes += len(row.text) + sum(len(value) for value in row.stored if value)
         else:
             self._rows.append((cell, position, row.doc_id, None, row.reason, row.detail, row.raw, *self._nothing))
             self._bytes += len(row.raw)
-
-    def close(self) -> None:
-        """Append the receipt: ``position`` is the number of rows before it; its cell is one that is wanted."""
-        cell = self._place[0] % self._cells if self._keep is None else min(self._keep)
-        self._rows.append((cell, self._added, None, None, RECEIPT, None, None, *self._nothing))
 
     def take(self) -> pa.Table:
         """The rows so far as a table; the batch is empty afterwards."""

@@ -11,7 +11,6 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.corpus.rows import RECEIPT
 from lsr_prod.encoding.cell import Encode, WaveTask, encode_cell
 from lsr_prod.encoding.commit import CellResult
 from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
@@ -50,15 +49,11 @@ class BlockResult:
 
     Attributes:
         cells: one result a cell.
-        receipts: receipts of slices that lay in the block.
-        rows_read: rows that those receipts stand for.
         counters: what the model saw; nothing in isolation.
         seconds: time the block took.
     """
 
     cells: tuple[CellResult, ...]
-    receipts: int
-    rows_read: int
     counters: Counters
     seconds: float
 
@@ -85,6 +80,9 @@ class EncoderActor:
             task: the wave.
             rows: a table of ``rows.row_schema`` with all rows of its cells.
             isolated: run the model in a child process, because a process that encoded this block has died.
+
+        Raises:
+            IncompleteWaveError: rows of a cell were lost on the way.
         """
         model = self._model
         if not isolated and self._encoder is None:
@@ -99,11 +97,8 @@ class EncoderActor:
         else:
             watched = WatchedEncoder(self._encoder, model.batch_timeout_s)
             cells = _encode_block(task, rows, self._texts(watched, task, CHUNK))
-        receipts = rows["position"].filter(pc.equal(pc.fill_null(rows["reason"], ""), RECEIPT))
         result = BlockResult(
             cells=cells,
-            receipts=len(receipts),
-            rows_read=pc.sum(receipts).as_py() or 0,
             counters=self._counters() - before,
             seconds=time.monotonic() - started,
         )

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.corpus.rows import RECEIPT, shorten
+from lsr_prod.corpus.rows import shorten
 from lsr_prod.encoding.commit import CellResult
 from lsr_prod.encoding.poison import Failure
 from lsr_prod.encoding.quarantine import DUPLICATE, duplicates_elsewhere, write_quarantine
+from lsr_prod.encoding.receipts import check_receipts
 from lsr_prod.encoding.rewrite import find_known, part_schema, rewrite, unchanged_rows
 from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
@@ -43,6 +44,7 @@ class WaveTask:
         committed: bucket -> parts of the snapshot that the wave is based on.
         removed: keys of the source files whose rows leave the table.
         present: int64, keys of the source files of today; of an increment only.
+        read_tasks: tasks that read the wave, each of which gives every cell a receipt.
     """
 
     plan: str
@@ -54,6 +56,7 @@ class WaveTask:
     committed: Mapping[int, Sequence[str]]
     removed: frozenset[int] = frozenset()
     present: pa.Array | None = None
+    read_tasks: int = 1
 
     def has(self, paths: Sequence[str]) -> bool:
         """Whether the snapshot that the wave is based on has all these parts."""
@@ -66,14 +69,15 @@ def encode_cell(task: WaveTask, cell: int, rows: pa.Table, encode: Encode) -> Ce
     Args:
         task: the wave.
         cell: number of the cell.
-        rows: all of its rows (``rows.row_schema``), receipts included.
+        rows: all of its rows (``rows.row_schema``), a receipt of every read task included.
         encode: the model.
 
     Raises:
+        IncompleteWaveError: rows were lost on the way; nothing was written.
         SourceError: a document leaves whose quarantined duplicate would have to take its place.
     """
     bucket = cell % task.properties.buckets
-    rows = rows.filter(pc.not_equal(pc.fill_null(rows["reason"], ""), RECEIPT))
+    rows = check_receipts(rows, task.read_tasks, f"wave {task.wave}, cell {cell}")
     good, again = _first_of_each_id(rows.filter(pc.is_null(rows["reason"])))
     known = find_known(task.table, task.committed.get(bucket, ()), good["doc_id"], task.removed)
     standing = pc.is_in(good["doc_id"], value_set=known.standing)
@@ -110,7 +114,7 @@ def _refuse_resurrections(task: WaveTask, deleted: pa.Array) -> None:
     """An increment does not read the file that the duplicate is in."""
     if task.present is None or not len(deleted):
         return
-    for doc_id, source in duplicates_elsewhere(task.quarantine, deleted, task.present)[:1]:
+    for doc_id, source in duplicates_elsewhere(task.quarantine, task.plan, deleted, task.present)[:1]:
         raise SourceError(
             f"document {doc_id} left the corpus, and {source} has another row of it, which was quarantined as a "
             "duplicate; encode into a new encode.table"

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lsr_prod.encoding.fence import Epoch
 from lsr_prod.encoding.quarantine import PARTITION, committed_files
@@ -78,12 +79,10 @@ class WaveResult:
     Attributes:
         wave: its number.
         cells: every cell that had a row or replaces a part.
-        rows_read: rows that the readers say they gave.
     """
 
     wave: int
     cells: tuple[CellResult, ...]
-    rows_read: int
 
     @property
     def rows_in(self) -> int:
@@ -126,11 +125,6 @@ class WaveResult:
         Raises:
             IncompleteWaveError: rows_in != rows_out + quarantined, or a cell or a replaced part came twice.
         """
-        if self.rows_in != self.rows_read:
-            raise IncompleteWaveError(
-                f"wave {self.wave}: {self.rows_read} rows read, {self.rows_in} arrived at the encoders; nothing was "
-                "committed, run the job again"
-            )
         for cell in self.cells:
             out, bad = cell.rows_out, cell.quarantined
             if out < 0 or cell.rows_in != out + bad or bad != sum(cell.reasons.values()):
@@ -180,24 +174,24 @@ class Committer:
     quarantine: Store
 
     def fence(self) -> None:
-        """Make every snapshot stale that an older attempt has read of the sparse table.
+        """Make every snapshot stale that an older attempt has read of the two tables.
 
-        An attempt that stalled between its epoch check and its commit could else still win the wave, after the newer
-        one replaced its rows in the quarantine table: a document that failed in one of them only would be in both
-        tables or in none. The transaction repeats what is done (-1 before the first wave) and adds no file.
+        An attempt that stalled between its epoch check and its commit could else still win the wave in one of them,
+        after the newer one had its say in the other: a document that failed in one attempt only would be in both
+        tables or in none. The transactions repeat what is done (-1 before the first wave) and add no file.
 
         Raises:
             FencedError: a newer attempt has taken over.
             CommitError: the store keeps refusing.
         """
+        for store in (self.quarantine, self.table):
+            self._until_accepted(partial(self._repeat, store), "the fence")
 
-        def repeat() -> bool:
-            table = _load(self.table)
-            self.epoch.check()
-            self._write(table, [], [], waves_done(table, self.epoch.plan) - 1)
-            return True
-
-        self._until_accepted(repeat, "the fence")
+    def _repeat(self, store: Store) -> bool:
+        table = _load(store)
+        self.epoch.check()
+        self._write(table, [], [], waves_done(table, self.epoch.plan) - 1)
+        return True
 
     def commit(self, result: WaveResult) -> bool:
         """Commit a wave to both tables.

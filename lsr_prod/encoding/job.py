@@ -13,13 +13,15 @@ from lsr_prod.corpus.read import Reader
 from lsr_prod.encoding.commit import Committer, WaveResult, waves_done
 from lsr_prod.encoding.fence import take_epoch
 from lsr_prod.encoding.isolate import IsolatedEncoder
+from lsr_prod.encoding.markers import forget
 from lsr_prod.encoding.plan import Slice, save_plan
+from lsr_prod.encoding.poison import ENCODER_REASONS
 from lsr_prod.encoding.prepare import Work, prepare
 from lsr_prod.encoding.probe import ImpactScale, probe_scale, spread_slices
 from lsr_prod.encoding.quarantine import create_quarantine
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.encoding.totals import Totals
-from lsr_prod.errors import StaleWaveError
+from lsr_prod.errors import QuarantineOverflowError, StaleWaveError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.tables import Table, open_table
 
@@ -131,7 +133,7 @@ def _finish(runner: "WaveRunner", wave: int, committer: Committer, totals: Total
     for attempt in range(1, _STALE_TRIES + 1):
         result, costs = runner.run(wave)
         totals.spend(costs)
-        totals.check_overflow(runner.work, result)
+        _check_overflow(runner.work, result, totals)
         began = time.monotonic()
         try:
             committer.commit(result)
@@ -143,6 +145,16 @@ def _finish(runner: "WaveRunner", wave: int, committer: Committer, totals: Total
         totals.add(result)
         break
     return result, time.monotonic() - began
+
+
+def _check_overflow(work: Work, result: WaveResult, totals: Totals) -> None:
+    try:
+        totals.check_overflow(work, result)
+    except QuarantineOverflowError:
+        # If it was the model's doing, the next attempt must not take its failures over.
+        failed = {cell.cell for cell in result.cells if not ENCODER_REASONS.isdisjoint(cell.reasons)}
+        forget(work.table, work.plan.digest, result.wave, failed)
+        raise
 
 
 def _create(work: Work) -> TableProperties:

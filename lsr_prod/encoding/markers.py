@@ -5,18 +5,18 @@ between attempts, and both describe the same rows of the same pinned source.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from lsr_prod.encoding.commit import CellResult, check_cell
 from lsr_prod.encoding.plan import PROTOCOL_FOLDER
-from lsr_prod.errors import CommitError
+from lsr_prod.errors import CommitError, IncompleteWaveError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part
 
-__all__ = ["MARKERS_FOLDER", "finished_cells", "mark"]
+__all__ = ["MARKERS_FOLDER", "finished_cells", "forget", "mark", "marked_parts"]
 
 MARKERS_FOLDER = f"{PROTOCOL_FOLDER}/done"
 
@@ -41,6 +41,11 @@ def mark(table: Store, quarantine: Store, plan: str, wave: int, cells: int, resu
     if table.put_new(name, data):
         return result
     standing = _read(table, quarantine, name)
+    if standing is not None and standing.rows_in != result.rows_in:
+        raise IncompleteWaveError(
+            f"wave {wave}, cell {result.cell}: {result.rows_in} rows, and {standing.rows_in} for another attempt; "
+            "nothing was committed, report this"
+        )
     if standing is None or standing.removes != result.removes:
         table.delete(name)
         table.put_new(name, data)
@@ -54,6 +59,30 @@ def finished_cells(table: Store, quarantine: Store, plan: str, wave: int, cells:
     names = [name for name in table.names(_folder(plan, wave, cells)) if name.endswith(".json")]
     results = [_read(table, quarantine, name) for name in names]
     return {result.cell: result for result in results if result is not None}
+
+
+def forget(table: Store, plan: str, wave: int, cells: Collection[int]) -> None:
+    """Have cells of a wave encoded again by the next attempt."""
+    for name in table.names(f"{MARKERS_FOLDER}/{plan}/{wave}"):
+        stem = name.rpartition("/")[2].removesuffix(".json")
+        if stem.isdigit() and int(stem) in cells:
+            table.delete(name)
+
+
+def marked_parts(table: Store, names: Iterable[str]) -> Iterator[Part]:
+    """Parts, of either table, that markers name.
+
+    Args:
+        table: the sparse table's folder.
+        names: of the markers; one that is gone names nothing.
+    """
+    for name in names:
+        data = table.get(name)
+        if data is not None:
+            result = _from_json(json.loads(data))
+            yield from result.parts
+            if result.quarantine:
+                yield result.quarantine
 
 
 def _folder(plan: str, wave: int, cells: int) -> str:

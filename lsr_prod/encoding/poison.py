@@ -10,10 +10,15 @@ from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.errors import EncoderBrokenError, EncoderCrashedError, EncoderRaisedError, EncoderTimeoutError
 from lsr_prod.formats.sparse import SparseBatch
 
-__all__ = ["CHUNK", "Failure", "encode_texts"]
+__all__ = ["CHUNK", "ENCODER_REASONS", "Failure", "encode_texts"]
 
 CHUNK = 2048
 """Documents whose tokens are in memory at once."""
+
+ENCODER_REASONS = frozenset({"encode_failed", "encoder_crashed", "encoder_timeout"})
+"""Reasons of rows that the model failed on."""
+
+_SUSPICIOUS = 20  # single documents that fail in a row: is it they, or the model?
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ def encode_texts(
     """
     parts: list[SparseBatch] = []
     failed: dict[int, Failure] = {}
+    in_a_row = 0
     todo = [range(start, min(start + chunk, len(texts))) for start in range(0, len(texts), chunk)][::-1]
     while todo:
         rows = todo.pop()
@@ -62,12 +68,37 @@ def encode_texts(
         except Exception as error:  # noqa: BLE001 (tokenizers and ONNX Runtime raise bare Exceptions)
             if len(rows) == 1:
                 failed[rows[0]] = _failure(error)
+                in_a_row += 1
+                if in_a_row % _SUSPICIOUS == 0:
+                    _check_alive(encoder, in_a_row, error)
                 continue
             middle = len(rows) // 2
             todo += [rows[middle:], rows[:middle]]
             continue
         parts.append(vectors)
+        in_a_row = 0
+    if in_a_row:  # nothing says yet that the model still works
+        _check_alive(encoder, in_a_row, None)
     return SparseBatch.concatenate(parts), failed
+
+
+def _check_alive(encoder: TextEncoder, in_a_row: int, error: Exception | None) -> None:
+    """Encode a word, which every model can: a device in a bad state fails whatever it is given.
+
+    Raises:
+        EncoderBrokenError: it fails too.
+    """
+    try:
+        vectors = encoder.encode(["word"], kind="document", top_k=1, batch_tokens=1)
+        if np.isfinite(vectors.weights).all():
+            return
+        cause: Exception | None = error
+    except Exception as found:  # noqa: BLE001 (tokenizers and ONNX Runtime raise bare Exceptions)
+        cause = found
+    raise EncoderBrokenError(
+        f"{in_a_row} documents in a row failed, and so did a plain word ({cause}); the model or its device is broken, "
+        "not the documents: look into the log, then run the job again"
+    ) from cause
 
 
 def _failure(error: Exception) -> Failure:

@@ -70,11 +70,12 @@ def write_quarantine(store: Store, plan: str, wave: int, rows: pa.Table) -> Part
     return write_part(store, quarantine_folder(plan, wave), table)
 
 
-def duplicates_elsewhere(store: Store, doc_ids: pa.Array, present: pa.Array) -> list[tuple[str, str]]:
-    """Quarantined duplicates that would be documents if the rows that came first were gone.
+def duplicates_elsewhere(store: Store, plan: str, doc_ids: pa.Array, present: pa.Array) -> list[tuple[str, str]]:
+    """Duplicates that earlier plans quarantined and that would be documents if the rows that came first were gone.
 
     Args:
         store: the quarantine table's folder.
+        plan: digest of the plan that is encoded; the rows of an id meet in one of its cells.
         doc_ids: ids whose document leaves the table.
         present: int64, keys of the source files of today.
 
@@ -84,6 +85,8 @@ def duplicates_elsewhere(store: Store, doc_ids: pa.Array, present: pa.Array) -> 
     table = open_table(store)
     columns = ["reason", "doc_id", "source_file", "source"]
     for file in table.files() if table else []:
+        if file.partition["plan"] == plan:
+            continue
         with store.open_reader(file.path) as data:
             rows = pq.read_table(data, columns=columns)
         again = pc.and_(pc.equal(rows["reason"], DUPLICATE), pc.is_in(rows["doc_id"], value_set=doc_ids))

@@ -89,7 +89,8 @@ class Totals:
         raise QuarantineOverflowError(
             f"{bad} of {rows} rows are bad ({top}), encode.max_bad_fraction is {work.encode.max_bad_fraction}; wave "
             f"{result.wave} was not committed; see {work.quarantine.uri}/"
-            f"{quarantine_folder(work.plan.digest, result.wave)}, then mend the source or raise the fraction"
+            f"{quarantine_folder(work.plan.digest, result.wave)}, then raise the fraction, or mend the source and give "
+            "a new encode.table"
         )
 
     def summary(self, table: Table) -> Mapping[str, Any]:

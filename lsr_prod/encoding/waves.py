@@ -7,9 +7,9 @@ while the shuffle's tasks wait for one would wait for ever (they do, on one core
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from ray.data import DataContext
 from ray.exceptions import RayError
 
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.rows import RECEIPT, row_schema
+from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.cell import WaveTask
 from lsr_prod.encoding.commit import WaveResult
 from lsr_prod.encoding.markers import finished_cells
@@ -26,6 +26,7 @@ from lsr_prod.encoding.plan import Plan, Slice
 from lsr_prod.encoding.pool import EncoderPool
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.progress import Progress
+from lsr_prod.encoding.receipts import with_receipts
 from lsr_prod.encoding.table import files_by_bucket
 from lsr_prod.errors import EncoderLostError, IncompleteWaveError, LsrError
 from lsr_prod.formats.table import TableProperties
@@ -80,7 +81,7 @@ class WaveRunner:
         A wave that loses machines is tried again; what was encoded is not encoded again.
 
         Raises:
-            IncompleteWaveError: a block was lost between reading and encoding.
+            IncompleteWaveError: rows were lost between reading and encoding.
             EncoderLostError: the actors of one block died again and again, or machines did.
             SourceError: a file is not as the plan pinned it.
         """
@@ -109,25 +110,22 @@ class WaveRunner:
         todo = [cell for cell in everything if cell not in done]
         self.progress.start_wave(wave)
         results = [done[cell] for cell in everything if cell in done]
-        rows_read = sum(cell.rows_in for cell in results)
-        # An increment visits every bucket, also one that gets no row: rows may leave it.
-        awake = todo if plan.base is not None else []
-        slices = plan.wave(wave) if todo else ()
-        blocks = self._read(slices, awake, todo, task.cells) if todo else []
-        encoded, receipts, counters = 0, 0, Counters()
-        for result in self.pool.encode(task, blocks):
+        encoded, counters = 0, Counters()
+        # Every cell gets receipts, so an increment also visits a bucket without a row: rows may leave it.
+        groups = [*_groups(plan.wave(wave), self.work.encode.slice_megabytes * 1_000_000)] or [[]]
+        blocks = self._read(groups, todo, task.cells) if todo else []
+        for result in self.pool.encode(replace(task, read_tasks=len(groups)), blocks):
             results += result.cells
-            rows_read += result.rows_read
-            receipts += result.receipts
             encoded += sum(cell.encoded for cell in result.cells if not cell.reused)
             counters += result.counters
             self.progress.block(1 / len(blocks))
-        if receipts != len(slices) + len(awake):
+        missing = {*everything} - {result.cell for result in results}
+        if missing:
             raise IncompleteWaveError(
-                f"wave {wave}: {receipts} of {len(slices) + len(awake)} slices arrived at the encoders; nothing was "
+                f"wave {wave}: cell {min(missing)} (of {len(missing)}) did not arrive at the encoders; nothing was "
                 "committed, run the job again"
             )
-        return WaveResult(wave, tuple(results), rows_read), WaveCosts(encoded, len(done), counters)
+        return WaveResult(wave, tuple(results)), WaveCosts(encoded, len(done), counters)
 
     def _task(self, wave: int) -> WaveTask:
         table = open_table(self.work.table)
@@ -144,15 +142,11 @@ class WaveRunner:
             present=None if self.work.plan.base is None else self.work.plan.present(),
         )
 
-    def _read(self, slices: Sequence[Slice], awake: Sequence[int], todo: Sequence[int], cells: int) -> list[Any]:
+    def _read(self, groups: Sequence[Sequence[Slice]], todo: Sequence[int], cells: int) -> list[Any]:
         """References of blocks of rows; all rows of a cell are in one block."""
         keep = None if len(todo) == cells else frozenset(todo)
-        read = _ReadSlices(Reader(self.work.source, cells, self.work.table.options, keep), tuple(awake))
-        groups = list(_groups(slices, self.work.encode.slice_megabytes * 1_000_000)) or [[]]
-        items = [
-            {"slices": json.dumps([piece.to_json() for piece in group]), "first": i == 0}
-            for i, group in enumerate(groups)
-        ]
+        read = _ReadSlices(Reader(self.work.source, cells, self.work.table.options, keep), tuple(todo))
+        items = [{"slices": json.dumps([piece.to_json() for piece in group])} for group in groups]
         blocks = min(len(todo), _TASKS_PER_ACTOR * self.pool.size.actors)
         with _data_settings():
             tasks = ray.data.from_items(items, override_num_blocks=len(items))
@@ -215,18 +209,14 @@ def _data_settings() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _ReadSlices:
-    """Function of the read tasks: a batch of slices in, tables of rows out."""
+    """Function of the read tasks: a batch of slices in, tables of rows and receipts out."""
 
     reader: Reader
-    awake: tuple[int, ...]
+    cells: tuple[int, ...]
 
     def __call__(self, tasks: pa.Table) -> Iterator[pa.Table]:
         schema = row_schema(self.reader.source.stored_fields)
-        yield schema.empty_table()  # a slice without a row has columns too
         for task in tasks.to_pylist():
-            pieces: list[Mapping[str, Any]] = json.loads(task["slices"])
-            for fields in pieces:
-                yield from self.reader.read(Slice.from_json(fields))
-            if task["first"] and self.awake:
-                receipts = [{"cell": cell, "reason": RECEIPT, "position": 0} for cell in self.awake]
-                yield pa.Table.from_pylist(receipts, schema=schema)
+            pieces = [Slice.from_json(fields) for fields in json.loads(task["slices"])]
+            tables = (table for piece in pieces for table in self.reader.read(piece))
+            yield from with_receipts(tables, self.cells, schema)

@@ -48,10 +48,10 @@ def maintain(deployment: Deployment) -> Mapping[str, Any]:
         with ray_session(deployment.ray):
             compaction = compact(table, settings.target_megabytes * 1_000_000, run=_on_ray)
     retention = settings.retention_hours * 3600
-    garbage = vacuum(table, retention, keep_versions=keep, dry_run=settings.dry_run)
-    found = [(table, garbage)]
-    if open_table(quarantine) is not None:
-        found.append((quarantine, vacuum(quarantine, retention, dry_run=settings.dry_run)))
+    found = []
+    if open_table(quarantine) is not None:  # first: the markers that name its parts lie in the other folder
+        found.append((quarantine, vacuum(quarantine, retention, markers_of=table, dry_run=settings.dry_run)))
+    found.append((table, vacuum(table, retention, keep_versions=keep, dry_run=settings.dry_run)))
     names = [f"{store.uri}/{entry.name}" for store, one in found for entry in one.entries]
     return {
         **_counts(compaction),

@@ -2,7 +2,8 @@
 
 Only names that lsr_prod gives are ever deleted. A file is kept as long as it is young, as it may belong to a commit
 that is on its way: whoever finds a part of an earlier attempt and uses it makes it young again, and a file is looked at
-once more right before it goes. Ages are told by the clock of the store.
+once more right before it goes. A part that a marker names stays until a later vacuum, when the marker is gone: no
+attempt can take it up any more. Ages are told by the clock of the store.
 """
 
 import logging
@@ -12,6 +13,7 @@ import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from lsr_prod.encoding.markers import MARKERS_FOLDER, marked_parts
 from lsr_prod.errors import ArtefactError
 from lsr_prod.local_files import Entry
 from lsr_prod.storage import Store
@@ -44,7 +46,14 @@ class Garbage:
         return sum(entry.size for entry in self.entries)
 
 
-def vacuum(store: Store, retention_s: float, *, keep_versions: Collection[int] = (), dry_run: bool = False) -> Garbage:
+def vacuum(
+    store: Store,
+    retention_s: float,
+    *,
+    keep_versions: Collection[int] = (),
+    markers_of: Store | None = None,
+    dry_run: bool = False,
+) -> Garbage:
     """Delete the files of a table that no kept version names.
 
     Kept are the versions that were the newest one at some moment of the last ``retention_s`` seconds, and
@@ -54,13 +63,14 @@ def vacuum(store: Store, retention_s: float, *, keep_versions: Collection[int] =
         store: the table's folder.
         retention_s: seconds; longer than a wave takes, and than a reader holds a version.
         keep_versions: further versions, for example those that index versions name.
+        markers_of: the folder with the markers that name its parts, if that is another table's.
         dry_run: only look.
 
     Raises:
         ArtefactError: there is no table, or a version that is to be kept cannot be read; nothing was deleted.
     """
     now = time.time() if dry_run else _store_clock(store)
-    garbage = find_garbage(store, now - retention_s, keep_versions)
+    garbage = find_garbage(store, now - retention_s, keep_versions, markers_of or store)
     if dry_run:
         return garbage
     for entry in garbage.entries:
@@ -72,15 +82,17 @@ def vacuum(store: Store, retention_s: float, *, keep_versions: Collection[int] =
     return garbage
 
 
-def find_garbage(store: Store, horizon: float, keep_versions: Collection[int]) -> Garbage:
+def find_garbage(store: Store, horizon: float, keep_versions: Collection[int], markers_of: Store) -> Garbage:
     """What a vacuum would delete.
 
     Args:
         store: the table's folder.
         horizon: seconds since 1970; nothing younger is deleted.
         keep_versions: versions that are kept whatever their age.
+        markers_of: the folder with the markers.
     """
     # Listed first: what a commit names that lands after the listing is young.
+    marked = {part.path for part in marked_parts(markers_of, filter(_MARKER.match, markers_of.names(MARKERS_FOLDER)))}
     entries = store.entries()
     table = open_table(store)
     if table is None:
@@ -88,7 +100,9 @@ def find_garbage(store: Store, horizon: float, keep_versions: Collection[int]) -
     kept = kept_paths(table, horizon, keep_versions)
     old = [entry for entry in entries if entry.modified < horizon and entry.name not in kept]
     markers = [entry for entry in old if _MARKER.match(entry.name)]
-    others = [entry for entry in old if _PART.match(entry.name) or _DRAFT.search(entry.name)]
+    others = [
+        entry for entry in old if (_PART.match(entry.name) and entry.name not in marked) or _DRAFT.search(entry.name)
+    ]
     return Garbage((*markers, *others), len(kept))
 
 

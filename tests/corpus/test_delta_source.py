@@ -9,7 +9,6 @@ from deltalake import write_deltalake
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.rows import RECEIPT
 from lsr_prod.corpus.sources import SourceFile, resolve_source
 from lsr_prod.encoding.plan import Slice
 from lsr_prod.errors import ConfigError
@@ -26,8 +25,7 @@ def write_delta(folder: Path | str, documents: list[dict], **options: Any) -> No
 def read(files: tuple[SourceFile, ...], source: SourceSettings) -> list[dict]:
     reader = Reader(source, 4, {})
     pieces = [Slice(file, i, 0, -1, 0, file.size) for i, file in enumerate(files)]
-    rows = [row for piece in pieces for table in reader.read(piece) for row in table.to_pylist()]
-    return [row for row in rows if row["reason"] != RECEIPT]
+    return [row for piece in pieces for table in reader.read(piece) for row in table.to_pylist()]
 
 
 def test_a_delta_version_is_what_it_was(tmp_path: Path):

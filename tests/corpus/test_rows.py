@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.rows import (
     RAW_LIMIT,
-    RECEIPT,
     BadRow,
     Document,
     RowBatch,
@@ -145,7 +144,7 @@ def test_bad_rows_are_spread_over_the_cells():
     assert sorted(batch.take()["cell"].to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_the_batches_of_disjoint_cells_hold_every_row_once_and_their_receipts_count_them():
+def test_the_batches_of_disjoint_cells_hold_every_row_once():
     rows: list[Document | BadRow] = [Document(f"d{i}", "x", (None, None)) for i in range(50)]
     rows += [BadRow("broken_json", "", None, "")] * 5 + [BadRow("empty_text", "", f"b{i}", "") for i in range(5)]
     found: list[dict] = []
@@ -153,24 +152,8 @@ def test_the_batches_of_disjoint_cells_hold_every_row_once_and_their_receipts_co
         batch = RowBatch(SOURCE, FILE, 3, 5, keep)
         for position, row in enumerate(rows):
             batch.add(position, row)
-        batch.close()
-        *some, receipt = batch.take().to_pylist()
-        assert (receipt["reason"], receipt["position"], receipt["doc_id"]) == (RECEIPT, len(some), None)
-        assert {row["cell"] for row in [*some, receipt]} == keep
+        some = batch.take().to_pylist()
+        assert {row["cell"] for row in some} == keep
         assert all(batch.wants(row["doc_id"]) for row in some if row["doc_id"])
         found += some
     assert sorted(row["position"] for row in found) == list(range(60))
-
-
-def test_the_receipt_counts_the_rows_of_all_tables_of_its_slice():
-    batch = RowBatch(SOURCE, FILE, 7, 4)
-    batch.close()
-    (receipt,) = batch.take().to_pylist()
-    assert (receipt["position"], receipt["cell"], receipt["file"]) == (0, 3, 7)
-    batch = RowBatch(SOURCE, FILE, 0, 4)
-    for table in range(3):
-        batch.add(table, Document("a", "x", (None, None)))
-        if table < 2:
-            batch.take()
-    batch.close()
-    assert [row["position"] for row in batch.take().to_pylist()] == [2, 3]

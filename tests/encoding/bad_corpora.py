@@ -14,7 +14,6 @@ from typing import Any
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.rows import RECEIPT
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.plan import make_plan
 from lsr_prod.errors import ConfigError
@@ -90,7 +89,7 @@ def outcome_of(kind: Kind, folder: Path) -> str:
         return f"exit 2, `{error.field}`" if str(folder) in str(error) else f"exit 2 without a path: {error}"
     reader = Reader(source, 7, {})
     tables = [table for piece in plan.slices() for table in reader.read(piece)]
-    rows = [row for table in tables for row in table.to_pylist() if row["reason"] != RECEIPT]
+    rows = [row for table in tables for row in table.to_pylist()]
     assert all(row["source"].startswith(str(folder)) for row in rows)
     reasons = Counter(row["reason"] for row in rows if row["reason"])
     ids = Counter(row["doc_id"] for row in rows if row["reason"] is None)

@@ -66,8 +66,8 @@ def make_wave(table: Store, quarantine: Store, wave: int, ids: str, bad: str = "
 
 
 def as_wave(wave: int, *cells: CellResult) -> WaveResult:
-    """A wave of these cells, of which every row was read."""
-    return WaveResult(wave, cells, sum(cell.rows_in for cell in cells))
+    """A wave of these cells."""
+    return WaveResult(wave, cells)
 
 
 def newest(store: Store) -> Table:

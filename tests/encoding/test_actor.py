@@ -4,12 +4,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
-from lsr_prod.corpus.rows import RECEIPT, row_schema
+from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.actor import EncoderActor, ModelSettings
 from lsr_prod.encoding.cell import WaveTask
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.markers import finished_cells
+from lsr_prod.encoding.receipts import with_receipts
+from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.inference import BundleEncoder
 from tests.encoding.poison_encoder import poison_factory
 from tests.encoding.tables import PROPERTIES, make_tables
@@ -21,13 +24,13 @@ def wave(folder: Path) -> WaveTask:
 
 
 def rows(*cells: int) -> pa.Table:
-    """A document for every entry of ``cells``, and the receipt of their slice."""
+    """A document for every entry of ``cells``, and the receipts of the two cells."""
     records = [
         {"cell": c, "file": 0, "source_key": 1, "source": "c", "position": i, "doc_id": f"d{i}", "text": f"fox {i}"}
         for i, c in enumerate(cells)
     ]
-    receipt = {"cell": cells[0], "reason": RECEIPT, "position": len(cells)}
-    return pa.Table.from_pylist([*records, receipt], schema=row_schema(()))
+    table = pa.Table.from_pylist(records, schema=row_schema(()))
+    return pa.concat_tables(with_receipts([table], (0, 1), table.schema))
 
 
 def actor(factory: EncoderFactory) -> EncoderActor:
@@ -38,7 +41,6 @@ def test_a_block_is_encoded_cell_by_cell(tmp_path: Path, tiny_bundle: Path, ray_
     task = wave(tmp_path)
     result = actor(EncoderFactory.of_bundle(tiny_bundle)).encode(task, rows(0, 1, 1, 0, 1), isolated=False)
     assert [(cell.cell, cell.rows_in, cell.encoded) for cell in result.cells] == [(0, 2, 2), (1, 3, 3)]
-    assert (result.receipts, result.rows_read) == (1, 5)
     assert 0 < result.counters.tokens <= result.counters.padded_tokens
     expected = BundleEncoder(tiny_bundle).encode(["fox 0", "fox 3"], kind="document", top_k=PROPERTIES.store_k)
     (part,) = result.cells[0].parts
@@ -53,6 +55,18 @@ def test_finished_cells_are_marked_and_the_first_result_stands(tmp_path: Path, r
     assert {cell: result.parts for cell, result in done.items()} == {c.cell: c.parts for c in first.cells}
     again = encoder.encode(task, rows(0, 0, 1), isolated=False)
     assert [cell.reused for cell in (*first.cells, *again.cells)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("lost", [0, 3, 4])
+def test_a_cell_that_lost_a_row_or_its_receipt_is_neither_encoded_nor_marked(
+    tmp_path: Path, ray_local: None, lost: int
+):
+    task, encoder = wave(tmp_path), actor(poison_factory())
+    whole = rows(1, 1, 0)  # the receipts of cells 0 and 1 come last
+    short = pa.concat_tables([whole.slice(0, lost), whole.slice(lost + 1)])
+    with pytest.raises(IncompleteWaveError, match="arrived; nothing was committed"):
+        encoder.encode(task, short, isolated=False)
+    assert {0: 1, 3: 0, 4: 1}[lost] not in finished_cells(task.table, task.quarantine, "p", 0, 2)
 
 
 def test_isolation_gives_the_same_parts(tmp_path: Path, tiny_bundle: Path, ray_local: None):

@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.corpus.rows import RECEIPT, row_schema
+from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.cell import WaveTask, encode_cell
 from lsr_prod.encoding.commit import CellResult
 from lsr_prod.encoding.poison import encode_texts
+from lsr_prod.encoding.receipts import RECEIPT
 from lsr_prod.formats.table import content_hash
 from lsr_prod.storage import Store
 from tests.encoding.poison_encoder import PoisonEncoder, term_of

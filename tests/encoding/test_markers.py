@@ -1,8 +1,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from lsr_prod.encoding.markers import finished_cells, mark
-from tests.encoding.tables import make_tables, make_wave
+from lsr_prod.encoding.markers import finished_cells, forget, mark
+from tests.encoding.tables import make_cell, make_tables, make_wave
 
 
 def test_a_marker_is_what_the_cell_came_to(tmp_path: Path):
@@ -32,6 +32,15 @@ def test_a_marker_whose_part_is_torn_counts_for_nothing(tmp_path: Path):
     (second,) = make_wave(table, quarantine, 0, "a", "b").cells
     assert mark(table, quarantine, "p", 0, 2, second) == second
     assert finished_cells(table, quarantine, "p", 0, 2)[0].parts == second.parts
+
+
+def test_cells_that_are_forgotten_are_encoded_again(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
+    cells = [make_cell(table, quarantine, 0, name, cell=i) for i, name in enumerate("ab")]
+    for cell in cells:
+        mark(table, quarantine, "p", 0, 2, cell)
+    forget(table, "p", 0, {1})
+    assert finished_cells(table, quarantine, "p", 0, 2).keys() == {0}
 
 
 def test_the_draft_of_a_process_that_was_killed_is_no_marker(tmp_path: Path):

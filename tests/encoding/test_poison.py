@@ -67,6 +67,8 @@ class Numbered:
 
     def encode(self, texts: Sequence[str], **_: object) -> SparseBatch:
         assert len(texts) <= self.chunk
+        if [*texts] == ["word"]:  # whether it is alive
+            return SparseBatch(np.arange(2), np.zeros(1, np.int32), np.ones(1, np.float32))
         self.calls += 1
         numbers = [int(text) for text in texts]
         for number in numbers:
@@ -113,6 +115,26 @@ def test_a_broken_encoder_is_no_fault_of_its_texts():
     with pytest.raises(EncoderBrokenError, match="does not open"):
         encode_texts(encoder, ["0", "1", "2"], top_k=4, batch_tokens=8)
     assert encoder.calls == 1
+
+
+class Dying:
+    """Encodes some texts, then fails whatever it is given, as after an error of its device."""
+
+    def __init__(self, texts: int) -> None:
+        self.left = texts
+
+    def encode(self, texts: Sequence[str], **_: object) -> SparseBatch:
+        if len(texts) > self.left:
+            self.left = 0
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        self.left -= len(texts)
+        return SparseBatch(np.arange(len(texts) + 1), np.zeros(len(texts), np.int32), np.ones(len(texts), np.float32))
+
+
+@pytest.mark.parametrize(("left", "texts"), [(0, 1), (0, 3), (32, 40), (32, 500)])
+def test_documents_are_not_blamed_for_a_device_that_died(left: int, texts: int):
+    with pytest.raises(EncoderBrokenError, match=r"documents in a row failed, and so did a plain word \(CUDA error"):
+        encode_texts(Dying(left), ["text"] * texts, top_k=4, batch_tokens=8, chunk=32)
 
 
 def test_every_kind_of_poison_is_named_and_costs_few_processes():

@@ -12,11 +12,12 @@ import pytest
 import ray
 
 from lsr_prod.config import EncodeSettings
-from lsr_prod.corpus.rows import RECEIPT, row_schema
+from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.actor import BlockResult, ModelSettings
 from lsr_prod.encoding.cell import WaveTask
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.pool import EncoderPool, pool_size
+from lsr_prod.encoding.receipts import RECEIPT
 from lsr_prod.errors import ConfigError, EncoderBrokenError
 from tests.encoding.poison_encoder import poison_factory
 from tests.encoding.tables import PROPERTIES, make_tables
@@ -70,7 +71,7 @@ def test_documents_that_crash_or_hang_are_quarantined_and_the_others_encoded(tmp
         results = list(pool.encode(wave(tmp_path), [block(0, texts), block(1, ["fine fox"])]))
     assert reasons(results) == {"encoder_crashed": 1, "encoder_timeout": 1}
     assert sum(cell.encoded for result in results for cell in result.cells) == 39
-    assert sum(result.rows_read for result in results) == 41
+    assert sum(cell.rows_in for result in results for cell in result.cells) == 41
 
 
 def kill_at_first_call(pid_file: Path) -> int:

@@ -7,14 +7,14 @@ one process, in the same order.
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.rows import RECEIPT, row_schema
+from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.cell import WaveTask, encode_cell
 from lsr_prod.encoding.commit import Committer, WaveResult, waves_done
@@ -25,6 +25,7 @@ from lsr_prod.encoding.markers import finished_cells, mark
 from lsr_prod.encoding.plan import Plan, save_plan
 from lsr_prod.encoding.poison import encode_texts
 from lsr_prod.encoding.quarantine import create_quarantine
+from lsr_prod.encoding.receipts import with_receipts
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, create_sparse_table, files_by_bucket
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
@@ -127,20 +128,19 @@ def _encode_wave(task: WaveTask, plan: Plan, source: SourceSettings, encoder: Te
     done = finished_cells(task.table, task.quarantine, task.plan, task.wave, task.cells)
     todo = [cell for cell in range(task.cells) if cell not in done]
     reader = Reader(source, task.cells, {}, None if len(todo) == task.cells else frozenset(todo))
-    tables = [rows for piece in plan.wave(task.wave) for rows in reader.read(piece)] if todo else []
-    rows = pa.concat_tables([row_schema(source.stored_fields).empty_table(), *tables])
+    schema, pieces = row_schema(source.stored_fields), plan.wave(task.wave) if todo else ()
+    tables = [table for piece in pieces for table in with_receipts(reader.read(piece), todo, schema)]
+    rows = pa.concat_tables([schema.empty_table(), *tables])
     results = [*done.values()]
-    for cell in sorted(pc.unique(rows["cell"]).to_pylist()):
+    for cell in todo:
         result = encode_cell(
-            task,
+            replace(task, read_tasks=len(pieces)),
             cell,
             rows.filter(pc.equal(rows["cell"], cell)),
             lambda texts: encode_texts(encoder, texts, top_k=64, batch_tokens=1024),
         )
         results.append(mark(task.table, task.quarantine, task.plan, task.wave, task.cells, result))
-    receipts = rows.filter(pc.equal(rows["reason"], RECEIPT))
-    read = sum(cell.rows_in for cell in done.values()) + (pc.sum(receipts["position"]).as_py() or 0)
-    return WaveResult(task.wave, tuple(results), read)
+    return WaveResult(task.wave, tuple(results))
 
 
 def _open(store: Store) -> Table:

@@ -108,8 +108,8 @@ def test_rows_that_do_not_add_up_and_parts_that_are_gone_are_refused(tmp_path: P
     table, quarantine = make_tables(tmp_path)
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
     result = make_wave(table, quarantine, 0, "a")
-    with pytest.raises(IncompleteWaveError, match="2 rows read, 1 arrived"):
-        committer.commit(replace(result, rows_read=2))
+    with pytest.raises(IncompleteWaveError, match="2 rows in, 1 out and 0 quarantined"):
+        committer.commit(replace(result, cells=(replace(result.cells[0], rows_in=2),)))
     with pytest.raises(CommitError, match="wave 1 is next but the table has 0 waves"):
         committer.commit(replace(result, wave=1))
     (tmp_path / "table" / result.cells[0].parts[0].path).unlink()

@@ -8,6 +8,7 @@ import pytest
 
 from lsr_prod.encoding.commit import Committer
 from lsr_prod.encoding.fence import take_epoch
+from lsr_prod.encoding.markers import mark
 from lsr_prod.errors import ArtefactError
 from lsr_prod.maintenance.compact import compact
 from lsr_prod.maintenance.vacuum import vacuum
@@ -45,9 +46,9 @@ def test_what_nothing_names_goes_and_what_is_named_stays(tmp_path: Path, sink: S
     folder = Path(table.uri)
     draft = folder / "bucket=0" / f".part-{'a' * 64}.parquet.{'b' * 32}.tmp"
     draft.write_bytes(b"half")
+    (gone,) = make_wave(table, quarantine, 0, "a", "x").cells  # of a wave that is committed
+    mark(table, quarantine, "p", 0, 2, gone)
     marker = folder / "_lsr_prod" / "done" / "p" / "0" / "2" / "0.json"
-    marker.parent.mkdir(parents=True)
-    marker.write_text("{}")
     foreign = folder / "bucket=0" / "part-00000-of-spark.parquet"
     foreign.write_bytes(b"not ours")
     age(tmp_path)
@@ -139,6 +140,19 @@ def test_a_lost_log_deletes_nothing(tmp_path: Path):
     assert table.names() == before
     with pytest.raises(ArtefactError, match="is no table"):
         vacuum(Store(str(tmp_path / "none")), DAY)
+
+
+def test_what_a_marker_names_outlives_it_by_a_vacuum(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
+    (cell,) = make_wave(table, quarantine, 0, "ab", "x").cells
+    mark(table, quarantine, "p", 0, 2, cell)
+    age(tmp_path)
+    assert cell.quarantine
+    assert vacuum(quarantine, DAY, markers_of=table).entries == ()
+    (marker,) = vacuum(table, DAY).entries
+    assert marker.name.startswith("_lsr_prod/done/")
+    assert [entry.name for entry in vacuum(table, DAY).entries] == [cell.parts[0].path]
+    assert [entry.name for entry in vacuum(quarantine, DAY, markers_of=table).entries] == [cell.quarantine.path]
 
 
 def test_on_an_object_store_too(s3_options: dict[str, str], tmp_path: Path):
