@@ -1,7 +1,6 @@
 """One record of the corpus, judged: a document, or a bad row with its reason and what it looked like.
 
-Both travel in one Arrow schema (``row_schema``), so that rows in == rows out + quarantined can be counted at the end. A
-receipt closes the rows of every slice: it says how many came before it, so that a lost block cannot go unnoticed.
+Both travel in one Arrow schema (``row_schema``), so that rows in == rows out + quarantined can be counted at the end.
 """
 
 import json
