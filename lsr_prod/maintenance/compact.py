@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 APP = "lsr_prod.compact"
 _CONFLICT_TRIES = 100
 _MERGES_A_COMMIT = 64
+_LONGEST_WAIT_S = 600.0  # a part that waits for its commit must not grow as old as what a vacuum takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +134,12 @@ def _one_by_one(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, 
 
 def _batches(done: Iterable[tuple[Merge, Part]]) -> Iterator[list[tuple[Merge, Part]]]:
     batch: list[tuple[Merge, Part]] = []
+    began = time.monotonic()
     for one in done:
         batch.append(one)
-        if len(batch) == _MERGES_A_COMMIT:
+        if len(batch) == _MERGES_A_COMMIT or time.monotonic() - began > _LONGEST_WAIT_S:
             yield batch
-            batch = []
+            batch, began = [], time.monotonic()
     if batch:
         yield batch
 
