@@ -137,7 +137,7 @@ class _Encoder:
 
     def encode(self, texts: Sequence[str], *, kind: str, top_k: int, batch_tokens: int) -> SparseBatch:  # noqa: ARG002
         for text in texts:
-            if POISON in text or (self._flaky and is_flaky(text, self._flaky)):
+            if POISON in text or (self._flaky and text != "word" and is_flaky(text, self._flaky)):
                 raise ValueError("the model fails on this text")
         self._stage.tell("encoded", len(texts))
         return fake_vectors(texts).top(top_k)
