@@ -2,17 +2,37 @@
 
 import random
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from lsr_prod.storage import Store
 from tests.faults.oracle import visible
 from tests.faults.protocol import Job
 
-__all__ = ["clear", "remove", "tear"]
+__all__ = ["Damaged", "clear", "remove", "tear"]
 
 
-def tear(job: Job, rng: random.Random) -> str | None:
-    """Cut a part, empty it, or lose its tail to zeros. Returns whose it was, None if there is none."""
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A part that suffered.
+
+    Attributes:
+        store: the folder of its table.
+        name: its path.
+        whose: ``table`` or ``quarantine``.
+    """
+
+    store: Store
+    name: str
+    whose: str
+
+    def committed(self) -> bool:
+        """Whether a snapshot names it now; a part that an earlier attempt left may stay what it is for ever."""
+        return self.name in visible(self.store)
+
+
+def tear(job: Job, rng: random.Random) -> Damaged | None:
+    """Cut a part, empty it, or lose its tail to zeros. None if there is none."""
     found = _pick(job, rng)
     if found is None:
         return None
@@ -20,11 +40,11 @@ def tear(job: Job, rng: random.Random) -> str | None:
     data = store.get(name) or b""
     cut = rng.randrange(1, len(data))
     _overwrite(store, name, rng.choice([data[:cut], b"", data[:cut] + bytes(len(data) - cut)]))
-    return _whose(job, store)
+    return Damaged(store, name, _whose(job, store))
 
 
-def remove(job: Job, rng: random.Random) -> str | None:
-    """Delete a part. Returns whose it was, None if there is none."""
+def remove(job: Job, rng: random.Random) -> Damaged | None:
+    """Delete a part. None if there is none."""
     found = _pick(job, rng)
     if found is None:
         return None
@@ -33,7 +53,7 @@ def remove(job: Job, rng: random.Random) -> str | None:
         store.delete(name)
     else:
         (Path(store.uri) / name).unlink()
-    return _whose(job, store)
+    return Damaged(store, name, _whose(job, store))
 
 
 def clear(job: Job) -> None:

@@ -181,22 +181,22 @@ class World:
     def _missing(self, _: str) -> str | None:
         return self._damage("missing", lambda: damage.remove(self.job, self._rng))
 
-    def _damage(self, kind: str, strike: Callable[[], str | None]) -> str | None:
+    def _damage(self, kind: str, strike: Callable[[], damage.Damaged | None]) -> str | None:
         """Every part of a wave is written, then one of them suffers, then the attempt or the next one goes on."""
         with self._launcher.start(self.job, self._script(Script(gate=("commit", 1)))) as attempt:
             if not attempt.until_gate():
                 return None
-            which = strike()
-            if which is None:
+            struck = strike()
+            if struck is None:
                 return None
             if self._rng.random() < 0.5:
-                return f"{which}-then-killed"
+                return f"{struck.whose}-then-killed"
             attempt.proceed()
             ended = attempt.finish()
         self._ended(kind, ended)
-        committed = "" if ended.how == "error" else "a damaged part was committed"
-        self.tally.findings.note("torn_visible", int(bool(committed)), f"{self.job.table}: {committed} ({ended})")
-        return which
+        where = f"{struck.store.uri}/{struck.name}"
+        self.tally.findings.note("torn_visible", int(struck.committed()), f"{where} is damaged and committed ({ended})")
+        return struck.whose
 
     def _enospc(self, phase: str) -> str | None:
         assert self._disk is not None
