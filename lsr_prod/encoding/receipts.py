@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lsr_prod.errors import IncompleteWaveError
 
-__all__ = ["RECEIPT", "check_receipts", "with_receipts", "without_receipts"]
+__all__ = ["RECEIPT", "check_receipts", "with_receipts"]
 
 RECEIPT = "receipt"
 """What stands in ``reason`` of a row that is a receipt; its ``position`` is a number of rows."""
@@ -47,20 +47,12 @@ def check_receipts(rows: pa.Table, tasks: int, what: str) -> pa.Table:
     Raises:
         IncompleteWaveError: a receipt or a row is missing, or came twice.
     """
-    receipts = rows.filter(_are_receipts(rows))["position"]
+    are_receipts = pc.equal(pc.fill_null(rows["reason"], ""), RECEIPT)
+    receipts = rows["position"].filter(are_receipts)
     promised, arrived = pc.sum(receipts).as_py() or 0, rows.num_rows - len(receipts)
     if len(receipts) != tasks or promised != arrived:
         raise IncompleteWaveError(
             f"{what}: {arrived} of {promised} rows and {len(receipts)} of {tasks} receipts arrived; nothing was "
             "committed, run the job again"
         )
-    return without_receipts(rows)
-
-
-def without_receipts(rows: pa.Table) -> pa.Table:
-    """The rows of a cell that are of the corpus."""
-    return rows.filter(pc.invert(_are_receipts(rows)))
-
-
-def _are_receipts(rows: pa.Table) -> pa.ChunkedArray:
-    return pc.equal(pc.fill_null(rows["reason"], ""), RECEIPT)
+    return rows.filter(pc.invert(are_receipts))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from lsr_prod.encoding.markers import MARKERS_FOLDER, marked_parts
 from lsr_prod.errors import ArtefactError
-from lsr_prod.local_files import Entry
+from lsr_prod.local_files import Entry, is_draft
 from lsr_prod.storage import Store
 from lsr_prod.tables import Table, open_table
 
@@ -24,7 +24,6 @@ __all__ = ["Garbage", "find_garbage", "kept_paths", "vacuum"]
 log = logging.getLogger(__name__)
 
 _PART = re.compile(r"^([^/]+=[^/]*/)+part-[0-9a-f]{64}(-\d+)?\.parquet$")
-_DRAFT = re.compile(r"(^|/)\.[^/]+\.[0-9a-f]{32}\.tmp$")
 _MARKER = re.compile(r"^_lsr_prod/done/.+\.json$")
 
 
@@ -100,9 +99,7 @@ def find_garbage(store: Store, horizon: float, keep_versions: Collection[int], m
     kept = kept_paths(table, horizon, keep_versions)
     old = [entry for entry in entries if entry.modified < horizon and entry.name not in kept]
     markers = [entry for entry in old if _MARKER.match(entry.name)]
-    others = [
-        entry for entry in old if (_PART.match(entry.name) and entry.name not in marked) or _DRAFT.search(entry.name)
-    ]
+    others = [entry for entry in old if (_PART.match(entry.name) and entry.name not in marked) or is_draft(entry.name)]
     return Garbage((*markers, *others), len(kept))
 
 
