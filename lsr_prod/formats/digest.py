@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from lsr_prod.errors import ArtefactError, DigestMismatchError
 __all__ = ["FileDigest", "canonical_json", "digest_files", "digest_json", "digest_path", "verify_files"]
 
 _CHUNK = 1 << 20
+_SHA = re.compile(r"^[0-9a-f]{64}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,12 @@ class FileDigest:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "FileDigest":
-        """Read what ``to_json`` wrote."""
-        return cls(path=str(value["path"]), sha256=str(value["sha256"]), size=int(value["size"]))
+        """Read what ``to_json`` wrote; a path that leaves the artefact, a wrong sha256 or size is refused."""
+        file = cls(path=str(value["path"]), sha256=str(value["sha256"]), size=int(value["size"]))
+        parts = file.path.split("/")
+        if file.size < 0 or not _SHA.match(file.sha256) or "\\" in file.path or {"", ".", ".."} & set(parts):
+            raise ArtefactError(f"{file} is no file of an artefact; its manifest is not to be trusted")
+        return file
 
 
 def canonical_json(value: Any) -> bytes:

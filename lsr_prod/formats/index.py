@@ -7,16 +7,20 @@
       shards/<sha>/shard.json      ShardManifest; <sha> names the shard's input and layout
                    impacts/*.npy   postings in document blocks, and the document-ordered copy
                    tantivy/        Boolean index of record, text for BM25
-                   docs.arrow      ids and stored fields, in document order
+                   docs.arrow      ids, stored fields and attributes, in document order
+                   checksums.npy   CRC-32 of every page of the arrays and of docs.arrow
+      tombstones/<sha256>.npy      ordinals of a shard's documents that are deleted or replaced
+      takedowns/<sha256>.json      ids that must never be found, whatever the table holds
       versions/<sha>.json          IndexVersion; <sha> is the sha256 of its canonical JSON
       publications/000001.json     Publication; created only if absent, so that one writer wins each number
 """
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError, PublicationError
 from lsr_prod.formats.digest import FileDigest, digest_json
@@ -25,6 +29,8 @@ __all__ = [
     "IndexVersion",
     "Publication",
     "ShardManifest",
+    "ShardRole",
+    "Tombstones",
     "latest_publication",
     "load_publication",
     "load_shard",
@@ -32,10 +38,13 @@ __all__ = [
     "publication_name",
 ]
 
-INDEX_FORMAT = 1
+INDEX_FORMAT = 2
 SHARD_FILE = "shard.json"
 _PUBLICATION = re.compile(r"^(\d{6,})\.json$")
 _SHA = re.compile(r"^[0-9a-f]{64}$")
+
+
+ShardRole = Literal["base", "delta"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,7 @@ class ShardManifest:
         documents: number of documents.
         postings: number of (document, term) pairs.
         block_size: documents in a block of the impact arrays.
+        role: ``base``: all documents of its buckets; ``delta``: documents that were inserted or changed since.
         bytes_by_part: size in bytes of ``impacts``, ``forward``, ``tantivy`` and ``docs``.
         files: every file of the shard but ``shard.json``.
     """
@@ -55,6 +65,7 @@ class ShardManifest:
     documents: int
     postings: int
     block_size: int
+    role: ShardRole
     bytes_by_part: dict[str, int]
     files: tuple[FileDigest, ...]
 
@@ -65,6 +76,7 @@ class ShardManifest:
             "documents": self.documents,
             "postings": self.postings,
             "block_size": self.block_size,
+            "role": self.role,
             "bytes_by_part": self.bytes_by_part,
             "files": [file.to_json() for file in self.files],
         }
@@ -79,9 +91,32 @@ class ShardManifest:
             documents=int(value["documents"]),
             postings=int(value["postings"]),
             block_size=int(value["block_size"]),
+            role=_role(value["role"]),
             bytes_by_part={str(k): int(v) for k, v in value["bytes_by_part"].items()},
             files=tuple(FileDigest.from_json(file) for file in value["files"]),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstones:
+    """Documents of a shard that are deleted, taken down, or replaced by a document of a later shard.
+
+    Attributes:
+        file: ``tombstones/<sha256>.npy``, uint32, rising ordinals.
+        documents: how many.
+    """
+
+    file: FileDigest
+    documents: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The form stored on disk."""
+        return {"file": self.file.to_json(), "documents": self.documents}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Tombstones":
+        """Read what ``to_json`` wrote."""
+        return cls(FileDigest.from_json(value["file"]), int(value["documents"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +132,10 @@ class IndexVersion:
         table_uri: the sparse table it was built from (no credentials).
         table_version: Delta version of that table.
         stored_fields: columns of ``docs.arrow`` besides ``doc_id``.
-        text_fields: stored fields that Tantivy indexes for BM25.
+        text_fields: stored fields that are indexed for BM25.
+        attributes: type of every attribute that filters can ask for.
+        tombstones: of every shard, in the shards' order; None where nothing is deleted.
+        takedowns: the list of ids that must never be found; None: there are none.
     """
 
     shards: tuple[ShardManifest, ...]
@@ -109,12 +147,27 @@ class IndexVersion:
     table_version: int
     stored_fields: tuple[str, ...]
     text_fields: tuple[str, ...]
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    tombstones: tuple[Tombstones | None, ...] = ()
+    takedowns: FileDigest | None = None
     format: int = INDEX_FORMAT
+
+    def __post_init__(self) -> None:
+        """No list of tombstones is one without any."""
+        if not self.tombstones:
+            object.__setattr__(self, "tombstones", (None,) * len(self.shards))
+        if len(self.tombstones) != len(self.shards):
+            raise ArtefactError("the version has not as many tombstones as shards; publish another version")
 
     @property
     def documents(self) -> int:
-        """Documents over all shards."""
-        return sum(shard.documents for shard in self.shards)
+        """Documents that can be found, over all shards."""
+        return sum(shard.documents for shard in self.shards) - self.deleted
+
+    @property
+    def deleted(self) -> int:
+        """Documents that stand in a shard and cannot be found."""
+        return sum(one.documents for one in self.tombstones if one)
 
     @property
     def sha(self) -> str:
@@ -134,6 +187,9 @@ class IndexVersion:
             "table_version": self.table_version,
             "stored_fields": list(self.stored_fields),
             "text_fields": list(self.text_fields),
+            "attributes": dict(self.attributes),
+            "tombstones": [one.to_json() if one else None for one in self.tombstones],
+            "takedowns": self.takedowns.to_json() if self.takedowns else None,
         }
 
     @classmethod
@@ -145,7 +201,7 @@ class IndexVersion:
         """
         if value.get("format") != INDEX_FORMAT:
             raise FormatVersionError(
-                f"index version has format {value.get('format')}; this release reads {INDEX_FORMAT}"
+                f"index version has format {value.get('format')}, not {INDEX_FORMAT}; build the index again"
             )
         return cls(
             shards=tuple(ShardManifest.from_json(shard) for shard in value["shards"]),
@@ -157,6 +213,9 @@ class IndexVersion:
             table_version=int(value["table_version"]),
             stored_fields=tuple(value["stored_fields"]),
             text_fields=tuple(value["text_fields"]),
+            attributes={str(name): str(kind) for name, kind in value["attributes"].items()},
+            tombstones=tuple(Tombstones.from_json(one) if one else None for one in value["tombstones"]),
+            takedowns=FileDigest.from_json(value["takedowns"]) if value["takedowns"] else None,
         )
 
 
@@ -243,3 +302,11 @@ def load_version(index: Path, sha: str) -> IndexVersion:
     if digest_json(value) != sha:
         raise DigestMismatchError(f"{path} does not have the digest of its name; publish another version")
     return IndexVersion.from_json(value)
+
+
+def _role(value: str) -> ShardRole:
+    if value == "base":
+        return "base"
+    if value == "delta":
+        return "delta"
+    raise ArtefactError(f"shard role {value!r} is unknown; build the index again")

@@ -14,7 +14,7 @@ from lsr_prod.formats.index import (
     publication_name,
 )
 
-SHARD = ShardManifest("a" * 64, 3, 7, 256, {"impacts": 10}, (FileDigest("docs.arrow", "c" * 64, 5),))
+SHARD = ShardManifest("a" * 64, 3, 7, 256, "base", {"impacts": 10}, (FileDigest("docs.arrow", "c" * 64, 5),))
 VERSION = IndexVersion((SHARD,), "b" * 64, "d" * 64, 0.3, 20, "table", 4, ("text",), ("text",))
 
 
