@@ -5,11 +5,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lsr_prod.config import Deployment, IndexSettings
+from lsr_prod.config.index import DocumentOrder
 from lsr_prod.errors import ArtefactError, ConfigError, LineageError
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.index import INDEX_FORMAT
+from lsr_prod.formats.index import INDEX_FORMAT, ShardRole
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store, is_remote, require_exists
 from lsr_prod.tables import Table, open_table
@@ -23,6 +24,7 @@ class Layout:
 
     Attributes:
         block_size: documents in a block.
+        order: ``content``: similar documents stand together; ``id``: by rising doc_id.
         dk: most terms of a document in the postings.
         vocabulary_size: V; every term id lies below it.
         stored_fields: columns of ``docs.arrow`` besides ``doc_id``.
@@ -30,6 +32,7 @@ class Layout:
     """
 
     block_size: int
+    order: DocumentOrder
     dk: int
     vocabulary_size: int
     stored_fields: tuple[str, ...]
@@ -46,6 +49,7 @@ class ShardPlan:
         table_version: pinned version.
         buckets: buckets of the table that this shard holds.
         documents: rows in them.
+        role: what the shard is to a version.
         layout: see ``Layout``.
     """
 
@@ -55,6 +59,7 @@ class ShardPlan:
     buckets: tuple[int, ...]
     documents: int
     layout: Layout
+    role: ShardRole = "base"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,7 @@ def plan_index(deployment: Deployment) -> IndexPlan:
     _check_fit(settings, properties)
     layout = Layout(
         settings.block_size,
+        settings.order,
         settings.dk or properties.store_k,
         card.vocabulary_size,
         properties.stored_fields,
