@@ -3,8 +3,9 @@
 from pydantic import Field, field_validator
 
 from lsr_prod.config.section import Section
+from lsr_prod.formats.attributes import AttributeType
 
-__all__ = ["EvaluateSettings", "IndexSettings"]
+__all__ = ["AttributeType", "EvaluateSettings", "IndexSettings"]
 
 
 class IndexSettings(Section):
@@ -20,6 +21,10 @@ class IndexSettings(Section):
     )
     block_size: int = Field(16384, ge=256, le=65536, description="documents in a block of the impact arrays")
     text_fields: list[str] = Field(["title", "text"], description="stored fields that Tantivy indexes for BM25")
+    attributes: dict[str, AttributeType] = Field(
+        {},
+        description="stored fields that queries filter by, and their types: string, int64, float64, bool or timestamp",
+    )
     max_shrink: float = Field(
         0.5, ge=0, le=1, description="gate: refuse to publish if this share of documents would vanish"
     )
