@@ -18,6 +18,7 @@ neither true nor false, and so is its negation; a document is returned where the
 
 import datetime as dt
 import math
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ Operator = Literal["eq", "in", "gt", "ge", "lt", "le", "prefix", "is_null"]
 DOC_ID = "doc_id"
 MAX_DEPTH = 16
 _MAX_TEXT = 4096  # characters of one value
+_REPR = reprlib.Repr()
+_REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 3, 80, 80
 _OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 
@@ -96,7 +99,8 @@ class Condition(Filter):
         """See ``Filter``."""
         condition: dict[str, Any] = {"field": self.name, "op": self.operator}
         if isinstance(self.value, tuple):
-            condition["value"] = _distinct([_value_to_json(value) for value in self.value])
+            values = {(type(value).__name__, value) for value in map(_value_to_json, self.value)}
+            condition["value"] = [value for _, value in sorted(values)]
         elif self.value is not None:
             condition["value"] = _value_to_json(self.value)
         return condition
@@ -111,7 +115,8 @@ class Combination(Filter):
 
     def to_json(self) -> dict[str, Any]:
         """See ``Filter``."""
-        return {self.operator: _distinct([part.to_json() for part in self.parts])}
+        parts = {canonical_json(part): part for part in (part.to_json() for part in self.parts)}
+        return {self.operator: [parts[key] for key in sorted(parts)]}  # their order has no meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,12 +232,6 @@ def _value_to_json(value: AttributeValue) -> str | int | float | bool:
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, dt.datetime) else value
 
 
-def _distinct(values: list[Any]) -> list[Any]:
-    """Sorted by canonical JSON, each once: their order has no meaning."""
-    keyed = {canonical_json(value): value for value in values}
-    return [keyed[key] for key in sorted(keyed)]
-
-
 def _read(value: Any, where: str, depth: int) -> Filter:
     if depth > MAX_DEPTH:
         raise QueryError(f"{where} lies more than {MAX_DEPTH} deep; give a flatter filter")
@@ -255,8 +254,9 @@ def _read_condition(value: dict[Any, Any], where: str) -> Filter:
     name, operator = value.get("field"), value.get("op")
     allowed = {"field", "op"} if operator == "is_null" else {"field", "op", "value"}
     if value.keys() != allowed and operator in (None, "between", *_OPERATORS):
-        keys = ", ".join(map(shorten, value)) or "nothing"
-        raise QueryError(f"{where} has {keys}; give {', '.join(sorted(allowed))}, or one of and, or, not")
+        raise QueryError(
+            f"{where} has {shorten(list(value))}; give {', '.join(sorted(allowed))}, or one of and, or, not"
+        )
     if not isinstance(name, str):
         raise QueryError(f"{where}.field is {shorten(name)}; give the name of an attribute")
     given = value.get("value")
@@ -275,6 +275,5 @@ def _read_condition(value: dict[Any, Any], where: str) -> Filter:
 
 
 def shorten(value: object) -> str:
-    """How a value looks in a message: at most 80 characters."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    """How a value looks in a message: short, however long or deep it is."""
+    return _REPR.repr(value)
