@@ -151,6 +151,49 @@ def test_queries_find_what_they_say(library, query, found):
     assert library.match_query(query) == found
 
 
+WORDS = st.sampled_from(["lock", "thread", "schloss"])
+NUMBERS = st.sampled_from([-5, 0, 1999, 2000])
+LEAVES = st.one_of(
+    WORDS.map(lambda word: (word, lambda row: word in row["text"].lower())),
+    NUMBERS.map(lambda n: (f"year:{n}", lambda row: row["year"] and row["year"] == n)),
+    NUMBERS.map(lambda n: (f"year:>{n}", lambda row: row["year"] and row["year"] > n)),
+    st.just(("open:true", lambda row: row["open"])),
+    st.just(("lang:*", lambda row: row["lang"] is not None)),
+)
+
+
+def _either(decides, a, b):
+    def of(row):
+        found = [a(row), b(row)]
+        return decides if decides in found else None if None in found else not decides
+
+    return of
+
+
+def _opposite(a):
+    return lambda row: None if a(row) is None else not a(row)
+
+
+QUERIES = st.recursive(
+    LEAVES,
+    lambda some: st.one_of(
+        st.builds(lambda a, b: (f"({a[0]} AND {b[0]})", _either(False, a[1], b[1])), some, some),
+        st.builds(lambda a, b: (f"({a[0]} OR {b[0]})", _either(True, a[1], b[1])), some, some),
+        st.builds(lambda a, b: (f"(+{a[0]} -{b[0]})", _either(False, a[1], _opposite(b[1]))), some, some),
+        st.builds(lambda a: (f"(NOT {a[0]})", _opposite(a[1])), some),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(made=QUERIES)
+def test_and_or_not_nest_as_written(library, made):
+    query, truth = made
+    rows = [{**NOTHING, **attributes, "text": text} for text, attributes in DOCS]
+    assert library.match_query(query) == [i for i, row in enumerate(rows) if truth(row) is True]
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [
