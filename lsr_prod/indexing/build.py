@@ -33,7 +33,8 @@ def build_index(deployment: Deployment) -> Mapping[str, Any]:
 
     Returns:
         documents, shards, shards_reused, postings, bytes_per_doc and its parts (_impacts, _forward, _tantivy, _docs),
-        seconds (wall), seconds_impacts and seconds_tantivy (summed over shards), version, publication (0: none).
+        unreadable_attributes (values that became null), seconds (wall), seconds_impacts and seconds_tantivy (summed
+        over shards), version, publication (0: none).
 
     Raises:
         ConfigError: a setting points nowhere or does not fit the table; nothing was written.
@@ -112,6 +113,7 @@ def _write_version(plan: IndexPlan, built: list[BuiltShard], index: Path) -> Ind
         table_version=plan.table_version,
         stored_fields=plan.layout.stored_fields,
         text_fields=plan.layout.text_fields,
+        attributes=dict(plan.layout.attributes),
     )
     rows = sum(shard.documents for shard in plan.shards)
     if version.documents != rows:
@@ -135,6 +137,7 @@ def _summary(version: IndexVersion, built: list[BuiltShard], seconds: float, pub
         **{f"bytes_per_doc_{part}": bytes_per_doc(part) for part in parts},
         "seconds": round(seconds, 3),
         "seconds_impacts": round(sum(shard.seconds_impacts for shard in built), 3),
+        "unreadable_attributes": sum(shard.unreadable_attributes for shard in built),
         "seconds_tantivy": round(sum(shard.seconds_tantivy for shard in built), 3),
         "version": version.sha,
         "publication": publication,
