@@ -3,7 +3,7 @@ from pathlib import Path
 import ir_measures
 import pytest
 
-from lsr_prod.evaluation.runs import write_run
+from lsr_prod.interchange.runs import write_run
 
 
 def test_what_is_written_is_read_back_by_ir_measures(tmp_path: Path) -> None:
