@@ -1,7 +1,8 @@
 """CSR matrices as ``scipy.sparse.save_npz`` writes them, with numpy alone and a block of rows in memory.
 
 The archive holds ``data``, ``indices``, ``indptr``, ``shape`` and ``format``. Nothing in it is trusted: no pickle is
-ever opened, and lengths and bounds are checked. Ids lie beside it, one a row: ``<name>.ids.jsonl`` or ``<name>.ids.txt``.
+ever opened, and lengths and bounds are checked. Ids lie beside it, one a row, in ``<name>.ids.jsonl`` or
+``<name>.ids.txt``.
 """
 
 import json

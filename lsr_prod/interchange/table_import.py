@@ -156,7 +156,7 @@ def _scale(spill: Spill, layout: TableLayout) -> ImpactScale:
         assert step is not None  # the settings demanded it
         return ImpactScale(step, 0.0, 0.0, 0.0, summary.rows)
     if step is None:
-        largest = np.array([summary.largest], np.float32)
+        largest = np.array([summary.largest] if summary.largest else [], np.float32)
         step = impact_scale(largest, layout.impact_bits, documents=summary.rows).step
     weight, error, worst, clipped = 0.0, 0.0, 0.0, 0
     for bucket in range(layout.buckets):
