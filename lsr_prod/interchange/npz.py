@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any, BinaryIO
 
 import numpy as np
@@ -29,6 +30,7 @@ __all__ = ["CsrBlock", "csr_vectors", "read_ids", "write_csr"]
 _ROWS = 256
 _ID_LIMIT = 1 << 16
 _COPY = 1 << 20
+_WIDEST = 64  # bytes of one value
 
 
 def csr_vectors(file: BinaryIO, ids: Iterator[str | BadRow], rules: Rules, where: str) -> Iterator[tuple[int, Judged]]:
@@ -50,7 +52,7 @@ def csr_vectors(file: BinaryIO, ids: Iterator[str | BadRow], rules: Rules, where
         with (
             _open(archive, "indptr", where) as bounds,
             _open(archive, "indices", where) as terms,
-            _open(archive, "data", where) as weights,
+            _open(archive, "data", where, kinds="iuf") as weights,
         ):
             if bounds.count != rows + 1 or terms.count != weights.count:
                 raise SourceError(f"{where}: data, indices, indptr and shape do not fit together; write it again")
@@ -108,7 +110,7 @@ class _Column:
         return np.frombuffer(data, dtype=self.dtype)
 
 
-def _open(archive: zipfile.ZipFile, name: str, where: str, kinds: str = "iuf", dimensions: int = 1) -> _Column:
+def _open(archive: zipfile.ZipFile, name: str, where: str, kinds: str = "iu", dimensions: int = 1) -> _Column:
     try:
         file = archive.open(f"{name}.npy")
     except KeyError as error:
@@ -121,10 +123,10 @@ def _open(archive: zipfile.ZipFile, name: str, where: str, kinds: str = "iuf", d
         version = np.lib.format.read_magic(file)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, _, dtype = read(file)
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, SyntaxError, RecursionError, TokenError) as error:
         file.close()
         raise SourceError(f"{where}: {name} is no array that this release reads ({error}); write it again") from error
-    if dtype.hasobject or dtype.kind not in kinds or len(shape) != dimensions:
+    if dtype.hasobject or dtype.kind not in kinds or dtype.itemsize > _WIDEST or len(shape) != dimensions:
         file.close()
         raise SourceError(f"{where}: {name} is {dtype} with {len(shape)} dimensions; give a CSR matrix of numbers")
     return _Column(name, file, dtype, shape[0] if shape else 1)
@@ -137,7 +139,7 @@ def _check_shape(archive: zipfile.ZipFile, rules: Rules, where: str) -> int:
     name = name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)
     if name != "csr":
         raise SourceError(f"{where} holds a {name!r} matrix; save it as CSR (matrix.tocsr())")
-    with _open(archive, "shape", where, kinds="iu") as column:
+    with _open(archive, "shape", where) as column:
         if column.count != 2:
             raise SourceError(f"{where}: shape has {column.count} numbers instead of 2; write it again")
         rows, columns = (int(value) for value in column.take(2))

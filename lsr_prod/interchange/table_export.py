@@ -88,6 +88,14 @@ class TableVectors:
         weights: npt.NDArray[Any] = impacts * self.properties.impact_step if self.floats else impacts
         return weights.astype(self.dtype)
 
+    def printed(self) -> npt.NDArray[Any]:
+        """[2**bits], the weight of every impact as text wants it: the shortest number that is the same float32."""
+        impacts = np.arange(1 << self.properties.impact_bits)
+        if not self.floats:
+            return impacts
+        weights = (impacts * self.properties.impact_step).astype(self.dtype)
+        return np.array([float(str(weight)) for weight in weights])
+
     def _read(self, file: TableFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
         try:
             with self.table.store.open_reader(file.path) as data:
@@ -101,6 +109,9 @@ class TableVectors:
         same = np.array_equal(batch["terms"].value_lengths(), batch["impacts"].value_lengths())
         if not same or (len(terms) and (terms.min() < 0 or terms.max() >= len(self.vocabulary))):
             raise ArtefactError(f"{self._name(file)} has terms that are none of its vocabulary; encode the table again")
+        impacts = batch["impacts"].flatten().to_numpy()
+        if len(impacts) and (impacts.min() < 1 or impacts.max() >= 1 << self.properties.impact_bits):
+            raise ArtefactError(f"{self._name(file)} has impacts beyond its bits; encode the table again")
 
     def _name(self, file: TableFile) -> str:
         return f"{self.table.store.uri}/{file.path}"
@@ -120,11 +131,11 @@ def export_jsonl(vectors: TableVectors, path: Path) -> tuple[int, int]:
 
     def lines() -> Iterator[tuple[str, dict[str, float], str | None]]:
         nonlocal postings
-        names = vectors.vocabulary.terms
+        names, printed = vectors.vocabulary.terms, vectors.printed()
         for batch in vectors.batches():
             contents = [None] * batch.num_rows if vectors.contents is None else batch[vectors.contents].to_pylist()
             terms = [names[term] for term in batch["terms"].flatten().to_pylist()]
-            weights, at = vectors.weights(batch).tolist(), 0
+            weights, at = printed[batch["impacts"].flatten().to_numpy()].tolist(), 0
             postings += len(terms)
             lengths = batch["terms"].value_lengths().to_pylist()
             for doc_id, length, text in zip(batch["doc_id"].to_pylist(), lengths, contents, strict=True):

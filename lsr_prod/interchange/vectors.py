@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,8 @@ __all__ = [
 
 Problem = tuple[str, str]
 """(reason, a sentence for people)."""
+
+_NUMBERS = {int, float}  # bool is a number of Python and none of JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +138,14 @@ def row_of_tokens(doc_id: str, vector: Mapping[str, object], contents: str | Non
         contents: the text.
         rules: what it has to be.
     """
-    for term, weight in vector.items():
-        if type(weight) is not int and type(weight) is not float:
-            return "bad_weight", f"{term!r} has a weight of type {type(weight).__name__}"
+    if not {*map(type, vector.values())} <= _NUMBERS:
+        term, weight = next(item for item in vector.items() if type(item[1]) not in _NUMBERS)
+        return "bad_weight", f"{term!r} has a weight of type {type(weight).__name__}"
     try:
         weights = np.array(list(vector.values()), dtype=np.float64)
     except OverflowError:
         return "bad_weight", "a weight is an integer beyond every float"
-    terms = np.array([rules.vocabulary.ids.get(term, -1) for term in vector], dtype=np.int32)
+    terms = np.fromiter(map(rules.vocabulary.ids.get, vector, repeat(-1)), np.int32, len(vector))
     unknown = np.flatnonzero(terms < 0)
     if len(unknown) and not rules.drop_unknown:
         first = list(vector)[unknown[0]]

@@ -80,6 +80,27 @@ def test_a_bad_line_has_its_reason_and_the_next_one_is_read(rules, line, reason,
     assert row.doc_id == "b"
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    lines=st.lists(
+        st.binary(max_size=30)
+        | st.recursive(
+            st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=4) | st.sampled_from(TERMS),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.sampled_from(["id", "vector", "contents", *TERMS]), inner, max_size=4)
+            ),
+            max_leaves=8,
+        ).map(lambda value: json.dumps(value).encode()),
+        max_size=6,
+    )
+)
+def test_no_line_whatever_it_holds_is_lost_or_ends_the_file(rules, lines):
+    data = b"\n".join(lines)
+    found = read(data, rules)
+    assert len(found) == sum(bool(line.strip()) for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n"))
+
+
 def test_blank_lines_marks_and_line_ends_of_other_systems_are_no_trouble(rules):
     data = b'\xef\xbb\xbf{"id": 7, "vector": {"lock": 1}}\r\n\r\n  \n{"id": "b", "vector": {}}'
     assert [row.doc_id for row in read(data, rules)] == ["7", "b"]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.errors import LineageError, SourceError, StorageError
+from lsr_prod.errors import LineageError, LsrError, SourceError, StorageError
 from lsr_prod.interchange.npz import CsrBlock, read_ids, write_csr
 from lsr_prod.interchange.read import find_vector_files, read_vectors
 from tests.interchange.conftest import TERMS
@@ -109,6 +109,8 @@ def save(folder, values, ids=("a", "b", "c")):
         ({"data": np.array([1.0, 2.0])}, "do not fit together"),
         ({"indptr": np.array([0, 3])}, "do not fit together"),
         ({"data": np.array(["a", "b", "c"])}, "give a CSR matrix of numbers"),
+        ({"indices": np.array([0.5, 1, 2])}, "give a CSR matrix of numbers"),
+        ({"format": np.array("c" * 99)}, "give a CSR matrix of numbers"),
         ({"data": np.ones((3, 1))}, "give a CSR matrix of numbers"),
         ({"data": np.ones(3, [("x", "f4")])}, "give a CSR matrix of numbers"),
         ({"shape": np.array([3])}, "shape has 1 numbers"),
@@ -184,6 +186,29 @@ def test_values_that_are_fewer_than_their_header_says_are_damage(rules, tmp_path
     found = read(path, rules)
     assert found[-1].reason == "damaged_file"
     assert "data ends early" in found[-1].detail
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    name=st.sampled_from(["data", "indices", "indptr", "shape", "format"]),
+    at=st.integers(0, 200),
+    junk=st.binary(min_size=1, max_size=8)
+    | st.sampled_from([b"(" * 90, b"'", b"9999999999", b"O", b"-1", b"S99999999"]),
+)
+def test_a_changed_archive_is_read_or_refused_and_never_a_crash(rules, tmp_path_factory, name, at, junk):
+    path = save(tmp_path_factory.mktemp("npz"), arrays())
+    with zipfile.ZipFile(path) as archive:
+        members = {one: archive.read(one) for one in archive.namelist()}
+    data = members[f"{name}.npy"]
+    members[f"{name}.npy"] = data[:at] + junk + data[at + len(junk) :]
+    with zipfile.ZipFile(path, "w") as archive:  # with right checksums: the content has to be judged
+        for one, content in members.items():
+            archive.writestr(one, content)
+    try:
+        found = read(path, rules)
+    except LsrError:
+        return
+    assert found
 
 
 def test_every_form_of_an_id_and_every_bad_one():

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,6 +48,26 @@ def test_json_has_contents_and_whole_impacts(table, vocabulary, tmp_path):
     assert one["contents"] == "text 数据 8"
     assert all(type(weight) is int for weight in one["vector"].values())
     assert list(one["vector"].values()) == sorted(one["vector"].values(), reverse=True)
+
+
+@pytest.mark.parametrize("impact", [0, 256])
+def test_impacts_beyond_the_bits_are_damage(vocabulary, bundle, tmp_path, impact):
+    make_table(tmp_path / "table", {"a": Doc({1: impact})}, bundle, sink="parquet")
+    table = open_table(Store(str(tmp_path / "table")))
+    with pytest.raises(ArtefactError, match="beyond its bits"):
+        export_jsonl(TableVectors.open(table, vocabulary), tmp_path / "a.jsonl")
+
+
+def test_floats_are_printed_short_and_mean_the_same(table, vocabulary, tmp_path):
+    vectors = TableVectors.open(table, vocabulary, floats=True)
+    vectors = replace(vectors, properties=replace(vectors.properties, impact_step=0.013))
+    export_jsonl(vectors, tmp_path / "a.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().split("\n")[:-1]]
+    for line in lines:
+        impacts = sorted(CORPUS[line["id"]].terms.values(), reverse=True)
+        weights = list(line["vector"].values())
+        assert all(len(str(weight)) <= 10 for weight in weights)
+        assert np.array_equal(np.float32(weights), np.float32(np.array(impacts) * 0.013))
 
 
 def test_scipy_reads_the_matrix(table, vocabulary, tmp_path):
