@@ -135,8 +135,8 @@ def _open(archive: zipfile.ZipFile, name: str, where: str, kinds: str = "iu", di
 def _check_shape(archive: zipfile.ZipFile, rules: Rules, where: str) -> int:
     """The number of rows."""
     with _open(archive, "format", where, kinds="SU", dimensions=0) as column:
-        name = column.take(1)[0]
-    name = name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)
+        # Bytes or UCS-4 of either order: numpy refuses to make a str of code points that there are none of.
+        name = bytes(filter(None, column.take(1).tobytes())).decode("ascii", "replace")
     if name != "csr":
         raise SourceError(f"{where} holds a {name!r} matrix; save it as CSR (matrix.tocsr())")
     with _open(archive, "shape", where) as column:

@@ -29,6 +29,13 @@ def test_a_folder_is_its_files_in_order_and_nothing_else(rules, tmp_path):
     assert ids == list("abcdef")
 
 
+def test_ids_of_a_matrix_are_no_vectors(rules, tmp_path):
+    write(tmp_path, "a.jsonl", "ab")
+    (tmp_path / "m.ids.jsonl").write_text('"a"\n')
+    (file,) = find_vector_files([str(tmp_path)], "jsonl")
+    assert file.location == str(tmp_path / "a.jsonl")
+
+
 def test_a_file_that_is_named_is_read_whatever_its_ending(rules, tmp_path):
     write(tmp_path, "vectors.part0", "ab")
     (file,) = find_vector_files([str(tmp_path / "vectors.part0")], "jsonl")
