@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from bmp import Indexer, Searcher
 from search_data import Collection
+from search_worker import quiet
 
 BLOCK = 32
 STEP = 1 << 14  # rows turned into Python objects at a time
@@ -56,8 +57,9 @@ class Bmp:
     ) -> tuple[dict[str, float], int]:
         """Weight by term as a string, and how many hits to ask for."""
         asked = {str(term): float(weight) for term, weight in zip(terms, weights, strict=True)}
-        while not self._survives(asked, k):
-            k *= 10
+        with quiet(2):
+            while not self._survives(asked, k):
+                k *= 10
         return asked, k
 
     def query(self, asked: tuple[dict[str, float], int], _k: int) -> Any:

@@ -30,11 +30,12 @@ import numpy as np
 import numpy.typing as npt
 from search_topics import Chunk, Mixture, Sources, draw_chunks, draw_distinct, query_sources, topic_sources
 
-__all__ = ["Collection", "Queries", "Spec", "default_specs", "draw", "make", "make_rows", "recall"]
+__all__ = ["KS", "Collection", "Queries", "Spec", "default_specs", "draw", "make", "make_rows", "recall"]
 
 VERSION = 1  # of the generator: part of every digest
 VOCABULARY = 30_000
 QUERIES = 640
+KS = (10, 100)  # answers whose recall is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,18 +160,22 @@ class Collection:
             shared[documents[here]] += 1
         return scores, shared
 
-    def floors(self, query_terms: int, ks: Sequence[int]) -> npt.NDArray[np.float64]:
-        """[queries, ks + 1]: the score of each query's k-th document (0 if fewer match), and the share >= 2 terms."""
-        path = self.folder / f"floors{query_terms}_{'_'.join(map(str, ks))}.npy"
+    def truth(self, query_terms: int, ks: Sequence[int]) -> npt.NDArray[np.float64]:
+        """What exact answers are judged by, [queries, ks + 2].
+
+        The score of each query's k-th document (0 if fewer match), how many documents match, and how many of them
+        share two or more terms.
+        """
+        path = self.folder / f"truth{query_terms}_{'_'.join(map(str, ks))}.npy"
         if not path.exists():
             queries = self.queries(query_terms)
-            found = np.zeros((len(queries), len(ks) + 1))
+            found = np.zeros((len(queries), len(ks) + 2))
             for i in range(len(queries)):
                 scores, shared = self.scores(*queries[i])
                 k = min(max(ks), len(scores))
                 best = np.sort(np.partition(scores, len(scores) - k)[-k:])[::-1]
-                found[i, :-1] = [best[min(k, len(best)) - 1] for k in ks]
-                found[i, -1] = np.count_nonzero(shared >= 2) / len(scores)
+                found[i, :-2] = [best[min(k, len(best)) - 1] for k in ks]
+                found[i, -2:] = np.count_nonzero(shared), np.count_nonzero(shared >= 2)
             save(path, found)
         return np.load(path)  # type: ignore[no-any-return]
 
@@ -193,6 +198,7 @@ def recall(
     *,
     k: int,
     floor: float,
+    matching: int,
 ) -> float:
     """Share of the k best that were found; a document that scores as well as the k-th is as good as it.
 
@@ -200,16 +206,14 @@ def recall(
         collection: whose documents.
         found: int64 ordinals, at most ``k`` are looked at.
         query: terms and weights.
-        k: how many are right.
-        floor: exact score of the k-th; 0 where fewer than ``k`` match, and then only what is found is judged.
+        k: how many are right, where so many match.
+        floor: exact score of the k-th; 0 where fewer than ``k`` match.
+        matching: documents with a score above 0.
     """
-    mine = np.unique(found[:k])
-    if not len(mine):
-        return float(floor == 0)
-    scores = collection.score_of(mine, *query)
-    if floor <= 0:
-        return float(np.mean(scores > 0))
-    return float(np.count_nonzero(scores >= floor * (1 - 1e-6)) / k)
+    if not matching:
+        return 1.0
+    scores = collection.score_of(np.unique(found[:k]), *query)
+    return float(np.count_nonzero((scores >= floor * (1 - 1e-6)) & (scores > 0)) / min(k, matching))
 
 
 def default_specs(splade: Path | None, documents: int | None = None) -> list[Spec]:
@@ -327,7 +331,7 @@ def main(argv: Sequence[str]) -> int:
     asked = parser.parse_args(argv)
     for spec in default_specs(asked.splade, asked.documents):
         collection = make(spec, asked.folder)
-        share = collection.floors(spec.query_terms, (10, 100))[:, -1]
+        share = collection.truth(spec.query_terms, KS)[:, -1] / len(collection)
         print(
             f"{spec.name}: {collection.digest[:12]}, {len(collection):,} x {spec.terms}, "
             f"{spec.query_terms}-term queries; "

@@ -14,6 +14,7 @@ from search_data import Collection
 from lsr_prod.formats.shard import ImpactArrays, array_path
 from lsr_prod.indexing.impacts import ImpactWriter
 from lsr_prod.indexing.plan import Layout
+from lsr_prod.search.kernel import scan
 from lsr_prod.search.query import required_terms
 from lsr_prod.search.shard import Accumulators
 
@@ -41,13 +42,10 @@ class Ours:
 
     def __init__(self, collection: Collection, folders: Path | Sequence[Path], options: Mapping[str, Any]) -> None:
         """Open one shard, or several as one index: their documents follow each other."""
-        from lsr_prod.search.kernel import scan
-
         self._folders = [folders] if isinstance(folders, Path) else list(folders)
         size = len(collection)  # every shard's
         self._arrays = [ImpactArrays.open(folder, documents=size, block_size=BLOCK) for folder in self._folders]
         self._first = size * np.arange(len(self._arrays))
-        self._scan = scan
         self._threshold = {name: options[name] for name in ("min_terms", "overlap_threshold")}
         self._local = threading.local()
 
@@ -69,7 +67,7 @@ class Ours:
         for a, first in zip(self._arrays, self._first, strict=True):
             scores, ids, shared = np.empty(k, np.float32), np.empty(k, np.int64), np.empty(k, np.uint16)
             index = (a.directory, a.terms, a.starts, a.bases, a.ids, a.impacts, a.documents, a.block_size)
-            _, filled = self._scan(*index, terms, weights, required, memory.scores, memory.counts, scores, ids, shared)
+            _, filled = scan(*index, terms, weights, required, memory.scores, memory.counts, scores, ids, shared)
             found.append((first + ids[:filled], scores[:filled]))
         ids, scores = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
         best = np.lexsort((ids, -scores))[:k]

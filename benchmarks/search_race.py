@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from search_data import Collection
-from search_worker import KS
+from search_data import KS, Collection
 
-__all__ = ["Contestant", "Engine", "Row", "percentiles", "race", "start", "stored_index", "tune"]
+__all__ = ["Contestant", "Engine", "Row", "opened", "percentiles", "race", "start", "tune"]
 
 WORKER = Path(__file__).with_name("search_worker.py")
 SLICE = 64
@@ -64,6 +63,7 @@ class Row:
     build_peak_rss: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict)
     open_ms: float = 0.0
+    before: Mapping[str, int] = field(default_factory=dict)
     rss: int = 0
     times: dict[int, list[float]] = field(default_factory=dict)
     recall: dict[int, float] = field(default_factory=dict)
@@ -126,10 +126,11 @@ def start(contestant: Contestant, collection: Collection, query_terms: int, scra
         engine.stop()
 
 
-def stored_index(
+@contextmanager
+def opened(
     contestant: Contestant, collection: Collection, query_terms: int, folder: Path, *, made: set[Path]
-) -> tuple[Path, dict[str, Any]]:
-    """The contestant's index and what building it took; built by a process of its own if it is not stored.
+) -> Iterator[tuple[Engine, Row]]:
+    """A worker with the contestant's index open; the index is built by a process of its own if it is not stored.
 
     Args:
         contestant: whose.
@@ -138,9 +139,9 @@ def stored_index(
         folder: of all benchmarks.
         made: indexes of this run, which even ``fresh`` ones share; added to.
     """
-    with start(contestant, collection, query_terms, folder) as engine:
-        version = engine("version")["version"]
-        identity = [collection.digest, contestant.engine, version, contestant.build]
+    with ExitStack() as stack:
+        engine = stack.enter_context(start(contestant, collection, query_terms, folder))
+        identity = [collection.digest, contestant.engine, engine("version")["version"], contestant.build]
         name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
         home = folder / "indexes" / f"{contestant.engine.lower()}-{name}"
         if contestant.fresh and home not in made:
@@ -153,7 +154,22 @@ def stored_index(
             took = engine("build", folder=str(scratch / "index"))
             (scratch / "build.json").write_text(json.dumps({**took, "identity": identity}))
             scratch.rename(home)
-    return home / "index", json.loads((home / "build.json").read_text())
+            # What building left in its memory is not the memory of searching.
+            engine = stack.enter_context(start(contestant, collection, query_terms, folder))
+        took = json.loads((home / "build.json").read_text())
+        found = engine("open", folders=[str(home / "index")])
+        yield (
+            engine,
+            Row(
+                contestant,
+                len(collection),
+                took["seconds"],
+                took["peak_rss"],
+                found["sizes"],
+                found["ms"],
+                found["before"],
+            ),
+        )
 
 
 def tune(
@@ -168,9 +184,7 @@ def tune(
     tried: dict[int, list[tuple[bool, float, Contestant]]] = {k: [] for k in KS}
     for build in builds:
         contestant = replace(base, build={"build": build}, options={name: values[0] for name, values in grid.items()})
-        index, _ = stored_index(contestant, collection, query_terms, folder, made=set())
-        with start(contestant, collection, query_terms, folder) as engine:
-            engine("open", folders=[str(index)])
+        with opened(contestant, collection, query_terms, folder, made=set()) as (engine, _):
             for k, values in product(KS, product(*grid.values())):
                 options = dict(zip(grid, values, strict=True))
                 engine("set", options=options)
@@ -212,10 +226,7 @@ def race(
     made: set[Path] = set()
     with ExitStack() as stack:
         for contestant in contestants:
-            index, took = stored_index(contestant, collection, query_terms, folder, made=made)
-            engine = stack.enter_context(start(contestant, collection, query_terms, folder))
-            opened = engine("open", folders=[str(index)])
-            row = Row(contestant, len(collection), took["seconds"], took["peak_rss"], opened["sizes"], opened["ms"])
+            engine, row = stack.enter_context(opened(contestant, collection, query_terms, folder, made=made))
             rows.append(row)
             engines.append(engine)
         queries = query_count(collection, query_terms)

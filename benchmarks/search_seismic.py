@@ -1,9 +1,7 @@
 """Seismic (pyseismic-lsr), behind the protocol of ``search_worker``; runs in the environment of the peers."""
 
-import contextlib
-import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from search_data import Collection
+from search_worker import quiet
 from seismic import SeismicDataset, SeismicIndex, get_seismic_string
 
 FILE = "index.index.seismic"
@@ -33,15 +32,16 @@ class Seismic:
             collection.impacts.ravel().astype(np.float32),
             np.arange(rows + 1, dtype=np.int64) * terms,
         )
-        index = SeismicIndex.build_from_dataset(dataset, num_threads=1, **options["build"])
-        index.save(str(folder / "index"))
+        with quiet(1), quiet(2):
+            index = SeismicIndex.build_from_dataset(dataset, num_threads=1, **options["build"])
+            index.save(str(folder / "index"))
         return time.perf_counter() - start
 
     def __init__(self, _collection: Collection, folder: Path, options: Mapping[str, Any]) -> None:
         self.options = dict(options)
         self._size = (folder / FILE).stat().st_size
         self._string = get_seismic_string()
-        with _quiet():
+        with quiet(1):
             self._index = SeismicIndex.load(str(folder / FILE))
 
     def sizes(self) -> dict[str, int]:
@@ -63,16 +63,3 @@ class Seismic:
     def decode(self, answer: Any) -> tuple[list[int], list[float]]:
         """Ordinals and scores."""
         return [int(row[2]) for row in answer], [row[1] for row in answer]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what Rust prints."""
-    kept = os.dup(1)
-    with Path(os.devnull).open("w") as hole:
-        os.dup2(hole.fileno(), 1)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 1)
-            os.close(kept)
