@@ -32,7 +32,7 @@ from search_topics import Chunk, Mixture, Sources, draw_chunks, draw_distinct, q
 
 __all__ = ["KS", "Collection", "Queries", "Spec", "default_specs", "draw", "make", "make_rows", "recall"]
 
-VERSION = 1  # of the generator: part of every digest
+VERSION = 2  # of the generator: part of every digest
 VOCABULARY = 30_000
 QUERIES = 640
 KS = (10, 100)  # answers whose recall is measured
@@ -278,9 +278,10 @@ def draw_queries(spec: Spec) -> Queries:
         usable = [i for i in range(len(real)) if real.offsets[i + 1] - real.offsets[i] >= 2]
         chosen = np.random.default_rng([spec.seed, 2]).permutation(usable)[: spec.queries]
         return Queries.from_rows([real[i] for i in chosen]).top(spec.query_terms)
-    labels = np.searchsorted(sources.popularity, generator.random(spec.queries)).clip(0, len(sources) - 1)
-    terms = sources.terms[draw_distinct(sources, Mixture(0.8), labels, spec.query_terms, generator)]
-    weights = generator.gamma(2.0, 1.0, terms.shape).astype(np.float32) + np.float32(0.05)
+    labels = sources.main(spec.queries, generator)
+    places = draw_distinct(sources, Mixture(0.65, 0.2), labels, spec.query_terms, generator)
+    terms = sources.terms[places]
+    weights = (generator.gamma(4.0, 0.5, terms.shape) * sources.heft[places] + 0.05).astype(np.float32)
     return Queries.from_rows(list(zip(terms, weights, strict=True)))
 
 
@@ -297,13 +298,13 @@ def save(path: Path, array: npt.NDArray[Any]) -> None:
 
 
 def _mixture(spec: Spec) -> Mixture:
-    return Mixture(0.7) if spec.splade is None else Mixture(0.6, 0.25, 2)
+    return Mixture(0.5, 0.25) if spec.splade is None else Mixture(0.6, 0.25)
 
 
 def _material(spec: Spec) -> tuple[Sources, Queries | None]:
     """Sources of the documents, and the real queries that are not among them."""
     if spec.splade is None:
-        return topic_sources(VOCABULARY, spec.seed, shift=8 if spec.terms > 60 else 0), None
+        return topic_sources(VOCABULARY, spec.seed, long=spec.terms > 60), None
     rows, vocabulary = _read(spec.splade)
     seeds = Queries.from_rows(rows[::2])
     return query_sources(seeds.offsets, seeds.terms, seeds.weights, len(vocabulary)), Queries.from_rows(rows[1::2])

@@ -46,8 +46,8 @@ def test_the_same_seed_draws_the_same_collection(tmp_path: Path) -> None:
 
 def test_a_chunk_does_not_depend_on_those_before_it() -> None:
     sources = topic_sources(30_000, 1)
-    whole = list(draw_chunks(sources, Mixture(0.7), documents=CHUNK + 10, terms=5, seed=1))
-    tail = list(draw_chunks(sources, Mixture(0.7), documents=CHUNK + 10, terms=5, seed=1, first=1))
+    whole = list(draw_chunks(sources, Mixture(0.5, 0.25), documents=CHUNK + 10, terms=5, seed=1))
+    tail = list(draw_chunks(sources, Mixture(0.5, 0.25), documents=CHUNK + 10, terms=5, seed=1, first=1))
     assert [len(chunk.labels) for chunk in whole] == [CHUNK, 10]
     assert np.array_equal(whole[1].terms, tail[0].terms)
     assert np.array_equal(whole[1].impacts, tail[0].impacts)
