@@ -79,16 +79,14 @@ class Row:
 class Engine:
     """A worker process."""
 
-    def __init__(self, contestant: Contestant, collection: Collection, query_terms: int, scratch: Path) -> None:
+    def __init__(self, contestant: Contestant, collection: Collection, query_terms: int) -> None:
         spec = {"module": contestant.module, "engine": contestant.engine, "query_terms": query_terms}
         spec |= {"collection": str(collection.folder), "options": {**contestant.build, **contestant.options}}
-        with tempfile.NamedTemporaryFile("w", suffix=".json", dir=scratch, delete=False) as file:
-            json.dump(spec, file)
         # One thread in every library: what is timed is one query on one core.
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
         threads["RUST_BACKTRACE"] = "0"
         self._process = subprocess.Popen(
-            [contestant.python, str(WORKER), file.name],
+            [contestant.python, str(WORKER), json.dumps(spec)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -117,9 +115,9 @@ class Engine:
 
 
 @contextmanager
-def start(contestant: Contestant, collection: Collection, query_terms: int, scratch: Path) -> Iterator[Engine]:
+def start(contestant: Contestant, collection: Collection, query_terms: int) -> Iterator[Engine]:
     """A worker for the length of a block."""
-    engine = Engine(contestant, collection, query_terms, scratch)
+    engine = Engine(contestant, collection, query_terms)
     try:
         yield engine
     finally:
@@ -140,7 +138,7 @@ def opened(
         made: indexes of this run, which even ``fresh`` ones share; added to.
     """
     with ExitStack() as stack:
-        engine = stack.enter_context(start(contestant, collection, query_terms, folder))
+        engine = stack.enter_context(start(contestant, collection, query_terms))
         identity = [collection.digest, contestant.engine, engine("version")["version"], contestant.build]
         name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
         home = folder / "indexes" / f"{contestant.engine.lower()}-{name}"
@@ -155,7 +153,7 @@ def opened(
             (scratch / "build.json").write_text(json.dumps({**took, "identity": identity}))
             scratch.rename(home)
             # What building left in its memory is not the memory of searching.
-            engine = stack.enter_context(start(contestant, collection, query_terms, folder))
+            engine = stack.enter_context(start(contestant, collection, query_terms))
         took = json.loads((home / "build.json").read_text())
         found = engine("open", folders=[str(home / "index")])
         yield (

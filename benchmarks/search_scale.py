@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
         rows = Collection(built[-1][0])
         sizes = []
         for shards in asked.shards:
-            engine = stack.enter_context(start(contestant, rows, QUERY_TERMS, folder))
+            engine = stack.enter_context(start(contestant, rows, QUERY_TERMS))
             opened = engine("open", folders=[str(folder / f"index{shard}") for shard in range(shards)])
             took = [seconds for _, seconds, _ in built[:shards]]
             peak = max(peak for _, _, peak in built[:shards])
@@ -104,7 +104,7 @@ def build(contestant: Contestant, folder: Path, shard: int, chunks: int) -> tupl
     queries = draw_queries(whole)
     for part in ("offsets", "terms", "weights"):
         save(rows / f"queries{QUERY_TERMS}_{part}.npy", getattr(queries, part))
-    with start(contestant, Collection(rows), QUERY_TERMS, folder) as engine:
+    with start(contestant, Collection(rows), QUERY_TERMS) as engine:
         (folder / f"index{shard}").mkdir()
         took = engine("build", folder=str(folder / f"index{shard}"))
     if shard > 0:

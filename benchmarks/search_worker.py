@@ -1,6 +1,6 @@
 """One search engine in a process of its own: it times each query itself, and is told what to do over a pipe.
 
-    python benchmarks/search_worker.py SPEC.json
+    python benchmarks/search_worker.py '{spec}'
 
 Reads one JSON command a line from stdin and answers with one JSON line. An engine is a class with::
 
@@ -166,12 +166,12 @@ def memory() -> dict[str, int]:
     return {"rss": found["VmRSS"], "anonymous": found["RssAnon"]}
 
 
-def main(path: str) -> int:
+def main(spec: str) -> int:
     """Obey until stdin ends."""
     # Engines print to stdout: the pipe is kept out of their reach.
     pipe = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    worker = Worker(json.loads(Path(path).read_text()))
+    worker = Worker(json.loads(spec))
     print(json.dumps({"ready": True}), file=pipe, flush=True)
     for line in sys.stdin:
         command = json.loads(line)
