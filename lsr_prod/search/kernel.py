@@ -73,18 +73,21 @@ def bound(
         if term_id < 0 or term_id >= len(term_runs) - 1:
             continue
         first, last = np.int64(term_runs[term_id]), np.int64(term_runs[term_id + 1])
-        if first > last or last > len(run_gaps):
+        if first > last or last > len(run_gaps) or last - first > len(entry_next) - made:
             return -1
         weight, adds = query_weights[term], np.uint16(counted[term])
         start: Any = term_postings[term_id]
         block: Any = np.int64(-1)
+        before: Any = block
         for run in range(first, last):
             gap = run_gaps[run]
             block += gap
             if gap == _NO_RUN:
                 continue
-            if block < 0 or block >= blocks:
+            # A block that a term meets twice would have a bound, and a count, past every limit.
+            if block <= before or block >= blocks:
                 return -1
+            before = block
             count = np.int32(run_counts[run]) + np.int32(1)
             bounds[block] += weight * np.float32(run_maxima[run])
             hits[block] += adds
@@ -116,14 +119,18 @@ def rank_blocks(
         order: int32 [blocks], out.
 
     Returns:
-        How many blocks matter, and levels in one unit of score (float32): blocks are sorted by ``int(bound * levels)``.
+        How many blocks matter (-1: a bound is past float32), and levels in one unit of score: blocks are sorted by
+        ``int(bound * levels)``.
     """
     slack = np.float32(1) + np.float32(terms + 1) * np.float32(2.4e-7)
     largest = np.float32(0)
     for block in range(len(bounds)):
         bounds[block] *= slack
         largest = max(largest, bounds[block])
-    scale = np.float32(_LEVELS - 1) / largest if largest > 0 else np.float32(0)
+    if largest == np.inf:
+        return -1, 0.0
+    # In float64: 511 / 1e-38 is past float32, and a level past 511 would be past its array.
+    scale = (_LEVELS - 1) / np.float64(largest) if largest > 0 else 0.0
     places = np.zeros(_LEVELS + 1, np.int32)
     for block in range(len(bounds)):
         if hits[block] >= required and heads[block] >= 0 and bounds[block] >= floor:
@@ -226,7 +233,7 @@ def scan(
         ranked: how many there are.
         exhaustive: read all of them, so that the matches are counted.
         budget: postings after which to stop, at the end of a block.
-        scores: float32 [places], zeros before and after; ``places`` is 256 or 65,536.
+        scores: float32 [places], zeros before and after; ``places`` is 256 or 65,536: every value of an id.
         score_bits: the same memory as int32: scores are not negative, so that their bits rise as they do.
         counts: uint16 [places], zeros before and after.
         top_scores: float32 [k], the heap.
@@ -302,4 +309,11 @@ def scan(
                     least[0] = max(floor, top_scores[0])
         scores[:block_size] = 0
         counts[:block_size] = 0
+    strays: Any = np.int64(0)
+    for place in range(block_size, len(scores)):
+        strays |= np.int64(score_bits[place]) | np.int64(counts[place])
+    if strays:  # ids outside their block, which the next query would meet
+        scores[:] = 0
+        counts[:] = 0
+        return -1, 0, first, read, skipped
     return matched, filled, first, read, skipped

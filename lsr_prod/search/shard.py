@@ -3,7 +3,6 @@
 import bisect
 import time
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +80,8 @@ class OpenShard:
         self.documents = Documents(self._files, manifest.documents)
         self.blocks = -(-manifest.documents // manifest.block_size)
         self._places = 1 << (8 * self.arrays.ids.itemsize)
-        self._verified_terms = np.zeros(len(self.arrays.term_runs) - 1, bool)
+        self._verified_terms = np.zeros(self.vocabulary_size, bool)
+        self._verified_ranks = False
 
     def match(
         self,
@@ -117,20 +117,24 @@ class OpenShard:
         from lsr_prod.search.kernel import bound, rank_blocks, scan  # numba is imported by the first query
 
         self._verify_terms(ids)
+        self.verify_ranks()
         a, k = self.arrays, min(k, self.manifest.documents)
-        runs = (a.term_runs[1:][ids] - a.term_runs[:-1][ids]).sum()
-        blocks = memory.fit(places=self._places, blocks=self.blocks, entries=int(runs))
+        blocks = memory.fit(places=self._places, blocks=self.blocks, entries=self._runs(ids))
         state = (blocks.bounds, blocks.hits, blocks.heads)
         tables = (a.term_runs, a.term_postings, a.run_gaps, a.run_counts, a.run_maxima)
         if bound(*tables, ids, weights, counted, *state, *memory.entries) < 0:
             raise self._damage()
+        # A count past every query is one more than this one has; larger numbers may not fit into the kernel's.
+        required = min(required, len(ids) + 1)
         ranked, scale = rank_blocks(*state, len(ids), required, np.float32(0 if exhaustive else floor), blocks.order)
+        if ranked < 0:
+            raise self._damage()
         scores, ordinals, overlaps = np.empty(k, np.float32), np.empty(k, np.int64), np.empty(k, np.uint16)
         matched, filled, first, postings, skipped = 0, 0, 0, 0, False
         budget = _EVERYTHING if deadline is None else _SLICE
         partial = False
         while first < ranked and not partial:
-            seen, filled, first, read, skipped = scan(
+            seen, filled, first, read, left_out = scan(
                 a.ids,
                 a.impacts,
                 a.id_rank,
@@ -149,9 +153,9 @@ class OpenShard:
                 ranked,
                 exhaustive,
                 budget,
-                memory.scores,
-                memory.score_bits,
-                memory.counts,
+                memory.scores[: self._places],
+                memory.score_bits[: self._places],
+                memory.counts[: self._places],
                 scores,
                 ordinals,
                 overlaps,
@@ -159,7 +163,7 @@ class OpenShard:
             )
             if seen < 0:
                 raise self._damage()
-            matched, postings = matched + seen, postings + read
+            matched, postings, skipped = matched + seen, postings + read, skipped or left_out
             if read < budget:
                 break
             partial = deadline is not None and first < ranked and time.monotonic() >= deadline
@@ -233,6 +237,11 @@ class OpenShard:
         terms, impacts = self.arrays.forward_terms[start:stop], self.arrays.forward_impacts[start:stop]
         return dict(zip(terms.tolist(), impacts.tolist(), strict=True))
 
+    @property
+    def vocabulary_size(self) -> int:
+        """T: every term id lies below it."""
+        return len(self.arrays.term_runs) - 1
+
     def document_frequencies(self) -> npt.NDArray[np.int64]:
         """int64 [T]: documents of this shard whose postings hold each term, deleted ones included."""
         name = "term_postings"
@@ -244,7 +253,6 @@ class OpenShard:
         if self._verified_terms[ids].all():
             return
         a, verify = self.arrays, self._files.verify_items
-        _ = self._ranks_verified
         for term in ids.tolist():
             if self._verified_terms[term]:
                 continue
@@ -258,10 +266,20 @@ class OpenShard:
                 verify(getattr(a, name), array_name(name), first, last)
             self._verified_terms[term] = True
 
-    @cached_property
-    def _ranks_verified(self) -> bool:
-        self._files.verify_items(self.arrays.id_rank, array_name("id_rank"), 0, len(self.arrays.id_rank))
-        return True
+    def _runs(self, ids: npt.NDArray[np.int32]) -> int:
+        """Runs of the terms, fillers included."""
+        runs = self.arrays.term_runs
+        lengths = runs[1:][ids].astype(np.int64) - runs[:-1][ids]
+        total = int(lengths.sum())
+        if len(ids) and (lengths.min() < 0 or total > len(self.arrays.run_gaps)):
+            raise self._damage()
+        return total
+
+    def verify_ranks(self) -> None:
+        """Verify what ties in score are broken by."""
+        if not self._verified_ranks:
+            self._files.verify_items(self.arrays.id_rank, array_name("id_rank"), 0, len(self.arrays.id_rank))
+            self._verified_ranks = True
 
     def verify_vectors(self, ordinals: npt.NDArray[np.int64]) -> None:
         """Verify what the vectors of documents lie on."""
