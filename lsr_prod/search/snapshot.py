@@ -2,7 +2,6 @@
 
 import heapq
 import time
-from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.digest import verify_files
 from lsr_prod.formats.index import Publication, load_version
 from lsr_prod.formats.shard import TANTIVY_FOLDER
+from lsr_prod.search.filters import shorten
 from lsr_prod.search.merge import Candidates, Ranked
 from lsr_prod.search.part import Part, ShardQuery
 from lsr_prod.search.query import Vocabulary
@@ -72,7 +72,7 @@ class Snapshot:
         self.index = index
         self.publication = publication
         self._verify = verify
-        self._filters: deque[tuple[Filter, Filter]] = deque(maxlen=_FILTERS)
+        self._filters: tuple[tuple[Filter, Filter], ...] = ()
         self.version = version = load_version(index, publication.version)
         self._check_files(verify is True)
         opened = {part.shard.manifest.sha: part.shard for part in before.parts.values()} if before else {}
@@ -174,11 +174,13 @@ class Snapshot:
         Raises:
             QueryError: there is none.
         """
+        if not isinstance(doc_id, str):
+            raise QueryError(f"the document {shorten(doc_id)} is no id; give a string")
         for number, part in self.parts.items():
             ordinal = part.ordinal(doc_id)
             if ordinal is not None:
                 return number, ordinal
-        raise QueryError(f"there is no document {doc_id!r} in this version; give an id of the index")
+        raise QueryError(f"there is no document {shorten(doc_id)} in this version; give an id of the index")
 
     def check_fields(self, names: Sequence[str]) -> None:
         """Refuse names that are neither stored fields nor attributes.
@@ -190,7 +192,7 @@ class Snapshot:
         for name in names:
             if name not in known:
                 raise QueryError(
-                    f"the index does not store the field {name!r}; it stores: {', '.join(known) or 'none'}"
+                    f"the index does not store the field {shorten(name)}; it stores: {', '.join(known) or 'none'}"
                 )
 
     def check_filter(self, expression: "Filter") -> "Filter":
@@ -201,12 +203,13 @@ class Snapshot:
         """
         from lsr_prod.search.filter_types import check_filter
 
-        # By identity: equality does not tell 1 from True. The list keeps what it names, so that no id is used again.
+        # By identity: equality does not tell 1 from True. What is kept stays as it is while other
+        # threads read it; one that writes at the same time can only lose its own entry.
         for asked, checked in self._filters:
             if asked is expression:
                 return checked
         checked = check_filter(expression, self.attributes)
-        self._filters.append((expression, checked))
+        self._filters = ((expression, checked), *self._filters[: _FILTERS - 1])
         return checked
 
     @cached_property
