@@ -13,8 +13,8 @@ import numpy.typing as npt
 from lsr_prod.errors import LineageError, QueryError
 from lsr_prod.formats.attributes import attribute_column
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
-from lsr_prod.formats.digest import verify_files
-from lsr_prod.formats.index import Publication, load_version
+from lsr_prod.formats.digest import digest_json, verify_files
+from lsr_prod.formats.index import Publication, ShardManifest, load_version, verify_shard
 from lsr_prod.formats.shard import TANTIVY_FOLDER
 from lsr_prod.search.filters import shorten
 from lsr_prod.search.merge import Candidates, Ranked
@@ -79,7 +79,7 @@ class Snapshot:
         size = len(self.vocabulary.names)
         self.parts: Mapping[int, Part] = {
             number: Part(
-                opened.get(shard.sha) or OpenShard(index / "shards" / shard.sha, shard, lazy=verify is not False),
+                self._open(shard, opened.get(shard.sha), size),
                 read_alive(index, tombstones, shard.documents) if tombstones else None,
                 dk=version.dk,
                 vocabulary_size=size,
@@ -88,6 +88,14 @@ class Snapshot:
             if shards is None or number in shards
         }
 
+    def _open(self, manifest: ShardManifest, before: OpenShard | None, vocabulary_size: int) -> OpenShard:
+        if before is not None and before.manifest == manifest:
+            return before
+        shard = OpenShard(self.index / "shards" / manifest.sha, manifest, lazy=self._verify is not False)
+        if shard.vocabulary_size != vocabulary_size:
+            raise LineageError(f"{shard.folder} has another vocabulary than the bundle; build the index again")
+        return shard
+
     def _check_files(self, verify: bool) -> None:
         version = self.version
         bundle = Bundle.load(self.bundle, verify=verify)
@@ -95,7 +103,7 @@ class Snapshot:
             raise LineageError(f"the bundle in {self.index} is not the one that made the index; build the index again")
         if verify:
             for shard in version.shards:
-                verify_files(self.index / "shards" / shard.sha, shard.files)
+                verify_shard(self.index, shard)
             verify_files(self.index, [version.takedowns] if version.takedowns else [])
 
     @property
@@ -111,7 +119,10 @@ class Snapshot:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The V terms."""
-        return Vocabulary(read_vocabulary(self.bundle))
+        vocabulary = read_vocabulary(self.bundle)
+        if digest_json(vocabulary) != self.version.vocabulary_sha256:
+            raise LineageError(f"{self.bundle} has not the vocabulary of the index; build the index again")
+        return Vocabulary(vocabulary)
 
     def match(self, query: ShardQuery) -> Candidates:
         """The best documents of every open shard, one shard after the other; see ``Shards``.
