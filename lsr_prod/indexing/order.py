@@ -127,9 +127,9 @@ def _by_falling_gain(gains: Any) -> Any:
         starts[level + 1] += starts[level]
     places = np.empty(len(gains), np.int64)
     for i in range(len(gains)):
-        level = np.int64((largest - gains[i]) * scale)
-        places[starts[level]] = i
-        starts[level] += 1
+        mine = np.int64((largest - gains[i]) * scale)
+        places[starts[mine]] = i
+        starts[mine] += 1
     return places
 
 

@@ -1,12 +1,14 @@
 """What a caller asks for besides the query itself."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
 
 from lsr_prod.errors import QueryError
+from lsr_prod.search.filters import shorten
 from lsr_prod.search.query import check_k, check_qk, required_terms
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Options", "Request"]
 
 _MAX_SCORE = 3.0e38
+_MAX_DEADLINE = 1e9
 
 
 class Options(TypedDict, total=False):
@@ -69,25 +72,34 @@ class Request:
 
     def __post_init__(self) -> None:
         """Refuse what is not possible."""
-        check_k(self.k)
-        check_qk(self.qk)
-        self.required(0)
-        _check_number("min_score", self.min_score, _MAX_SCORE)
+        self._set("k", check_k(self.k))
+        self._set("qk", check_qk(self.qk))
+        self._set("min_terms", self.required(0))
+        self._set("min_score", _number("min_score", self.min_score, _MAX_SCORE))
         if self.deadline_ms is not None:
-            _check_number("deadline_ms", self.deadline_ms, 1e9)
+            self._set("deadline_ms", _number("deadline_ms", self.deadline_ms, _MAX_DEADLINE))
         if self.rescore is not None:
-            check_k(self.rescore, "rescore")
+            self._set("rescore", check_k(self.rescore, "rescore"))
             if self.rescore < self.k:
                 raise QueryError(f"rescore={self.rescore} is less than k={self.k}; give at least k")
-        if isinstance(self.fields, str) or not all(isinstance(name, str) for name in self.fields):
-            raise QueryError(f"fields={self.fields!r} is not possible; give a list of names")
+        if self.deduplicate is not None and not isinstance(self.deduplicate, str):
+            raise QueryError(f"deduplicate={shorten(self.deduplicate)} is not possible; give the name of a field")
+        if not isinstance(self.count, (bool, np.bool_)):
+            raise QueryError(f"count={shorten(self.count)} is not possible; give True or False")
+        self._set("count", bool(self.count))
+        if not isinstance(self.fields, (list, tuple)) or not all(isinstance(name, str) for name in self.fields):
+            raise QueryError(f"fields={shorten(self.fields)} is not possible; give a list of names")
+
+    def _set(self, name: str, value: Any) -> None:
+        """Numpy's numbers become Python's: those overflow, and the kernels would be compiled again for them."""
+        object.__setattr__(self, name, value)
 
     def required(self, size: int) -> int:
         """Terms that a document must share with a query of ``size`` terms."""
         return required_terms(size, overlap_threshold=self.overlap_threshold, min_terms=self.min_terms)
 
 
-def _check_number(name: str, value: float, largest: float) -> None:
-    fine = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value) and 0 <= value <= largest
-    if not fine:
-        raise QueryError(f"{name}={value!r} is not possible; give a finite number, 0 or more")
+def _number(name: str, value: float, largest: float) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value <= largest:  # NaN too
+        raise QueryError(f"{name}={shorten(value)} is not possible; give a number from 0 to {largest:g}")
+    return float(value)

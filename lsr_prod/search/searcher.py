@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 from lsr_prod.errors import LineageError, QueryError
 from lsr_prod.formats.index import IndexVersion, Publication, latest_publication
 from lsr_prod.search.explain import explain_document
+from lsr_prod.search.filters import shorten
 from lsr_prod.search.merge import Candidates, Shards, fetch_hits, find_best
 from lsr_prod.search.query import SparseQuery, check_text
 from lsr_prod.search.request import Options, Request
@@ -45,7 +46,7 @@ class Searcher:
         self._verify: Verify = "lazy" if verify is True else verify
         self._encoder_threads = encoder_threads
         self._encoder: tuple[str, BundleEncoder] | None = None
-        self._lock = threading.Lock()
+        self._encoder_lock, self._refresh_lock = threading.Lock(), threading.Lock()
 
     @classmethod
     def open(
@@ -88,7 +89,7 @@ class Searcher:
         Raises:
             ArtefactError: the new version is incomplete or damaged; the Searcher stays where it is.
         """
-        with self._lock:
+        with self._refresh_lock:
             before = self._snapshot
             publication = latest_publication(before.index)
             if publication.version == before.publication.version:
@@ -142,6 +143,8 @@ class Searcher:
         Scores can differ from those of single queries in the last digits: an encoder's sums depend on the batch.
         ``encode_ms`` is an equal share of the batch's time.
         """
+        if isinstance(texts, str) or not isinstance(texts, Sequence):
+            raise QueryError(f"the batch {shorten(texts)} is no list of texts; give one")
         request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
         queries = self._encode(snapshot, texts)
         encode_ms = _ms(start) / max(1, len(texts))
@@ -263,7 +266,7 @@ class Searcher:
         from lsr_prod.inference import BundleEncoder
 
         digest = snapshot.version.bundle_digest
-        with self._lock:
+        with self._encoder_lock:
             if self._encoder is None or self._encoder[0] != digest:
                 folder = self._bundle or snapshot.bundle
                 encoder = BundleEncoder(folder, threads=self._encoder_threads, verify=self._verify is not False)

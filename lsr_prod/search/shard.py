@@ -3,7 +3,6 @@
 import bisect
 import time
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +80,8 @@ class OpenShard:
         self.documents = Documents(self._files, manifest.documents)
         self.blocks = -(-manifest.documents // manifest.block_size)
         self._places = 1 << (8 * self.arrays.ids.itemsize)
-        self._verified_terms = np.zeros(len(self.arrays.term_runs) - 1, bool)
+        self._verified_terms = np.zeros(self.vocabulary_size, bool)
+        self._verified_ranks = False
 
     def match(
         self,
@@ -122,7 +122,10 @@ class OpenShard:
         )
 
         self._verify_terms(ids)
+        self.verify_ranks()
         a, k = self.arrays, min(k, self.manifest.documents)
+        # A count past every query is one more than this one has; larger numbers may not fit into the kernel's.
+        required = min(required, len(ids) + 1)
         memory.fit(places=self._places, blocks=self.blocks, k=k)
         memory.progress[:] = 0
         while True:
@@ -149,9 +152,9 @@ class OpenShard:
                 memory.heads,
                 memory.order,
                 memory.entries,
-                memory.scores,
-                memory.score_bits,
-                memory.counts,
+                memory.scores[: self._places],
+                memory.score_bits[: self._places],
+                memory.counts[: self._places],
                 memory.top_scores,
                 memory.top_documents,
                 memory.top_counts,
@@ -251,6 +254,11 @@ class OpenShard:
         terms, impacts = self.arrays.forward_terms[start:stop], self.arrays.forward_impacts[start:stop]
         return dict(zip(terms.tolist(), impacts.tolist(), strict=True))
 
+    @property
+    def vocabulary_size(self) -> int:
+        """T: every term id lies below it."""
+        return len(self.arrays.term_runs) - 1
+
     def document_frequencies(self) -> npt.NDArray[np.int64]:
         """int64 [T]: documents of this shard whose postings hold each term, deleted ones included."""
         name = "term_postings"
@@ -262,7 +270,6 @@ class OpenShard:
         if self._verified_terms[ids].all():
             return
         a, verify = self.arrays, self._files.verify_items
-        _ = self._ranks_verified
         for term in ids.tolist():
             if self._verified_terms[term]:
                 continue
@@ -276,10 +283,11 @@ class OpenShard:
                 verify(getattr(a, name), array_name(name), first, last)
             self._verified_terms[term] = True
 
-    @cached_property
-    def _ranks_verified(self) -> bool:
-        self._files.verify_items(self.arrays.id_rank, array_name("id_rank"), 0, len(self.arrays.id_rank))
-        return True
+    def verify_ranks(self) -> None:
+        """Verify what ties in score are broken by."""
+        if not self._verified_ranks:
+            self._files.verify_items(self.arrays.id_rank, array_name("id_rank"), 0, len(self.arrays.id_rank))
+            self._verified_ranks = True
 
     def verify_vectors(self, ordinals: npt.NDArray[np.int64]) -> None:
         """Verify what the vectors of documents lie on."""
