@@ -7,12 +7,12 @@ are ever deleted. Ages are told by the clock of the disk.
 
 import json
 import logging
-import os
 import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,10 @@ def collect_garbage(index: Path, *, keep: int, age_s: float) -> Collected:
     for path in candidates:
         if path.relative_to(index).as_posix() in named or not 0 < _modified(path) < horizon:
             continue
-        size += _remove(path, horizon)
+        try:
+            size += _remove(path, horizon)
+        except FileNotFoundError:
+            continue  # another collection came first
         objects += 1
     collected = Collected(len(publications), objects, size)
     log.info("collected", extra={"fields": collected.to_json()})
@@ -82,8 +85,8 @@ def _old_publications(index: Path, keep: int, horizon: float) -> list[Path]:
         (path for path in (index / "publications").glob("*.json") if _NUMBER.match(path.name)),
         key=lambda path: int(path.stem),
     )
-    followed = zip(found, found[1:], strict=False)
-    return [path for path, after in list(followed)[: max(0, len(found) - keep)] if after.stat().st_mtime < horizon]
+    followed = list(pairwise(found))
+    return [path for path, after in followed[: max(0, len(found) - keep)] if after.stat().st_mtime < horizon]
 
 
 def _candidates(index: Path) -> Iterator[Path]:
@@ -134,7 +137,7 @@ def _remove(path: Path, horizon: float) -> int:
     """Remove a file or a folder; a folder gets the name of a draft first, so that nobody finds half of it."""
     if not path.is_dir():
         size = path.stat().st_size
-        path.unlink(missing_ok=True)
+        path.unlink()
         return size
     draft = path
     if not is_draft(path.name):
@@ -153,6 +156,6 @@ def _clock(index: Path) -> float:
     name = f".clock.{uuid.uuid4().hex}.tmp"
     store = Store(str(index / "publications"))
     store.put_new(name, b"")
-    modified = os.stat(index / "publications" / name).st_mtime
+    modified = (index / "publications" / name).stat().st_mtime
     store.delete(name)
     return modified

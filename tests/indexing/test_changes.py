@@ -117,7 +117,7 @@ DOCS = st.dictionaries(st.sampled_from("abcdefgh"), st.builds(Doc, TERMS, st.sam
 def test_any_two_corpora_differ_as_their_rows_do(tmp_path_factory, old, new):
     folder = tmp_path_factory.mktemp("tables")
     make_world(folder, old, buckets=4, sink="parquet")
-    change_table(folder, Night({i: d for i, d in new.items()}, set(old) - set(new)))
+    change_table(folder, Night(new, set(old) - set(new)))
     changed = {i for i, d in new.items() if i not in old or list(old[i].terms.items()) != list(d.terms.items())}
     changed |= {i for i, d in new.items() if i in old and old[i].text != d.text}
     expected = (changed, set(old) - set(new), len(changed & set(old)))
