@@ -40,8 +40,8 @@ class Derived:
         mode: ``full``: all shards from the table; ``delta``: one shard more; ``merge``: the same, and it takes in
             earlier delta shards; ``unchanged``: the current version.
         reason: why all shards were built; "" in the other modes.
-        upserts: documents that are new or changed since the current version; 0 where all shards were built.
-        deletes: documents that are gone since; 0 where all shards were built.
+        upserts: documents that are new or changed since the current version, as far as that was asked.
+        deletes: documents that are gone since, as far as that was asked.
         built: the shards that were planned, those included that were there already.
     """
 
@@ -88,7 +88,7 @@ def derive_next(
     takedowns = load_takedowns(index, base) if base else []
     changes = _find_changes(plan, settings, base, len(takedowns), workers)
     if base is None or changes.whole:
-        return _build_whole(plan, index, base, takedowns, changes.whole, workers)
+        return _build_whole(plan, index, base, takedowns, changes, workers)
     folded = _choose_folded(base.shards, changes.upserts, settings.max_delta_shards)
     if not changes.upserts and not changes.deletes and not folded:
         return Derived(base, "unchanged", "", 0, 0, ())
@@ -111,27 +111,34 @@ def _find_changes(
         return _Changes(whole="another table or bundle")
     if base.layout != plan.layout_digest:
         return _Changes(whole="other settings of the shards")
-    rows: list[RowChange] = []
-    documents = sum(shard.documents for shard in base.shards)
-    if base.table_parts != plan.table_parts:
-        old = _snapshot_of(base, table)
-        parts = changed_parts(old, table) if old else []
-        if old is None or any(table.store.entry(file.path) is None for part in parts for file in part.removed):
-            return _Changes(
-                whole=f"the table no longer has version {base.table_version}, which the index was built from"
-            )
-        schema = row_schema(table, properties.stored_fields)
-        tasks = [(table.store, part, schema) for part in parts]
-        for _, change in workers.run(changed_rows, tasks, size=sum(part.size for part in parts)):
-            rows.append(change)
-            if sum(len(one.upserts) + len(one.deletes) for one in rows) > settings.max_delta * documents:
-                return _Changes(whole=f"more than index.max_delta={settings.max_delta} of the documents changed")
+    changes = _compare(plan, settings.max_delta, base, workers)
     # Documents that were taken down have tombstones in base shards too, and those do not grow.
-    hidden = max(0, base.deleted - takedowns) + sum(change.replaced + len(change.deletes) for change in rows)
-    upserts = sum(len(change.upserts) for change in rows)
-    outside = hidden + upserts + sum(shard.documents for shard in base.shards if shard.role == "delta")
-    if outside > settings.max_delta * (documents + upserts):
-        return _Changes(whole=f"delta shards and tombstones would hold more than index.max_delta={settings.max_delta}")
+    hidden = max(0, base.deleted - takedowns) + sum(one.replaced for one in changes.rows) + changes.deletes
+    outside = hidden + changes.upserts + sum(shard.documents for shard in base.shards if shard.role == "delta")
+    if outside > settings.max_delta * (changes.upserts + sum(shard.documents for shard in base.shards)):
+        reason = f"delta shards and tombstones would hold more than index.max_delta={settings.max_delta}"
+        return replace(changes, whole=changes.whole or reason)
+    return changes
+
+
+def _compare(plan: IndexPlan, max_delta: float, base: IndexVersion, workers: Workers) -> _Changes:
+    """The rows that changed since the table's version that ``base`` was built from."""
+    table = plan.snapshot
+    if base.table_parts == plan.table_parts:
+        return _Changes()
+    old = _snapshot_of(base, table)
+    parts = changed_parts(old, table) if old else []
+    if old is None or any(table.store.entry(file.path) is None for part in parts for file in part.removed):
+        return _Changes(whole=f"the table no longer has version {base.table_version}, which the index was built from")
+    schema = row_schema(table, plan.properties.stored_fields)
+    tasks = [(table.store, part, schema) for part in parts]
+    rows: list[RowChange] = []
+    left = max_delta * sum(shard.documents for shard in base.shards)
+    for _, change in workers.run(changed_rows, tasks, size=sum(part.size for part in parts)):
+        rows.append(change)
+        left -= len(change.upserts) + len(change.deletes)
+        if left < 0:
+            return _Changes(whole=f"more than index.max_delta={max_delta} of the documents changed")
     return _Changes(tuple(sorted(rows, key=lambda change: change.bucket)))
 
 
@@ -163,7 +170,7 @@ def _choose_folded(shards: Sequence[ShardManifest], upserts: int, most: int) -> 
 
 
 def _build_whole(
-    plan: IndexPlan, index: Path, base: IndexVersion | None, takedowns: list[str], reason: str, workers: Workers
+    plan: IndexPlan, index: Path, base: IndexVersion | None, takedowns: list[str], changes: _Changes, workers: Workers
 ) -> Derived:
     size = sum(file.size for file in plan.snapshot.files())
     built = dict(workers.run(_build_base, [(shard, index) for shard in plan.shards], size=size))
@@ -187,7 +194,8 @@ def _build_whole(
     )
     _finish(plan, index, version, takedowns)
     mode: Mode = "unchanged" if version == base else "full"
-    return Derived(version, mode, reason if mode == "full" else "", 0, 0, shards)
+    reason = changes.whole if mode == "full" else ""
+    return Derived(version, mode, reason, changes.upserts, changes.deletes, shards)
 
 
 def _build_base(plan: ShardPlan, index: Path) -> BuiltShard:

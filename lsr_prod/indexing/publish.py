@@ -15,6 +15,7 @@ from lsr_prod.errors import FormatVersionError, PublicationError, StaleParentErr
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.digest import canonical_json, verify_files
 from lsr_prod.formats.index import (
+    INDEX_FORMAT,
     IndexVersion,
     Publication,
     latest_publication,
@@ -23,7 +24,7 @@ from lsr_prod.formats.index import (
     publication_name,
 )
 from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones
-from lsr_prod.indexing.versions import take_down, write_version
+from lsr_prod.indexing.versions import make_young, take_down, write_version, written_in
 from lsr_prod.storage import Store
 
 __all__ = ["Head", "publish", "publish_derived", "read_head", "rollback"]
@@ -37,7 +38,7 @@ class Head:
 
     Attributes:
         number: of the publication; 0: nothing is published.
-        version: the version; None: nothing is published, or in a format that this release does not read.
+        version: the version; None: nothing is published, or in a format that is older than this release's.
         sha: names the version; "" where nothing is published.
     """
 
@@ -51,6 +52,7 @@ def read_head(index: Path) -> Head:
 
     Raises:
         ArtefactError: the version is missing or damaged.
+        FormatVersionError: a newer release wrote it.
     """
     folder = index / "publications"
     if not folder.is_dir() or not any(folder.glob("*.json")):
@@ -59,6 +61,8 @@ def read_head(index: Path) -> Head:
     try:
         version = load_version(index, publication.version)
     except FormatVersionError as error:
+        if written_in(index, publication.version) > INDEX_FORMAT:
+            raise
         log.warning("head is not read", extra={"fields": {"publication": publication.number, "why": str(error)}})
         return Head(publication.number, None, publication.version)
     return Head(publication.number, version, publication.version)
@@ -89,6 +93,7 @@ def publish(
         ArtefactError: a file is missing or damaged.
     """
     candidate = load_version(index, version)
+    make_young(index, candidate)
     while True:
         head = read_head(index)
         if head.sha == version:

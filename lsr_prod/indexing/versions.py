@@ -1,17 +1,18 @@
 """Versions derived from others, and how one is written."""
 
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from lsr_prod.errors import ArtefactError
-from lsr_prod.formats.digest import canonical_json
+from lsr_prod.formats.digest import FileDigest, canonical_json
 from lsr_prod.formats.index import SHARD_FILE, IndexVersion
 from lsr_prod.indexing.tombstones import as_ids, hide, load_takedowns, save_takedowns
 from lsr_prod.storage import Store
 
-__all__ = ["take_down", "write_version"]
+__all__ = ["make_young", "take_down", "write_version", "written_in"]
 
 
 def take_down(index: Path, version: IndexVersion, ids: Iterable[str]) -> IndexVersion:
@@ -31,19 +32,35 @@ def take_down(index: Path, version: IndexVersion, ids: Iterable[str]) -> IndexVe
 
 
 def write_version(index: Path, version: IndexVersion) -> None:
-    """Write ``versions/<sha>.json`` once, and make all that it names young: nothing of it is garbage.
+    """Write ``versions/<sha>.json`` once.
 
     Raises:
-        ArtefactError: a shard is missing.
+        ArtefactError: a shard or a list is missing.
     """
-    store = Store(str(index))
-    for shard in version.shards:
+    Store(str(index)).put_new(_name(version.sha), canonical_json(version.to_json()) + b"\n")
+    make_young(index, version)
+
+
+def make_young(index: Path, version: IndexVersion) -> None:
+    """Make a version and all that it names as young as if they were written now, so that nobody collects them.
+
+    Raises:
+        ArtefactError: one of them is missing.
+    """
+    lists = [*version.tombstones, version.takedowns]
+    names = [f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards]
+    names += [(one if isinstance(one, FileDigest) else one.file).path for one in lists if one]
+    for name in [*names, _name(version.sha)]:
         try:
-            os.utime(index / "shards" / shard.sha / SHARD_FILE)
+            os.utime(index / name)  # by the clock of the disk
         except FileNotFoundError as error:
-            raise ArtefactError(f"shard {shard.sha} is missing; build the index again") from error
-    for file in [*(one.file for one in version.tombstones if one), *([version.takedowns] if version.takedowns else [])]:
-        store.refresh(file.path)
-    name = f"versions/{version.sha}.json"
-    if not store.put_new(name, canonical_json(version.to_json()) + b"\n"):
-        store.refresh(name)
+            raise ArtefactError(f"{index / name} is missing; build the index again") from error
+
+
+def written_in(index: Path, sha: str) -> int:
+    """The format of a version, whatever it is."""
+    return int(json.loads((index / _name(sha)).read_bytes())["format"])
+
+
+def _name(sha: str) -> str:
+    return f"versions/{sha}.json"

@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError, PublicationError, StaleParentError
-from lsr_prod.formats.index import latest_publication, load_publication, load_version
+from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError, PublicationError, StaleParentError
+from lsr_prod.formats.digest import canonical_json, digest_json
+from lsr_prod.formats.index import latest_publication, load_publication, load_version, publication_name
 from lsr_prod.indexing import delete_documents, publish
 from lsr_prod.indexing.publish import Head, publish_derived
 from tests.indexing.corpus import Doc, make_index
@@ -106,3 +107,17 @@ def test_tombstones_pass_the_gates_too(tmp_path, versions):
     (tmp_path / file.path).write_bytes(b"x" * file.size)
     with pytest.raises(DigestMismatchError, match="tombstones"):
         publish(tmp_path, made.publication.version)
+
+
+@pytest.mark.parametrize(("written", "read"), [(1, True), (99, False)])
+def test_a_version_of_an_older_format_is_followed_and_of_a_newer_one_is_not(tmp_path, versions, written, read):
+    value = {**load_version(tmp_path, versions[3]).to_json(), "format": written}
+    sha = digest_json(value)
+    (tmp_path / "versions" / f"{sha}.json").write_bytes(canonical_json(value))
+    name = tmp_path / "publications" / publication_name(5)
+    name.write_bytes(canonical_json({"number": 5, "version": sha, "published_at": "", "note": ""}))
+    if read:
+        assert publish(tmp_path, versions[0], parent=5).number == 6
+    else:
+        with pytest.raises(FormatVersionError):
+            publish(tmp_path, versions[0])
