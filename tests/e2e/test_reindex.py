@@ -82,6 +82,30 @@ def test_a_first_sentence_finds_its_docstring(
     assert searcher.search(row["text"][:300], k=3).hits[0].doc_id == row["_id"]
 
 
+def test_a_night_with_few_changes_builds_few_documents(
+    config: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run("reindex", config, capsys)
+    corpus = config.parent / "collection" / "corpus.jsonl"
+    lines = corpus.read_text(encoding="utf-8").splitlines()
+    kept = lines[3:-2]  # whose file is another one now: every part of the table is replaced
+    changed = [json.dumps({**json.loads(line), "text": "a lock that nobody holds"}) for line in lines[-2:]]
+    new = json.dumps({"_id": "new", "title": "", "text": "a shelf of zinc ingots"})
+    corpus.write_text("\n".join([*kept, *changed, new]) + "\n", encoding="utf-8")
+    result = _run("reindex", config, capsys)
+    assert [result[f"index.{name}"] for name in ("mode", "upserts", "deletes", "documents_rebuilt")] == [
+        "delta",
+        3,
+        3,
+        3,
+    ]
+    assert (result["index.documents"], result["index.publication"], result["collect.objects"]) == (DOCUMENTS - 2, 2, 0)
+    searcher = Searcher.open(config.parent / "index")
+    assert searcher.search("a shelf of zinc ingots", k=1).hits[0].doc_id == "new"
+    gone = {json.loads(line)["_id"] for line in lines[:3]}
+    assert not gone & {hit.doc_id for hit in searcher.search("the", k=DOCUMENTS).hits}
+
+
 def test_the_parts_of_the_chain_must_agree(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = importlib.import_module("jobs.reindex").main(["--config", str(config), "--index.table", "elsewhere"])
     assert code == 2
