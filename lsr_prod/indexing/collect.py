@@ -47,7 +47,7 @@ class Collected:
 
 
 def collect_garbage(index: Path, *, keep: int, age_s: float) -> Collected:
-    """Delete what nobody needs; killed at any moment it leaves a whole index, run again it goes on.
+    """Delete what nobody needs. Killed at any moment it leaves a whole index; what it was deleting goes an age later.
 
     Args:
         index: the index folder.

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import time
 
 import pytest
@@ -15,6 +17,19 @@ from tests.indexing.nights import Night, change_table, deployment, make_world
 
 CORPUS = {f"doc{i:03d}": Doc({1: 1 + i % 255}, f"text {i}") for i in range(40)}
 HOUR = 3600.0
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from lsr_prod.indexing import collect_garbage
+calls = 0
+def count(frame, event, argument):
+    global calls
+    calls += event in ("call", "c_call")
+    if calls == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.setprofile(count)
+collect_garbage(Path(sys.argv[1]), keep=1, age_s=3600.0)
+"""
 
 
 @pytest.fixture
@@ -110,3 +125,16 @@ def test_what_a_build_takes_up_again_is_young(index, tmp_path):
     assert collect_garbage(index, keep=1, age_s=HOUR).publications == 5
     build_index(deployment(tmp_path, table_version=1, max_shrink=1.0))
     assert len(dump(index)) == 37
+
+
+def test_killed_anywhere_it_leaves_a_whole_index(index):
+    age(index, 2)
+    found = dump(index)
+    for calls in (600, 1500, 2500, 3500, 4500):
+        command = [sys.executable, "-c", KILLED, str(index), str(calls)]
+        assert subprocess.run(command, timeout=60).returncode in (0, -9)
+        assert dump(index) == found
+    age(index, 2)  # what it was deleting when it died is as young as its death
+    collect_garbage(index, keep=1, age_s=HOUR)
+    assert names(index, "shards") == {shard.sha for shard in current(index).shards}
+    assert dump(index) == found
