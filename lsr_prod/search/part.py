@@ -110,7 +110,9 @@ class Part:
         found &= scores >= np.float32(query.floor)
         ordinals, scores, overlaps = ordinals[found], scores[found], overlaps[found]
         order = np.lexsort((self.shard.arrays.id_rank[ordinals], -scores))[: query.k]
-        return ShardHits(matched, True, False, 0, ordinals[order], scores[order], overlaps[order])
+        return ShardHits(
+            matched, True, False, 0, ordinals[order].tolist(), scores[order].tolist(), overlaps[order].tolist()
+        )
 
     def score(
         self,
