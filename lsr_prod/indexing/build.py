@@ -1,6 +1,7 @@
 """The index job: the next version, from the current one where that is cheaper, and its publication."""
 
 import logging
+import os
 import shutil
 import time
 import uuid
@@ -11,7 +12,7 @@ from typing import Any
 from lsr_prod.config import Deployment
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.formats.index import IndexVersion
-from lsr_prod.indexing.derive import Derived, derive_next
+from lsr_prod.indexing.derive import Derived, Deriver
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.publish import Head, publish_derived, read_head
 from lsr_prod.indexing.shard import sync_tree
@@ -52,9 +53,10 @@ def build_index(deployment: Deployment) -> Mapping[str, Any]:
     _copy_bundle(plan.bundle, index / "bundles" / plan.properties.bundle_digest)
     tried: list[tuple[Head, Derived]] = []
     with Workers(deployment.ray) as workers:
+        deriver = Deriver(plan, settings, index, workers)
 
         def derive(head: Head) -> IndexVersion:
-            derived = derive_next(plan, settings, index, head.version, workers)
+            derived = deriver.derive(head.version)
             tried.append((head, derived))
             log.info("derived", extra={"fields": {"mode": derived.mode, "reason": derived.reason}})
             return derived.version
@@ -71,6 +73,7 @@ def _copy_bundle(source: Path, target: Path) -> None:
     """Put the bundle into the index, whole or not at all."""
     if target.is_dir():
         Bundle.load(target, verify=True)
+        os.utime(target / BUNDLE_FILE)  # used again: no garbage
         return
     draft = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
     try:

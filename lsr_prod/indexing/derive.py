@@ -4,6 +4,7 @@ A small change is one delta shard with the documents that are new or differ, and
 for what is gone; all other shards stay as they are. The last shard that holds a document holds its current row.
 """
 
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from lsr_prod.config import IndexSettings
 from lsr_prod.errors import PublicationError
-from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
+from lsr_prod.formats.index import SHARD_FILE, IndexVersion, ShardManifest, Tombstones
 from lsr_prod.formats.table import bucket_of
 from lsr_prod.indexing.changes import RowChange, changed_parts, changed_rows, row_schema
 from lsr_prod.indexing.delta import Selection, build_delta, digest_selection, plan_delta
@@ -26,7 +27,7 @@ from lsr_prod.indexing.versions import write_version
 from lsr_prod.indexing.workers import Workers
 from lsr_prod.tables import Table, open_table
 
-__all__ = ["Derived", "Mode", "derive_next"]
+__all__ = ["Derived", "Deriver", "Mode"]
 
 Mode = Literal["full", "delta", "merge", "unchanged"]
 
@@ -69,56 +70,59 @@ class _Changes:
         return sum(len(change.deletes) for change in self.rows)
 
 
-def derive_next(
-    plan: IndexPlan, settings: IndexSettings, index: Path, base: IndexVersion | None, workers: Workers
-) -> Derived:
-    """Build what the table's pinned version needs beyond the current version, and write the version.
+class Deriver:
+    """Derives the next version, from one head after the other: what changed in the table is found once for each."""
 
-    Args:
-        plan: the input.
-        settings: how far delta shards may grow.
-        index: the index folder.
-        base: the current version; None: there is none.
-        workers: where shards are built.
+    def __init__(self, plan: IndexPlan, settings: IndexSettings, index: Path, workers: Workers) -> None:
+        """Take the input.
 
-    Raises:
-        ArtefactError: the table, a shard or a list is missing or damaged.
-        PublicationError: the shards do not hold what the table holds.
-    """
-    takedowns = load_takedowns(index, base) if base else []
-    changes = _find_changes(plan, settings, base, len(takedowns), workers)
-    if base is None or changes.whole:
-        return _build_whole(plan, index, base, takedowns, changes, workers)
-    folded = _choose_folded(base.shards, changes.upserts, settings.max_delta_shards)
-    if not changes.upserts and not changes.deletes and not folded:
-        return Derived(base, "unchanged", "", 0, 0, ())
-    return _build_delta(plan, index, base, takedowns, changes, folded, workers)
+        Args:
+            plan: the input.
+            settings: how far delta shards may grow.
+            index: the index folder.
+            workers: where shards are built.
+        """
+        self._plan, self._settings, self._index, self._workers = plan, settings, index, workers
+        self._compared: dict[str, _Changes] = {}
 
+    def derive(self, base: IndexVersion | None) -> Derived:
+        """Build what the table's pinned version needs beyond the current version, and write the version.
 
-def _find_changes(
-    plan: IndexPlan, settings: IndexSettings, base: IndexVersion | None, takedowns: int, workers: Workers
-) -> _Changes:
-    if base is None:
-        return _Changes(whole="no version of this format is published")
-    made_by = (base.bundle_digest, base.vocabulary_sha256, base.impact_step, base.table_uri)
-    properties, table = plan.properties, plan.snapshot
-    if made_by != (
-        properties.bundle_digest,
-        properties.vocabulary_sha256,
-        properties.impact_step,
-        table.store.location,
-    ):
-        return _Changes(whole="another table or bundle")
-    if base.layout != plan.layout_digest:
-        return _Changes(whole="other settings of the shards")
-    changes = _compare(plan, settings.max_delta, base, workers)
-    # Documents that were taken down have tombstones in base shards too, and those do not grow.
-    hidden = max(0, base.deleted - takedowns) + sum(one.replaced for one in changes.rows) + changes.deletes
-    outside = hidden + changes.upserts + sum(shard.documents for shard in base.shards if shard.role == "delta")
-    if outside > settings.max_delta * (changes.upserts + sum(shard.documents for shard in base.shards)):
-        reason = f"delta shards and tombstones would hold more than index.max_delta={settings.max_delta}"
-        return replace(changes, whole=changes.whole or reason)
-    return changes
+        Args:
+            base: the current version; None: there is none.
+
+        Raises:
+            ArtefactError: the table, a shard or a list is missing or damaged.
+            PublicationError: the shards do not hold what the table holds.
+        """
+        takedowns = load_takedowns(self._index, base) if base else []
+        changes = self._find_changes(base, len(takedowns))
+        if base is None or changes.whole:
+            return _build_whole(self._plan, self._index, base, takedowns, changes, self._workers)
+        folded = _choose_folded(base.shards, changes.upserts, self._settings.max_delta_shards)
+        if not changes.upserts and not changes.deletes and not folded:
+            return Derived(base, "unchanged", "", 0, 0, ())
+        return _build_delta(self._plan, self._index, base, takedowns, changes, folded, self._workers)
+
+    def _find_changes(self, base: IndexVersion | None, takedowns: int) -> _Changes:
+        if base is None:
+            return _Changes(whole="no version of this format is published")
+        made_by = (base.bundle_digest, base.vocabulary_sha256, base.impact_step, base.table_uri)
+        of, uri, max_delta = self._plan.properties, self._plan.snapshot.store.location, self._settings.max_delta
+        if made_by != (of.bundle_digest, of.vocabulary_sha256, of.impact_step, uri):
+            return _Changes(whole="another table or bundle")
+        if base.layout != self._plan.layout_digest:
+            return _Changes(whole="other settings of the shards")
+        if base.table_parts not in self._compared:
+            self._compared[base.table_parts] = _compare(self._plan, max_delta, base, self._workers)
+        changes = self._compared[base.table_parts]
+        # Documents that were taken down have tombstones in base shards too, and those do not grow.
+        hidden = max(0, base.deleted - takedowns) + sum(one.replaced for one in changes.rows) + changes.deletes
+        outside = hidden + changes.upserts + sum(shard.documents for shard in base.shards if shard.role == "delta")
+        if outside > max_delta * (changes.upserts + sum(shard.documents for shard in base.shards)):
+            reason = f"delta shards and tombstones would hold more than index.max_delta={max_delta}"
+            return replace(changes, whole=changes.whole or reason)
+        return changes
 
 
 def _compare(plan: IndexPlan, max_delta: float, base: IndexVersion, workers: Workers) -> _Changes:
@@ -200,7 +204,9 @@ def _build_whole(
 
 
 def _build_base(plan: ShardPlan, index: Path) -> BuiltShard:
-    return build_shard(plan, read_buckets(plan), index)
+    built = build_shard(plan, read_buckets(plan), index)
+    os.utime(index / "shards" / plan.sha / SHARD_FILE)  # used again: no garbage, however long the others take
+    return built
 
 
 def _build_delta(

@@ -18,6 +18,7 @@ from lsr_prod.formats.index import (
     INDEX_FORMAT,
     IndexVersion,
     Publication,
+    ShardManifest,
     latest_publication,
     load_publication,
     load_version,
@@ -92,6 +93,13 @@ def publish(
         PublicationError: a gate refuses.
         ArtefactError: a file is missing or damaged.
     """
+    return _publish(index, version, parent, max_shrink, note, {})
+
+
+def _publish(
+    index: Path, version: str, parent: int | None, max_shrink: float, note: str, passed: dict[str, ShardManifest]
+) -> Publication:
+    """As ``publish``; shards that passed the gate are noted, and are not read again by the next try."""
     candidate = load_version(index, version)
     make_young(index, candidate)
     while True:
@@ -100,7 +108,7 @@ def publish(
             return load_publication(index, head.number)
         if parent is not None and head.number != parent:
             raise StaleParentError(f"publication {head.number} came after {parent}; derive the version from it again")
-        _check_files(index, candidate, head.version)
+        _check_files(index, candidate, head.version, passed)
         if head.version is not None:
             _check_shrink(head.version, candidate, max_shrink)
             if parent is None:
@@ -129,10 +137,11 @@ def publish_derived(
         PublicationError: a gate refuses.
         ArtefactError: a file is missing or damaged.
     """
+    passed: dict[str, ShardManifest] = {}
     while True:
         head = read_head(index)
         try:
-            return publish(index, derive(head).sha, parent=head.number, max_shrink=max_shrink, note=note)
+            return _publish(index, derive(head).sha, head.number, max_shrink, note, passed)
         except StaleParentError as error:
             log.info("derived again", extra={"fields": {"why": str(error)}})
 
@@ -159,12 +168,15 @@ def rollback(index: Path, number: int) -> Publication:
     return publish_derived(index, derive, note=f"rollback to {number}")
 
 
-def _check_files(index: Path, candidate: IndexVersion, head: IndexVersion | None) -> None:
+def _check_files(
+    index: Path, candidate: IndexVersion, head: IndexVersion | None, passed: dict[str, ShardManifest]
+) -> None:
     """Hold what is new against its digests; what the head names passed this gate when it was published."""
-    passed = {shard.sha: shard for shard in head.shards} if head else {}
+    passed |= {shard.sha: shard for shard in head.shards} if head else {}
     for shard, tombstones in zip(candidate.shards, candidate.tombstones, strict=True):
         if passed.get(shard.sha) != shard:
             verify_files(index / "shards" / shard.sha, shard.files)
+            passed[shard.sha] = shard
         if tombstones is not None:
             load_tombstones(index, shard, tombstones)
     load_takedowns(index, candidate)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lsr_prod.errors import ArtefactError
+from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.digest import FileDigest, canonical_json
 from lsr_prod.formats.index import SHARD_FILE, IndexVersion
 from lsr_prod.indexing.tombstones import as_ids, hide, load_takedowns, save_takedowns
@@ -50,7 +51,7 @@ def make_young(index: Path, version: IndexVersion) -> None:
     lists = [*version.tombstones, version.takedowns]
     names = [f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards]
     names += [(one if isinstance(one, FileDigest) else one.file).path for one in lists if one]
-    for name in [*names, _name(version.sha)]:
+    for name in [*names, f"bundles/{version.bundle_digest}/{BUNDLE_FILE}", _name(version.sha)]:
         try:
             os.utime(index / name)  # by the clock of the disk
         except FileNotFoundError as error:
