@@ -30,7 +30,7 @@ class Bmp:
     @staticmethod
     def build(collection: Collection, folder: Path, options: Mapping[str, Any]) -> float:
         """Seconds from rows to an index on disk."""
-        start = time.perf_counter()
+        start = time.process_time()
         names = [str(term) for term in range(collection.vocabulary)]
         count = len(collection)
         order = np.argsort(collection.labels, kind="stable") if options["sorted"] else np.arange(count)
@@ -41,7 +41,7 @@ class Bmp:
             for row, (terms, impacts) in zip(rows.tolist(), vectors, strict=True):
                 indexer.add_document(str(row), {names[t]: i for t, i in zip(terms, impacts, strict=True)})
         indexer.finish()
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     def __init__(self, _collection: Collection, folder: Path, options: Mapping[str, Any]) -> None:
         self.options = dict(options)
