@@ -24,6 +24,9 @@ class IndexSettings(Section):
         0.5, ge=0, le=1, description="gate: refuse to publish if this share of documents would vanish"
     )
     publish: bool = Field(True, description="publish the version after its gates")
+    publish_to: str | None = Field(
+        None, min_length=1, description="folder or URI that readers open; unset: index.output"
+    )
 
 
 class EvaluateSettings(Section):
