@@ -114,8 +114,7 @@ class IndexCache:
         place = self._place(uri, publication.version)
         try:
             self._use(Store(uri, dict(options or {})), publication.version, place)
-            name = publication_name(publication.number)
-            link_new(place / "publications" / name, canonical_json(publication.to_json()) + b"\n")
+            self._record(publication, place)
         except StorageError:
             raise
         except OSError as error:
@@ -197,6 +196,14 @@ class IndexCache:
             sync_folder(folder)
         draft.rename(place)
         sync_folder(place.parent)
+
+    def _record(self, publication: Publication, place: Path) -> None:
+        name = publication_name(publication.number)
+        try:
+            link_new(place / "publications" / name, canonical_json(publication.to_json()) + b"\n")
+        except BaseException:
+            self.release(place)
+            raise
 
     def _keep(self, place: Path, mark: int, **counts: int) -> None:
         with self._guard:
