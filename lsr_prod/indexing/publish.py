@@ -8,7 +8,7 @@ import logging
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lsr_prod.errors import PublicationError
+from lsr_prod.errors import ArtefactError, PublicationError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.formats.index import IndexVersion, Publication, publication_name
 from lsr_prod.index_store import check_files, read_head, read_publication, read_version
@@ -28,7 +28,7 @@ def publish(index: Path | Store, version: str, *, max_shrink: float = 1.0, note:
     Args:
         index: the index, a folder or a store.
         version: sha256 of a version of it.
-        max_shrink: 0..1.
+        max_shrink: 0..1; 1 publishes over a current version that cannot be read, too.
         note: kept in the publication, for people.
 
     Returns:
@@ -45,8 +45,8 @@ def publish(index: Path | Store, version: str, *, max_shrink: float = 1.0, note:
         head = read_head(store)
         if head is not None and head.version == version:
             return head
-        if head is not None:
-            _check_shrink(read_version(store, head.version), candidate, max_shrink)
+        if head is not None and max_shrink < 1:
+            _check_shrink(_current(store, head), candidate, max_shrink)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         publication = Publication(head.number + 1 if head else 1, version, now, note)
         name = f"publications/{publication_name(publication.number)}"
@@ -69,6 +69,15 @@ def rollback(index: Path | Store, number: int) -> Publication:
 
 def _store(index: Path | Store) -> Store:
     return index if isinstance(index, Store) else Store(str(index))
+
+
+def _current(store: Store, head: Publication) -> IndexVersion:
+    try:
+        return read_version(store, head.version)
+    except ArtefactError as error:
+        raise PublicationError(
+            f"publication {head.number} cannot be compared with ({error}); index.max_shrink=1 publishes without that"
+        ) from error
 
 
 def _check_shrink(current: IndexVersion, candidate: IndexVersion, max_shrink: float) -> None:
