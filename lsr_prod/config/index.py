@@ -25,7 +25,7 @@ class IndexSettings(Section):
     )
     publish: bool = Field(True, description="publish the version after its gates")
     publish_to: str | None = Field(
-        None, min_length=1, description="folder or URI that readers open; unset: index.output"
+        None, min_length=1, description="folder or URI that readers open, kept in step; unset: index.output"
     )
 
 

@@ -14,12 +14,11 @@ from lsr_prod.errors import LsrError, PublicationError
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.formats.index import IndexVersion
-from lsr_prod.index_store import read_head
+from lsr_prod.indexing.mirror import adopt_head, mirror_head
 from lsr_prod.indexing.plan import IndexPlan, ShardPlan, plan_index
 from lsr_prod.indexing.publish import publish
 from lsr_prod.indexing.rows import read_buckets
 from lsr_prod.indexing.shard import BuiltShard, build_shard, sync_tree
-from lsr_prod.indexing.upload import upload_version
 from lsr_prod.storage import Store
 
 __all__ = ["build_index"]
@@ -41,7 +40,7 @@ def build_index(deployment: Deployment) -> Mapping[str, Any]:
         ConfigError: a setting points nowhere or does not fit the table; nothing was written.
         LineageError: the bundle did not make the table; nothing was written.
         ArtefactError: the table or a finished shard is damaged.
-        PublicationError: a gate refuses the version.
+        PublicationError: a gate refuses the version, or ``index.publish_to`` follows another index.
         StorageError: ``index.publish_to`` cannot be reached or fails.
     """
     start = time.perf_counter()
@@ -49,17 +48,16 @@ def build_index(deployment: Deployment) -> Mapping[str, Any]:
     assert settings is not None  # the job demanded the section
     plan = plan_index(deployment)
     index = Path(settings.output).absolute()
-    target = Store(settings.publish_to, deployment.storage.options) if settings.publish_to else Store(str(index))
-    read_head(target)  # a place that cannot be reached is refused before hours of work
+    target = Store(settings.publish_to, deployment.storage.options) if settings.publish_to else None
+    if target is not None:  # a place that cannot be reached is refused before hours of work
+        adopt_head(index, target)
     _copy_bundle(plan.bundle, index / "bundles" / plan.properties.bundle_digest)
     with ray_session(deployment.ray):
         built = _build_shards(plan.shards, index)
     version = _write_version(plan, built, index)
-    publication = 0
-    if settings.publish:
-        if settings.publish_to:
-            upload_version(index, version.sha, target)
-        publication = publish(target, version.sha, max_shrink=settings.max_shrink).number
+    publication = publish(index, version.sha, max_shrink=settings.max_shrink).number if settings.publish else 0
+    if settings.publish and target is not None:
+        mirror_head(index, target)
     return _summary(version, built, time.perf_counter() - start, publication)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_path
 from lsr_prod.formats.index import IndexVersion, Publication, Tombstones
 from lsr_prod.index_store import read_bundle, version_files
+from lsr_prod.indexing.mirror import mirror_head
 from lsr_prod.indexing.publish import publish
-from lsr_prod.indexing.upload import upload_version
 from lsr_prod.storage import Store
 from tests.indexing.corpus import Doc, make_index
 
@@ -51,9 +51,9 @@ def _put(index: Path, folder: str, ending: str, content: np.ndarray | bytes) -> 
 
 
 def send(index: Path, version: IndexVersion, store: Store) -> Publication:
-    """Upload a version and publish it."""
-    upload_version(index, version.sha, store)
-    return publish(store, version.sha)
+    """Publish a version here and there."""
+    publish(index, version.sha)
+    return mirror_head(index, store)
 
 
 def files_of(index: Path, version: IndexVersion) -> tuple[FileDigest, ...]:

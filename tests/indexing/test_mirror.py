@@ -1,0 +1,238 @@
+"""What readers open follows the index folder; another machine goes on from what is published."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lsr_prod import Searcher
+from lsr_prod.errors import ArtefactError, DigestMismatchError, PublicationError, StorageError
+from lsr_prod.formats.index import latest_publication, load_version
+from lsr_prod.index_store import check_files, read_head, read_publication
+from lsr_prod.indexing import build, mirror, publish, rollback
+from lsr_prod.indexing.mirror import adopt_head, mirror_head
+from lsr_prod.indexing.rows import read_buckets
+from lsr_prod.indexing.shard import build_shard
+from lsr_prod.storage import Store
+from tests.indexing.corpus import Doc, make_bundle, make_index, make_table
+from tests.indexing.remote import files_of, make_versions, send, with_takedown
+
+MIRROR = """
+import json, sys
+from pathlib import Path
+from lsr_prod.indexing.mirror import mirror_head
+from lsr_prod.storage import Store
+index, uri, options = sys.argv[1:]
+print(mirror_head(Path(index), Store(uri, json.loads(options))).number)
+"""
+ADOPT_KILLED = """
+import json, os, sys
+from pathlib import Path
+from lsr_prod.indexing import mirror
+from lsr_prod.storage import Store
+index, uri, options, verb, last = sys.argv[1:]
+owner = Path if verb == "rename" else mirror
+real, calls = getattr(owner, verb), []
+def killing(*arguments, **named):
+    calls.append(1)
+    if len(calls) == int(last):
+        os.kill(os.getpid(), 9)
+    return real(*arguments, **named)
+setattr(owner, verb, killing)
+mirror.adopt_head(Path(index), Store(uri, json.loads(options)))
+"""
+
+
+@pytest.fixture
+def remote(tmp_path: Path, s3_options: dict[str, str]) -> Store:
+    return Store(f"s3://lsr/{tmp_path.name}", s3_options)
+
+
+def test_the_history_there_is_the_history_here(tmp_path: Path, remote: Store) -> None:
+    with pytest.raises(PublicationError, match="has no publication"):
+        mirror_head(tmp_path, remote)
+    versions = make_versions(tmp_path, 2)
+    assert mirror_head(tmp_path, remote) == latest_publication(tmp_path) == read_head(remote)
+    assert mirror_head(tmp_path, remote).number == 2
+    third = rollback(tmp_path, 1)
+    assert (third.number, third.version) == (3, versions[0].sha)
+    assert mirror_head(tmp_path, remote) == third == read_head(remote)
+    assert remote.names("publications") == ["publications/000002.json", "publications/000003.json"]
+    for version in versions:
+        check_files(remote, version)
+
+
+def test_a_folder_becomes_an_index_that_readers_open(tmp_path: Path) -> None:
+    (version,) = make_versions(tmp_path / "built", 1)
+    changed = with_takedown(tmp_path / "built", version)
+    target = Store(str(tmp_path / "published"))
+    assert send(tmp_path / "built", changed, target) == latest_publication(tmp_path / "published")
+    assert send(tmp_path / "built", changed, target).number == 2
+    searcher = Searcher.open(tmp_path / "published", verify=True)
+    assert searcher.version == changed
+    file = tmp_path / "published" / files_of(tmp_path / "built", changed)[-1].path
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.chmod(0o644)
+    file.write_bytes(data)
+    send(tmp_path / "built", version, target)  # does not need the damaged list
+    with pytest.raises(DigestMismatchError):
+        send(tmp_path / "built", changed, target)
+    assert latest_publication(tmp_path / "published").version == version.sha
+
+
+def test_several_that_mirror_at_once_end_in_one_state(
+    tmp_path: Path, remote: Store, s3_options: dict[str, str]
+) -> None:
+    versions = make_versions(tmp_path, 3)
+    command = [sys.executable, "-c", MIRROR, str(tmp_path), remote.uri, json.dumps(s3_options)]
+    racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    publish(tmp_path, versions[0].sha)
+    numbers = {int(racer.communicate(timeout=60)[0]) for racer in racers}
+    assert numbers <= {3, 4}
+    assert mirror_head(tmp_path, remote).number == 4
+    assert read_head(remote) == latest_publication(tmp_path)
+
+
+def test_a_slow_mirror_never_brings_an_older_version_back(
+    tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = make_versions(tmp_path, 2)
+    real = mirror.upload_version
+
+    def slow(*arguments: object) -> object:
+        monkeypatch.setattr(mirror, "upload_version", real)
+        publish(tmp_path, versions[0].sha)
+        mirror_head(tmp_path, remote)  # the quick one
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(mirror, "upload_version", slow)
+    assert mirror_head(tmp_path, remote).number == 3
+    head = read_head(remote)
+    assert head is not None
+    assert (head.number, head.version) == (3, versions[0].sha)
+
+
+def test_a_place_that_follows_another_index_is_refused(tmp_path: Path, remote: Store) -> None:
+    make_versions(tmp_path / "one", 2)
+    make_versions(tmp_path / "other", 3, documents=41)
+    mirror_head(tmp_path / "one", remote)
+    before = read_head(remote)
+    for refused in (mirror_head, adopt_head):
+        with pytest.raises(PublicationError, match="another index is published there"):
+            refused(tmp_path / "other", remote)
+    assert read_head(remote) == before
+    for path in (tmp_path / "other" / "publications").iterdir():
+        path.unlink()
+    assert adopt_head(tmp_path / "other", remote) == before == latest_publication(tmp_path / "other")
+    assert mirror_head(tmp_path / "other", remote) == before
+
+
+def test_another_machine_goes_on_from_what_is_published(tmp_path: Path, remote: Store) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    assert adopt_head(one, remote) is None
+    (version,) = make_versions(one, 1)
+    changed = with_takedown(one, version)
+    second = send(one, changed, remote)
+    assert adopt_head(one, remote) == second
+    assert adopt_head(other, remote) == second
+    names = {path.relative_to(other).as_posix() for path in other.rglob("*") if path.is_file()}
+    assert {file.path for file in files_of(one, changed)} < names
+    assert not (other / ".adopted").exists()
+    assert Searcher.open(other, verify=True).version == load_version(other, second.version) == changed
+    make_versions(other, 1)
+    third = mirror_head(other, remote)
+    assert third.number == 3
+    assert adopt_head(one, remote) == third
+    assert [read_publication(Store(str(one)), number).number for number in (1, 2, 3)] == [1, 2, 3]
+    assert mirror_head(one, remote) == third
+
+
+def test_a_folder_is_adopted_too(tmp_path: Path) -> None:
+    target = Store(str(tmp_path / "published"))
+    (version,) = make_versions(tmp_path / "one", 1)
+    first = mirror_head(tmp_path / "one", target)
+    assert adopt_head(tmp_path / "other", target) == first
+    assert Searcher.open(tmp_path / "other", verify=True).version == version
+
+
+@pytest.mark.parametrize(("verb", "last"), [("rename", 5), ("sync_tree", 2), ("link_new", 1), ("link_new", 2)])
+def test_a_killed_adoption_goes_on(
+    tmp_path: Path, remote: Store, s3_options: dict[str, str], verb: str, last: int
+) -> None:
+    (version,) = make_versions(tmp_path / "one", 1)
+    first = mirror_head(tmp_path / "one", remote)
+    other = tmp_path / "other"
+    arguments = [str(other), remote.uri, json.dumps(s3_options), verb, str(last)]
+    assert subprocess.run([sys.executable, "-c", ADOPT_KILLED, *arguments], check=False).returncode == -9
+    assert not (other / "publications").exists()
+    assert adopt_head(other, remote) == first
+    assert Searcher.open(other, verify=True).version == version
+
+
+def test_a_shard_that_was_built_here_with_other_bytes_is_named(tmp_path: Path, remote: Store) -> None:
+    corpus = {"a": Doc({1: 5}, "x"), "b": Doc({2: 7}, "y")}
+    one = make_index(tmp_path / "one", corpus, vocabulary_size=4)
+    make_index(tmp_path / "other", corpus, vocabulary_size=4)
+    first = mirror_head(tmp_path / "one", remote)
+    (tmp_path / "other" / "publications" / "000001.json").unlink()
+    shard = tmp_path / "other" / "shards" / one.shards[0].sha
+    with pytest.raises(PublicationError, match=rf"{shard} was built here too"):
+        adopt_head(tmp_path / "other", remote)
+    shard.rename(tmp_path / "aside")
+    assert adopt_head(tmp_path / "other", remote) == first
+
+
+def test_a_damaged_version_is_not_mirrored(tmp_path: Path, remote: Store) -> None:
+    (version,) = make_versions(tmp_path, 1)
+    (tmp_path / files_of(tmp_path, version)[0].path).unlink()
+    with pytest.raises(ArtefactError, match="is missing"):
+        mirror_head(tmp_path, remote)
+    assert read_head(remote) is None
+
+
+def test_the_job_publishes_where_the_settings_say(
+    tmp_path: Path, remote: Store, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lsr_prod.config import Deployment
+
+    @contextmanager
+    def no_ray(_: object) -> Iterator[None]:
+        yield
+
+    def here(plans, index):
+        return [build_shard(plan, read_buckets(plan), index) for plan in plans]
+
+    monkeypatch.setattr(build, "ray_session", no_ray)
+    monkeypatch.setattr(build, "_build_shards", here)
+    make_bundle(tmp_path / "bundle", [f"t{i}" for i in range(8)])
+    table = make_table(tmp_path / "table", {"a": Doc({1: 5}, "x"), "b": Doc({2: 7}, "y")}, tmp_path / "bundle")
+
+    def deployment(publish_to: str) -> Deployment:
+        settings = {
+            "table": table,
+            "bundle": str(tmp_path / "bundle"),
+            "output": str(tmp_path / "index"),
+            "text_fields": ["text"],
+            "publish_to": publish_to,
+        }
+        return Deployment.model_validate({"index": settings, "storage": {"options": s3_options}})
+
+    with pytest.raises(StorageError, match="no-such-bucket"):
+        build.build_index(deployment("s3://no-such-bucket/index"))
+    assert not (tmp_path / "index").exists()
+    summary = build.build_index(deployment(remote.uri))
+    again = build.build_index(deployment(remote.uri))
+    assert summary["publication"] == again["publication"] == 1
+    head = read_head(remote)
+    assert head is not None
+    assert head.version == summary["version"]
+    assert latest_publication(tmp_path / "index") == head
+    shutil.rmtree(tmp_path / "index")  # another machine
+    assert build.build_index(deployment(remote.uri))["version"] == head.version
+    assert read_head(remote) == head
