@@ -50,7 +50,7 @@ def upload_version(index: Path, version: str, target: Store, *, connections: int
         index: the index folder.
         version: sha256 of a version of it.
         target: an object store or a folder; a folder becomes an index that readers map.
-        connections: files that are sent at once; each needs up to 40 MiB of memory.
+        connections: files that are sent at once; each needs about 50 MiB of memory.
 
     Raises:
         ArtefactError: a file of the version is missing or damaged, here or there.

@@ -64,7 +64,7 @@ class IndexCache:
     Args:
         folder: on a local disk; made if it is not there.
         max_bytes: quota for the files of all versions; None: the disk is the limit, and no version is ever removed.
-        connections: files that are fetched at once; each needs up to 16 MiB of memory.
+        connections: files that are fetched at once; each needs about 25 MiB of memory.
     """
 
     def __init__(self, folder: str | Path, max_bytes: int | None = None, *, connections: int = 4) -> None:

@@ -120,7 +120,7 @@ def test_a_slow_mirror_never_brings_an_older_version_back(
 
 def test_a_place_that_follows_another_index_is_refused(tmp_path: Path, remote: Store) -> None:
     make_versions(tmp_path / "one", 2)
-    make_versions(tmp_path / "other", 3, documents=41)
+    make_versions(tmp_path / "other", 3, shards=3)
     mirror_head(tmp_path / "one", remote)
     before = read_head(remote)
     for refused in (mirror_head, adopt_head):

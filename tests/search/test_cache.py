@@ -6,7 +6,11 @@ import random
 import signal
 import subprocess
 import sys
+import threading
+import urllib.error
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -325,6 +329,59 @@ def test_an_altered_object_is_refused_wherever_it_is(index: Path, folder: Path, 
         cache.fetch(remote.uri, remote.options)
         check_whole(fresh, index, version)
         cache.close()
+
+
+class _FlipsBits(BaseHTTPRequestHandler):
+    """Passes requests on to an S3 endpoint, and flips a bit in every answer whose path has ``flip`` in it."""
+
+    endpoint = ""
+    flip = "nothing"
+
+    def do_GET(self) -> None:
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self.endpoint + self.path, headers=headers)) as answer:
+                status, found, body = answer.status, answer.headers, bytearray(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                status, found, body = error.code, error.headers, bytearray(error.read())
+        if self.flip in self.path:
+            body[len(body) // 2] ^= 4
+        self.send_response(status)
+        for name, value in found.items():
+            if name.lower() not in ("content-length", "transfer-encoding", "connection", "server", "date"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_bit_flipped_on_the_way_is_refused(index: Path, folder: Path, remote: Store) -> None:
+    (version,) = make_versions(index, 1, shards=1)
+    send(index, version, remote)
+    docs = next(file for file in files_of(index, version) if file.path.endswith("docs.arrow"))
+    handler = type("Handler", (_FlipsBits,), {"endpoint": remote.options["aws_endpoint"], "flip": docs.sha256})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        options = {**remote.options, "aws_endpoint": f"http://127.0.0.1:{proxy.server_address[1]}"}
+        cache = IndexCache(folder)
+        with pytest.raises(DigestMismatchError, match=r"docs\.arrow"):
+            cache.fetch(remote.uri, options)
+        assert not list(folder.glob(f"files/{docs.sha256}*"))
+        handler.flip = "nothing"
+        cache.fetch(remote.uri, options)
+        proxy.shutdown()
+    check_whole(folder, index, version)
+    cache.close()
+
+
+def test_the_cache_is_imported_without_what_the_core_lacks() -> None:
+    code = "import sys, lsr_prod.search.cache; print(','.join(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split(",")
+    assert not {"ray", "torch", "pydantic", "obstore", "deltalake", "numba", "tantivy", "onnxruntime"} & set(loaded)
 
 
 def test_a_hostile_version_writes_nowhere(index: Path, folder: Path, remote: Store, tmp_path: Path) -> None:
