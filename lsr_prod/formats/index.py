@@ -136,6 +136,8 @@ class IndexVersion:
         attributes: type of every attribute that filters can ask for.
         tombstones: of every shard, in the shards' order; None where nothing is deleted.
         takedowns: the list of ids that must never be found; None: there are none.
+        table_parts: sha256 of the names and sizes of the table's parts at that version; "" where it is not known.
+        layout: sha256 of what the base shards were built with; "" where it is not known.
     """
 
     shards: tuple[ShardManifest, ...]
@@ -150,6 +152,8 @@ class IndexVersion:
     attributes: Mapping[str, str] = field(default_factory=dict)
     tombstones: tuple[Tombstones | None, ...] = ()
     takedowns: FileDigest | None = None
+    table_parts: str = ""
+    layout: str = ""
     format: int = INDEX_FORMAT
 
     def __post_init__(self) -> None:
@@ -190,6 +194,8 @@ class IndexVersion:
             "attributes": dict(self.attributes),
             "tombstones": [one.to_json() if one else None for one in self.tombstones],
             "takedowns": self.takedowns.to_json() if self.takedowns else None,
+            "table_parts": self.table_parts,
+            "layout": self.layout,
         }
 
     @classmethod
@@ -216,6 +222,8 @@ class IndexVersion:
             attributes={str(name): str(kind) for name, kind in value["attributes"].items()},
             tombstones=tuple(Tombstones.from_json(one) if one else None for one in value["tombstones"]),
             takedowns=FileDigest.from_json(value["takedowns"]) if value["takedowns"] else None,
+            table_parts=str(value["table_parts"]),
+            layout=str(value["layout"]),
         )
 
 

@@ -9,12 +9,12 @@ from lsr_prod.errors import ArtefactError, ConfigError, LineageError
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.index import INDEX_FORMAT
+from lsr_prod.formats.index import INDEX_FORMAT, ShardRole
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store, is_remote, require_exists
 from lsr_prod.tables import Table, open_table
 
-__all__ = ["IndexPlan", "Layout", "ShardPlan", "plan_index"]
+__all__ = ["IndexPlan", "Layout", "ShardPlan", "digest_parts", "plan_index"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ class ShardPlan:
         buckets: buckets of the table that this shard holds.
         documents: rows in them.
         layout: see ``Layout``.
+        role: ``base``: all rows of the buckets; ``delta``: some of them.
     """
 
     sha: str
@@ -55,18 +56,38 @@ class ShardPlan:
     buckets: tuple[int, ...]
     documents: int
     layout: Layout
+    role: ShardRole = "base"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """A whole version's input: the shards, the bundle, and the table's properties."""
+    """A whole version's input.
+
+    Attributes:
+        shards: the base shards of a version that is built whole.
+        bundle: folder of the bundle.
+        properties: of the table.
+        layout: of every shard.
+        snapshot: the table at the pinned version.
+        table_parts: sha256 of the names and sizes of all its parts: equal ones hold equal rows.
+    """
 
     shards: tuple[ShardPlan, ...]
     bundle: Path
     properties: TableProperties
     layout: Layout
-    table: str
-    table_version: int
+    snapshot: Table
+    table_parts: str
+
+    @property
+    def layout_digest(self) -> str:
+        """sha256 of the layout and of the number of base shards."""
+        return digest_json({"layout": asdict(self.layout), "shards": len(self.shards)})
+
+    @property
+    def documents(self) -> int:
+        """Rows of the table."""
+        return sum(shard.documents for shard in self.shards)
 
 
 def plan_index(deployment: Deployment) -> IndexPlan:
@@ -104,7 +125,12 @@ def plan_index(deployment: Deployment) -> IndexPlan:
         _plan_shard(table, range(shard, properties.buckets, settings.shards), layout)
         for shard in range(settings.shards)
     )
-    return IndexPlan(shards, Path(settings.bundle), properties, layout, store.location, table.version)
+    return IndexPlan(shards, Path(settings.bundle), properties, layout, table, digest_parts(table))
+
+
+def digest_parts(table: Table) -> str:
+    """sha256 of the names and sizes of all parts of a snapshot; parts are named by their content."""
+    return digest_json(sorted([file.path, file.size] for file in table.files()))
 
 
 def _check_output(output: str) -> None:

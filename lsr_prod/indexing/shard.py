@@ -109,7 +109,7 @@ def _seal(draft: Path, plan: ShardPlan, documents: int, postings: int) -> ShardM
         folder, _, name = file.path.partition("/")
         part = "docs" if folder == DOCUMENTS_FILE else "forward" if name.startswith("forward") else folder
         size[part] += file.size
-    manifest = ShardManifest(plan.sha, documents, postings, plan.layout.block_size, "base", size, files)
+    manifest = ShardManifest(plan.sha, documents, postings, plan.layout.block_size, plan.role, size, files)
     (draft / SHARD_FILE).write_bytes(canonical_json(manifest.to_json()) + b"\n")
     sync_tree(draft)
     return manifest
