@@ -6,18 +6,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lsr_prod import Searcher
 from lsr_prod.errors import ArtefactError, DigestMismatchError, PublicationError, StorageError
+from lsr_prod.formats.digest import canonical_json
 from lsr_prod.formats.index import latest_publication, load_version
 from lsr_prod.index_store import check_files, read_head, read_publication
 from lsr_prod.indexing import build, mirror, publish, rollback
 from lsr_prod.indexing.mirror import adopt_head, mirror_head
 from lsr_prod.indexing.rows import read_buckets
 from lsr_prod.indexing.shard import build_shard
+from lsr_prod.indexing.upload import upload_version
 from lsr_prod.storage import Store
 from tests.indexing.corpus import Doc, make_bundle, make_index, make_table
 from tests.indexing.remote import files_of, make_versions, send, with_takedown
@@ -69,21 +72,22 @@ def test_the_history_there_is_the_history_here(tmp_path: Path, remote: Store) ->
 
 def test_a_folder_becomes_an_index_that_readers_open(tmp_path: Path) -> None:
     (version,) = make_versions(tmp_path / "built", 1)
-    changed = with_takedown(tmp_path / "built", version)
     target = Store(str(tmp_path / "published"))
-    assert send(tmp_path / "built", changed, target) == latest_publication(tmp_path / "published")
-    assert send(tmp_path / "built", changed, target).number == 2
-    searcher = Searcher.open(tmp_path / "published", verify=True)
-    assert searcher.version == changed
+    first = mirror_head(tmp_path / "built", target)
+    assert first == latest_publication(tmp_path / "published")
+    assert Searcher.open(tmp_path / "published", verify=True).version == version
+    changed = with_takedown(tmp_path / "built", version)
+    upload_version(tmp_path / "built", changed.sha, target)
     file = tmp_path / "published" / files_of(tmp_path / "built", changed)[-1].path
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
-    file.chmod(0o644)
     file.write_bytes(data)
-    send(tmp_path / "built", version, target)  # does not need the damaged list
     with pytest.raises(DigestMismatchError):
         send(tmp_path / "built", changed, target)
-    assert latest_publication(tmp_path / "published").version == version.sha
+    assert read_head(target) == first
+    file.unlink()
+    assert mirror_head(tmp_path / "built", target).version == changed.sha
+    assert Searcher.open(tmp_path / "published", verify=True).version == changed
 
 
 def test_several_that_mirror_at_once_end_in_one_state(
@@ -145,8 +149,9 @@ def test_another_machine_goes_on_from_what_is_published(tmp_path: Path, remote: 
     assert {file.path for file in files_of(one, changed)} < names
     assert not (other / ".adopted").exists()
     assert Searcher.open(other, verify=True).version == load_version(other, second.version) == changed
-    make_versions(other, 1)
-    third = mirror_head(other, remote)
+    newer = replace(changed, table_version=7)
+    Store(str(other)).put_new(f"versions/{newer.sha}.json", canonical_json(newer.to_json()))
+    third = send(other, newer, remote)
     assert third.number == 3
     assert adopt_head(one, remote) == third
     assert [read_publication(Store(str(one)), number).number for number in (1, 2, 3)] == [1, 2, 3]
