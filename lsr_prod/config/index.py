@@ -1,10 +1,14 @@
 """The index and how it is measured."""
 
+from typing import Literal
+
 from pydantic import Field, field_validator
 
 from lsr_prod.config.section import Section
 
-__all__ = ["EvaluateSettings", "IndexSettings"]
+__all__ = ["DocumentOrder", "EvaluateSettings", "IndexSettings"]
+
+DocumentOrder = Literal["content", "id"]
 
 
 class IndexSettings(Section):
@@ -18,7 +22,10 @@ class IndexSettings(Section):
     dk: int | None = Field(
         None, ge=1, description="terms of a document in the postings, heaviest first; unset: all stored"
     )
-    block_size: int = Field(16384, ge=256, le=65536, description="documents in a block of the impact arrays")
+    block_size: int = Field(256, ge=64, le=65536, description="documents in a block of the impact arrays")
+    order: DocumentOrder = Field(
+        "content", description="content: similar documents stand together, so that queries read less; id: by doc_id"
+    )
     text_fields: list[str] = Field(["title", "text"], description="stored fields that Tantivy indexes for BM25")
     max_shrink: float = Field(
         0.5, ge=0, le=1, description="gate: refuse to publish if this share of documents would vanish"

@@ -70,7 +70,7 @@ def evaluate_index(deployment: Deployment) -> Mapping[str, Any]:
         answers["bm25"] = partial(searcher.bm25, k=settings.k)
     for threshold in settings.thresholds:
         answers[f"threshold {threshold:g}"] = partial(
-            searcher.search, k=settings.k, overlap_threshold=threshold, qk=settings.qk
+            searcher.search, k=settings.k, overlap_threshold=threshold, qk=settings.qk, count=True
         )
     reports = [_report(name, answer, judged, measures, settings) for name, answer in answers.items()]
     return {

@@ -1,54 +1,67 @@
 """Inside a shard: the names and arrays that the builder writes and the Searcher maps.
 
-Documents are numbered 0..N-1 by rising ``doc_id`` (the ordinal) and cut into blocks of ``block_size``. Every array is a
+Documents are numbered 0..N-1 (the ordinal) so that similar ones stand together, and cut into blocks of ``block_size``.
+The postings of a term lie together, cut into *runs*: a run is the postings of one term in one block. Every array is a
 little-endian ``.npy`` that is mapped, never read whole:
 
 ::
 
-    impacts/directory.npy        int64  [B + 1]  where the terms of block b begin in ``terms``
-    impacts/terms.npy            uint16 or int32 [T]  term ids, rising inside a block
-    impacts/starts.npy           uint32 [T + B]  where a term's postings begin, counted from the block's base; each
-                                                 block ends with one more entry, the number of its postings
-    impacts/bases.npy            int64  [B + 1]  where the postings of block b begin
-    impacts/ids.npy              uint16 [P]  ordinal minus the block's first, rising inside a term
+    impacts/term_runs.npy        uint32 [T + 1]  where the runs of a term begin
+    impacts/term_postings.npy    int64  [T + 1]  where its postings begin
+    impacts/run_gaps.npy         uint8  [R]  a run's block less the block of the run before it (of the block before the
+                                             first for a term's first run); 255: 255 blocks further, no run
+    impacts/run_counts.npy       uint8 or uint16 [R]  postings of the run less 1
+    impacts/run_maxima.npy       uint8  [R]  largest impact of the run
+    impacts/ids.npy              uint8 or uint16 [P]  ordinal less the block's first, rising inside a run
     impacts/impacts.npy          uint8  [P]
+    impacts/id_order.npy         uint32 [N]  ordinals by rising doc_id
+    impacts/id_rank.npy          uint32 [N]  place of a document among all by rising doc_id; ties in score rank by it
     impacts/forward_offsets.npy  int64  [N + 1]  the document-ordered copy: all stored terms, heaviest first
     impacts/forward_terms.npy    uint16 or int32 [F]
     impacts/forward_impacts.npy  uint8  [F]
     tantivy/                     fields: ``terms`` (u64, indexed), ``ordinal`` (u64, fast), ``text`` (stemmed)
-    docs.arrow                   Arrow IPC file: doc_id and stored fields, one record batch a block
+    docs.arrow                   Arrow IPC file: doc_id, stored fields, attributes; record batches of 16,384 rows
+    checksums.npy                see ``formats.pages``
 
-Term ids are uint16 where the vocabulary allows it.
+A block has up to 256 documents where ids and counts are uint8. Term ids are uint16 where the vocabulary allows it.
 """
 
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtefactError
+from lsr_prod.formats.pages import MappedFiles
 
 __all__ = [
+    "ATTRIBUTE_PREFIX",
+    "BATCH_ROWS",
     "DOCUMENTS_FILE",
+    "FORWARD_ARRAYS",
     "IMPACTS_FOLDER",
+    "MATCHING_ARRAYS",
     "ORDINAL_FIELD",
     "TANTIVY_FOLDER",
     "TERMS_FIELD",
     "TEXT_FIELD",
     "ImpactArrays",
-    "array_path",
+    "array_name",
+    "local_dtype",
     "term_dtype",
 ]
 
 IMPACTS_FOLDER = "impacts"
 TANTIVY_FOLDER = "tantivy"
 DOCUMENTS_FILE = "docs.arrow"
+BATCH_ROWS = 16384
+ATTRIBUTE_PREFIX = "attribute."
 TERMS_FIELD = "terms"
 ORDINAL_FIELD = "ordinal"
 TEXT_FIELD = "text"
 
 TermIds = npt.NDArray[np.uint16] | npt.NDArray[np.int32]
+LocalIds = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
 
 def term_dtype(vocabulary_size: int) -> np.dtype[np.uint16] | np.dtype[np.int32]:
@@ -56,66 +69,62 @@ def term_dtype(vocabulary_size: int) -> np.dtype[np.uint16] | np.dtype[np.int32]
     return np.dtype("<u2") if vocabulary_size <= 1 << 16 else np.dtype("<i4")
 
 
-def array_path(shard: Path, name: str) -> Path:
-    """The file of array ``name`` in the folder of a shard."""
-    return shard / IMPACTS_FOLDER / f"{name}.npy"
+def local_dtype(block_size: int) -> np.dtype[np.uint8] | np.dtype[np.uint16]:
+    """The type of a document's place in its block, and of a run's count less 1."""
+    return np.dtype("u1") if block_size <= 1 << 8 else np.dtype("<u2")
+
+
+def array_name(name: str) -> str:
+    """Path of array ``name`` inside the folder of a shard."""
+    return f"{IMPACTS_FOLDER}/{name}.npy"
 
 
 @dataclass(frozen=True, slots=True)
 class ImpactArrays:
-    """The impact arrays of a shard, memory-mapped; see the module for shapes."""
+    """The arrays of a shard, memory-mapped; see the module for shapes."""
 
-    documents: int
-    block_size: int
-    directory: npt.NDArray[np.int64]
-    terms: TermIds
-    starts: npt.NDArray[np.uint32]
-    bases: npt.NDArray[np.int64]
-    ids: npt.NDArray[np.uint16]
+    term_runs: npt.NDArray[np.uint32]
+    term_postings: npt.NDArray[np.int64]
+    run_gaps: npt.NDArray[np.uint8]
+    run_counts: LocalIds
+    run_maxima: npt.NDArray[np.uint8]
+    ids: LocalIds
     impacts: npt.NDArray[np.uint8]
+    id_order: npt.NDArray[np.uint32]
+    id_rank: npt.NDArray[np.uint32]
     forward_offsets: npt.NDArray[np.int64]
     forward_terms: TermIds
     forward_impacts: npt.NDArray[np.uint8]
 
     @classmethod
-    def open(cls, shard: Path, *, documents: int, block_size: int) -> "ImpactArrays":
-        """Map the arrays of the shard in folder ``shard``.
+    def open(cls, files: MappedFiles, *, documents: int, block_size: int) -> "ImpactArrays":
+        """Take the arrays out of a shard's mapped files.
 
         Raises:
-            ArtefactError: an array is missing, is no array, or the lengths contradict each other.
+            ArtefactError: an array is missing, is no array, or types and lengths contradict each other.
         """
-
-        def array(name: str) -> npt.NDArray[np.generic]:
-            path = array_path(shard, name)
-            try:
-                # A plain view of the map: subclasses of ndarray cost the kernel's dispatcher time.
-                return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-            except (OSError, ValueError) as error:
-                raise ArtefactError(f"{path} cannot be read ({error}); build the shard again") from error
-
-        names = list(cls.__slots__)[2:]
-        arrays = cls(documents, block_size, *map(array, names))  # type: ignore[arg-type]
-        arrays.check(shard)
+        arrays = cls(*(files.array(array_name(field.name)) for field in fields(cls)))
+        if not arrays._fits(documents, local_dtype(block_size)):
+            raise ArtefactError(f"the impact arrays of {files.folder} contradict each other; build the shard again")
         return arrays
 
-    def check(self, shard: Path) -> None:
-        """Hold the arrays' types and lengths against each other, so that no index leaves its array.
-
-        Raises:
-            ArtefactError: they do not fit.
-        """
-        blocks = -(-self.documents // self.block_size)
-        term = self.terms.dtype
-        types = [np.int64, term, np.uint32, np.int64, np.uint16, np.uint8, np.int64, term, np.uint8]
-        found = [getattr(self, name).dtype for name in list(self.__slots__)[2:]]
-        fits = (
-            found == types
+    def _fits(self, documents: int, local: np.dtype[np.uint8] | np.dtype[np.uint16]) -> bool:
+        """Whether types and lengths agree, so that no index leaves its array."""
+        term = self.forward_terms.dtype
+        byte, word, wide = np.dtype(np.uint8), np.dtype(np.uint32), np.dtype(np.int64)
+        types = (word, wide, byte, local, byte, local, byte, word, word, wide, term, byte)
+        return (
+            tuple(getattr(self, field.name).dtype for field in fields(self)) == types
             and term in (np.uint16, np.int32)
-            and len(self.directory) == len(self.bases) == blocks + 1
-            and self.directory[-1] == len(self.terms) == len(self.starts) - blocks
-            and self.bases[-1] == len(self.ids) == len(self.impacts)
-            and len(self.forward_offsets) == self.documents + 1
+            and len(self.term_runs) == len(self.term_postings) > 0
+            and self.term_runs[-1] == len(self.run_gaps) == len(self.run_counts) == len(self.run_maxima)
+            and self.term_postings[-1] == len(self.ids) == len(self.impacts)
+            and len(self.id_order) == len(self.id_rank) == documents
+            and len(self.forward_offsets) == documents + 1
             and self.forward_offsets[-1] == len(self.forward_terms) == len(self.forward_impacts)
         )
-        if not fits:
-            raise ArtefactError(f"the impact arrays of {shard} contradict each other; build the shard again")
+
+
+_ALL = tuple(field.name for field in fields(ImpactArrays))
+FORWARD_ARRAYS = tuple(name for name in _ALL if name.startswith("forward_"))
+MATCHING_ARRAYS = _ALL[: _ALL.index("id_order")]

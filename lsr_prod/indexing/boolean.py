@@ -10,7 +10,7 @@ import pyarrow as pa
 import tantivy
 
 from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TERMS_FIELD, TEXT_FIELD
-from lsr_prod.indexing.impacts import Vectors
+from lsr_prod.indexing.vectors import Vectors
 
 __all__ = ["BooleanWriter"]
 

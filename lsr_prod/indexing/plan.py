@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lsr_prod.config import Deployment, IndexSettings
+from lsr_prod.config.index import DocumentOrder
 from lsr_prod.errors import ArtefactError, ConfigError, LineageError
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
@@ -23,6 +24,7 @@ class Layout:
 
     Attributes:
         block_size: documents in a block.
+        order: ``content``: similar documents stand together; ``id``: by rising doc_id.
         dk: most terms of a document in the postings.
         vocabulary_size: V; every term id lies below it.
         stored_fields: columns of ``docs.arrow`` besides ``doc_id``.
@@ -30,6 +32,7 @@ class Layout:
     """
 
     block_size: int
+    order: DocumentOrder
     dk: int
     vocabulary_size: int
     stored_fields: tuple[str, ...]
@@ -116,6 +119,7 @@ def plan_index(deployment: Deployment) -> IndexPlan:
     _check_fit(settings, properties)
     layout = Layout(
         settings.block_size,
+        settings.order,
         settings.dk or properties.store_k,
         card.vocabulary_size,
         properties.stored_fields,

@@ -1,13 +1,15 @@
-"""The rows of a shard in document order, with the memory of one bucket and one block.
+"""The rows of a shard, by id and then in any order, with the memory of one bucket and one batch.
 
-A shard may be larger than memory: its buckets are sorted one by one into Arrow files, which are mapped, and each block
-of the shard is a merge of one slice of every file.
+A shard may be larger than memory: its buckets are sorted one by one into Arrow files, which are mapped, and each batch
+of the shard is a merge of one slice of every file. The merged rows are spilled once more, to be taken in another order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -16,7 +18,7 @@ from lsr_prod.errors import ArtefactError
 from lsr_prod.indexing.plan import ShardPlan
 from lsr_prod.tables import Table, open_table
 
-__all__ = ["document_blocks", "read_buckets", "spill_sorted"]
+__all__ = ["SpilledRows", "merged_by_id", "read_buckets", "spill_sorted"]
 
 
 def read_buckets(plan: ShardPlan) -> Iterator[pa.Table]:
@@ -62,8 +64,8 @@ def spill_sorted(tables: Iterable[pa.Table], folder: Path) -> list[pa.Table]:
     return spilled
 
 
-def document_blocks(tables: Sequence[pa.Table], block_size: int) -> Iterator[pa.Table]:
-    """Merge tables that are sorted by ``doc_id`` into blocks of ``block_size`` rows, sorted across all of them.
+def merged_by_id(tables: Sequence[pa.Table], batch_rows: int) -> Iterator[pa.Table]:
+    """Merge tables that are sorted by ``doc_id`` into tables of ``batch_rows`` rows, sorted across all of them.
 
     Raises:
         ArtefactError: an id occurs twice.
@@ -75,15 +77,51 @@ def document_blocks(tables: Sequence[pa.Table], block_size: int) -> Iterator[pa.
     ends = np.cumsum([table.num_rows for table in tables])
     taken = np.zeros(len(tables), dtype=np.int64)
     last: str | None = None
-    for start in range(0, len(order), block_size):
-        owners = np.searchsorted(ends, order[start : start + block_size], side="right")
+    for start in range(0, len(order), batch_rows):
+        owners = np.searchsorted(ends, order[start : start + batch_rows], side="right")
         counts = np.bincount(owners, minlength=len(tables))
         slices = [table.slice(at, n) for table, at, n in zip(tables, taken, counts, strict=True) if n]
         taken += counts
-        block = pa.concat_tables(slices).combine_chunks().sort_by("doc_id").combine_chunks()
-        _check_unique(block["doc_id"], last)
-        last = block["doc_id"][-1].as_py()
-        yield block
+        batch = pa.concat_tables(slices).combine_chunks().sort_by("doc_id").combine_chunks()
+        _check_unique(batch["doc_id"], last)
+        last = batch["doc_id"][-1].as_py()
+        yield batch
+
+
+class SpilledRows:
+    """Columns of all rows in one file, by id; taken from in any order once it is finished."""
+
+    def __init__(self, path: Path, schema: pa.Schema, batch_rows: int) -> None:
+        self._path = path
+        self._schema = schema
+        self._batch_rows = batch_rows
+        self._sink = pa.OSFile(str(path), "wb")
+        self._writer = pa.ipc.new_file(self._sink, schema)
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, rows: pa.Table) -> None:
+        """Append a batch: ``batch_rows`` rows, fewer only at the end."""
+        self._writer.write_table(rows.select(self._schema.names).cast(self._schema))
+
+    def finish(self) -> None:
+        """No more rows will come."""
+        self._writer.close()
+        self._sink.close()
+        reader = pa.ipc.open_file(pa.memory_map(str(self._path)))
+        self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+
+    def take(self, rows: npt.NDArray[Any]) -> pa.Table:
+        """The rows of these numbers, in that order."""
+        owners = rows // self._batch_rows
+        order = np.argsort(owners, kind="stable")
+        parts, place = [], 0
+        for owner, count in zip(*np.unique(owners, return_counts=True), strict=True):
+            mine = rows[order[place : place + count]].astype(np.int64) - int(owner) * self._batch_rows
+            parts.append(self._batches[owner].take(pa.array(mine)))
+            place += count
+        back = np.empty(len(rows), np.int64)
+        back[order] = np.arange(len(rows))
+        return pa.Table.from_batches(parts, self._schema).combine_chunks().take(pa.array(back))
 
 
 def _check_unique(ids: pa.ChunkedArray, last: str | None) -> None:

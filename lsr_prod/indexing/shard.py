@@ -3,23 +3,40 @@
 import logging
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtefactError
 from lsr_prod.formats.digest import canonical_json, digest_files
 from lsr_prod.formats.index import SHARD_FILE, ShardManifest, load_shard
-from lsr_prod.formats.shard import DOCUMENTS_FILE
+from lsr_prod.formats.pages import write_checksums
+from lsr_prod.formats.shard import (
+    BATCH_ROWS,
+    DOCUMENTS_FILE,
+    FORWARD_ARRAYS,
+    IMPACTS_FOLDER,
+    MATCHING_ARRAYS,
+    TANTIVY_FOLDER,
+    array_name,
+    term_dtype,
+)
+from lsr_prod.indexing.arrays import GrowingArray, filled_array
 from lsr_prod.indexing.boolean import BooleanWriter
-from lsr_prod.indexing.impacts import ImpactWriter
-from lsr_prod.indexing.plan import ShardPlan
-from lsr_prod.indexing.rows import document_blocks, spill_sorted
+from lsr_prod.indexing.order import order_documents
+from lsr_prod.indexing.plan import Layout, ShardPlan
+from lsr_prod.indexing.postings import write_postings
+from lsr_prod.indexing.rows import SpilledRows, merged_by_id, spill_sorted
+from lsr_prod.indexing.vectors import Vectors, VectorSpill
 
-__all__ = ["BuiltShard", "build_shard", "sync_tree"]
+__all__ = ["BuiltShard", "build_shard", "sync_tree", "write_arrays"]
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +48,7 @@ class BuiltShard:
     Attributes:
         manifest: the shard as it lies in the index.
         reused: it was there already.
-        seconds_impacts: spent on the impact arrays.
+        seconds_impacts: spent on the order of documents and the impact arrays.
         seconds_tantivy: spent on the Tantivy index.
     """
 
@@ -41,7 +58,7 @@ class BuiltShard:
     seconds_tantivy: float = 0.0
 
 
-def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Path) -> BuiltShard:
+def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Path, *, threads: int = 1) -> BuiltShard:
     """Build the shard into ``<index>/shards/<sha>``, or return the one that is there.
 
     The folder appears whole or not at all: it is written under another name, synced, and renamed.
@@ -50,6 +67,7 @@ def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Path) -> Bu
         plan: what to build.
         buckets: its rows, one table a bucket; read only if the shard is not there.
         index: the index folder.
+        threads: that order documents.
 
     Raises:
         ArtefactError: the rows are not what the plan or the table's contract says.
@@ -60,7 +78,7 @@ def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Path) -> Bu
     draft = index / "shards" / f".{plan.sha}.{uuid.uuid4().hex}.tmp"
     draft.mkdir(parents=True)
     try:
-        built = _write(plan, buckets, draft)
+        built = _write(plan, buckets, draft, threads)
         try:
             draft.rename(target)
         except OSError:
@@ -74,45 +92,116 @@ def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Path) -> Bu
     return built
 
 
-def _write(plan: ShardPlan, buckets: Iterable[pa.Table], draft: Path) -> BuiltShard:
+def _write(plan: ShardPlan, buckets: Iterable[pa.Table], draft: Path, threads: int) -> BuiltShard:
     layout = plan.layout
     spill = draft / "spill"
     spill.mkdir()
-    tables = spill_sorted(buckets, spill)
+    rows, vectors = _spill(buckets, layout, spill)
+    if len(vectors) != plan.documents:
+        raise ArtefactError(
+            f"the table's log counts {plan.documents} rows in this shard, its parts hold {len(vectors)}"
+        )
+    start = time.perf_counter()
+    order = np.arange(len(vectors), dtype=np.uint32)
+    if layout.order == "content":
+        order = order_documents(vectors, layout.vocabulary_size, layout.block_size, threads=threads)
+    vectors, postings = write_arrays(draft, vectors, order, layout)
+    seconds_impacts = time.perf_counter() - start
+    seconds_tantivy = _write_documents(draft, rows, vectors, order, layout)
+    del rows, vectors  # the maps of the spilled files
+    shutil.rmtree(spill)
+    manifest = _seal(draft, plan, postings)
+    log.info("shard built", extra={"fields": {"shard": plan.sha, "documents": plan.documents}})
+    return BuiltShard(manifest, False, seconds_impacts, seconds_tantivy)
+
+
+def _spill(buckets: Iterable[pa.Table], layout: Layout, spill: Path) -> tuple[SpilledRows, Vectors]:
+    """Sort the rows by id; the stored columns go to one file, the vectors to others."""
     schema = pa.schema([pa.field(name, pa.large_string()) for name in ("doc_id", *layout.stored_fields)])
-    documents = 0
+    rows = SpilledRows(spill / "rows.arrow", schema, BATCH_ROWS)
+    vectors = VectorSpill(spill, layout.vocabulary_size)
+    for batch in merged_by_id(spill_sorted(buckets, spill), BATCH_ROWS):
+        vectors.add(Vectors.from_rows(batch, layout.vocabulary_size))
+        rows.add(batch)
+    rows.finish()
+    return rows, vectors.finish()
+
+
+def write_arrays(folder: Path, vectors: Vectors, order: npt.NDArray[Any], layout: Layout) -> tuple[Vectors, int]:
+    """Write all arrays of a shard.
+
+    Args:
+        folder: the shard.
+        vectors: of its documents, by rising doc_id.
+        order: uint32 [N], place by id of the document at each ordinal.
+        layout: of the shard.
+
+    Returns:
+        The vectors by ordinal, mapped, and the number of postings.
+    """
+    (folder / IMPACTS_FOLDER).mkdir()
+    count = len(vectors)
+    filled_array(folder / array_name("id_rank"), np.dtype("<u4"), count)[:] = order
+    filled_array(folder / array_name("id_order"), np.dtype("<u4"), count)[order] = np.arange(count, dtype=np.uint32)
+    term = term_dtype(layout.vocabulary_size)
     with (
-        ImpactWriter(draft, layout) as impacts,
+        GrowingArray(folder / array_name("forward_offsets"), np.dtype("<i8"), first=0) as offsets,
+        GrowingArray(folder / array_name("forward_terms"), term) as terms,
+        GrowingArray(folder / array_name("forward_impacts"), np.dtype("u1")) as impacts,
+    ):
+        for start in range(0, count, BATCH_ROWS):
+            some = vectors.take(order[start : start + BATCH_ROWS])
+            offsets.append(terms.length + some.offsets[1:])
+            terms.append(some.terms)
+            impacts.append(some.impacts)
+    ordered = Vectors(*(_mapped(folder / array_name(name)) for name in FORWARD_ARRAYS))
+    postings = write_postings(folder, ordered, dk=layout.dk, terms=layout.vocabulary_size, block_size=layout.block_size)
+    return ordered, postings
+
+
+def _write_documents(
+    draft: Path, rows: SpilledRows, vectors: Vectors, order: npt.NDArray[Any], layout: Layout
+) -> float:
+    """Write ids, stored fields and the Tantivy index by ordinal; returns the seconds that Tantivy took."""
+    schema = pa.schema([pa.field(name, pa.large_string()) for name in ("doc_id", *layout.stored_fields)])
+    with (
         BooleanWriter(draft, layout.text_fields) as boolean,
         pa.OSFile(str(draft / DOCUMENTS_FILE), "wb") as sink,
         pa.ipc.new_file(sink, schema) as stored,
     ):
-        for block in document_blocks(tables, layout.block_size):
-            kept = impacts.add(block)
-            boolean.add(kept, block)
-            stored.write_table(block.select(schema.names).cast(schema))
-            documents += block.num_rows
-    del tables  # the maps of the spilled files
-    shutil.rmtree(spill)
-    if documents != plan.documents:
-        raise ArtefactError(f"the table's log counts {plan.documents} rows in this shard, its parts hold {documents}")
-    manifest = _seal(draft, plan, documents, impacts.postings)
-    log.info("shard built", extra={"fields": {"shard": plan.sha, "documents": documents}})
-    return BuiltShard(manifest, False, impacts.seconds, boolean.seconds)
+        for start in range(0, len(order), BATCH_ROWS):
+            ordinals = np.arange(start, min(start + BATCH_ROWS, len(order)))
+            batch = rows.take(order[ordinals])
+            boolean.add(vectors.take(ordinals).top(layout.dk), batch)
+            stored.write_table(batch)
+    return boolean.seconds
 
 
-def _seal(draft: Path, plan: ShardPlan, documents: int, postings: int) -> ShardManifest:
+def _mapped(path: Path) -> npt.NDArray[Any]:
+    array = np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > 128 else None)
+    return np.asarray(array)
+
+
+def _seal(draft: Path, plan: ShardPlan, postings: int) -> ShardManifest:
     """Record every file in ``shard.json`` and sync all of them."""
+    mapped = [DOCUMENTS_FILE, *(f"{IMPACTS_FOLDER}/{path.name}" for path in (draft / IMPACTS_FOLDER).iterdir())]
+    write_checksums(draft, mapped)
     files = digest_files(draft, [path for path in draft.rglob("*") if path.is_file()])
     size = dict.fromkeys(("impacts", "forward", "tantivy", "docs"), 0)
     for file in files:
-        folder, _, name = file.path.partition("/")
-        part = "docs" if folder == DOCUMENTS_FILE else "forward" if name.startswith("forward") else folder
-        size[part] += file.size
-    manifest = ShardManifest(plan.sha, documents, postings, plan.layout.block_size, plan.role, size, files)
+        size[_part(file.path)] += file.size
+    manifest = ShardManifest(plan.sha, plan.documents, postings, plan.layout.block_size, plan.role, size, files)
     (draft / SHARD_FILE).write_bytes(canonical_json(manifest.to_json()) + b"\n")
     sync_tree(draft)
     return manifest
+
+
+def _part(path: str) -> str:
+    if path.startswith(f"{TANTIVY_FOLDER}/"):
+        return "tantivy"
+    if path in map(array_name, FORWARD_ARRAYS):
+        return "forward"
+    return "impacts" if path in map(array_name, MATCHING_ARRAYS) else "docs"
 
 
 def sync_tree(folder: Path) -> None:

@@ -1,185 +1,305 @@
-"""The scan: one pass over document blocks sums scores, counts shared terms, and keeps the best k.
+"""Matching one query against one shard: bounds for every block first, then the blocks that can matter, best first.
 
-Compiled by numba on first use (seconds) and cached beside this file, or where ``NUMBA_CACHE_DIR`` says. The GIL is
-released while it runs.
+1. ``bound``: the runs of the query's terms are read, not their postings. Every block gets an upper bound of the score
+   of its documents, and the number of the query's terms that occur in it.
+2. ``rank_blocks``: a block with fewer than ``required`` terms is dropped, the others are sorted by falling bound.
+3. ``scan``: the postings of a block are added up, in the query's order, and its documents offered to the heap. It ends
+   when the next bound is below the worst score of a full heap: no document after it can be a hit.
+
+Scores are float32 sums in the query's order, so that they do not depend on which blocks are read.
 """
 
-import logging
-from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 
-__all__ = ["ACCUMULATORS", "scan"]
+from lsr_prod.compiled import compiled
+from lsr_prod.search.heap import offer
 
-log = logging.getLogger(__name__)
+__all__ = ["bound", "rank_blocks", "scan"]
 
-# One accumulator for every value of a 16-bit block-local id: a damaged id cannot leave the array.
-ACCUMULATORS = 1 << 16
-
-
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    try:
-        compiled: Callable[..., Any] = numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # numba's "no locator available": neither this folder nor the user's cache can be written
-        log.warning(
-            "the scan is compiled in every process, for there is no folder to cache it in; set NUMBA_CACHE_DIR",
-        )
-        compiled = numba.njit(nogil=True)(function)
-    return compiled
+_LEVELS = 512  # of the counting sort by bounds
+_NO_RUN = 255  # in run_gaps: that many blocks further, but no run
 
 
-def _worse(score: float, document: int, other_score: float, other_document: int) -> bool:
-    return score < other_score or (score == other_score and document > other_document)
-
-
-def _sift_up(scores: Any, documents: Any, counts: Any, place: int) -> None:
-    """Restore the heap (worst hit at 0) after a hit was put at its end."""
-    while place > 0:
-        parent = (place - 1) >> 1
-        if not _is_worse(scores[place], documents[place], scores[parent], documents[parent]):
-            return
-        scores[place], scores[parent] = scores[parent], scores[place]
-        documents[place], documents[parent] = documents[parent], documents[place]
-        counts[place], counts[parent] = counts[parent], counts[place]
-        place = parent
-
-
-def _sift_down(scores: Any, documents: Any, counts: Any) -> None:
-    """Restore the heap after its worst hit was replaced."""
-    size, place = len(scores), 0
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            return
-        if child + 1 < size and _is_worse(scores[child + 1], documents[child + 1], scores[child], documents[child]):
-            child += 1
-        if not _is_worse(scores[child], documents[child], scores[place], documents[place]):
-            return
-        scores[place], scores[child] = scores[child], scores[place]
-        documents[place], documents[child] = documents[child], documents[place]
-        counts[place], counts[child] = counts[child], counts[place]
-        place = child
-
-
-def _find_terms(terms: Any, first: int, last: int, query_ids: Any, slots: Any) -> int:
-    """Look the query's terms up in ``terms[first:last]``; returns how many are there, in ``slots`` where (or -1)."""
-    present = 0
-    for i in range(len(query_ids)):
-        low, high = first, last
-        while low < high:
-            middle = (low + high) >> 1
-            if terms[middle] < query_ids[i]:
-                low = middle + 1
-            else:
-                high = middle
-        slots[i] = -1
-        if low < last and terms[low] == query_ids[i]:
-            slots[i] = low
-            present += 1
-    return present
-
-
-def _scatter(
-    starts: Any, ids: Any, impacts: Any, base: int, block: int, slots: Any, query_weights: Any, scores: Any, counts: Any
-) -> bool:
-    """Add the postings of the found terms, in the query's order; False if they leave the arrays."""
-    for i in range(len(slots)):
-        if slots[i] < 0:
-            continue
-        start = base + starts[slots[i] + block]
-        stop = base + starts[slots[i] + block + 1]
-        if stop > len(ids):
-            return False
-        weight = query_weights[i]
-        for posting in range(start, stop):
-            document = ids[posting]
-            scores[document] += weight * np.float32(impacts[posting])
-            counts[document] += 1
-    return True
-
-
-def _scan(
-    directory: Any,
-    terms: Any,
-    starts: Any,
-    bases: Any,
-    ids: Any,
-    impacts: Any,
-    documents: int,
-    block_size: int,
+@compiled
+def bound(
+    term_runs: Any,
+    term_postings: Any,
+    run_gaps: Any,
+    run_counts: Any,
+    run_maxima: Any,
     query_ids: Any,
     query_weights: Any,
-    required: int,
+    counted: Any,
+    bounds: Any,
+    hits: Any,
+    heads: Any,
+    entry_next: Any,
+    entry_start: Any,
+    entry_term: Any,
+    entry_count: Any,
+) -> int:
+    """Read the runs of the query's terms.
+
+    Args:
+        term_runs: and the four after it: see ``formats.shard``.
+        term_postings: where a term's postings begin.
+        run_gaps: steps between a term's blocks.
+        run_counts: postings of a run less 1.
+        run_maxima: largest impacts.
+        query_ids: int32 [q]; those outside the arrays match nothing.
+        query_weights: float32 [q], score of one impact unit.
+        counted: uint8 [q], 1 if the term counts towards the overlap.
+        bounds: float32 [blocks], out: no document of the block scores more.
+        hits: uint16 [blocks], out: terms of the query that occur in the block and are counted.
+        heads: int32 [blocks], out: first entry of a block, -1 for none; its entries follow in the query's order.
+        entry_next: int32 [runs of all terms], out: the next entry of the same block, -1 at the end.
+        entry_start: int64 [same], out: where the run's postings begin.
+        entry_term: uint16 [same], out: which term of the query.
+        entry_count: int32 [same], out: postings of the run.
+
+    Returns:
+        Entries made; -1 if the arrays are damaged.
+    """
+    blocks = len(bounds)
+    bounds[:] = 0
+    hits[:] = 0
+    heads[:] = -1
+    made = 0
+    # From the last term to the first: what is put in front of a block's list last stands first.
+    for term in range(len(query_ids) - 1, -1, -1):
+        term_id = query_ids[term]
+        if term_id < 0 or term_id >= len(term_runs) - 1:
+            continue
+        first, last = np.int64(term_runs[term_id]), np.int64(term_runs[term_id + 1])
+        if first > last or last > len(run_gaps):
+            return -1
+        weight, adds = query_weights[term], np.uint16(counted[term])
+        start: Any = term_postings[term_id]
+        block: Any = np.int64(-1)
+        for run in range(first, last):
+            gap = run_gaps[run]
+            block += gap
+            if gap == _NO_RUN:
+                continue
+            if block < 0 or block >= blocks:
+                return -1
+            count = np.int32(run_counts[run]) + np.int32(1)
+            bounds[block] += weight * np.float32(run_maxima[run])
+            hits[block] += adds
+            entry_next[made] = heads[block]
+            entry_start[made] = start
+            entry_term[made] = term
+            entry_count[made] = count
+            heads[block] = made
+            made += 1
+            start += count
+        if start != term_postings[term_id + 1]:
+            return -1
+    return made
+
+
+@compiled
+def rank_blocks(
+    bounds: Any, hits: Any, heads: Any, terms: int, required: int, floor: Any, order: Any
+) -> tuple[int, Any]:
+    """Sort the blocks that can matter by falling bound.
+
+    Args:
+        bounds: float32 [blocks], of ``bound``; raised a little here, past the rounding of sums in another order.
+        hits: uint16 [blocks].
+        heads: int32 [blocks].
+        terms: q.
+        required: shared terms that make a match.
+        floor: float32; a block whose bound is below it does not matter.
+        order: int32 [blocks], out.
+
+    Returns:
+        How many blocks matter, and levels in one unit of score (float32): blocks are sorted by ``int(bound * levels)``.
+    """
+    slack = np.float32(1) + np.float32(terms + 1) * np.float32(2.4e-7)
+    largest = np.float32(0)
+    for block in range(len(bounds)):
+        bounds[block] *= slack
+        largest = max(largest, bounds[block])
+    scale = np.float32(_LEVELS - 1) / largest if largest > 0 else np.float32(0)
+    places = np.zeros(_LEVELS + 1, np.int32)
+    for block in range(len(bounds)):
+        if hits[block] >= required and heads[block] >= 0 and bounds[block] >= floor:
+            places[_LEVELS - 1 - np.int64(bounds[block] * scale)] += 1
+    total = 0
+    for level in range(_LEVELS):
+        count = int(places[level])
+        places[level] = total
+        total += count
+    for block in range(len(bounds)):
+        if hits[block] >= required and heads[block] >= 0 and bounds[block] >= floor:
+            level = _LEVELS - 1 - np.int64(bounds[block] * scale)
+            order[places[level]] = block
+            places[level] += 1
+    return total, scale
+
+
+@compiled
+def _add_up(
+    ids: Any,
+    impacts: Any,
+    query_weights: Any,
+    counted: Any,
+    entry: int,
+    entry_next: Any,
+    entry_start: Any,
+    entry_term: Any,
+    entry_count: Any,
     scores: Any,
+    counts: Any,
+) -> int:
+    """Add the postings of a block's entries; returns how many, or -1 if they leave the arrays."""
+    added = 0
+    while entry >= 0:
+        start, stop = entry_start[entry], entry_start[entry] + entry_count[entry]
+        if start < 0 or stop > len(ids):
+            return -1
+        weight, adds = query_weights[entry_term[entry]], np.uint16(counted[entry_term[entry]])
+        for posting in range(start, stop):
+            place = ids[posting]
+            scores[place] += weight * np.float32(impacts[posting])
+            counts[place] += adds
+        added += stop - start
+        entry = entry_next[entry]
+    return added
+
+
+@compiled
+def scan(
+    ids: Any,
+    impacts: Any,
+    id_rank: Any,
+    block_size: int,
+    allowed: Any,
+    query_weights: Any,
+    counted: Any,
+    required: int,
+    floor: Any,
+    bounds: Any,
+    heads: Any,
+    entry_next: Any,
+    entry_start: Any,
+    entry_term: Any,
+    entry_count: Any,
+    order: Any,
+    scale: Any,
+    first: int,
+    ranked: int,
+    exhaustive: bool,
+    budget: int,
+    scores: Any,
+    score_bits: Any,
     counts: Any,
     top_scores: Any,
     top_documents: Any,
     top_counts: Any,
-) -> tuple[int, int]:
-    """Match one query against one shard.
+    filled: int,
+) -> tuple[int, int, int, int, bool]:
+    """Read blocks ``order[first:ranked]`` until none can matter or the budget is spent.
 
     Args:
-        directory: and the five after it, ``documents`` and ``block_size``: see ``formats.shard.ImpactArrays``.
-        terms: term ids of the directory.
-        starts: where a term's postings begin.
-        bases: where a block's postings begin.
-        ids: block-local ids.
+        ids: places in the block.
         impacts: impacts.
-        documents: N.
+        id_rank: see ``heap``.
         block_size: documents in a block.
-        query_ids: int32 [q].
-        query_weights: float32 [q], score of one impact unit; added in this order.
-        required: shared terms that make a match, 1 or more; a block with fewer of the terms is not read.
-        scores: float32 [65536], zeros before and after.
-        counts: uint16 [65536], zeros before and after.
-        top_scores: float32 [k], out: a heap, in no order.
-        top_documents: int64 [k], out: ordinals.
-        top_counts: uint16 [k], out: shared terms.
+        allowed: uint8 [N], 1 for documents that may be found; empty: all.
+        query_weights: float32 [q].
+        counted: uint8 [q].
+        required: shared terms that make a match, 1 or more.
+        floor: float32, the least score of a hit.
+        bounds: of ``rank_blocks``, and so are the six after it.
+        heads: first entries.
+        entry_next: of ``bound``.
+        entry_start: of ``bound``.
+        entry_term: of ``bound``.
+        entry_count: of ``bound``.
+        order: blocks by falling bound.
+        scale: levels in one unit of score.
+        first: where to go on.
+        ranked: how many there are.
+        exhaustive: read all of them, so that the matches are counted.
+        budget: postings after which to stop, at the end of a block.
+        scores: float32 [places], zeros before and after; ``places`` is 256 or 65,536.
+        score_bits: the same memory as int32: scores are not negative, so that their bits rise as they do.
+        counts: uint16 [places], zeros before and after.
+        top_scores: float32 [k], the heap.
+        top_documents: int64 [k], ordinals.
+        top_counts: uint16 [k], shared terms.
+        filled: places of the heap that are filled.
 
     Returns:
-        Documents that match (-1: the arrays are damaged), and filled places of the heap.
+        Documents that match in the blocks read (-1: the arrays are damaged), filled places of the heap, where to go on,
+        postings read, and whether blocks were left out because no document of them can be a hit; if so and the budget
+        is not spent, there is nothing to go on with.
     """
-    matched, filled = 0, 0
-    slots = np.empty(len(query_ids), np.int64)
-    for block in range(len(bases) - 1):
-        first, last = directory[block], directory[block + 1]
-        if first < 0 or last > len(terms) or bases[block] < 0:
-            return -1, 0
-        if _find(terms, first, last, query_ids, slots) < required:
+    documents, matched, read = len(id_rank), 0, 0
+    least = np.empty(1, np.float32)
+    least_bits = least.view(np.int32)
+    least[0] = max(floor, top_scores[0]) if filled and filled == len(top_scores) else floor
+    skipped = False
+    while first < ranked and read < budget:
+        block = order[first]
+        if bounds[block] < least[0] and not exhaustive:
+            skipped = True
+            if np.int64(bounds[block] * scale) < np.int64(least[0] * scale):
+                break  # so it is with every block after it
+            first += 1
             continue
-        if not _add(starts, ids, impacts, bases[block], block, slots, query_weights, scores, counts):
+        first += 1
+        added = _add_up(
+            ids,
+            impacts,
+            query_weights,
+            counted,
+            heads[block],
+            entry_next,
+            entry_start,
+            entry_term,
+            entry_count,
+            scores,
+            counts,
+        )
+        if added < 0:
             scores[:] = 0
             counts[:] = 0
-            return -1, 0
-        size = min(block_size, documents - block * block_size)
-        for document in range(size):
-            if counts[document] < required:
-                continue
-            matched += 1
-            if filled < len(top_scores):
-                place = filled
-                filled += 1
-            elif filled > 0 and scores[document] > top_scores[0]:  # on equal scores the earlier document stays
-                place = 0
-            else:
-                continue
-            top_scores[place] = scores[document]
-            top_documents[place] = block * block_size + document
-            top_counts[place] = counts[document]
-            if place > 0:
-                _rise(top_scores, top_documents, top_counts, place)
-            elif filled == len(top_scores):
-                _sink(top_scores, top_documents, top_counts)
-        scores[:size] = 0
-        counts[:size] = 0
-    return matched, filled
-
-
-_is_worse = _compile(_worse)
-_rise = _compile(_sift_up)
-_sink = _compile(_sift_down)
-_find = _compile(_find_terms)
-_add = _compile(_scatter)
-scan = _compile(_scan)
+            return -1, 0, first, read, skipped
+        read += added
+        base = np.int64(block) * block_size
+        size: Any = min(block_size, documents - base)
+        best = np.int32(0)
+        if len(allowed):
+            for place in range(size):
+                matched += (counts[place] >= required) & allowed[base + place]
+                best = max(best, score_bits[place])
+        else:
+            for place in range(size):
+                matched += counts[place] >= required
+                best = max(best, score_bits[place])
+        if best >= least_bits[0] and len(top_scores):
+            for place in range(size):
+                if score_bits[place] < least_bits[0] or counts[place] < required:
+                    continue
+                if len(allowed) and not allowed[base + place]:
+                    continue
+                filled = offer(
+                    top_scores,
+                    top_documents,
+                    top_counts,
+                    id_rank,
+                    filled,
+                    scores[place],
+                    base + place,
+                    counts[place],
+                )
+                if filled == len(top_scores):
+                    least[0] = max(floor, top_scores[0])
+        scores[:block_size] = 0
+        counts[:block_size] = 0
+    return matched, filled, first, read, skipped

@@ -1,12 +1,19 @@
 """From the shards' best documents to the hits of an answer."""
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.search.part import ShardQuery
+from lsr_prod.search.query import SparseQuery
+from lsr_prod.search.request import Request
 from lsr_prod.search.result import Hit
-from lsr_prod.search.shard import OpenShard
 
-__all__ = ["Ranked", "fetch_hits", "merge_shards"]
+__all__ = ["Candidates", "Ranked", "Shards", "fetch_hits", "find_best"]
 
 
 # Negative score, id, shard, ordinal, overlap: it sorts by falling score, then by rising id. No class: an answer has up
@@ -14,21 +21,123 @@ __all__ = ["Ranked", "fetch_hits", "merge_shards"]
 Ranked = tuple[float, str, int, int, int]
 
 
-def merge_shards(shards: Sequence[OpenShard], found: Iterable[tuple[float, int, int, int]], k: int) -> list[Ranked]:
-    """The best ``k`` over all shards; the number of shards changes no answer, ties included.
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The best documents of some shards.
+
+    Attributes:
+        ranked: in no order across shards.
+        matched: see ``SearchResult``, and so are the two after it.
+        exact: whether ``matched`` is all.
+        partial: the deadline passed.
+    """
+
+    ranked: Sequence[Ranked]
+    matched: int
+    exact: bool
+    partial: bool
+
+    @classmethod
+    def join(cls, parts: "Sequence[Candidates]") -> "Candidates":
+        """The candidates of all parts."""
+        return cls(
+            [row for part in parts for row in part.ranked],
+            sum(part.matched for part in parts),
+            all(part.exact for part in parts),
+            any(part.partial for part in parts),
+        )
+
+
+class Shards(Protocol):
+    """The shards of one version, wherever they are."""
+
+    def match(self, query: ShardQuery) -> Candidates:
+        """The best ``query.k`` documents of every shard."""
+
+    def rescore(
+        self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
+    ) -> Sequence[Ranked]:
+        """The same documents with scores of all stored terms, in any order."""
+
+    def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+        """Stored fields and attributes of documents, in their order."""
+
+
+def find_best(
+    shards: Shards, query: SparseQuery, request: Request, *, impact_step: float, deadline: float | None
+) -> Candidates:
+    """Match, merge across shards, rank again and deduplicate where asked.
 
     Args:
-        shards: the version's shards.
-        found: score, shard, ordinal and overlap of each shard's best ``k``.
-        k: documents wanted.
+        shards: of one version.
+        query: the whole query, before ``qk``.
+        request: how.
+        impact_step: weight of one impact unit.
+        deadline: ``time.monotonic()`` after which to stop.
+
+    Returns:
+        The hits, sorted; the number of shards changes none of them, ties included.
+
+    Raises:
+        QueryError: a score could leave the range of float32, or the filter does not fit.
+        ArtefactError: a shard is damaged.
     """
-    ranked = ((-score, shards[n].doc_id(ordinal), n, ordinal, overlap) for score, n, ordinal, overlap in found)
-    return heapq.nsmallest(k, ranked) if len(shards) > 1 else sorted(ranked)
+    wanted = request.k if request.rescore is None else request.rescore
+    while True:
+        found = _find(shards, query, request, wanted, impact_step, deadline)
+        ranked = found.ranked
+        if request.deduplicate is None:
+            break
+        values = shards.fields(ranked, [request.deduplicate])
+        ranked = _distinct(ranked, [value[request.deduplicate] for value in values])
+        # The next try asks for more: what was left out as a duplicate makes room.
+        if len(ranked) >= request.k or len(found.ranked) < wanted or found.partial or request.rescore is not None:
+            break
+        wanted *= 2
+    return Candidates(ranked[: request.k], found.matched, found.exact, found.partial)
 
 
-def fetch_hits(shards: Sequence[OpenShard], ranked: Iterable[Ranked], fields: Sequence[str]) -> tuple[Hit, ...]:
+def _find(
+    shards: Shards, query: SparseQuery, request: Request, wanted: int, impact_step: float, deadline: float | None
+) -> Candidates:
+    weights = query.scaled(impact_step)
+    first = query.top(request.qk)
+    known = first.ids >= 0
+    asked = ShardQuery(
+        first.ids[known],
+        weights[: len(first.ids)][known],
+        np.ones(int(known.sum()), np.uint8),
+        request.required(len(first.ids)),
+        wanted,
+        # The second step changes scores: the least score is that of the second.
+        floor=request.min_score if request.rescore is None else 0.0,
+        exhaustive=request.count,
+        deadline=deadline,
+        filter=request.filter,
+    )
+    found = shards.match(asked)
+    ranked = heapq.nsmallest(wanted, found.ranked)
+    if request.rescore is not None:
+        known = query.ids >= 0
+        rescored = sorted(shards.rescore(ranked, query.ids[known], weights[known]))
+        ranked = [row for row in rescored if -row[0] >= np.float32(request.min_score)]
+    return Candidates(ranked, found.matched, found.exact, found.partial)
+
+
+def _distinct(ranked: Sequence[Ranked], values: Iterable[Any]) -> list[Ranked]:
+    """The first document of every value; those without a value stay."""
+    seen, kept = set(), []
+    for row, value in zip(ranked, values, strict=True):
+        if value is None or value not in seen:
+            seen.add(value)
+            kept.append(row)
+    return kept
+
+
+def fetch_hits(shards: Shards, ranked: Sequence[Ranked], fields: Sequence[str]) -> tuple[Hit, ...]:
     """The hits with their stored fields."""
+    values = shards.fields(ranked, fields) if fields else [{}] * len(ranked)
     return tuple(
-        Hit(doc_id, -negative, overlap, shards[shard].fields(ordinal, fields) if fields else {})
-        for negative, doc_id, shard, ordinal, overlap in ranked
+        Hit(doc_id, -negative, overlap, found)
+        for (negative, doc_id, _, _, overlap), found in zip(ranked, values, strict=True)
     )

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from numbers import Integral, Real
 
 import numpy as np
@@ -11,11 +12,27 @@ import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
 
-__all__ = ["MAX_K", "SparseQuery", "check_k", "check_text", "required_terms"]
+__all__ = ["MAX_K", "SparseQuery", "Vocabulary", "check_k", "check_qk", "check_text", "required_terms"]
 
 MAX_K = 10_000
 _MAX_TERMS = (1 << 16) - 1  # overlaps are counted in 16 bits
 _MAX_SCORE = float(np.finfo(np.float32).max)
+
+
+class Vocabulary:
+    """The output vocabulary of an encoder.
+
+    Attributes:
+        names: the V terms, by id.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The id of every term."""
+        return {term: i for i, term in enumerate(self.names)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +50,22 @@ class SparseQuery:
     terms: tuple[str, ...]
 
     @classmethod
-    def from_vector(cls, vector: Mapping[str | int, float], vocabulary: "Sequence[str]") -> "SparseQuery":
+    def from_vector(cls, vector: Mapping[str | int, float], vocabulary: "Vocabulary") -> "SparseQuery":
         """Check and sort a vector given by a caller.
 
         Args:
             vector: weight by term, a string or an id in 0..V-1. A weight that is 0 in float32 is no term. A string
                 outside the vocabulary stays in the query: it counts in |q| and matches nothing.
-            vocabulary: list of the V terms.
+            vocabulary: the V terms.
 
         Raises:
             QueryError: a weight is NaN, infinite or negative, an id is out of range, or a term is given twice.
         """
-        known = {term: i for i, term in enumerate(vocabulary)} if any(isinstance(t, str) for t in vector) else {}
+        if not isinstance(vector, Mapping):
+            raise QueryError(f"the query {type(vector).__name__} is no vector; give a mapping from terms to weights")
         entries: dict[str, tuple[float, int]] = {}
         for term, weight in vector.items():
-            name, term_id = _resolve(term, known, vocabulary)
+            name, term_id = _resolve(term, vocabulary)
             if name in entries:
                 raise QueryError(f"term {name!r} is given twice, once as a string and once as an id; give it once")
             entries[name] = (_weight(name, weight), term_id)
@@ -66,10 +84,8 @@ class SparseQuery:
         Raises:
             QueryError: ``qk`` is no integer above 0.
         """
-        if qk is None:
+        if check_qk(qk) is None:
             return self
-        if isinstance(qk, bool) or not isinstance(qk, Integral) or qk < 1:
-            raise QueryError(f"qk={qk!r} is not possible; give an integer above 0, or None for all terms")
         return SparseQuery(self.ids[:qk], self.weights[:qk], self.terms[:qk])
 
     def scaled(self, impact_step: float) -> npt.NDArray[np.float32]:
@@ -107,15 +123,26 @@ def required_terms(size: int, *, overlap_threshold: float, min_terms: int) -> in
     return max(1, int(min_terms), math.ceil(Fraction(str(overlap_threshold)) * size))
 
 
-def check_k(k: int) -> int:
+def check_k(k: int, name: str = "k") -> int:
     """``k`` itself.
 
     Raises:
         QueryError: it is no integer in 0..10,000.
     """
     if isinstance(k, bool) or not isinstance(k, Integral) or not 0 <= k <= MAX_K:
-        raise QueryError(f"k={k!r} is not possible; give an integer from 0 to {MAX_K}")
+        raise QueryError(f"{name}={k!r} is not possible; give an integer from 0 to {MAX_K}")
     return int(k)
+
+
+def check_qk(qk: int | None) -> int | None:
+    """``qk`` itself.
+
+    Raises:
+        QueryError: it is neither None nor an integer above 0.
+    """
+    if qk is not None and (isinstance(qk, bool) or not isinstance(qk, Integral) or qk < 1):
+        raise QueryError(f"qk={qk!r} is not possible; give an integer above 0, or None for all terms")
+    return qk
 
 
 def check_text(text: str) -> None:
@@ -132,12 +159,13 @@ def check_text(text: str) -> None:
         raise QueryError("the query is no valid Unicode; decode it with errors='replace'") from error
 
 
-def _resolve(term: str | int, known: Mapping[str, int], vocabulary: Sequence[str]) -> tuple[str, int]:
+def _resolve(term: str | int, vocabulary: Vocabulary) -> tuple[str, int]:
     if isinstance(term, str):
-        return term, known.get(term, -1)
-    if isinstance(term, bool) or not isinstance(term, Integral) or not 0 <= term < len(vocabulary):
-        raise QueryError(f"term {term!r} is not possible; give a string, or an id from 0 to {len(vocabulary) - 1}")
-    return vocabulary[term], int(term)
+        return term, vocabulary.ids.get(term, -1)
+    last = len(vocabulary.names) - 1
+    if isinstance(term, bool) or not isinstance(term, Integral) or not 0 <= term <= last:
+        raise QueryError(f"term {term!r} is not possible; give a string, or an id from 0 to {last}")
+    return vocabulary.names[term], int(term)
 
 
 def _weight(name: str, weight: float) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = ["Contribution", "Explanation", "Hit", "QueryTerm", "SearchResult"]
 
@@ -28,7 +29,7 @@ class Hit:
     doc_id: str
     score: float
     overlap: int
-    fields: Mapping[str, str | None] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,13 @@ class SearchResult:
 
     Attributes:
         hits: at most k documents by falling score, ties by rising id.
-        matched: documents that share at least ``required`` terms, over all shards; only they are ranked.
+        matched: documents seen that share at least ``required`` terms and pass the filter, over all shards.
+        matched_exact: whether these are all that do. Blocks of documents that cannot change the hits are not read;
+            ``count=True`` reads them.
         required: terms of the query that a document must share.
         query: what was matched, heaviest first; after ``qk``, terms that no document has included.
         version: sha256 of the index version that answered, wholly.
+        partial: the deadline passed: there may be better documents.
         encode_ms: milliseconds from text to ``query``.
         match_ms: milliseconds of matching, ranking and merging shards.
         fetch_ms: milliseconds of reading stored fields.
@@ -48,9 +52,11 @@ class SearchResult:
 
     hits: tuple[Hit, ...]
     matched: int
+    matched_exact: bool
     required: int
     query: tuple[QueryTerm, ...]
     version: str
+    partial: bool
     encode_ms: float
     match_ms: float
     fetch_ms: float
@@ -76,6 +82,7 @@ class Explanation:
         overlap: shared terms.
         contributions: one a shared term, in the query's order (heaviest query weight first).
         missing: terms of the query that the document's postings lack.
+        ranks: its rank if 1, 2, … ``overlap`` shared terms are required; None past the 10,000th.
     """
 
     doc_id: str
@@ -83,3 +90,4 @@ class Explanation:
     overlap: int
     contributions: tuple[Contribution, ...]
     missing: tuple[str, ...]
+    ranks: tuple[int | None, ...]

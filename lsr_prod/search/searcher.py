@@ -1,168 +1,183 @@
-"""``Searcher``: one index version, opened for queries from any number of threads."""
+"""``Searcher``: the current version of an index, open for queries from any number of threads."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Unpack
 
 from lsr_prod.errors import LineageError, QueryError
-from lsr_prod.formats.bundle import Bundle, read_vocabulary
-from lsr_prod.formats.digest import verify_files
-from lsr_prod.formats.index import IndexVersion, Publication, latest_publication, load_version
+from lsr_prod.formats.index import IndexVersion, Publication, latest_publication
 from lsr_prod.search.explain import explain_document
-from lsr_prod.search.merge import fetch_hits, merge_shards
-from lsr_prod.search.query import SparseQuery, check_k, check_text, required_terms
+from lsr_prod.search.merge import Candidates, Shards, fetch_hits, find_best
+from lsr_prod.search.query import SparseQuery, check_text
+from lsr_prod.search.request import Options, Request
 from lsr_prod.search.result import Explanation, QueryTerm, SearchResult
-from lsr_prod.search.shard import Accumulators, OpenShard
+from lsr_prod.search.snapshot import Snapshot, Verify
 
 if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
-    from lsr_prod.search.boolean import BooleanShard
 
-__all__ = ["Searcher"]
+__all__ = ["Searcher", "Vector"]
 
 Vector = Mapping[str | int, float]
 
 
 class Searcher:
-    """A published index version. Safe to share between threads; every answer comes from this one version.
+    """The current version of an index. Safe to share between threads.
 
-    Attributes:
-        publication: what made the version current when it was opened.
-        version: the version: lineage, settings, counts.
-        documents: N, over all shards.
-        postings: (document, term) pairs, over all shards.
+    Every answer comes from one version, the one that was current when its query began. ``refresh`` follows the latest
+    publication; the version before is unmapped when the last query that reads it has returned.
+
+    A document matches if it shares at least max(1, min_terms, ceil(overlap_threshold x |q|)) of the query's terms,
+    where |q| counts the terms after ``qk``, those that no document has included. An empty query matches nothing. Hits
+    come by falling score, ties by rising id. The keywords of all searches are those of ``Request``.
     """
 
-    def __init__(self, index: Path, publication: Publication, version: IndexVersion, encoder_threads: int) -> None:
-        self.publication = publication
-        self.version = version
-        self.documents = version.documents
-        self.postings = sum(shard.postings for shard in version.shards)
-        self._index = index
+    def __init__(
+        self, snapshot: Snapshot, *, verify: Verify = "lazy", encoder_threads: int = 1, bundle: Path | None = None
+    ) -> None:
+        """Search an open version; ``Searcher.open`` opens one."""
+        self._snapshot = snapshot
+        self._bundle = bundle
+        self._verify: Verify = "lazy" if verify is True else verify
         self._encoder_threads = encoder_threads
-        self._bundle = index / "bundles" / version.bundle_digest
-        self._shards = [OpenShard.open(index / "shards" / shard.sha, shard) for shard in version.shards]
-        self._sha = publication.version
-        self._of_thread = threading.local()
+        self._encoder: tuple[str, BundleEncoder] | None = None
         self._lock = threading.Lock()
-        self._encoder: BundleEncoder | None = None
 
     @classmethod
-    def open(cls, index: str | Path, *, verify: bool = False, encoder_threads: int = 1) -> "Searcher":
+    def open(
+        cls,
+        index: str | Path,
+        *,
+        verify: Verify = "lazy",
+        encoder_threads: int = 1,
+        bundle: str | Path | None = None,
+    ) -> "Searcher":
         """Open the current version of an index; files are mapped, not read.
 
         Args:
             index: folder of the index.
-            verify: compare every file of the version with its sha256 first (reads all of it).
+            verify: "lazy": every page is held against its checksum when it is read first; True: every file against its
+                sha256 now (reads all of it), and pages of later versions lazily; False: nothing.
             encoder_threads: ONNX Runtime threads that encode one query.
+            bundle: folder of the encoder, instead of the copy in the index; one that did not make the index is refused
+                by the first query.
 
         Raises:
             PublicationError: nothing is published there.
             ArtefactError: the version is incomplete, damaged or of another format.
         """
         folder = Path(index).absolute()
-        publication = latest_publication(folder)
-        version = load_version(folder, publication.version)
-        bundle = Bundle.load(folder / "bundles" / version.bundle_digest, verify=verify)
-        if bundle.digest != version.bundle_digest:
-            raise LineageError(f"the bundle in {folder} is not the one that made the index; build the index again")
-        if verify:
-            for shard in version.shards:
-                verify_files(folder / "shards" / shard.sha, shard.files)
-        return cls(folder, publication, version, encoder_threads)
+        snapshot = Snapshot(folder, latest_publication(folder), verify=verify)
+        return cls(
+            snapshot,
+            verify=verify,
+            encoder_threads=encoder_threads,
+            bundle=Path(bundle) if bundle is not None else None,
+        )
 
-    def refresh(self) -> "Searcher":
-        """This Searcher if its version is still current, else a new one on the version that is."""
-        if latest_publication(self._index).version == self._sha:
-            return self
-        return Searcher.open(self._index, encoder_threads=self._encoder_threads)
+    def refresh(self) -> bool:
+        """Follow the latest publication.
 
-    def search(
-        self,
-        text: str,
-        k: int = 10,
-        *,
-        overlap_threshold: float = 0.0,
-        min_terms: int = 1,
-        qk: int | None = None,
-        fields: Sequence[str] = (),
-    ) -> SearchResult:
+        Returns:
+            Whether the version changed. Queries that run go on in the version that they began in.
+
+        Raises:
+            ArtefactError: the new version is incomplete or damaged; the Searcher stays where it is.
+        """
+        with self._lock:
+            before = self._snapshot
+            publication = latest_publication(before.index)
+            if publication.version == before.publication.version:
+                return False
+            self._snapshot = Snapshot(before.index, publication, verify=self._verify, before=before)
+            return True
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The version that the next query reads."""
+        return self._snapshot
+
+    @property
+    def publication(self) -> Publication:
+        """What made the version current when it was opened."""
+        return self._snapshot.publication
+
+    @property
+    def version(self) -> IndexVersion:
+        """The version: lineage, settings, counts."""
+        return self._snapshot.version
+
+    @property
+    def documents(self) -> int:
+        """Documents that can be found."""
+        return self.version.documents
+
+    @property
+    def postings(self) -> int:
+        """(document, term) pairs, those of deleted documents included."""
+        return sum(shard.postings for shard in self.version.shards)
+
+    def search(self, text: str, k: int = 10, **options: Unpack[Options]) -> SearchResult:
         """Encode a text and search.
-
-        A document matches if it shares at least max(1, min_terms, ceil(overlap_threshold x |q|)) of the query's terms,
-        where |q| counts the terms after ``qk``, those that no document has included. Threshold 0 is off. An empty
-        query matches nothing.
 
         Args:
             text: the query, prompt excluded.
             k: hits at most, 0..10,000; fewer if fewer documents match.
-            overlap_threshold: share of the query's terms, 0..1.
-            min_terms: the same as a count.
-            qk: terms of the query, heaviest first; None keeps all.
-            fields: stored fields to return with the hits.
+            **options: see ``Request``.
 
         Raises:
-            QueryError: an argument is outside its range.
-            MissingExtraError: ONNX Runtime is not installed; ``search_vector`` works without it.
-        """
-        return self.search_batch(
-            [text], k, overlap_threshold=overlap_threshold, min_terms=min_terms, qk=qk, fields=fields
-        )[0]
-
-    def search_batch(
-        self,
-        texts: Sequence[str],
-        k: int = 10,
-        *,
-        overlap_threshold: float = 0.0,
-        min_terms: int = 1,
-        qk: int | None = None,
-        fields: Sequence[str] = (),
-    ) -> list[SearchResult]:
-        """``search`` for many texts, encoded together; ``encode_ms`` is the mean of a text.
-
-        Raises:
-            QueryError: an argument is outside its range.
+            QueryError: an argument is outside its range, or ``text`` is no text.
+            ArtefactError: the index is damaged.
             MissingExtraError: ONNX Runtime is not installed.
         """
-        start = time.perf_counter()
-        queries = self._encode(texts, qk)
-        encode_ms = _ms(start) / max(1, len(texts))
-        return [self._answer(query, k, overlap_threshold, min_terms, fields, encode_ms) for query in queries]
+        return self.search_batch([text], k, **options)[0]
 
-    def search_vector(
-        self,
-        vector: Vector,
-        k: int = 10,
-        *,
-        overlap_threshold: float = 0.0,
-        min_terms: int = 1,
-        qk: int | None = None,
-        fields: Sequence[str] = (),
-    ) -> SearchResult:
-        """Search with weights given; needs no ONNX Runtime. Other arguments as in ``search``.
+    def search_batch(self, texts: Sequence[str], k: int = 10, **options: Unpack[Options]) -> list[SearchResult]:
+        """Encode many texts in one batch and search for each; as ``search`` otherwise, from one version.
+
+        Scores can differ from those of single queries in the last digits: an encoder's sums depend on the batch.
+        ``encode_ms`` is an equal share of the batch's time.
+        """
+        request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
+        queries = self._encode(snapshot, texts)
+        encode_ms = _ms(start) / max(1, len(texts))
+        return [self._answer(snapshot, query, request, encode_ms) for query in queries]
+
+    def search_vector(self, vector: Vector, k: int = 10, **options: Unpack[Options]) -> SearchResult:
+        """Search with weights given; needs no ONNX Runtime.
 
         Args:
             vector: weight by term, a string of the output vocabulary or its id. A weight of 0 is no term; a string
                 outside the vocabulary counts in |q| and matches nothing.
             k: hits at most.
-            overlap_threshold: share of the query's terms.
-            min_terms: the same as a count.
-            qk: terms of the query.
-            fields: stored fields.
+            **options: see ``Request``.
 
         Raises:
-            QueryError: a weight is NaN, infinite or negative, an id is out of range, or another argument is.
+            QueryError: a weight is NaN, infinite or negative, an id is out of range, or an argument is.
+            ArtefactError: the index is damaged.
         """
-        start = time.perf_counter()
-        query = SparseQuery.from_vector(vector, self.vocabulary).top(qk)
-        return self._answer(query, k, overlap_threshold, min_terms, fields, _ms(start))
+        request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
+        query = SparseQuery.from_vector(vector, snapshot.vocabulary)
+        return self._answer(snapshot, query, request, _ms(start))
+
+    async def search_async(self, text: str, k: int = 10, **options: Unpack[Options]) -> SearchResult:
+        """``search`` in a thread of asyncio's pool: the event loop goes on."""
+        return await asyncio.to_thread(self.search, text, k, **options)
+
+    def count(self, query: str | Vector, **options: Unpack[Options]) -> int:
+        """Documents that match a text or a vector; every one of them is counted.
+
+        Raises:
+            QueryError: the query or an argument is outside its range.
+            MissingExtraError: a text is given and ONNX Runtime is not installed.
+        """
+        options["count"] = True
+        if isinstance(query, str):
+            return self.search(query, 0, **options).matched
+        return self.search_vector(query, 0, **options).matched
 
     def explain(self, query: str | Vector, doc_id: str, *, qk: int | None = None) -> Explanation:
         """Why a document has its score for a query, whether or not it would pass a threshold.
@@ -176,16 +191,12 @@ class Searcher:
             QueryError: there is no such document, or the query is outside its range.
             MissingExtraError: a text is given and ONNX Runtime is not installed.
         """
-        sparse = (
-            self._encode([query], qk)[0]
-            if isinstance(query, str)
-            else SparseQuery.from_vector(query, self.vocabulary).top(qk)
-        )
-        places = ((shard, shard.ordinal(doc_id)) for shard in self._shards)
-        shard, ordinal = next(((shard, at) for shard, at in places if at is not None), (None, 0))
-        if shard is None:
-            raise QueryError(f"there is no document {doc_id!r} in this version; give an id of the index")
-        return explain_document(sparse, shard, ordinal, dk=self.version.dk, impact_step=self.version.impact_step)
+        snapshot = self._snapshot
+        if isinstance(query, str):
+            sparse = self._encode(snapshot, [query])[0]
+        else:
+            sparse = SparseQuery.from_vector(query, snapshot.vocabulary)
+        return explain_document(sparse.top(qk), snapshot, doc_id)
 
     def bm25(self, text: str, k: int = 10, *, fields: Sequence[str] = ()) -> SearchResult:
         """Rank by Tantivy's BM25 over the text fields, any token matching; the baseline beside the sparse vectors.
@@ -195,22 +206,20 @@ class Searcher:
         Raises:
             QueryError: ``k`` or a field is outside its range, or the index has no text fields.
         """
+        from lsr_prod.search.baseline import rank_bm25
         from lsr_prod.search.boolean import analyze
 
-        check_k(k)
-        self._check_fields(fields)
-        if not self.version.text_fields:
+        check_text(text)
+        request, snapshot = Request(k=k, fields=fields), self._snapshot
+        snapshot.check_fields(fields)
+        if not snapshot.version.text_fields:
             raise QueryError("this index has no text for BM25; build it with index.text_fields")
         start = time.perf_counter()
         tokens = analyze(text)
         analyzed = time.perf_counter()
-        matched, ranked = 0, []
-        for number, shard in enumerate(self._boolean):
-            found, best = shard.bm25(tokens, k)
-            matched += found
-            ranked += [(score, number, ordinal, 0) for score, ordinal in best]
+        best = rank_bm25(snapshot, tokens, k)
         query = tuple(QueryTerm(token, 1.0) for token in tokens)
-        return self._finish(ranked, k, matched, 1, query, fields, (analyzed - start) * 1e3, analyzed)
+        return _result(snapshot, snapshot, best, request, 1, query, (analyzed - start) * 1e3, analyzed)
 
     def match_tantivy(self, terms: Iterable[int], required: int = 1) -> set[str]:
         """Ids of all documents that hold at least ``required`` of the terms, by Tantivy's minimum-should-match.
@@ -221,18 +230,24 @@ class Searcher:
             terms: output-vocabulary ids.
             required: 1 or more.
         """
-        ids = sorted(set(terms))
-        return {shard.shard.doc_id(ordinal) for shard in self._boolean for ordinal in shard.match(ids, required)}
+        from lsr_prod.search.baseline import match_ids
+
+        return match_ids(self._snapshot, sorted(set(terms)), required)
 
     def document_frequency(self, term: str | int) -> int:
-        """Documents whose postings hold a term, a string or an id; 0 for one outside the vocabulary."""
-        term_id = self._term_ids.get(term, -1) if isinstance(term, str) else int(term)
-        return int(self._frequencies[term_id]) if 0 <= term_id < len(self._frequencies) else 0
+        """Documents whose postings hold a term, a string or an id; 0 for one outside the vocabulary.
 
-    @cached_property
-    def vocabulary(self) -> list[str]:
+        Deleted documents count until their shard is merged.
+        """
+        snapshot = self._snapshot
+        term_id = snapshot.vocabulary.ids.get(term, -1) if isinstance(term, str) else int(term)
+        frequencies = snapshot.document_frequencies
+        return int(frequencies[term_id]) if 0 <= term_id < len(frequencies) else 0
+
+    @property
+    def vocabulary(self) -> Sequence[str]:
         """The V terms, by id."""
-        return read_vocabulary(self._bundle)
+        return self._snapshot.vocabulary.names
 
     @property
     def encoder(self) -> "BundleEncoder":
@@ -241,90 +256,74 @@ class Searcher:
         Raises:
             MissingExtraError: ONNX Runtime is not installed.
         """
+        return self._encoder_of(self._snapshot)
+
+    def _encoder_of(self, snapshot: Snapshot) -> "BundleEncoder":
+        from lsr_prod.inference import BundleEncoder
+
+        digest = snapshot.version.bundle_digest
         with self._lock:
-            if self._encoder is None:
-                from lsr_prod.inference import BundleEncoder
+            if self._encoder is None or self._encoder[0] != digest:
+                folder = self._bundle or snapshot.bundle
+                encoder = BundleEncoder(folder, threads=self._encoder_threads, verify=self._verify is not False)
+                if encoder.bundle.digest != digest:
+                    raise LineageError(
+                        f"the bundle {folder} is not the one that made the index ({digest[:12]}); "
+                        "give that one, or none: the index brings it"
+                    )
+                self._encoder = (digest, encoder)
+            return self._encoder[1]
 
-                self._encoder = BundleEncoder(self._bundle, threads=self._encoder_threads)
-            return self._encoder
-
-    @cached_property
-    def _term_ids(self) -> dict[str, int]:
-        return {term: i for i, term in enumerate(self.vocabulary)}
-
-    @cached_property
-    def _frequencies(self) -> npt.NDArray[np.int64]:
-        frequencies = np.zeros(len(self.vocabulary), np.int64)
-        for shard in self._shards:
-            shard.add_document_frequencies(frequencies)
-        return frequencies
-
-    @cached_property
-    def _boolean(self) -> "list[BooleanShard]":
-        from lsr_prod.search.boolean import BooleanShard
-
-        return [BooleanShard.open(shard) for shard in self._shards]
-
-    def _encode(self, texts: Sequence[str], qk: int | None) -> list[SparseQuery]:
+    def _encode(self, snapshot: Snapshot, texts: Sequence[str]) -> list[SparseQuery]:
         for text in texts:
             check_text(text)
-        encoder = self.encoder
+        encoder = self._encoder_of(snapshot)
         batch = encoder.encode(texts, kind="query")
         names = encoder.vocabulary
         rows = (batch.row(i) for i in range(len(batch)))
-        return [SparseQuery(ids, weights, tuple(names[i] for i in ids.tolist())).top(qk) for ids, weights in rows]
+        return [SparseQuery(ids, weights, tuple(names[i] for i in ids.tolist())) for ids, weights in rows]
 
-    def _answer(
-        self,
-        query: SparseQuery,
-        k: int,
-        overlap_threshold: float,
-        min_terms: int,
-        fields: Sequence[str],
-        encode_ms: float,
-    ) -> SearchResult:
-        check_k(k)
-        self._check_fields(fields)
-        required = required_terms(len(query.ids), overlap_threshold=overlap_threshold, min_terms=min_terms)
+    def _shards(self, snapshot: Snapshot) -> Shards:
+        return snapshot
+
+    def _answer(self, snapshot: Snapshot, query: SparseQuery, request: Request, encode_ms: float) -> SearchResult:
+        snapshot.check_fields(request.fields if request.deduplicate is None else [*request.fields, request.deduplicate])
         start = time.perf_counter()
-        weights = query.scaled(self.version.impact_step)
-        memory = self._accumulators()
-        matched, ranked = 0, []
-        for number, shard in enumerate(self._shards):
-            found = shard.match(query, weights, required, k, memory)
-            matched += found.matched
-            scores, ordinals, overlaps = found.scores.tolist(), found.ordinals.tolist(), found.overlaps.tolist()
-            ranked += [(s, number, o, c) for s, o, c in zip(scores, ordinals, overlaps, strict=True)]
-        terms = tuple(QueryTerm(term, weight) for term, weight in zip(query.terms, query.weights.tolist(), strict=True))
-        return self._finish(ranked, k, matched, required, terms, fields, encode_ms, start)
+        deadline = None
+        if request.deadline_ms is not None:
+            deadline = time.monotonic() + (request.deadline_ms - encode_ms) / 1e3
+        shards = self._shards(snapshot)
+        best = find_best(shards, query, request, impact_step=snapshot.version.impact_step, deadline=deadline)
+        asked = query.top(request.qk)
+        terms = tuple(QueryTerm(term, weight) for term, weight in zip(asked.terms, asked.weights.tolist(), strict=True))
+        required = request.required(len(asked.ids))
+        return _result(snapshot, shards, best, request, required, terms, encode_ms, start)
 
-    def _finish(
-        self,
-        found: Iterable[tuple[float, int, int, int]],
-        k: int,
-        matched: int,
-        required: int,
-        query: tuple[QueryTerm, ...],
-        fields: Sequence[str],
-        encode_ms: float,
-        start: float,
-    ) -> SearchResult:
-        best = merge_shards(self._shards, found, k)
-        match_ms, start = _ms(start), time.perf_counter()
-        hits = fetch_hits(self._shards, best, fields)
-        return SearchResult(hits, matched, required, query, self._sha, encode_ms, match_ms, _ms(start))
 
-    def _accumulators(self) -> Accumulators:
-        memory: Accumulators | None = getattr(self._of_thread, "memory", None)
-        if memory is None:
-            memory = self._of_thread.memory = Accumulators.allocate()
-        return memory
-
-    def _check_fields(self, fields: Sequence[str]) -> None:
-        for name in fields:
-            if name not in self.version.stored_fields:
-                stored = ", ".join(self.version.stored_fields) or "none"
-                raise QueryError(f"the index does not store the field {name!r}; it stores: {stored}")
+def _result(
+    snapshot: Snapshot,
+    shards: Shards,
+    best: Candidates,
+    request: Request,
+    required: int,
+    query: tuple[QueryTerm, ...],
+    encode_ms: float,
+    start: float,
+) -> SearchResult:
+    match_ms, start = _ms(start), time.perf_counter()
+    hits = fetch_hits(shards, best.ranked, request.fields)
+    return SearchResult(
+        hits,
+        best.matched,
+        best.exact,
+        required,
+        query,
+        snapshot.publication.version,
+        best.partial,
+        encode_ms,
+        match_ms,
+        _ms(start),
+    )
 
 
 def _ms(start: float) -> float:

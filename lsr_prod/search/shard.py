@@ -1,158 +1,277 @@
-"""One opened shard: matching by the kernel, ids and stored fields from the mapped Arrow file."""
+"""One opened shard: matching by the kernels, ids, stored fields and vectors from the mapped files."""
 
 import bisect
-from collections.abc import Sequence
+import time
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from lsr_prod.errors import ArtefactError
 from lsr_prod.formats.index import ShardManifest
-from lsr_prod.formats.shard import DOCUMENTS_FILE, ImpactArrays
-from lsr_prod.search.query import SparseQuery
+from lsr_prod.formats.pages import MappedFiles
+from lsr_prod.formats.shard import DOCUMENTS_FILE, IMPACTS_FOLDER, ImpactArrays, array_name
+from lsr_prod.search.documents import Documents
+from lsr_prod.search.workspace import Workspace
 
-__all__ = ["Accumulators", "OpenShard", "ShardHits"]
+__all__ = ["OpenShard", "ShardHits"]
 
-
-@dataclass(frozen=True, slots=True)
-class Accumulators:
-    """The working memory of one thread: scores float32 and counts uint16, zeros between queries."""
-
-    scores: npt.NDArray[np.float32]
-    counts: npt.NDArray[np.uint16]
-
-    @classmethod
-    def allocate(cls) -> "Accumulators":
-        """Zeros, 384 KiB, whatever the size of the index."""
-        from lsr_prod.search.kernel import ACCUMULATORS
-
-        return cls(np.zeros(ACCUMULATORS, np.float32), np.zeros(ACCUMULATORS, np.uint16))
+_SLICE = 1 << 18  # postings between two looks at the clock
+_EVERYTHING = 1 << 62
+_NO_MASK = np.empty(0, np.uint8)
+_NO_MASK.flags.writeable = False  # masks are read-only: one type of array, one compilation
 
 
 @dataclass(frozen=True, slots=True)
 class ShardHits:
-    """The best documents of one shard, by falling score, ties by rising ordinal.
+    """The best documents of one shard, by falling score, ties by rising id.
 
     Attributes:
-        matched: documents that share enough terms.
+        matched: documents that were seen to share enough terms.
+        exact: whether these are all that do.
+        partial: whether the deadline came before the end.
+        postings: that were read.
         ordinals: int64 [n].
         scores: float32 [n].
         overlaps: uint16 [n].
     """
 
     matched: int
+    exact: bool
+    partial: bool
+    postings: int
     ordinals: npt.NDArray[np.int64]
     scores: npt.NDArray[np.float32]
     overlaps: npt.NDArray[np.uint16]
 
 
-@dataclass(frozen=True, slots=True)
 class OpenShard:
-    """A shard's maps; see ``formats.shard`` for the layout.
+    """A shard's maps; see ``formats.shard`` for the layout. Safe to share between threads.
 
     Attributes:
         folder: where it lies.
         manifest: its manifest.
         arrays: the impact arrays.
-        batches: ids and stored fields, one batch a block.
-        ids: the buffers of each batch's ids: int64 offsets, and UTF-8.
+        documents: ids, stored fields and attributes.
+        blocks: number of blocks.
     """
 
-    folder: Path
-    manifest: ShardManifest
-    arrays: ImpactArrays
-    batches: tuple[pa.RecordBatch, ...]
-    ids: tuple[tuple[memoryview, memoryview], ...]
-
-    @classmethod
-    def open(cls, folder: Path, manifest: ShardManifest) -> "OpenShard":
+    def __init__(self, folder: Path, manifest: ShardManifest, *, lazy: bool) -> None:
         """Map the shard; nothing is read but headers.
+
+        Args:
+            folder: of the shard.
+            manifest: as the version has it.
+            lazy: verify every page when something of it is read first.
 
         Raises:
             ArtefactError: a file is missing or has another size than the manifest says, or the arrays do not fit.
         """
-        for file in manifest.files:
-            path = folder / file.path
-            if not path.is_file() or path.stat().st_size != file.size:
-                raise ArtefactError(f"{path} is missing or cut short; build or fetch the index again")
-        arrays = ImpactArrays.open(folder, documents=manifest.documents, block_size=manifest.block_size)
-        try:
-            reader = pa.ipc.open_file(pa.memory_map(str(folder / DOCUMENTS_FILE)))
-            batches = tuple(reader.get_batch(i) for i in range(reader.num_record_batches))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ArtefactError(f"{folder / DOCUMENTS_FILE} cannot be read ({error}); build the shard again") from error
-        if sum(batch.num_rows for batch in batches) != manifest.documents:
-            raise ArtefactError(f"{folder / DOCUMENTS_FILE} does not hold {manifest.documents} documents")
-        return cls(
-            folder, manifest, arrays, batches, tuple(_string_buffers(batch.column("doc_id")) for batch in batches)
-        )
+        self.folder = folder
+        self.manifest = manifest
+        mapped = [
+            file.path
+            for file in manifest.files
+            if file.path == DOCUMENTS_FILE or file.path.startswith(f"{IMPACTS_FOLDER}/")
+        ]
+        self._files = MappedFiles(folder, manifest.files, mapped, lazy=lazy)
+        self.arrays = ImpactArrays.open(self._files, documents=manifest.documents, block_size=manifest.block_size)
+        self.documents = Documents(self._files, manifest.documents)
+        self.blocks = -(-manifest.documents // manifest.block_size)
+        self._places = 1 << (8 * self.arrays.ids.itemsize)
+        self._verified_terms = np.zeros(len(self.arrays.term_runs) - 1, bool)
 
     def match(
-        self, query: SparseQuery, weights: npt.NDArray[np.float32], required: int, k: int, memory: Accumulators
+        self,
+        ids: npt.NDArray[np.int32],
+        weights: npt.NDArray[np.float32],
+        counted: npt.NDArray[np.uint8],
+        *,
+        required: int,
+        k: int,
+        memory: Workspace,
+        allowed: npt.NDArray[np.uint8] | None = None,
+        floor: float = 0.0,
+        exhaustive: bool = False,
+        deadline: float | None = None,
     ) -> ShardHits:
-        """Count the documents with at least ``required`` of the query's terms, and rank the best ``k``.
+        """Find the best ``k`` documents with at least ``required`` of the query's terms.
 
         Args:
-            query: the terms.
+            ids: int32 [q], terms of the vocabulary.
             weights: float32 [q], what one impact unit adds to a score.
+            counted: uint8 [q], 1 for terms that count towards ``required``.
             required: 1 or more.
             k: 0 or more.
             memory: of the calling thread.
+            allowed: uint8 [N], 1 for documents that may be found; None: all.
+            floor: least score of a hit.
+            exhaustive: count every match, at the price of skipping nothing.
+            deadline: ``time.monotonic()`` after which to stop.
 
         Raises:
             ArtefactError: the arrays are damaged.
         """
-        from lsr_prod.search.kernel import scan  # numba is imported by the first query, not by the module
+        from lsr_prod.search.kernel import bound, rank_blocks, scan  # numba is imported by the first query
 
+        self._verify_terms(ids)
         a, k = self.arrays, min(k, self.manifest.documents)
+        runs = (a.term_runs[1:][ids] - a.term_runs[:-1][ids]).sum()
+        blocks = memory.fit(places=self._places, blocks=self.blocks, entries=int(runs))
+        state = (blocks.bounds, blocks.hits, blocks.heads)
+        tables = (a.term_runs, a.term_postings, a.run_gaps, a.run_counts, a.run_maxima)
+        if bound(*tables, ids, weights, counted, *state, *memory.entries) < 0:
+            raise self._damage()
+        ranked, scale = rank_blocks(*state, len(ids), required, np.float32(0 if exhaustive else floor), blocks.order)
         scores, ordinals, overlaps = np.empty(k, np.float32), np.empty(k, np.int64), np.empty(k, np.uint16)
-        index = (a.directory, a.terms, a.starts, a.bases, a.ids, a.impacts, a.documents, a.block_size)
-        matched, filled = scan(
-            *index, query.ids, weights, required, memory.scores, memory.counts, scores, ordinals, overlaps
-        )
-        if matched < 0:
-            raise ArtefactError(
-                f"the impact arrays of {self.folder} are damaged; open with verify=True to see the file"
+        matched, filled, first, postings, skipped = 0, 0, 0, 0, False
+        budget = _EVERYTHING if deadline is None else _SLICE
+        partial = False
+        while first < ranked and not partial:
+            seen, filled, first, read, skipped = scan(
+                a.ids,
+                a.impacts,
+                a.id_rank,
+                self.manifest.block_size,
+                _NO_MASK if allowed is None else allowed,
+                weights,
+                counted,
+                required,
+                np.float32(floor),
+                blocks.bounds,
+                blocks.heads,
+                *memory.entries,
+                blocks.order,
+                scale,
+                first,
+                ranked,
+                exhaustive,
+                budget,
+                memory.scores,
+                memory.score_bits,
+                memory.counts,
+                scores,
+                ordinals,
+                overlaps,
+                filled,
             )
-        order = np.lexsort((ordinals[:filled], -scores[:filled]))
-        return ShardHits(matched, ordinals[order], scores[order], overlaps[order])
+            if seen < 0:
+                raise self._damage()
+            matched, postings = matched + seen, postings + read
+            if read < budget:
+                break
+            partial = deadline is not None and first < ranked and time.monotonic() >= deadline
+        order = np.lexsort((a.id_rank[ordinals[:filled]], -scores[:filled]))
+        exact = not skipped and not partial and (exhaustive or floor == 0)
+        return ShardHits(matched, exact, partial, postings, ordinals[order], scores[order], overlaps[order])
 
-    def doc_id(self, ordinal: int) -> str:
-        """The id of a document."""
-        block, row = divmod(ordinal, self.manifest.block_size)
-        offsets, text = self.ids[block]
-        return str(text[offsets[row] : offsets[row + 1]], "utf-8")
+    def score(
+        self,
+        ordinals: npt.NDArray[np.int64],
+        ids: npt.NDArray[np.int32],
+        weights: npt.NDArray[np.float32],
+        *,
+        dk: int,
+        vocabulary_size: int,
+        memory: Workspace,
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
+        """Score given documents from the document-ordered copy.
 
-    def fields(self, ordinal: int, names: Sequence[str]) -> dict[str, str | None]:
-        """Stored fields of a document."""
-        block, row = divmod(ordinal, self.manifest.block_size)
-        return {name: self.batches[block].column(name)[row].as_py() for name in names}
+        Args:
+            ordinals: int64 [n].
+            ids: int32 [q], terms.
+            weights: float32 [q], what one impact unit adds to a score.
+            dk: terms of a document that are looked at, heaviest first.
+            vocabulary_size: V.
+            memory: of the calling thread.
+
+        Returns:
+            Scores float32 [n] and shared terms uint16 [n].
+
+        Raises:
+            ArtefactError: the arrays are damaged.
+        """
+        from lsr_prod.search.forward import score_documents
+
+        a = self.arrays
+        self.verify_vectors(ordinals)
+        scores, counts = np.empty(len(ordinals), np.float32), np.empty(len(ordinals), np.uint16)
+        slots = memory.term_slots(vocabulary_size)
+        whole = score_documents(
+            a.forward_offsets,
+            a.forward_terms,
+            a.forward_impacts,
+            ordinals,
+            dk,
+            ids,
+            weights,
+            slots,
+            scores,
+            counts,
+        )
+        if not whole:
+            raise self._damage()
+        return scores, counts
 
     def ordinal(self, doc_id: str) -> int | None:
         """The ordinal of a document, or None if it is not in this shard."""
-        at = bisect.bisect_left(range(self.manifest.documents), doc_id, key=self.doc_id)
-        return at if at < self.manifest.documents and self.doc_id(at) == doc_id else None
+        self._files.verify_items(self.arrays.id_order, array_name("id_order"), 0, len(self.arrays.id_order))
+        order = self.arrays.id_order
+        place = bisect.bisect_left(order, doc_id, key=lambda ordinal: self.documents.doc_id(int(ordinal)))
+        if place == len(order):
+            return None
+        ordinal = int(order[place])
+        return ordinal if self.documents.doc_id(ordinal) == doc_id else None
 
-    def postings_of(self, ordinal: int, dk: int) -> dict[int, int]:
-        """Impact by term id of a document: the terms that stand in the postings."""
-        start, stop = self.arrays.forward_offsets[ordinal : ordinal + 2]
+    def vector(self, ordinal: int, dk: int) -> dict[int, int]:
+        """Impact by term id of a document, its ``dk`` heaviest terms."""
+        self.verify_vectors(np.array([ordinal]))
+        start, stop = self.arrays.forward_offsets[ordinal : ordinal + 2].tolist()
         stop = min(stop, start + dk)
         terms, impacts = self.arrays.forward_terms[start:stop], self.arrays.forward_impacts[start:stop]
         return dict(zip(terms.tolist(), impacts.tolist(), strict=True))
 
-    def add_document_frequencies(self, frequencies: npt.NDArray[np.int64]) -> None:
-        """Add how many of this shard's documents hold each term to ``frequencies``, int64 [V]."""
-        a = self.arrays
-        for block in range(len(a.bases) - 1):
-            first, last = int(a.directory[block]), int(a.directory[block + 1])
-            # A term stands once in a block, so that plain indexing adds every count.
-            frequencies[a.terms[first:last]] += np.diff(a.starts[first + block : last + block + 1]).astype(np.int64)
+    def document_frequencies(self) -> npt.NDArray[np.int64]:
+        """int64 [T]: documents of this shard whose postings hold each term, deleted ones included."""
+        name = "term_postings"
+        self._files.verify_items(self.arrays.term_postings, array_name(name), 0, len(self.arrays.term_postings))
+        return np.diff(self.arrays.term_postings)
 
+    def _verify_terms(self, ids: npt.NDArray[np.int32]) -> None:
+        """Verify what the query's terms will read, each term once."""
+        if self._verified_terms[ids].all():
+            return
+        a, verify = self.arrays, self._files.verify_items
+        _ = self._ranks_verified
+        for term in ids.tolist():
+            if self._verified_terms[term]:
+                continue
+            verify(a.term_runs, array_name("term_runs"), term, term + 2)
+            verify(a.term_postings, array_name("term_postings"), term, term + 2)
+            first, last = int(a.term_runs[term]), int(a.term_runs[term + 1])
+            for name in ("run_gaps", "run_counts", "run_maxima"):
+                verify(getattr(a, name), array_name(name), first, last)
+            first, last = int(a.term_postings[term]), int(a.term_postings[term + 1])
+            for name in ("ids", "impacts"):
+                verify(getattr(a, name), array_name(name), first, last)
+            self._verified_terms[term] = True
 
-def _string_buffers(column: pa.Array) -> tuple[memoryview, memoryview]:
-    """Offsets and text of a ``large_string`` column: a Python string comes out of them twice as fast as by scalars."""
-    _, offsets, text = column.buffers()
-    return memoryview(offsets).cast("q"), memoryview(text or b"")
+    @cached_property
+    def _ranks_verified(self) -> bool:
+        self._files.verify_items(self.arrays.id_rank, array_name("id_rank"), 0, len(self.arrays.id_rank))
+        return True
+
+    def verify_vectors(self, ordinals: npt.NDArray[np.int64]) -> None:
+        """Verify what the vectors of documents lie on."""
+        a, verify = self.arrays, self._files.verify_rows
+        verify(a.forward_offsets, array_name("forward_offsets"), ordinals, ordinals + 2)
+        starts, stops = a.forward_offsets[ordinals], a.forward_offsets[ordinals + 1]
+        if len(ordinals) and not (starts.min() >= 0 and stops.max() <= len(a.forward_terms)):
+            raise self._damage()
+        verify(a.forward_terms, array_name("forward_terms"), starts, stops)
+        verify(a.forward_impacts, array_name("forward_impacts"), starts, stops)
+
+    def _damage(self) -> ArtefactError:
+        return ArtefactError(f"the impact arrays of {self.folder} are damaged; open with verify=True to see the file")

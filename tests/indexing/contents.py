@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsr_prod.formats.index import IndexVersion, latest_publication, load_version
-from lsr_prod.formats.shard import array_path
+from lsr_prod.formats.shard import array_name
 from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones, read_ids
 
 __all__ = ["current", "dump", "takedowns"]
@@ -30,7 +30,7 @@ def dump(index: Path, version: IndexVersion | None = None) -> dict[str, tuple[tu
         folder = index / "shards" / shard.sha
         gone = set(load_tombstones(index, shard, there).tolist()) if there else set()
         offsets, terms, impacts = (
-            np.load(array_path(folder, f"forward_{name}")) for name in ("offsets", "terms", "impacts")
+            np.load(folder / array_name(f"forward_{name}")) for name in ("offsets", "terms", "impacts")
         )
         with pa.OSFile(str(folder / "docs.arrow")) as file:
             texts = pa.ipc.open_file(file).read_all()["text"].to_pylist()

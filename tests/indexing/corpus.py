@@ -1,22 +1,27 @@
 """Small corpora as tables and as indexes, for the suites of indexing and search."""
 
+import hashlib
+import io
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
+from lsr_prod.config.index import DocumentOrder
 from lsr_prod.formats.bundle import Bundle, write_vocabulary
 from lsr_prod.formats.card import EncoderCard
-from lsr_prod.formats.digest import canonical_json, digest_json
-from lsr_prod.formats.index import IndexVersion
+from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
+from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
 from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, quantise, sparse_schema
 from lsr_prod.indexing.plan import Layout, ShardPlan
 from lsr_prod.indexing.publish import publish
 from lsr_prod.indexing.shard import build_shard
 from lsr_prod.inference import BundleEncoder
+from lsr_prod.search.shard import OpenShard
 from lsr_prod.storage import Store
 from lsr_prod.tables import Sink, create_table, write_part
 
@@ -99,24 +104,41 @@ def make_index(
     shards: int = 1,
     block_size: int = 4,
     dk: int = 64,
+    order: DocumentOrder = "content",
+    deleted: Collection[str] = (),
 ) -> IndexVersion:
     """An index of the corpus, built shard by shard without Ray or Delta, and published. A block may be tiny.
 
     Its bundle is ``bundle``, or one without a graph whose ``vocabulary_size`` terms are called t0, t1 and so on.
     """
     digest, card = _add_bundle(index, bundle, vocabulary_size)
-    layout = Layout(block_size, dk, card.vocabulary_size, FIELDS, ("text",))
+    layout = Layout(block_size, order, dk, card.vocabulary_size, FIELDS, ("text",))
     built = []
     for shard in range(shards):
         table = rows(corpus, shards, shard)
-        identity = [digest, shard, shards, block_size, dk, table.to_pylist()]
+        identity = [digest, shard, shards, block_size, order, dk, table.to_pylist()]
         plan = ShardPlan(digest_json(identity), Store("memory"), 0, (shard,), table.num_rows, layout)
         half = table.num_rows // 2
         built.append(build_shard(plan, [table.slice(half), table.slice(0, half)], index).manifest)
     version = IndexVersion(tuple(built), digest, card.vocabulary_sha256, STEP, dk, "memory", 0, FIELDS, ("text",))
+    if deleted:
+        version = replace(version, tombstones=tuple(bury(index, shard, deleted) for shard in built))
     Store(str(index)).put_new(f"versions/{version.sha}.json", canonical_json(version.to_json()))
     publish(index, version.sha)
     return version
+
+
+def bury(index: Path, shard: ShardManifest, deleted: Collection[str]) -> Tombstones | None:
+    """Tombstones of the documents of a shard that are in ``deleted``."""
+    opened = OpenShard(index / "shards" / shard.sha, shard, lazy=False)
+    ordinals = [o for o in range(shard.documents) if opened.documents.doc_id(o) in deleted]
+    if not ordinals:
+        return None
+    data = io.BytesIO()
+    np.save(data, np.array(ordinals, np.uint32))
+    sha = hashlib.sha256(data.getvalue()).hexdigest()
+    Store(str(index)).put_new(f"tombstones/{sha}.npy", data.getvalue())
+    return Tombstones(FileDigest(f"tombstones/{sha}.npy", sha, len(data.getvalue())), len(ordinals))
 
 
 def _add_bundle(index: Path, bundle: Path | None, vocabulary_size: int) -> tuple[str, EncoderCard]:

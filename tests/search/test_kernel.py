@@ -39,19 +39,28 @@ def brute_force(
 @given(
     corpus=corpora,
     queries=st.lists(st.tuples(vectors, st.integers(1, V), st.integers(0, 45)), min_size=1, max_size=6),
-    shards=st.integers(1, 4),
-    block_size=st.sampled_from([1, 3, 8, 64]),
+    shards=st.integers(1, 7),
+    block_size=st.sampled_from([1, 3, 8, 64, 300]),
     dk=st.sampled_from([2, 64]),
+    order=st.sampled_from(["content", "id"]),
+    deleted=st.sets(st.integers(0, 40)),
 )
-def test_the_scan_tantivy_and_a_brute_force_agree(corpus, queries, shards, block_size, dk):
+def test_the_scan_tantivy_and_a_brute_force_agree(corpus, queries, shards, block_size, dk, order, deleted):
+    gone = {doc_id for i, doc_id in enumerate(corpus) if i in deleted}
+    alive = {doc_id: doc for doc_id, doc in corpus.items() if doc_id not in gone}
     with tempfile.TemporaryDirectory() as folder:
-        make_index(Path(folder), corpus, vocabulary_size=V, shards=shards, block_size=block_size, dk=dk)
+        layout = {"shards": shards, "block_size": block_size, "dk": dk, "order": order}
+        make_index(Path(folder), corpus, vocabulary_size=V, deleted=gone, **layout)
         searcher = Searcher.open(folder)
+        assert searcher.documents == len(alive)
         for vector, required, k in queries:
-            expected = brute_force(corpus, vector, required, dk)
+            expected = brute_force(alive, vector, required, dk)
             result = searcher.search_vector(vector, k=k, min_terms=required)
             assert [(hit.doc_id, hit.score, hit.overlap) for hit in result.hits] == expected[:k]
-            assert result.matched == len(expected)
+            assert result.matched == len(expected) or (not result.matched_exact and result.matched < len(expected))
+            counted = searcher.search_vector(vector, k=k, min_terms=required, count=True)
+            assert counted.hits == result.hits
+            assert (counted.matched, counted.matched_exact) == (len(expected), True)
             assert searcher.match_tantivy(vector, required) == {doc_id for doc_id, _, _ in expected}
 
 

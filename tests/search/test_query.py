@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.errors import QueryError
-from lsr_prod.search.query import SparseQuery, check_k, required_terms
+from lsr_prod.search.query import SparseQuery, Vocabulary, check_k, required_terms
 
-VOCABULARY = ["a", "b", "c", "d"]
+VOCABULARY = Vocabulary(["a", "b", "c", "d"])
 
 
 @given(st.decimals(0, 1, places=3), st.integers(0, 2000))

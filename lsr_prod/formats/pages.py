@@ -1,0 +1,161 @@
+"""Files that are mapped, and verified page by page as they are read.
+
+A sha256 of a whole file can only be checked by reading all of it. So a shard carries a CRC-32 of every page of 64 KiB
+of its mapped files, in ``checksums.npy``: uint32, the files in the order of their names. That array is verified when
+the shard is opened, and every page when something of it is read for the first time.
+"""
+
+import io
+import mmap
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.errors import ArtefactError, DigestMismatchError
+from lsr_prod.formats.digest import FileDigest, verify_files
+
+__all__ = ["CHECKSUMS_FILE", "PAGE", "MappedFiles", "write_checksums"]
+
+CHECKSUMS_FILE = "checksums.npy"
+PAGE = 1 << 16
+
+
+def write_checksums(folder: Path, names: Iterable[str]) -> None:
+    """Write the CRC-32 of every page of the files ``names`` of ``folder``."""
+    found = []
+    for name in sorted(names):
+        with (folder / name).open("rb") as file:
+            while page := file.read(PAGE):
+                found.append(zlib.crc32(page))
+    np.save(folder / CHECKSUMS_FILE, np.array(found, dtype="<u4"))
+
+
+class MappedFiles:
+    """The mapped files of a shard. Safe to share between threads.
+
+    Attributes:
+        folder: where they lie.
+    """
+
+    def __init__(self, folder: Path, files: Sequence[FileDigest], mapped: Iterable[str], *, lazy: bool) -> None:
+        """Map the files; nothing of them is read.
+
+        Args:
+            folder: the shard.
+            files: all files of its manifest.
+            mapped: names of those to map.
+            lazy: verify pages as they are read first; else never.
+
+        Raises:
+            ArtefactError: a file is missing or has another size than the manifest says.
+            DigestMismatchError: the checksums are damaged (with ``lazy``).
+        """
+        self.folder = folder
+        sizes = {file.path: file.size for file in files}
+        for name, size in sizes.items():
+            path = folder / name
+            if not path.is_file() or path.stat().st_size != size:
+                raise ArtefactError(f"{path} is missing or cut short; build or fetch the index again")
+        names = sorted(mapped)
+        if absent := set(names) - sizes.keys():
+            raise ArtefactError(f"the manifest of {folder} lacks {sorted(absent)[0]}; build the shard again")
+        self._bytes = {name: _map(folder / name) for name in names}
+        self._lazy = lazy
+        self._first_page = {}
+        pages = 0
+        for name in names:
+            self._first_page[name] = pages
+            pages += -(-sizes[name] // PAGE)
+        self._checksums: list[int] = []
+        if lazy:
+            verify_files(folder, [file for file in files if file.path == CHECKSUMS_FILE])
+            self._checksums = np.load(folder / CHECKSUMS_FILE, allow_pickle=False).tolist()
+            if len(self._checksums) != pages:
+                raise ArtefactError(f"{folder / CHECKSUMS_FILE} does not fit the files; build the shard again")
+        self._verified = bytearray(pages)
+
+    def bytes_of(self, name: str) -> npt.NDArray[np.uint8]:
+        """A file's content, uint8, mapped."""
+        return self._bytes[name]
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """A mapped ``.npy`` of one dimension, a plain view.
+
+        Raises:
+            ArtefactError: it is no such array.
+        """
+        raw = self._bytes[name]
+        self.verify(name, 0, min(len(raw), 1024))
+        head = io.BytesIO(raw[:1024].tobytes())
+        try:
+            if np.lib.format.read_magic(head) != (1, 0):
+                raise ValueError("not of version 1.0")
+            shape, _, dtype = np.lib.format.read_array_header_1_0(head)
+            data = raw[head.tell() :]
+            if dtype.hasobject or len(shape) != 1 or shape[0] * dtype.itemsize != len(data):
+                raise ValueError("not one dimension of its length")
+        except ValueError as error:
+            raise ArtefactError(f"{self.folder / name} cannot be read ({error}); build the shard again") from error
+        return data.view(dtype)
+
+    def verify_items(self, array: npt.NDArray[Any], name: str, start: int, stop: int) -> None:
+        """Verify the pages under ``array[start:stop]``, an array of ``array(name)``."""
+        if self._lazy:
+            size = array.itemsize
+            head = len(self._bytes[name]) - len(array) * size
+            self.verify(name, head + start * size, head + stop * size)
+
+    def verify_rows(self, array: npt.NDArray[Any], name: str, starts: Any, stops: Any) -> None:
+        """Verify the pages under ``array[starts[i]:stops[i]]`` for every i.
+
+        Args:
+            array: of ``array(name)``.
+            name: of the file.
+            starts: int64 [n].
+            stops: int64 [n].
+        """
+        if not self._lazy or not len(starts):
+            return
+        size = array.itemsize
+        head = len(self._bytes[name]) - len(array) * size
+        first, last = (starts * size + head) // PAGE, (np.maximum(stops, starts + 1) * size + head - 1) // PAGE
+        last = np.clip(last, 0, max(0, (len(self._bytes[name]) - 1) // PAGE))
+        for page in np.unique(np.concatenate([np.minimum(first, last), last])).tolist():
+            self.verify(name, page * PAGE, page * PAGE + 1)
+        for row in np.flatnonzero(last - first > 1).tolist():
+            self.verify(name, int(first[row]) * PAGE, (int(last[row]) + 1) * PAGE)
+
+    def verify_buffer(self, name: str, address: int, size: int) -> None:
+        """Verify the pages under memory that lies in the map of a file."""
+        start = address - self._bytes[name].ctypes.data
+        self.verify(name, start, start + size)
+
+    def verify(self, name: str, start: int, stop: int) -> None:
+        """Hold the pages under bytes ``start`` to ``stop`` against their checksums, each once.
+
+        Raises:
+            DigestMismatchError: a page is damaged.
+        """
+        if not self._lazy:
+            return
+        first, raw = self._first_page[name], self._bytes[name]
+        for page in range(max(0, start) // PAGE, -(-min(stop, len(raw)) // PAGE)):
+            if self._verified[first + page]:
+                continue
+            if zlib.crc32(memoryview(raw[page * PAGE : (page + 1) * PAGE])) != self._checksums[first + page]:
+                raise DigestMismatchError(
+                    f"{self.folder / name} is damaged at byte {page * PAGE} or after; fetch or build the index again"
+                )
+            self._verified[first + page] = 1
+
+
+def _map(path: Path) -> npt.NDArray[np.uint8]:
+    with path.open("rb") as file:
+        if not path.stat().st_size:
+            return np.zeros(0, np.uint8)
+        # The map stays when the file is closed: an open shard holds no descriptor of its arrays.
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)

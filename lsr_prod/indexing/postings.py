@@ -1,0 +1,104 @@
+"""From document-ordered vectors to term-ordered postings (layout: ``formats.shard``)."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lsr_prod.compiled import compiled
+from lsr_prod.formats.shard import array_name, local_dtype
+from lsr_prod.indexing.arrays import filled_array
+from lsr_prod.indexing.vectors import Vectors
+
+__all__ = ["write_postings"]
+
+_NO_RUN = 255  # in run_gaps: that many blocks further, but no run
+
+
+def write_postings(folder: Path, vectors: Vectors, *, dk: int, terms: int, block_size: int) -> int:
+    """Write the matching arrays of a shard.
+
+    Two passes over the vectors: the first counts runs and postings of every term, the second puts each posting into
+    its place of the mapped files. Memory: a few integers a term.
+
+    Args:
+        folder: the shard.
+        vectors: of its documents, by ordinal.
+        dk: terms of a document that become postings, heaviest first.
+        terms: T, every term id lies below it.
+        block_size: documents in a block.
+
+    Returns:
+        Postings written.
+    """
+
+    def make(name: str, dtype: Any, length: int) -> Any:
+        return filled_array(folder / array_name(name), np.dtype(dtype), length)
+
+    runs, postings = np.zeros(terms + 1, np.int64), np.zeros(terms + 1, np.int64)
+    _count(vectors.offsets, vectors.terms, dk, block_size, runs[1:], postings[1:])
+    np.cumsum(runs, out=runs)
+    np.cumsum(postings, out=postings)
+    if runs[-1] >= 1 << 32:
+        raise ValueError(f"a shard cannot hold {runs[-1]} runs; build with more shards")
+    make("term_runs", "<u4", terms + 1)[:] = runs
+    make("term_postings", "<i8", terms + 1)[:] = postings
+    local, total = local_dtype(block_size), int(postings[-1])
+    by_run = [
+        make(name, dtype, int(runs[-1]))
+        for name, dtype in (("run_gaps", "u1"), ("run_counts", local), ("run_maxima", "u1"))
+    ]
+    by_posting = [make("ids", local, total), make("impacts", "u1", total)]
+    _fill(vectors.offsets, vectors.terms, vectors.impacts, dk, block_size, runs, postings, *by_run, *by_posting)
+    return total
+
+
+@compiled
+def _count(offsets: Any, terms: Any, dk: int, block_size: int, runs: Any, postings: Any) -> None:
+    last_block = np.full(len(runs), -1, np.int64)
+    for document in range(len(offsets) - 1):
+        block = document // block_size
+        for at in range(offsets[document], min(offsets[document + 1], offsets[document] + dk)):
+            term = terms[at]
+            postings[term] += 1
+            if last_block[term] != block:
+                runs[term] += (block - last_block[term]) // _NO_RUN + 1
+                last_block[term] = block
+
+
+@compiled
+def _fill(
+    offsets: Any,
+    terms: Any,
+    impacts: Any,
+    dk: int,
+    block_size: int,
+    next_run: Any,
+    next_posting: Any,
+    run_gaps: Any,
+    run_counts: Any,
+    run_maxima: Any,
+    ids: Any,
+    posting_impacts: Any,
+) -> None:
+    last_block = np.full(len(next_run), -1, np.int64)
+    for document in range(len(offsets) - 1):
+        block = document // block_size
+        for at in range(offsets[document], min(offsets[document + 1], offsets[document] + dk)):
+            term = terms[at]
+            if last_block[term] != block:
+                gap = block - last_block[term]
+                last_block[term] = block
+                while gap >= _NO_RUN:
+                    run_gaps[next_run[term]] = _NO_RUN
+                    next_run[term] += 1
+                    gap -= _NO_RUN
+                run_gaps[next_run[term]] = gap
+                next_run[term] += 1
+            else:
+                run_counts[next_run[term] - 1] += 1
+            run = next_run[term] - 1
+            run_maxima[run] = max(run_maxima[run], impacts[at])
+            ids[next_posting[term]] = document - block * block_size
+            posting_impacts[next_posting[term]] = impacts[at]
+            next_posting[term] += 1

@@ -1,0 +1,45 @@
+"""Tantivy over all shards of a version: BM25, and minimum-should-match as the oracle of the kernel."""
+
+from collections.abc import Sequence
+
+from lsr_prod.search.boolean import BooleanShard
+from lsr_prod.search.merge import Candidates
+from lsr_prod.search.part import Part
+from lsr_prod.search.snapshot import Snapshot
+
+__all__ = ["match_ids", "rank_bm25"]
+
+
+def rank_bm25(snapshot: Snapshot, tokens: Sequence[str], k: int) -> Candidates:
+    """The best ``k`` documents by BM25; those that are deleted count in ``matched`` until their shard is merged."""
+    matched, ranked = 0, []
+    for number, shard in snapshot.boolean.items():
+        part = snapshot.parts[number]
+        found, best = _alive_best(shard, part, tokens, k)
+        matched += found
+        ranked += [(-score, part.shard.documents.doc_id(o), number, o, 0) for score, o in best]
+    return Candidates(sorted(ranked)[:k], matched, snapshot.version.deleted == 0, False)
+
+
+def match_ids(snapshot: Snapshot, terms: Sequence[int], required: int) -> set[str]:
+    """Ids of all documents that hold at least ``required`` of the terms."""
+    return {
+        snapshot.parts[number].shard.documents.doc_id(ordinal)
+        for number, shard in snapshot.boolean.items()
+        for ordinal in shard.match(terms, required)
+        if snapshot.parts[number].is_alive(ordinal)
+    }
+
+
+def _alive_best(shard: BooleanShard, part: Part, tokens: Sequence[str], k: int) -> tuple[int, list[tuple[float, int]]]:
+    """Tantivy knows no tombstones: ask for more until enough of its best can be found.
+
+    It breaks ties by its own order, so that which of equal documents come last in the best ``k`` is open.
+    """
+    limit = k
+    while True:
+        found, best = shard.bm25(tokens, limit)
+        alive = [row for row in best if part.is_alive(row[1])]
+        if len(alive) >= k or limit >= found:
+            return found, alive[:k]
+        limit *= 2

@@ -1,0 +1,100 @@
+"""Ids, stored fields and attributes of a shard's documents, from the mapped Arrow file."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lsr_prod.errors import ArtefactError
+from lsr_prod.formats.pages import MappedFiles
+from lsr_prod.formats.shard import ATTRIBUTE_PREFIX, BATCH_ROWS, DOCUMENTS_FILE
+
+__all__ = ["Documents"]
+
+
+class Documents:
+    """The file ``docs.arrow`` of a shard."""
+
+    def __init__(self, files: MappedFiles, documents: int) -> None:
+        """Read the footer.
+
+        Args:
+            files: of the shard.
+            documents: N.
+
+        Raises:
+            ArtefactError: it is no Arrow file, or of another number of documents.
+        """
+        self._files = files
+        raw = files.bytes_of(DOCUMENTS_FILE)
+        place = files.folder / DOCUMENTS_FILE
+        files.verify(DOCUMENTS_FILE, 0, 8)
+        files.verify(DOCUMENTS_FILE, len(raw) - 65536, len(raw))
+        try:
+            reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(raw)))
+            self.batches = tuple(reader.get_batch(i) for i in range(reader.num_record_batches))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ArtefactError(f"{place} cannot be read ({error}); build the shard again") from error
+        rows = [batch.num_rows for batch in self.batches]
+        if sum(rows) != documents or any(count != BATCH_ROWS for count in rows[:-1]):
+            raise ArtefactError(f"{place} does not hold {documents} documents; build the shard again")
+        self._ids = tuple(_string_buffers(batch.column("doc_id")) for batch in self.batches)
+
+    def doc_id(self, ordinal: int) -> str:
+        """The id of a document."""
+        batch, row = divmod(ordinal, BATCH_ROWS)
+        offsets, text, offsets_at, text_at = self._ids[batch]
+        self._files.verify_buffer(DOCUMENTS_FILE, offsets_at + 8 * row, 16)
+        start, stop = offsets[row], offsets[row + 1]
+        self._files.verify_buffer(DOCUMENTS_FILE, text_at + start, stop - start)
+        return str(text[start:stop], "utf-8")
+
+    def fields(self, ordinal: int, columns: Mapping[str, str]) -> Mapping[str, Any]:
+        """Stored fields of a document.
+
+        Args:
+            ordinal: the document.
+            columns: the column of every name that is returned.
+        """
+        batch, row = divmod(ordinal, BATCH_ROWS)
+        found = {}
+        for name, column_name in columns.items():
+            column = self.batches[batch].column(column_name)
+            self._verify_row(column, row)
+            found[name] = column[row].as_py()
+        return found
+
+    @property
+    def attribute_columns(self) -> list[str]:
+        """Names of the columns that filters read."""
+        names = self.batches[0].schema.names if self.batches else []
+        return [name for name in names if name == "doc_id" or name.startswith(ATTRIBUTE_PREFIX)]
+
+    def verify_columns(self, names: Sequence[str]) -> None:
+        """Verify whole columns before they are computed with."""
+        for batch in self.batches:
+            for name in names:
+                for buffer in batch.column(name).buffers():
+                    if buffer is not None and buffer.size:
+                        self._files.verify_buffer(DOCUMENTS_FILE, buffer.address, buffer.size)
+
+    def _verify_row(self, column: pa.Array, row: int) -> None:
+        """Verify what one value of a column lies on."""
+        if not pa.types.is_large_string(column.type):
+            for buffer in column.buffers():
+                if buffer is not None and buffer.size:
+                    self._files.verify_buffer(DOCUMENTS_FILE, buffer.address, buffer.size)
+            return
+        valid, offsets, text = column.buffers()
+        if valid is not None:
+            self._files.verify_buffer(DOCUMENTS_FILE, valid.address + row // 8, 1)
+        self._files.verify_buffer(DOCUMENTS_FILE, offsets.address + 8 * row, 16)
+        start, stop = memoryview(offsets).cast("q")[row : row + 2]
+        if text is not None:
+            self._files.verify_buffer(DOCUMENTS_FILE, text.address + start, stop - start)
+
+
+def _string_buffers(column: pa.Array) -> tuple[memoryview, memoryview, int, int]:
+    """Offsets and text of a ``large_string`` column, and where they lie: a string out of them is twice as fast."""
+    _, offsets, text = column.buffers()
+    return memoryview(offsets).cast("q"), memoryview(text or b""), offsets.address, text.address if text else 0

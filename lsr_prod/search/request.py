@@ -1,0 +1,93 @@
+"""What a caller asks for besides the query itself."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, TypedDict
+
+from lsr_prod.errors import QueryError
+from lsr_prod.search.query import check_k, check_qk, required_terms
+
+if TYPE_CHECKING:
+    from lsr_prod.search.filters import Filter
+
+__all__ = ["Options", "Request"]
+
+_MAX_SCORE = 3.0e38
+
+
+class Options(TypedDict, total=False):
+    """Keywords of every search; ``Request`` says what they mean."""
+
+    overlap_threshold: float
+    min_terms: int
+    qk: int | None
+    filter: "Filter | None"
+    min_score: float
+    rescore: int | None
+    deduplicate: str | None
+    deadline_ms: float | None
+    count: bool
+    fields: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """How to match, rank and answer; checked when it is made.
+
+    Attributes:
+        k: hits at most, 0..10,000; fewer if fewer documents match.
+        overlap_threshold: share of the query's terms that a document must share, 0..1; 0 is off.
+        min_terms: the same as a count.
+        qk: terms of the query, heaviest first; None keeps all.
+        filter: only documents whose attributes pass are found.
+        min_score: only documents that score at least this are found.
+        rescore: two steps. That many documents are found with ``qk`` terms and the ``dk`` terms of a document in the
+            postings, over all shards; then they are ranked by the whole query and all stored terms. At least ``k``.
+        deduplicate: a stored field or attribute; of documents with the same value the best is found. Documents without
+            a value stay.
+        deadline_ms: milliseconds from the call on after which the best documents found so far are returned.
+        count: count every match, at the price of skipping nothing.
+        fields: stored fields and attributes to return with the hits.
+
+    Raises:
+        QueryError: a value is outside its range.
+    """
+
+    k: int = 10
+    overlap_threshold: float = 0.0
+    min_terms: int = 1
+    qk: int | None = None
+    filter: "Filter | None" = None
+    min_score: float = 0.0
+    rescore: int | None = None
+    deduplicate: str | None = None
+    deadline_ms: float | None = None
+    count: bool = False
+    fields: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what is not possible."""
+        check_k(self.k)
+        check_qk(self.qk)
+        self.required(0)
+        _check_number("min_score", self.min_score, _MAX_SCORE)
+        if self.deadline_ms is not None:
+            _check_number("deadline_ms", self.deadline_ms, 1e9)
+        if self.rescore is not None:
+            check_k(self.rescore, "rescore")
+            if self.rescore < self.k:
+                raise QueryError(f"rescore={self.rescore} is less than k={self.k}; give at least k")
+        if isinstance(self.fields, str) or not all(isinstance(name, str) for name in self.fields):
+            raise QueryError(f"fields={self.fields!r} is not possible; give a list of names")
+
+    def required(self, size: int) -> int:
+        """Terms that a document must share with a query of ``size`` terms."""
+        return required_terms(size, overlap_threshold=self.overlap_threshold, min_terms=self.min_terms)
+
+
+def _check_number(name: str, value: float, largest: float) -> None:
+    fine = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value) and 0 <= value <= largest
+    if not fine:
+        raise QueryError(f"{name}={value!r} is not possible; give a finite number, 0 or more")

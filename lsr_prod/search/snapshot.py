@@ -1,0 +1,202 @@
+"""One version, opened: what every query takes once and reads to its end."""
+
+import heapq
+import time
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.errors import LineageError, QueryError
+from lsr_prod.formats.bundle import Bundle, read_vocabulary
+from lsr_prod.formats.digest import verify_files
+from lsr_prod.formats.index import Publication, load_version
+from lsr_prod.formats.shard import ATTRIBUTE_PREFIX, TANTIVY_FOLDER
+from lsr_prod.search.merge import Candidates, Ranked
+from lsr_prod.search.part import Part, ShardQuery
+from lsr_prod.search.query import Vocabulary
+from lsr_prod.search.shard import OpenShard
+from lsr_prod.search.tombstones import read_alive
+from lsr_prod.search.workspace import Workspace
+
+if TYPE_CHECKING:
+    from lsr_prod.search.boolean import BooleanShard
+
+__all__ = ["Snapshot", "Verify"]
+
+_ALL_TERMS = 1 << 30
+
+Verify = bool | Literal["lazy"]
+
+
+class Snapshot:
+    """An index version whose files are mapped. Immutable and safe to share between threads.
+
+    Attributes:
+        index: the index folder.
+        publication: what made the version current.
+        version: the version.
+        parts: its shards by their number in the version; all, or those that were asked for.
+    """
+
+    def __init__(
+        self,
+        index: Path,
+        publication: Publication,
+        *,
+        verify: Verify = "lazy",
+        before: "Snapshot | None" = None,
+        shards: Collection[int] | None = None,
+    ) -> None:
+        """Open a version.
+
+        Args:
+            index: a local index folder.
+            publication: names the version.
+            verify: "lazy": every page is verified when it is read first; True: every file now; False: never.
+            before: an open snapshot of the same index; shards of both versions are not opened again.
+            shards: numbers of the shards to open; None: all.
+
+        Raises:
+            ArtefactError: the version is incomplete, damaged or of another format.
+            LineageError: the bundle in the index did not make it.
+        """
+        self.index = index
+        self.publication = publication
+        self._verify = verify
+        self.version = version = load_version(index, publication.version)
+        self._check_files(verify is True)
+        opened = {part.shard.manifest.sha: part.shard for part in before.parts.values()} if before else {}
+        size = len(self.vocabulary.names)
+        self.parts: Mapping[int, Part] = {
+            number: Part(
+                opened.get(shard.sha) or OpenShard(index / "shards" / shard.sha, shard, lazy=verify is not False),
+                read_alive(index, tombstones, shard.documents) if tombstones else None,
+                dk=version.dk,
+                vocabulary_size=size,
+            )
+            for number, (shard, tombstones) in enumerate(zip(version.shards, version.tombstones, strict=True))
+            if shards is None or number in shards
+        }
+
+    def _check_files(self, verify: bool) -> None:
+        version = self.version
+        bundle = Bundle.load(self.bundle, verify=verify)
+        if bundle.digest != version.bundle_digest:
+            raise LineageError(f"the bundle in {self.index} is not the one that made the index; build the index again")
+        if verify:
+            for shard in version.shards:
+                verify_files(self.index / "shards" / shard.sha, shard.files)
+            verify_files(self.index, [version.takedowns] if version.takedowns else [])
+
+    @property
+    def bundle(self) -> Path:
+        """Folder of the encoder that queries must use."""
+        return self.index / "bundles" / self.version.bundle_digest
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The V terms."""
+        return Vocabulary(read_vocabulary(self.bundle))
+
+    def match(self, query: ShardQuery) -> Candidates:
+        """The best documents of every open shard, one shard after the other; see ``Shards``.
+
+        Raises:
+            QueryError: the filter does not fit the attributes.
+            ArtefactError: a shard is damaged.
+        """
+        done: list[Candidates] = []
+        best: list[float] = []
+        floor = query.floor
+        for number in self.parts:
+            if query.deadline is not None and time.monotonic() >= query.deadline:
+                done.append(Candidates([], 0, False, True))
+                break
+            done.append(self.match_one(number, query, floor))
+            if len(self.parts) > 1 and query.k:
+                # What the next shard has to beat: a document below the k-th best so far can be no hit.
+                best = heapq.nlargest(query.k, [*best, *(-row[0] for row in done[-1].ranked)])
+                floor = max(query.floor, best[-1]) if len(best) == query.k else query.floor
+        return Candidates.join(done)
+
+    def match_one(self, number: int, query: ShardQuery, floor: float) -> Candidates:
+        """The best documents of one open shard that score at least ``floor``."""
+        part = self.parts[number]
+        hits = part.match(query, Workspace.of_thread(), floor)
+        doc_id = part.shard.documents.doc_id
+        ranked = [
+            (-score, doc_id(ordinal), number, ordinal, overlap)
+            for score, ordinal, overlap in zip(
+                hits.scores.tolist(), hits.ordinals.tolist(), hits.overlaps.tolist(), strict=True
+            )
+        ]
+        return Candidates(ranked, hits.matched, hits.exact, hits.partial)
+
+    def rescore(
+        self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
+    ) -> list[Ranked]:
+        """Scores of all stored terms; shared terms stay those of the first step. See ``Shards``."""
+        result: list[Ranked] = []
+        for number, part in self.parts.items():
+            mine = [row for row in ranked if row[2] == number]
+            if mine:
+                ordinals = np.array([row[3] for row in mine], dtype=np.int64)
+                scores, _ = part.score(ordinals, ids, weights, Workspace.of_thread(), dk=_ALL_TERMS)
+                result += [
+                    (-score, doc_id, number, ordinal, overlap)
+                    for score, (_, doc_id, _, ordinal, overlap) in zip(scores.tolist(), mine, strict=True)
+                ]
+        return result
+
+    def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Stored fields and attributes; see ``Shards``."""
+        columns = {name: name if name in self.version.stored_fields else ATTRIBUTE_PREFIX + name for name in names}
+        return [self.parts[number].shard.documents.fields(ordinal, columns) for _, _, number, ordinal, _ in ranked]
+
+    def find(self, doc_id: str) -> tuple[int, int]:
+        """Number of the shard and ordinal of a document.
+
+        Raises:
+            QueryError: there is none.
+        """
+        for number, part in self.parts.items():
+            ordinal = part.ordinal(doc_id)
+            if ordinal is not None:
+                return number, ordinal
+        raise QueryError(f"there is no document {doc_id!r} in this version; give an id of the index")
+
+    def check_fields(self, names: Sequence[str]) -> None:
+        """Refuse names that are neither stored fields nor attributes.
+
+        Raises:
+            QueryError: there is no such field.
+        """
+        known = (*self.version.stored_fields, *self.version.attributes)
+        for name in names:
+            if name not in known:
+                raise QueryError(
+                    f"the index does not store the field {name!r}; it stores: {', '.join(known) or 'none'}"
+                )
+
+    @cached_property
+    def document_frequencies(self) -> npt.NDArray[np.int64]:
+        """int64 [V]: documents whose postings hold each term, deleted ones included."""
+        total = np.zeros(len(self.vocabulary.names), np.int64)
+        for part in self.parts.values():
+            total += part.shard.document_frequencies()[: len(total)]
+        return total
+
+    @cached_property
+    def boolean(self) -> "dict[int, BooleanShard]":
+        """The Tantivy index of every open shard."""
+        from lsr_prod.search.boolean import BooleanShard
+
+        if self._verify is not False:
+            for part in self.parts.values():
+                files = [file for file in part.shard.manifest.files if file.path.startswith(f"{TANTIVY_FOLDER}/")]
+                verify_files(part.shard.folder, files)
+        return {number: BooleanShard.open(part.shard) for number, part in self.parts.items()}

@@ -1,0 +1,37 @@
+"""Deleted documents of a shard."""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.errors import ArtefactError, DigestMismatchError
+from lsr_prod.formats.digest import digest_path
+from lsr_prod.formats.index import Tombstones
+
+__all__ = ["read_alive"]
+
+
+def read_alive(index: Path, tombstones: Tombstones, documents: int) -> npt.NDArray[np.uint8]:
+    """uint8 [documents]: 0 for the deleted ones.
+
+    Args:
+        index: the index folder.
+        tombstones: of one shard.
+        documents: N of that shard.
+
+    Raises:
+        ArtefactError: the file is missing, damaged, or does not fit the shard.
+    """
+    path = index / tombstones.file.path
+    if not path.is_file():
+        raise ArtefactError(f"{path} is missing; fetch the index again, or publish another version")
+    if digest_path(path) != tombstones.file.sha256:
+        raise DigestMismatchError(f"{path} differs from its recorded sha256; fetch the index again")
+    ordinals = np.load(path, allow_pickle=False)
+    if ordinals.dtype != np.uint32 or len(ordinals) != tombstones.documents or (ordinals >= documents).any():
+        raise ArtefactError(f"{path} does not fit its shard; publish another version")
+    alive = np.ones(documents, np.uint8)
+    alive[ordinals] = 0
+    alive.flags.writeable = False
+    return alive
