@@ -4,23 +4,22 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from jobs import takedown
 from lsr_prod import Searcher
+from lsr_prod.config import Deployment
 from lsr_prod.errors import ArtefactError, DigestMismatchError, PublicationError, StorageError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.formats.index import latest_publication, load_version
 from lsr_prod.index_store import check_files, read_head, read_publication
-from lsr_prod.indexing import build, mirror, publish, rollback
+from lsr_prod.indexing import build_index, mirror, publish, rollback
 from lsr_prod.indexing.mirror import adopt_head, mirror_head
-from lsr_prod.indexing.rows import read_buckets
-from lsr_prod.indexing.shard import build_shard
 from lsr_prod.indexing.upload import upload_version
+from lsr_prod.search.cache import IndexCache
 from lsr_prod.storage import Store
 from tests.indexing.corpus import Doc, make_bundle, make_index, make_table
 from tests.indexing.remote import files_of, make_versions, send, with_takedown
@@ -29,6 +28,7 @@ MIRROR = """
 import json, sys
 from pathlib import Path
 from lsr_prod.indexing.mirror import mirror_head
+from lsr_prod.search.cache import IndexCache
 from lsr_prod.storage import Store
 index, uri, options = sys.argv[1:]
 print(mirror_head(Path(index), Store(uri, json.loads(options))).number)
@@ -37,6 +37,7 @@ ADOPT_KILLED = """
 import json, os, sys
 from pathlib import Path
 from lsr_prod.indexing import mirror
+from lsr_prod.search.cache import IndexCache
 from lsr_prod.storage import Store
 index, uri, options, verb, last = sys.argv[1:]
 owner = Path if verb == "rename" else mirror
@@ -201,43 +202,49 @@ def test_a_damaged_version_is_not_mirrored(tmp_path: Path, remote: Store) -> Non
     assert read_head(remote) is None
 
 
-def test_the_job_publishes_where_the_settings_say(
-    tmp_path: Path, remote: Store, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+def test_jobs_publish_and_take_down_where_the_settings_say(
+    tmp_path: Path, remote: Store, s3_options: dict[str, str]
 ) -> None:
-    from lsr_prod.config import Deployment
-
-    @contextmanager
-    def no_ray(_: object) -> Iterator[None]:
-        yield
-
-    def here(plans, index):
-        return [build_shard(plan, read_buckets(plan), index) for plan in plans]
-
-    monkeypatch.setattr(build, "ray_session", no_ray)
-    monkeypatch.setattr(build, "_build_shards", here)
     make_bundle(tmp_path / "bundle", [f"t{i}" for i in range(8)])
-    table = make_table(tmp_path / "table", {"a": Doc({1: 5}, "x"), "b": Doc({2: 7}, "y")}, tmp_path / "bundle")
+    corpus = {f"d{i}": Doc({1: 5}, f"text {i}") for i in range(20)}
+    table = make_table(tmp_path / "table", corpus, tmp_path / "bundle")
 
-    def deployment(publish_to: str) -> Deployment:
-        settings = {
+    def settings(publish_to: str) -> dict[str, dict[str, object]]:
+        index = {
             "table": table,
             "bundle": str(tmp_path / "bundle"),
             "output": str(tmp_path / "index"),
             "text_fields": ["text"],
             "publish_to": publish_to,
         }
-        return Deployment.model_validate({"index": settings, "storage": {"options": s3_options}})
+        return {"index": index, "storage": {"options": s3_options}}
 
     with pytest.raises(StorageError, match="no-such-bucket"):
-        build.build_index(deployment("s3://no-such-bucket/index"))
+        build_index(Deployment.model_validate(settings("s3://no-such-bucket/index")))
     assert not (tmp_path / "index").exists()
-    summary = build.build_index(deployment(remote.uri))
-    again = build.build_index(deployment(remote.uri))
-    assert summary["publication"] == again["publication"] == 1
-    head = read_head(remote)
-    assert head is not None
-    assert head.version == summary["version"]
-    assert latest_publication(tmp_path / "index") == head
+    deployment = Deployment.model_validate(settings(remote.uri))
+    first = build_index(deployment)
+    assert (first["publication"], first["mode"]) == (1, "full")
+    assert build_index(deployment)["publication"] == 1
+    cache = IndexCache(tmp_path / "cache")
+    place, publication = cache.fetch(remote.uri, remote.options)
+    assert publication == latest_publication(tmp_path / "index")
+    assert load_version(place, publication.version).documents == 20
+
+    (tmp_path / "deployment.yaml").write_text(json.dumps(settings(remote.uri)))
     shutil.rmtree(tmp_path / "index")  # another machine
-    assert build.build_index(deployment(remote.uri))["version"] == head.version
-    assert read_head(remote) == head
+    assert takedown.main(["--config", str(tmp_path / "deployment.yaml"), "--id", "d3"]) == 0
+    before = cache.statistics
+    place, publication = cache.fetch(remote.uri, remote.options)
+    assert publication.number == 2
+    version = load_version(place, publication.version)
+    assert version.documents == 19
+    assert (place / "takedowns").is_dir()
+    assert (place / "tombstones").is_dir()
+    assert cache.statistics.files_fetched - before.files_fetched == 2
+
+    shutil.rmtree(tmp_path / "index")
+    again = build_index(deployment)
+    assert (again["mode"], again["publication"], again["documents"]) == ("unchanged", 2, 19)
+    assert rollback(tmp_path / "index", 2).version == version.sha
+    cache.close()
