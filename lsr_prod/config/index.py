@@ -5,8 +5,9 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from lsr_prod.config.section import Section
+from lsr_prod.formats.attributes import AttributeType
 
-__all__ = ["DocumentOrder", "EvaluateSettings", "IndexSettings"]
+__all__ = ["AttributeType", "DocumentOrder", "EvaluateSettings", "IndexSettings"]
 
 DocumentOrder = Literal["content", "id"]
 
@@ -27,6 +28,10 @@ class IndexSettings(Section):
         "content", description="content: similar documents stand together, so that queries read less; id: by doc_id"
     )
     text_fields: list[str] = Field(["title", "text"], description="stored fields that Tantivy indexes for BM25")
+    attributes: dict[str, AttributeType] = Field(
+        {},
+        description="stored fields that queries filter by, and their types: string, int64, float64, bool or timestamp",
+    )
     max_shrink: float = Field(
         0.5, ge=0, le=1, description="gate: refuse to publish if this share of documents would vanish"
     )

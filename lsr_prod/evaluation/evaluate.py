@@ -14,7 +14,7 @@ from lsr_prod.config import Deployment, EvaluateSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.collection import Judged, read_judged
 from lsr_prod.evaluation.efficiency import flops, percentile
-from lsr_prod.evaluation.runs import Ranking, write_run
+from lsr_prod.interchange.runs import Ranking, write_run
 from lsr_prod.search import Searcher, SearchResult
 from lsr_prod.storage import require_exists
 

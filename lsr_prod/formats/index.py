@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError, PublicationError
+from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, AttributeType
 from lsr_prod.formats.digest import FileDigest, digest_json
 
 __all__ = [
@@ -149,7 +150,7 @@ class IndexVersion:
     table_version: int
     stored_fields: tuple[str, ...]
     text_fields: tuple[str, ...]
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, AttributeType] = field(default_factory=dict)
     tombstones: tuple[Tombstones | None, ...] = ()
     takedowns: FileDigest | None = None
     table_parts: str = ""
@@ -219,7 +220,7 @@ class IndexVersion:
             table_version=int(value["table_version"]),
             stored_fields=tuple(value["stored_fields"]),
             text_fields=tuple(value["text_fields"]),
-            attributes={str(name): str(kind) for name, kind in value["attributes"].items()},
+            attributes=_attributes(value["attributes"]),
             tombstones=tuple(Tombstones.from_json(one) if one else None for one in value["tombstones"]),
             takedowns=FileDigest.from_json(value["takedowns"]) if value["takedowns"] else None,
             table_parts=str(value["table_parts"]),
@@ -310,6 +311,13 @@ def load_version(index: Path, sha: str) -> IndexVersion:
     if digest_json(value) != sha:
         raise DigestMismatchError(f"{path} does not have the digest of its name; publish another version")
     return IndexVersion.from_json(value)
+
+
+def _attributes(value: dict[str, Any]) -> dict[str, AttributeType]:
+    for name, kind in value.items():
+        if kind not in ATTRIBUTE_TYPES:
+            raise ArtefactError(f"attribute {name!r} has the unknown type {kind!r}; build the index again")
+    return value
 
 
 def _role(value: str) -> ShardRole:

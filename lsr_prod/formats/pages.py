@@ -146,7 +146,7 @@ class MappedFiles:
         for page in range(max(0, start) // PAGE, -(-min(stop, len(raw)) // PAGE)):
             if self._verified[first + page]:
                 continue
-            if zlib.crc32(memoryview(raw[page * PAGE : (page + 1) * PAGE])) != self._checksums[first + page]:
+            if zlib.crc32(raw[page * PAGE : (page + 1) * PAGE].data) != self._checksums[first + page]:
                 raise DigestMismatchError(
                     f"{self.folder / name} is damaged at byte {page * PAGE} or after; fetch or build the index again"
                 )

@@ -35,7 +35,6 @@ from lsr_prod.errors import ArtefactError
 from lsr_prod.formats.pages import MappedFiles
 
 __all__ = [
-    "ATTRIBUTE_PREFIX",
     "BATCH_ROWS",
     "DOCUMENTS_FILE",
     "FORWARD_ARRAYS",
@@ -55,7 +54,6 @@ IMPACTS_FOLDER = "impacts"
 TANTIVY_FOLDER = "tantivy"
 DOCUMENTS_FILE = "docs.arrow"
 BATCH_ROWS = 16384
-ATTRIBUTE_PREFIX = "attribute."
 TERMS_FIELD = "terms"
 ORDINAL_FIELD = "ordinal"
 TEXT_FIELD = "text"

@@ -1,48 +1,74 @@
-"""The Tantivy index of a shard: which document holds which term, and the text for BM25."""
+"""The Tantivy index of a shard: which document holds which term, its attributes, and the text for BM25."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
 
 import pyarrow as pa
 import tantivy
 
+from lsr_prod.formats.attributes import AttributeType, attribute_column
 from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TERMS_FIELD, TEXT_FIELD
 from lsr_prod.indexing.vectors import Vectors
 
 __all__ = ["BooleanWriter"]
 
 _HEAP = 128 << 20  # bytes; Tantivy starts a new segment when it is full
+_ADD: dict[AttributeType, Any] = {
+    "string": tantivy.Document.add_text,
+    "int64": tantivy.Document.add_integer,
+    "float64": tantivy.Document.add_float,
+    "bool": tantivy.Document.add_boolean,
+    "timestamp": tantivy.Document.add_integer,
+}
 
 
 class BooleanWriter:
     """Writes the Tantivy index of one shard; a context manager that commits when no error passed through it.
 
+    An attribute becomes a fast field that is indexed: strings whole, timestamps as microseconds since 1970, since
+    Tantivy's dates end at the second.
+
     Attributes:
         seconds: spent on it so far.
     """
 
-    def __init__(self, shard: Path, text_fields: Sequence[str]) -> None:
+    def __init__(
+        self,
+        shard: Path,
+        text_fields: Sequence[str],
+        attributes: Mapping[str, AttributeType] = MappingProxyType({}),
+    ) -> None:
         self._folder = shard / TANTIVY_FOLDER
         self._folder.mkdir()
         self._text_fields = text_fields
+        self._attributes = attributes
         schema = tantivy.SchemaBuilder()
         schema.add_unsigned_field(TERMS_FIELD, indexed=True)
         schema.add_unsigned_field(ORDINAL_FIELD, fast=True)
         schema.add_text_field(TEXT_FIELD, tokenizer_name="en_stem", index_option="freq")
+        for name, kind in attributes.items():
+            _add_field(schema, attribute_column(name), kind)
         # One thread: documents keep their order inside a segment, so that equal scores rank by doc_id.
         self._writer = tantivy.Index(schema.build(), path=str(self._folder)).writer(heap_size=_HEAP, num_threads=1)
         self._documents = 0
         self.seconds = 0.0
 
-    def add(self, kept: Vectors, rows: pa.Table) -> None:
-        """Append the next block: what entered the postings, and the rows with the text fields."""
+    def add(self, kept: Vectors, rows: pa.Table, columns: Sequence[pa.Array] = ()) -> None:
+        """Append the next block.
+
+        Args:
+            kept: what entered the postings.
+            rows: with the text fields.
+            columns: the attributes, in the order given to the writer.
+        """
         began = time.perf_counter()
+        attributes = self._values(columns, rows.num_rows)
         terms = kept.terms.tolist()
         start = 0
-        for length, text in zip(kept.lengths.tolist(), self._texts(rows), strict=True):
+        for length, text, values in zip(kept.lengths.tolist(), self._texts(rows), attributes, strict=True):
             document = tantivy.Document()
             # The constructor's keywords would make signed integers, on which an unsigned field panics.
             document.add_unsigned(ORDINAL_FIELD, self._documents)
@@ -50,6 +76,8 @@ class BooleanWriter:
                 document.add_unsigned(TERMS_FIELD, term)
             if text:
                 document.add_text(TEXT_FIELD, text)
+            for add, name, value in values:
+                add(document, name, value)
             self._writer.add_document(document)
             self._documents += 1
             start += length
@@ -60,6 +88,16 @@ class BooleanWriter:
         if not columns:
             return [""] * rows.num_rows
         return [" ".join(part for part in parts if part) for parts in zip(*columns, strict=True)]
+
+    def _values(self, columns: Sequence[pa.Array], rows: int) -> list[list[tuple[Any, str, Any]]]:
+        """For each row, how to add which value to which field."""
+        values: list[list[tuple[Any, str, Any]]] = [[] for _ in range(rows)]
+        for (name, kind), column in zip(self._attributes.items(), columns, strict=True):
+            plain = column.cast(pa.int64()) if kind == "timestamp" else column
+            for found, value in zip(values, plain.to_pylist(), strict=True):
+                if value is not None:
+                    found.append((_ADD[kind], attribute_column(name), value))
+        return values
 
     def __enter__(self) -> Self:
         return self
@@ -74,3 +112,15 @@ class BooleanWriter:
         for lock in self._folder.glob(".tantivy-*.lock"):
             lock.unlink()
         self.seconds += time.perf_counter() - start
+
+
+def _add_field(schema: Any, name: str, kind: AttributeType) -> None:
+    match kind:
+        case "string":
+            schema.add_text_field(name, fast=True, tokenizer_name="raw", index_option="basic")
+        case "float64":
+            schema.add_float_field(name, indexed=True, fast=True)
+        case "bool":
+            schema.add_boolean_field(name, indexed=True, fast=True)
+        case "int64" | "timestamp":
+            schema.add_integer_field(name, indexed=True, fast=True)

@@ -36,8 +36,9 @@ def build_index(deployment: Deployment) -> Mapping[str, Any]:
     Returns:
         documents, shards, shards_reused, postings, bytes_per_doc and its parts (_impacts, _forward, _tantivy, _docs),
         mode (full, delta, merge, unchanged), reason (why full), upserts, deletes, tombstones (documents of shards that
-        are hidden), documents_rebuilt and bytes_written by this run, seconds (wall), seconds_impacts and
-        seconds_tantivy (summed over shards), version, publication (0: none).
+        are hidden), documents_rebuilt and bytes_written by this run, unreadable_attributes (values that became null in
+        what it built), seconds (wall), seconds_impacts and seconds_tantivy (summed over shards), version, publication
+        (0: none).
 
     Raises:
         ConfigError: a setting points nowhere or does not fit the table; nothing was written.
@@ -123,6 +124,7 @@ def _summary(tried: Sequence[tuple[Head, Derived]], seconds: float, publication:
         "tombstones": version.deleted,
         "documents_rebuilt": sum(shard.manifest.documents for shard in built),
         "bytes_written": sum(file.size for shard in built for file in shard.manifest.files) + _tombstone_bytes(tried),
+        "unreadable_attributes": sum(shard.unreadable_attributes for shard in built),
         "seconds": round(seconds, 3),
         "seconds_impacts": round(sum(shard.seconds_impacts for shard in built), 3),
         "seconds_tantivy": round(sum(shard.seconds_tantivy for shard in built), 3),

@@ -187,6 +187,7 @@ def _build_whole(
         table_version=plan.snapshot.version,
         stored_fields=layout.stored_fields,
         text_fields=layout.text_fields,
+        attributes=dict(layout.attributes),
         tombstones=tuple(hide(index, shard.manifest, None, gone) for shard in shards),
         takedowns=base.takedowns if base else None,
         table_parts=plan.table_parts,

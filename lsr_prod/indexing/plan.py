@@ -7,11 +7,13 @@ from pathlib import Path
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.config.index import DocumentOrder
 from lsr_prod.errors import ArtefactError, ConfigError, LineageError
+from lsr_prod.formats.attributes import AttributeType
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.index import INDEX_FORMAT, ShardRole
 from lsr_prod.formats.table import TableProperties
+from lsr_prod.indexing.attributes import check_attributes
 from lsr_prod.storage import Store, is_remote, require_exists
 from lsr_prod.tables import Table, open_table
 
@@ -29,6 +31,7 @@ class Layout:
         vocabulary_size: V; every term id lies below it.
         stored_fields: columns of ``docs.arrow`` besides ``doc_id``.
         text_fields: stored fields joined into Tantivy's text.
+        attributes: name and type of the stored fields that become attributes.
     """
 
     block_size: int
@@ -37,6 +40,7 @@ class Layout:
     vocabulary_size: int
     stored_fields: tuple[str, ...]
     text_fields: tuple[str, ...]
+    attributes: tuple[tuple[str, AttributeType], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,7 @@ def plan_index(deployment: Deployment) -> IndexPlan:
         card.vocabulary_size,
         properties.stored_fields,
         tuple(settings.text_fields),
+        tuple(sorted(settings.attributes.items())),
     )
     shards = tuple(
         _plan_shard(table, range(shard, properties.buckets, settings.shards), layout)
@@ -161,6 +166,7 @@ def _check_fit(settings: IndexSettings, properties: TableProperties) -> None:
             f"{settings.dk} is more than the table stores of a document",
             f"give at most {properties.store_k}, or encode again with a larger encode.store_k",
         )
+    check_attributes(settings.attributes, properties.stored_fields)
     for name in settings.text_fields:
         if name not in properties.stored_fields:
             stored = ", ".join(properties.stored_fields) or "none"

@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.errors import ArtefactError
+from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, attribute_column
 from lsr_prod.formats.digest import canonical_json, digest_files
 from lsr_prod.formats.index import SHARD_FILE, ShardManifest, load_shard
 from lsr_prod.formats.pages import write_checksums
@@ -29,6 +31,7 @@ from lsr_prod.formats.shard import (
     term_dtype,
 )
 from lsr_prod.indexing.arrays import GrowingArray, filled_array
+from lsr_prod.indexing.attributes import parse_attributes
 from lsr_prod.indexing.boolean import BooleanWriter
 from lsr_prod.indexing.order import order_documents
 from lsr_prod.indexing.plan import Layout, ShardPlan
@@ -50,12 +53,14 @@ class BuiltShard:
         reused: it was there already.
         seconds_impacts: spent on the order of documents and the impact arrays.
         seconds_tantivy: spent on the Tantivy index.
+        unreadable_attributes: values that are not of their attribute's type and became null.
     """
 
     manifest: ShardManifest
     reused: bool
     seconds_impacts: float = 0.0
     seconds_tantivy: float = 0.0
+    unreadable_attributes: int = 0
 
 
 def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Path, *, threads: int = 1) -> BuiltShard:
@@ -107,12 +112,12 @@ def _write(plan: ShardPlan, buckets: Iterable[pa.Table], draft: Path, threads: i
         order = order_documents(vectors, layout.vocabulary_size, layout.block_size, threads=threads)
     vectors, postings = write_arrays(draft, vectors, order, layout)
     seconds_impacts = time.perf_counter() - start
-    seconds_tantivy = _write_documents(draft, rows, vectors, order, layout)
+    seconds_tantivy, unreadable = _write_documents(draft, rows, vectors, order, layout)
     del rows, vectors  # the maps of the spilled files
     shutil.rmtree(spill)
     manifest = _seal(draft, plan, postings)
-    log.info("shard built", extra={"fields": {"shard": plan.sha, "documents": plan.documents}})
-    return BuiltShard(manifest, False, seconds_impacts, seconds_tantivy)
+    log.info("shard built", extra={"fields": {"shard": plan.sha, "documents": plan.documents, **unreadable}})
+    return BuiltShard(manifest, False, seconds_impacts, seconds_tantivy, unreadable.total())
 
 
 def _spill(buckets: Iterable[pa.Table], layout: Layout, spill: Path) -> tuple[SpilledRows, Vectors]:
@@ -161,20 +166,29 @@ def write_arrays(folder: Path, vectors: Vectors, order: npt.NDArray[Any], layout
 
 def _write_documents(
     draft: Path, rows: SpilledRows, vectors: Vectors, order: npt.NDArray[Any], layout: Layout
-) -> float:
-    """Write ids, stored fields and the Tantivy index by ordinal; returns the seconds that Tantivy took."""
-    schema = pa.schema([pa.field(name, pa.large_string()) for name in ("doc_id", *layout.stored_fields)])
+) -> tuple[float, Counter[str]]:
+    """Write ids, stored fields, attributes and the Tantivy index by ordinal.
+
+    Returns:
+        The seconds that Tantivy took, and how many values of each attribute could not be read.
+    """
+    attributes, unreadable = dict(layout.attributes), Counter[str]()
+    strings = [pa.field(name, pa.large_string()) for name in ("doc_id", *layout.stored_fields)]
+    typed = [pa.field(attribute_column(name), ATTRIBUTE_TYPES[kind]) for name, kind in attributes.items()]
+    schema = pa.schema([*strings, *typed])
     with (
-        BooleanWriter(draft, layout.text_fields) as boolean,
+        BooleanWriter(draft, layout.text_fields, attributes) as boolean,
         pa.OSFile(str(draft / DOCUMENTS_FILE), "wb") as sink,
         pa.ipc.new_file(sink, schema) as stored,
     ):
         for start in range(0, len(order), BATCH_ROWS):
             ordinals = np.arange(start, min(start + BATCH_ROWS, len(order)))
             batch = rows.take(order[ordinals])
-            boolean.add(vectors.take(ordinals).top(layout.dk), batch)
-            stored.write_table(batch)
-    return boolean.seconds
+            columns, bad = parse_attributes(batch, attributes)
+            unreadable.update(bad)
+            boolean.add(vectors.take(ordinals).top(layout.dk), batch, columns)
+            stored.write_table(pa.Table.from_arrays([*batch.columns, *columns], schema=schema))
+    return boolean.seconds, unreadable
 
 
 def _mapped(path: Path) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""The Tantivy index beside the arrays: BM25 over the text, and Boolean matching over the terms."""
+"""The Tantivy index beside the arrays: BM25 over the text, and Boolean matching over terms, text and attributes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,10 @@ from typing import Any
 
 import tantivy
 
+from lsr_prod.formats.attributes import AttributeType
 from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TERMS_FIELD, TEXT_FIELD
+from lsr_prod.search.boolean_query import parse_boolean, to_tantivy
+from lsr_prod.search.filters import Filter
 from lsr_prod.search.shard import OpenShard
 
 __all__ = ["BooleanShard", "analyze"]
@@ -54,6 +57,30 @@ class BooleanShard:
             return []
         query = tantivy.Query.boolean_query(terms, minimum_number_should_match=required)
         return [ordinal for _, ordinal in self._search(query, self.shard.manifest.documents)[1]]
+
+    def match_filter(self, expression: Filter) -> list[int]:
+        """Ordinals of all documents for which a filter is true, rising: the oracle of ``masks.evaluate``.
+
+        Raises:
+            QueryError: the filter does not fit the attributes, or Tantivy cannot answer it; see ``to_tantivy``.
+        """
+        return self._ordinals(to_tantivy(expression, self.index.schema, self._attributes))
+
+    def match_query(self, text: str) -> list[int]:
+        """Ordinals of all documents that a Boolean query finds, rising; see ``parse_boolean`` for the syntax.
+
+        Raises:
+            QueryError: the query cannot be read, or asks for what the index does not hold.
+        """
+        return self._ordinals(parse_boolean(text, self.index.schema, self._attributes, analyze))
+
+    @property
+    def _attributes(self) -> dict[str, AttributeType]:
+        return dict(self.shard.documents.attributes)
+
+    def _ordinals(self, query: Any) -> list[int]:
+        found = self._search(tantivy.Query.const_score_query(query, 1.0), self.shard.manifest.documents)[1]
+        return sorted(ordinal for _, ordinal in found)
 
     def _should(self, field: str, value: str | int, index_option: str) -> tuple[Any, Any]:
         term = tantivy.Query.term_query(self.index.schema, field, value, index_option=index_option)

@@ -6,8 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from lsr_prod.errors import ArtefactError
+from lsr_prod.formats.attributes import AttributeType, attribute_column, attribute_types
 from lsr_prod.formats.pages import MappedFiles
-from lsr_prod.formats.shard import ATTRIBUTE_PREFIX, BATCH_ROWS, DOCUMENTS_FILE
+from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE
 
 __all__ = ["Documents"]
 
@@ -65,10 +66,14 @@ class Documents:
         return found
 
     @property
-    def attribute_columns(self) -> list[str]:
+    def attributes(self) -> Mapping[str, AttributeType]:
+        """Type of every attribute."""
+        return attribute_types(self.batches[0].schema) if self.batches else {}
+
+    @property
+    def filter_columns(self) -> list[str]:
         """Names of the columns that filters read."""
-        names = self.batches[0].schema.names if self.batches else []
-        return [name for name in names if name == "doc_id" or name.startswith(ATTRIBUTE_PREFIX)]
+        return ["doc_id", *map(attribute_column, self.attributes)]
 
     def verify_columns(self, names: Sequence[str]) -> None:
         """Verify whole columns before they are computed with."""

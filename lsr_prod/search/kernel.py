@@ -128,16 +128,16 @@ def rank_blocks(
     for block in range(len(bounds)):
         if hits[block] >= required and heads[block] >= 0 and bounds[block] >= floor:
             places[_LEVELS - 1 - np.int64(bounds[block] * scale)] += 1
-    total = 0
-    for level in range(_LEVELS):
-        count = int(places[level])
+    total: Any = 0
+    for level in range(_LEVELS):  # where each level begins
+        count = places[level]
         places[level] = total
         total += count
     for block in range(len(bounds)):
         if hits[block] >= required and heads[block] >= 0 and bounds[block] >= floor:
-            level = _LEVELS - 1 - np.int64(bounds[block] * scale)
-            order[places[level]] = block
-            places[level] += 1
+            place = _LEVELS - 1 - np.int64(bounds[block] * scale)
+            order[places[place]] = block
+            places[place] += 1
     return total, scale
 
 

@@ -140,11 +140,11 @@ class Part:
         return MaskCache(_MASK_BYTES)
 
     def _mask(self, expression: "Filter") -> "Mask":
-        from lsr_prod.search.masks import evaluate
+        from lsr_prod.search.masks import Mask, evaluate
 
-        def compute() -> "npt.NDArray[np.uint8]":
-            self.shard.documents.verify_columns(self.shard.documents.attribute_columns)
+        def compute() -> "Mask":
+            self.shard.documents.verify_columns(self.shard.documents.filter_columns)
             allowed = evaluate(expression, self.shard.documents.batches)
-            return allowed if self._alive is None else allowed & self._alive
+            return Mask.of(allowed if self._alive is None else allowed & self._alive)
 
-        return self._masks.get(expression, compute)
+        return self._masks.get(expression.key, compute)

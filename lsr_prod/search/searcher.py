@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -288,6 +289,8 @@ class Searcher:
 
     def _answer(self, snapshot: Snapshot, query: SparseQuery, request: Request, encode_ms: float) -> SearchResult:
         snapshot.check_fields(request.fields if request.deduplicate is None else [*request.fields, request.deduplicate])
+        if request.filter is not None:
+            request = replace(request, filter=snapshot.check_filter(request.filter))
         start = time.perf_counter()
         deadline = None
         if request.deadline_ms is not None:

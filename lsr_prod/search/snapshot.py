@@ -2,6 +2,7 @@
 
 import heapq
 import time
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import LineageError, QueryError
+from lsr_prod.formats.attributes import attribute_column
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.digest import verify_files
 from lsr_prod.formats.index import Publication, load_version
-from lsr_prod.formats.shard import ATTRIBUTE_PREFIX, TANTIVY_FOLDER
+from lsr_prod.formats.shard import TANTIVY_FOLDER
 from lsr_prod.search.merge import Candidates, Ranked
 from lsr_prod.search.part import Part, ShardQuery
 from lsr_prod.search.query import Vocabulary
@@ -23,11 +25,14 @@ from lsr_prod.search.tombstones import read_alive
 from lsr_prod.search.workspace import Workspace
 
 if TYPE_CHECKING:
+    from lsr_prod.formats.attributes import AttributeType
     from lsr_prod.search.boolean import BooleanShard
+    from lsr_prod.search.filters import Filter
 
 __all__ = ["Snapshot", "Verify"]
 
 _ALL_TERMS = 1 << 30
+_FILTERS = 64  # that were checked last
 
 Verify = bool | Literal["lazy"]
 
@@ -67,6 +72,7 @@ class Snapshot:
         self.index = index
         self.publication = publication
         self._verify = verify
+        self._filters: deque[tuple[Filter, Filter]] = deque(maxlen=_FILTERS)
         self.version = version = load_version(index, publication.version)
         self._check_files(verify is True)
         opened = {part.shard.manifest.sha: part.shard for part in before.parts.values()} if before else {}
@@ -96,6 +102,11 @@ class Snapshot:
     def bundle(self) -> Path:
         """Folder of the encoder that queries must use."""
         return self.index / "bundles" / self.version.bundle_digest
+
+    @property
+    def attributes(self) -> "Mapping[str, AttributeType]":
+        """Type of every attribute that filters can ask for."""
+        return self.version.attributes
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -154,7 +165,7 @@ class Snapshot:
 
     def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> list[Mapping[str, Any]]:
         """Stored fields and attributes; see ``Shards``."""
-        columns = {name: name if name in self.version.stored_fields else ATTRIBUTE_PREFIX + name for name in names}
+        columns = {name: name if name in self.version.stored_fields else attribute_column(name) for name in names}
         return [self.parts[number].shard.documents.fields(ordinal, columns) for _, _, number, ordinal, _ in ranked]
 
     def find(self, doc_id: str) -> tuple[int, int]:
@@ -181,6 +192,22 @@ class Snapshot:
                 raise QueryError(
                     f"the index does not store the field {name!r}; it stores: {', '.join(known) or 'none'}"
                 )
+
+    def check_filter(self, expression: "Filter") -> "Filter":
+        """The filter with its values in the types of the attributes.
+
+        Raises:
+            QueryError: it does not fit the attributes.
+        """
+        from lsr_prod.search.filter_types import check_filter
+
+        # By identity: equality does not tell 1 from True. The list keeps what it names, so that no id is used again.
+        for asked, checked in self._filters:
+            if asked is expression:
+                return checked
+        checked = check_filter(expression, self.attributes)
+        self._filters.append((expression, checked))
+        return checked
 
     @cached_property
     def document_frequencies(self) -> npt.NDArray[np.int64]:

@@ -1,0 +1,232 @@
+"""The vectors job: checks first, then an import as one commit or an export as one file."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lsr_prod.config import Deployment
+from lsr_prod.config.vectors import VectorsSettings
+from lsr_prod.encoding.table import PLAN_PROPERTY
+from lsr_prod.errors import ArtefactError, ConfigError
+from lsr_prod.formats.digest import digest_json
+from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
+from lsr_prod.interchange.quarantine import open_quarantine
+from lsr_prod.interchange.read import VectorFile, find_vector_files, read_vectors
+from lsr_prod.interchange.table_export import TableVectors, export_csr, export_jsonl, ids_beside
+from lsr_prod.interchange.table_import import Source, TableLayout, import_vectors
+from lsr_prod.interchange.vectors import Rules, Vocabulary
+from lsr_prod.local_files import is_draft
+from lsr_prod.storage import Store, is_remote, require_exists, store_digest
+from lsr_prod.tables import Table, open_table
+
+__all__ = ["move_vectors"]
+
+IMPORT_FORMAT = 1
+
+
+def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
+    """Import or export vectors. An import that was done is found to be done; a killed one starts anew.
+
+    Args:
+        deployment: sections ``vectors`` and ``storage``.
+
+    Returns:
+        A flat summary: documents, postings, bytes or quarantined rows by reason, seconds.
+
+    Raises:
+        ConfigError: a setting is wrong or points nowhere; nothing was written.
+        LineageError: table, matrix and bundle are not of one vocabulary.
+        SourceError: a file cannot be read at all, or ``refuse`` met a reason.
+        ArtefactError: bundle or table is damaged.
+        StorageError: a disk or a store failed.
+    """
+    settings = deployment.vectors
+    assert settings is not None  # the job demanded the section
+    require_exists("vectors.bundle", settings.bundle)
+    try:
+        vocabulary = Vocabulary.load(Path(settings.bundle))
+    except ArtefactError as error:
+        raise ConfigError("vectors.bundle", str(error), "give the folder that jobs/export.py wrote") from error
+    uri = settings.table if is_remote(settings.table) else str(Path(settings.table).absolute())
+    store = Store(uri, deployment.storage.options)
+    if settings.action == "import":
+        return _import(settings, store, vocabulary)
+    return _export(settings, store, vocabulary)
+
+
+def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> dict[str, Any]:
+    started = time.monotonic()
+    quarantine = _quarantine_path(settings, store)
+    _check_contents(settings)
+    if not settings.paths:
+        raise ConfigError("vectors.paths", "an import needs files", "add --vectors.paths VALUE")
+    files = find_vector_files(settings.paths, settings.format, store.options, field="vectors.paths")
+    tags = [_tag(file) for file in files]
+    plan = _plan(settings, vocabulary, files, tags)
+    if (done := _check_target(store, plan, settings)) is not None:
+        return _done(done, plan)
+    rules = Rules(
+        vocabulary,
+        drop_unknown=settings.unknown_terms == "drop",
+        largest_impact=(1 << settings.impact_bits) - 1 if settings.quantised else None,
+    )
+    sources = [
+        Source(file.location, int.from_bytes(bytes.fromhex(tag)[:8], "big", signed=True), read_vectors(file, rules))
+        for file, tag in zip(files, tags, strict=True)
+    ]
+    refused = {"unknown_term": settings.unknown_terms, "bad_weight": settings.bad_weights}
+    with open_quarantine(quarantine, [reason for reason, what in refused.items() if what == "refuse"]) as bad:
+        imported = import_vectors(sources, store, vocabulary, _layout(settings), bad, plan)
+    seconds, reasons = time.monotonic() - started, bad.reasons
+    return {
+        "imported": True,
+        "files": len(files),
+        "rows_in": imported.read + reasons.total() - reasons["duplicate_id"],
+        "documents": imported.documents,
+        "quarantined": reasons.total(),
+        "quarantined_by_reason": {reason: count for reason, count in sorted(reasons.items()) if count},
+        "unknown_terms_dropped": imported.unknown,
+        "postings": imported.postings,
+        "clipped": imported.clipped,
+        "impact_step": imported.properties.impact_step,
+        "impact_error": imported.properties.impact_error,
+        "store_k": imported.properties.store_k,
+        "seconds": seconds,
+        "docs_per_s": imported.documents / seconds,
+        "table": store.uri,
+        "quarantine": str(quarantine),
+        "plan": plan,
+    }
+
+
+def _done(table: Table, plan: str) -> dict[str, Any]:
+    properties = TableProperties.from_delta(dict(table.properties))
+    documents = sum(file.rows or 0 for file in table.files())
+    return {
+        "imported": False,
+        "documents": documents,
+        "impact_step": properties.impact_step,
+        "store_k": properties.store_k,
+        "table": table.store.uri,
+        "plan": plan,
+    }
+
+
+def _layout(settings: VectorsSettings) -> TableLayout:
+    return TableLayout(
+        sink=settings.sink,
+        buckets=settings.buckets,
+        impact_bits=settings.impact_bits,
+        impact_step=settings.impact_step,
+        quantised=settings.quantised,
+        store_k=settings.store_k,
+        contents=settings.contents,
+    )
+
+
+def _quarantine_path(settings: VectorsSettings, store: Store) -> Path:
+    path = settings.quarantine or f"{store.uri.rstrip('/')}_quarantine.jsonl"
+    if is_remote(path):
+        raise ConfigError("vectors.quarantine", f"{path} is on an object store", "give a local file")
+    if Path(path).is_dir():
+        raise ConfigError("vectors.quarantine", f"{path} is a folder", "give a file")
+    return Path(path).absolute()
+
+
+def _check_contents(settings: VectorsSettings) -> None:
+    name = settings.contents
+    if name is not None and (name in CORE_COLUMNS or "," in name):
+        raise ConfigError(
+            "vectors.contents",
+            f"{name!r} cannot be a stored field",
+            f"give a name without a comma that is none of {', '.join(CORE_COLUMNS)}",
+        )
+
+
+def _tag(file: VectorFile) -> str:
+    """sha256 of what names the content of a file, and of its ids."""
+    names = [name for name in (file.entry.name, file.ids) if name is not None]
+    identity = []
+    for name in names:
+        entry = file.store.entry(name)
+        if entry is None:
+            raise ConfigError("vectors.paths", f"{file.store.uri}/{name} went while it was listed", "run again")
+        identity.append([entry.size, entry.etag or store_digest(file.store, name)])
+    return digest_json(identity)
+
+
+def _plan(settings: VectorsSettings, vocabulary: Vocabulary, files: Sequence[VectorFile], tags: Sequence[str]) -> str:
+    names = {"format", "sink", "buckets", "impact_bits", "impact_step", "quantised", "store_k", "contents"}
+    return digest_json(
+        {
+            "import": IMPORT_FORMAT,
+            "settings": settings.model_dump(mode="json", include={*names, "unknown_terms", "bad_weights"}),
+            "bundle": vocabulary.bundle_digest,
+            "files": [[file.entry.name, tag] for file, tag in zip(files, tags, strict=True)],
+        }
+    )
+
+
+def _check_target(store: Store, plan: str, settings: VectorsSettings) -> Table | None:
+    """The table, if this very import made it and finished; None if it is to be made."""
+    table = open_table(store)
+    if table is None:
+        foreign = [name for name in store.names() if not is_draft(name)]
+        if foreign:
+            raise ConfigError("vectors.table", f"{store.uri} holds {foreign[0]} and is no table", "give a new folder")
+        return None
+    if table.properties.get(PLAN_PROPERTY) != plan or table.sink != settings.sink:
+        raise ConfigError(
+            "vectors.table", f"{store.uri} is a table of other vectors or settings", "give a new folder for these"
+        )
+    return table if table.transaction_version(plan) is not None else None
+
+
+def _export(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> dict[str, Any]:
+    started = time.monotonic()
+    output = _output_path(settings)
+    require_exists("vectors.table", store.uri, store.options)
+    table = open_table(store)
+    if table is None:
+        raise ConfigError("vectors.table", f"{store.uri} is no sparse table", "give what jobs/encode.py wrote")
+    if settings.table_version is not None:
+        if settings.table_version > table.version:
+            newest = f"its newest is {table.version}"
+            raise ConfigError("vectors.table_version", f"the table has no version {settings.table_version}", newest)
+        table = open_table(store, settings.table_version)
+        assert table is not None
+    contents = settings.contents if settings.format == "jsonl" else None
+    vectors = TableVectors.open(table, vocabulary, floats=settings.weights == "floats", contents=contents)
+    documents, postings = (export_jsonl if settings.format == "jsonl" else export_csr)(vectors, output)
+    seconds = time.monotonic() - started
+    return {
+        "documents": documents,
+        "postings": postings,
+        "bytes": output.stat().st_size,
+        "impact_step": vectors.properties.impact_step,
+        "seconds": seconds,
+        "docs_per_s": documents / seconds,
+        "table": store.uri,
+        "table_version": table.version,
+        "output": str(output),
+    }
+
+
+def _output_path(settings: VectorsSettings) -> Path:
+    endings = {"jsonl": (".jsonl", ".jsonl.gz"), "npz": (".npz",)}.get(settings.format)
+    if endings is None:
+        raise ConfigError("vectors.format", f"{settings.format} holds topics", "export jsonl or npz")
+    if settings.output is None:
+        raise ConfigError("vectors.output", "an export needs a file", "add --vectors.output VALUE")
+    if is_remote(settings.output) or not settings.output.endswith(endings):
+        raise ConfigError(
+            "vectors.output", f"{settings.output} is no local file of {' or '.join(endings)}", "give such a file"
+        )
+    path = Path(settings.output).absolute()
+    for taken in [path, *([ids_beside(path)] if settings.format == "npz" else [])]:
+        if taken.exists():
+            raise ConfigError(
+                "vectors.output", f"there is something at {taken} already", "give a new file, or delete it"
+            )
+    return path

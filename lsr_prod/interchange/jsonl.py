@@ -1,0 +1,114 @@
+"""Anserini's and Pyserini's JSON vectors: one object a line, ``{"id", "contents", "vector": {term: weight}}``.
+
+Topics have the same form without ``contents``.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lsr_prod.corpus.lines import Readable, lines
+from lsr_prod.corpus.rows import BadRow, shorten
+from lsr_prod.interchange.files import new_file
+from lsr_prod.interchange.vectors import Judged, Problem, Rules, VectorRow, id_problem, row_of_tokens, text_problem
+
+__all__ = ["LINE_LIMIT", "json_vectors", "vector_line", "write_jsonl"]
+
+LINE_LIMIT = 1 << 24
+"""Longest line in bytes."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def json_vectors(file: Readable, rules: Rules) -> Iterator[tuple[int, Judged]]:
+    """(offset, vector) of every line; blank lines are none.
+
+    Args:
+        file: the plain bytes.
+        rules: what a vector has to be.
+    """
+    for at, line, whole in lines(file, 0, None, LINE_LIMIT):
+        record = line.removeprefix(_BOM) if at == 0 else line
+        if record.strip():
+            yield at, _judge(record, whole, rules)
+
+
+def _judge(line: bytes, whole: bool, rules: Rules) -> Judged:
+    if not whole:
+        return BadRow("row_too_long", f"the line is longer than {LINE_LIMIT} bytes", None, shorten(line))
+    try:
+        record = json.loads(line.decode(), object_pairs_hook=_object)
+    except UnicodeDecodeError as error:
+        return BadRow("invalid_utf8", f"{error.reason} at byte {error.start} of the line", None, shorten(line))
+    except _RepeatedKeyError as error:
+        return BadRow("repeated_term", str(error), None, shorten(line))
+    except (ValueError, RecursionError) as error:
+        return BadRow("broken_json", str(error), None, shorten(line))
+    if not isinstance(record, dict):
+        return BadRow("not_an_object", f"the line holds a {type(record).__name__}", None, shorten(line))
+    doc_id = record.get("id")
+    if type(doc_id) is int:  # Anserini takes numbers for ids
+        doc_id = str(doc_id)
+    if (problem := id_problem(doc_id)) is not None:
+        return BadRow(*problem, None, shorten(line))
+    row = _vector(str(doc_id), record, rules)
+    return row if isinstance(row, VectorRow) else BadRow(*row, str(doc_id), shorten(line))
+
+
+def _vector(doc_id: str, record: Mapping[str, Any], rules: Rules) -> VectorRow | Problem:
+    vector, contents = record.get("vector"), record.get("contents")
+    if vector is None:
+        return "missing_vector", "the object has no vector"
+    if not isinstance(vector, dict):
+        return "wrong_type", f"the vector is {type(vector).__name__}, not an object"
+    if contents is not None:
+        if not isinstance(contents, str):
+            return "wrong_type", f"contents is {type(contents).__name__}, not a string"
+        if (problem := text_problem("contents", contents)) is not None:
+            return problem
+    return row_of_tokens(doc_id, vector, contents, rules)
+
+
+class _RepeatedKeyError(ValueError):
+    """An object has a key twice; Python's JSON would silently keep the last."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _RepeatedKeyError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice in an object")
+    return made
+
+
+def vector_line(doc_id: str, vector: Mapping[str, float], contents: str | None = None) -> bytes:
+    """One line, newline included. Weights that are int stay int.
+
+    Raises:
+        ValueError: a weight is NaN or infinite.
+    """
+    text = {} if contents is None else {"contents": contents}
+    value = {"id": doc_id, **text, "vector": dict(vector)}
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def write_jsonl(path: Path, vectors: Iterable[tuple[str, Mapping[str, float], str | None]]) -> int:
+    """Write vectors, one a line; the file appears whole or not at all.
+
+    Args:
+        path: a new file; gzip if it ends in ``.gz``.
+        vectors: (id, term -> weight, contents or None).
+
+    Returns:
+        How many they are.
+
+    Raises:
+        StorageError: there is something at ``path``, or the disk fails.
+    """
+    count = 0
+    with new_file(path) as file:
+        for doc_id, vector, contents in vectors:
+            file.write(vector_line(doc_id, vector, contents))
+            count += 1
+    return count

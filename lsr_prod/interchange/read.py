@@ -1,0 +1,186 @@
+"""Files and folders of vectors become judged rows, streaming: what is bad comes with its place and its reason."""
+
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from gzip import BadGzipFile
+from pathlib import Path
+from typing import Literal, get_args
+
+from lsr_prod.corpus.lines import decompressed
+from lsr_prod.corpus.listing import find_files
+from lsr_prod.corpus.rows import BadRow, shorten
+from lsr_prod.corpus.source_file import DamagedFileError
+from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.interchange.jsonl import json_vectors
+from lsr_prod.interchange.npz import csr_vectors, read_ids
+from lsr_prod.interchange.topics import topic_vectors
+from lsr_prod.interchange.vectors import Judged, Rules, VectorRow, as_batch
+from lsr_prod.storage import Entry, Store, is_remote
+
+__all__ = ["FORMATS", "VectorBatch", "VectorFile", "VectorFormat", "find_vector_files", "read_batches", "read_vectors"]
+
+VectorFormat = Literal["jsonl", "tsv", "npz"]
+FORMATS: tuple[str, ...] = get_args(VectorFormat)
+
+_ENDINGS: dict[VectorFormat, tuple[str, ...]] = {
+    "jsonl": (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz"),
+    "tsv": (".tsv", ".tsv.gz"),
+    "npz": (".npz",),
+}
+_ID_ENDINGS = (".ids.jsonl", ".ids.txt")
+_DAMAGE = (BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, DamagedFileError)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorFile:
+    """A file of vectors.
+
+    Attributes:
+        store: its folder.
+        entry: what the store knows of it.
+        format: how to read it.
+        ids: name of the sidecar with the ids of an npz, inside the same folder.
+    """
+
+    store: Store
+    entry: Entry
+    format: VectorFormat
+    ids: str | None = None
+
+    @property
+    def location(self) -> str:
+        """Path or URI, for people."""
+        return f"{self.store.uri.rstrip('/')}/{self.entry.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class VectorBatch:
+    """Vectors in memory.
+
+    Attributes:
+        ids: of the vectors.
+        vectors: as many.
+        bad: (where, why) of what was read with them and is no vector.
+        unknown: terms outside the vocabulary that were left out.
+    """
+
+    ids: tuple[str, ...]
+    vectors: SparseBatch
+    bad: tuple[tuple[str, BadRow], ...]
+    unknown: int
+
+
+def find_vector_files(
+    paths: Sequence[str], vector_format: VectorFormat, options: dict[str, str] | None = None, *, field: str = "paths"
+) -> list[VectorFile]:
+    """The files of paths, folders and globs, in order. A file that is named itself is read whatever its ending.
+
+    Args:
+        paths: local, or on an object store.
+        vector_format: of all of them.
+        options: options of the object store.
+        field: what to call the paths in messages.
+
+    Raises:
+        ConfigError: a path points nowhere, a folder has no such file, or an npz has no ids beside it.
+    """
+    endings = _ENDINGS[vector_format]
+    found: dict[str, VectorFile] = {}
+    for path in paths:
+        absolute = path if is_remote(path) else str(Path(path).absolute())
+        listed = list(find_files(absolute, options or {}))
+        if not listed:
+            raise ConfigError(field, f"there is nothing at {path}", "give files, folders or globs that exist")
+        known = False
+        for folder, entry in listed:
+            store = Store(folder, options or {})
+            file = VectorFile(store, entry, vector_format)
+            if any(file.location.lower().endswith(ending) for ending in _ID_ENDINGS) and len(listed) > 1:
+                continue
+            if file.location == absolute or entry.name.lower().endswith(endings):
+                ids = _sidecar(store, entry.name, field) if vector_format == "npz" else None
+                found[file.location] = VectorFile(store, entry, vector_format, ids)
+                known = True
+        if not known:
+            raise ConfigError(field, f"{path} has no file of {', '.join(endings)}", "give another format or path")
+    return list(found.values())
+
+
+def _sidecar(store: Store, name: str, field: str) -> str:
+    stem = name.removesuffix(".npz")
+    for ending in _ID_ENDINGS:
+        if store.entry(f"{stem}{ending}") is not None:
+            return f"{stem}{ending}"
+    wanted = " or ".join(f"{stem}{ending}" for ending in _ID_ENDINGS)
+    raise ConfigError(field, f"{store.uri}/{name} has no ids beside it", f"write them as {wanted}, one a line")
+
+
+def read_vectors(file: VectorFile, rules: Rules) -> Iterator[tuple[int, Judged]]:
+    """(position, vector or what is bad) of a file: byte of a text format, row of a matrix.
+
+    Bytes that do not decode end the file: the vectors before them stand, and one bad row with the reason
+    ``damaged_file`` says what was found where.
+
+    Raises:
+        SourceError: the file is gone or cannot be read, or is of another kind than its format says.
+        LineageError: a matrix has another number of columns than the vocabulary.
+    """
+    position, count = 0, 0
+    try:
+        for position, row in _decode(file, rules):
+            yield position, row
+            count += 1
+    except _DAMAGE as error:
+        what = " ".join(str(error).split()) or type(error).__name__
+        yield position + (count > 0), BadRow("damaged_file", shorten(f"{what}, after {count} rows"), None, "")
+    except OSError as error:
+        raise SourceError(f"{file.location} cannot be read ({error}); mend it, then run again") from error
+
+
+def _decode(file: VectorFile, rules: Rules) -> Iterator[tuple[int, Judged]]:
+    with file.store.open_reader(file.entry.name) as handle:
+        if file.format == "npz":
+            with _ids(file) as ids:
+                yield from csr_vectors(handle, ids, rules, file.location)
+            return
+        compressed = file.entry.name.lower().endswith(".gz")
+        with decompressed(handle, "jsonl.gz" if compressed else "jsonl") as plain:
+            yield from (json_vectors if file.format == "jsonl" else topic_vectors)(plain, rules)
+
+
+@contextmanager
+def _ids(file: VectorFile) -> Iterator[Iterator[str | BadRow]]:
+    assert file.ids is not None
+    with file.store.open_reader(file.ids) as handle, decompressed(handle, "jsonl") as plain:
+        yield read_ids(plain, json_lines=file.ids.endswith(".jsonl"))
+
+
+def read_batches(files: Iterable[VectorFile], rules: Rules, *, rows: int = 1024) -> Iterator[VectorBatch]:
+    """The vectors of files in batches of ``rows`` lines; ids that come twice are the caller's to judge.
+
+    Raises:
+        SourceError: a file cannot be read at all.
+        LineageError: a matrix has another number of columns than the vocabulary.
+    """
+    good: list[VectorRow] = []
+    bad: list[tuple[str, BadRow]] = []
+    for file in files:
+        for position, row in read_vectors(file, rules):
+            if isinstance(row, BadRow):
+                bad.append((f"{file.location}:{position}", row))
+            else:
+                good.append(row)
+            if len(good) + len(bad) == rows:
+                yield _batch(good, bad)
+                good, bad = [], []
+    if good or bad:
+        yield _batch(good, bad)
+
+
+def _batch(good: list[VectorRow], bad: list[tuple[str, BadRow]]) -> VectorBatch:
+    unknown = sum(row.unknown for row in good)
+    return VectorBatch(tuple(row.doc_id for row in good), as_batch(good), tuple(bad), unknown)

@@ -1,0 +1,176 @@
+"""A sparse table becomes JSON vectors or a CSR matrix, a batch of rows in memory; rows by bucket, then by part."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lsr_prod.errors import ArtefactError, ConfigError, LineageError
+from lsr_prod.formats.table import TableProperties
+from lsr_prod.interchange.jsonl import write_jsonl
+from lsr_prod.interchange.npz import CsrBlock, write_csr
+from lsr_prod.interchange.vectors import Vocabulary
+from lsr_prod.tables import Table, TableFile
+
+__all__ = ["TableVectors", "export_csr", "export_jsonl", "ids_beside"]
+
+_ROWS = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class TableVectors:
+    """The vectors of a snapshot.
+
+    Attributes:
+        table: the snapshot.
+        properties: of the table.
+        vocabulary: of the bundle that made it.
+        floats: weights are impact * impact_step, else the integer impacts.
+        contents: stored field that is the contents; None: there are none.
+    """
+
+    table: Table
+    properties: TableProperties
+    vocabulary: Vocabulary
+    floats: bool = False
+    contents: str | None = None
+
+    @classmethod
+    def open(
+        cls, table: Table, vocabulary: Vocabulary, *, floats: bool = False, contents: str | None = None
+    ) -> "TableVectors":
+        """Check that table, vocabulary and field belong together.
+
+        Raises:
+            LineageError: the table's vocabulary is another.
+            ConfigError: the table has no such stored field.
+            FormatVersionError: the table was not written by lsr_prod, or in another format.
+        """
+        properties = TableProperties.from_delta(dict(table.properties))
+        if properties.vocabulary_sha256 != vocabulary.sha256:
+            raise LineageError(f"{table.store.uri} is of another vocabulary; give the bundle that made it")
+        if contents is not None and contents not in properties.stored_fields:
+            stored = ", ".join(properties.stored_fields) or "none"
+            raise ConfigError(
+                "vectors.contents", f"the table does not store {contents!r}", f"give null, or one of: {stored}"
+            )
+        return cls(table, properties, vocabulary, floats, contents)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the weights."""
+        return np.dtype(np.float32 if self.floats else np.int32)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The columns ``doc_id``, ``terms``, ``impacts`` and the contents.
+
+        Raises:
+            ArtefactError: a part is missing or damaged, or says something impossible.
+        """
+        columns = ["doc_id", "terms", "impacts", *([] if self.contents is None else [self.contents])]
+        for file in sorted(self.table.files(), key=lambda one: (int(one.partition["bucket"] or 0), one.path)):
+            rows = 0
+            for batch in self._read(file, columns):
+                self._check(file, batch)
+                rows += batch.num_rows
+                yield batch
+            if file.rows is not None and rows != file.rows:
+                raise ArtefactError(f"{self._name(file)} has {rows} rows, the table says {file.rows}; restore it")
+
+    def weights(self, batch: pa.RecordBatch) -> npt.NDArray[Any]:
+        """The weights of all terms of a batch, one after the other."""
+        impacts = batch["impacts"].flatten().to_numpy()
+        weights: npt.NDArray[Any] = impacts * self.properties.impact_step if self.floats else impacts
+        return weights.astype(self.dtype)
+
+    def printed(self) -> npt.NDArray[Any]:
+        """[2**bits], the weight of every impact as text wants it: the shortest number that is the same float32."""
+        impacts = np.arange(1 << self.properties.impact_bits)
+        if not self.floats:
+            return impacts
+        weights = (impacts * self.properties.impact_step).astype(self.dtype)
+        return np.array([float(str(weight)) for weight in weights])
+
+    def _read(self, file: TableFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        try:
+            with self.table.store.open_reader(file.path) as data:
+                for batch in pq.ParquetFile(data).iter_batches(batch_size=_ROWS, columns=columns):
+                    yield batch.select(columns)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ArtefactError(f"{self._name(file)} cannot be read ({error}); restore it") from error
+
+    def _check(self, file: TableFile, batch: pa.RecordBatch) -> None:
+        terms = batch["terms"].flatten().to_numpy()
+        same = np.array_equal(batch["terms"].value_lengths(), batch["impacts"].value_lengths())
+        if not same or (len(terms) and (terms.min() < 0 or terms.max() >= len(self.vocabulary))):
+            raise ArtefactError(f"{self._name(file)} has terms that are none of its vocabulary; encode the table again")
+        impacts = batch["impacts"].flatten().to_numpy()
+        if len(impacts) and (impacts.min() < 1 or impacts.max() >= 1 << self.properties.impact_bits):
+            raise ArtefactError(f"{self._name(file)} has impacts beyond its bits; encode the table again")
+
+    def _name(self, file: TableFile) -> str:
+        return f"{self.table.store.uri}/{file.path}"
+
+
+def export_jsonl(vectors: TableVectors, path: Path) -> tuple[int, int]:
+    """Write the vectors as JSON lines, heaviest term first; integer impacts as integers.
+
+    Returns:
+        Documents, and terms of all of them.
+
+    Raises:
+        ArtefactError: the table is damaged; nothing was written.
+        StorageError: there is something at ``path``, or the disk fails.
+    """
+    postings = 0
+
+    def lines() -> Iterator[tuple[str, dict[str, float], str | None]]:
+        nonlocal postings
+        names, printed = vectors.vocabulary.terms, vectors.printed()
+        for batch in vectors.batches():
+            contents = [None] * batch.num_rows if vectors.contents is None else batch[vectors.contents].to_pylist()
+            terms = [names[term] for term in batch["terms"].flatten().to_pylist()]
+            weights, at = printed[batch["impacts"].flatten().to_numpy()].tolist(), 0
+            postings += len(terms)
+            lengths = batch["terms"].value_lengths().to_pylist()
+            for doc_id, length, text in zip(batch["doc_id"].to_pylist(), lengths, contents, strict=True):
+                row = slice(at, at + length)
+                yield doc_id, dict(zip(terms[row], weights[row], strict=True)), text
+                at += length
+
+    return write_jsonl(path, lines()), postings
+
+
+def export_csr(vectors: TableVectors, path: Path) -> tuple[int, int]:
+    """Write the vectors as a CSR matrix [documents, V], int32 or float32, and its ids beside it.
+
+    Returns:
+        Documents, and terms of all of them.
+
+    Raises:
+        ArtefactError: the table is damaged; nothing was written.
+        StorageError: there is something at ``path`` or beside it, or the disk fails.
+    """
+    postings = 0
+
+    def blocks() -> Iterator[CsrBlock]:
+        nonlocal postings
+        for batch in vectors.batches():
+            lengths = batch["terms"].value_lengths().to_numpy().astype(np.int64)
+            terms = batch["terms"].flatten().to_numpy()
+            order = np.lexsort((terms, np.repeat(np.arange(len(lengths)), lengths)))
+            postings += len(terms)
+            yield CsrBlock(batch["doc_id"].to_pylist(), lengths, terms[order], vectors.weights(batch)[order])
+
+    documents = write_csr(path, ids_beside(path), blocks(), len(vectors.vocabulary), vectors.dtype)
+    return documents, postings
+
+
+def ids_beside(path: Path) -> Path:
+    """Where the ids of a matrix lie."""
+    return path.with_name(f"{path.name.removesuffix('.npz')}.ids.jsonl")

@@ -1,0 +1,246 @@
+"""Vectors become a sparse table: read once into a spill, scaled as a whole, written bucket by bucket, one commit.
+
+The scale needs the largest weight, and one id must not come twice: both are known only after the last row. So rows go
+to disk first, dealt by bucket, and memory is that of a batch and of the ids of one bucket.
+"""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsr_prod.corpus.rows import BadRow
+from lsr_prod.encoding.probe import ImpactScale, impact_scale
+from lsr_prod.encoding.rewrite import part_schema
+from lsr_prod.encoding.table import create_sparse_table
+from lsr_prod.formats.table import TableProperties, content_hash, quantise
+from lsr_prod.interchange.quarantine import Quarantine
+from lsr_prod.interchange.spill import Spill, Summary
+from lsr_prod.interchange.vectors import Judged, Vocabulary
+from lsr_prod.storage import Store
+from lsr_prod.tables import Part, Sink, Table, write_part
+
+__all__ = ["Imported", "Source", "TableLayout", "import_vectors"]
+
+_PART_ROWS = 65_536
+_PART_POSTINGS = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """What a table of imported vectors is to be.
+
+    Attributes:
+        sink: delta, or plain Parquet.
+        buckets: 1 to 256.
+        impact_bits: 4, 8 or 16.
+        impact_step: weight of one unit; None: fixed by the largest weight.
+        quantised: weights are impacts already.
+        store_k: terms kept of a vector; None: all.
+        contents: stored field for the contents; None: they are left out.
+    """
+
+    sink: Sink = "delta"
+    buckets: int = 16
+    impact_bits: int = 8
+    impact_step: float | None = None
+    quantised: bool = False
+    store_k: int | None = None
+    contents: str | None = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where rows come from.
+
+    Attributes:
+        location: path or URI, for people.
+        key: 64 bits that name its content; column ``source_file``.
+        rows: (position, vector or what is bad), in order.
+    """
+
+    location: str
+    key: int
+    rows: Iterable[tuple[int, Judged]]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import did.
+
+    Attributes:
+        table: the table, with the vectors.
+        read: rows of the sources that are vectors, those of repeated ids included.
+        documents: rows of the table.
+        postings: terms of all of them.
+        clipped: weights above the largest impact.
+        unknown: terms outside the vocabulary that were left out.
+        properties: of the table.
+    """
+
+    table: Table
+    read: int
+    documents: int
+    postings: int
+    clipped: int
+    unknown: int
+    properties: TableProperties
+
+
+def import_vectors(
+    sources: Sequence[Source],
+    store: Store,
+    vocabulary: Vocabulary,
+    layout: TableLayout,
+    quarantine: Quarantine,
+    plan: str,
+) -> Imported:
+    """Write the vectors of sources into a table, all in one commit. Of rows with one id the first is taken.
+
+    Args:
+        sources: what to read, in order.
+        store: the table's folder, without a table or with what a killed import of the same ``plan`` left.
+        vocabulary: of the bundle that counts as the maker of the vectors.
+        layout: what the table is to be.
+        quarantine: takes bad rows, and rows with an id that an earlier one has.
+        plan: digest of the input and the settings, 64 hex digits.
+
+    Raises:
+        SourceError: a source cannot be read, or the quarantine refuses a reason; nothing was written.
+        TableConflictError: another commit came first.
+        StorageError: the store failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="lsr-import-") as scratch:
+        with Spill(Path(scratch), layout.buckets, layout.store_k) as spill:
+            for number, source in enumerate(sources):
+                for position, row in source.rows:
+                    if isinstance(row, BadRow):
+                        quarantine.add(source.location, position, row)
+                    else:
+                        spill.add(row, number, position)
+        scale = _scale(spill, layout)
+        properties = _properties(vocabulary, layout, scale, spill.summary)
+        table = create_sparse_table(store, layout.sink, properties, plan)
+        writer = _Writer(store, properties, layout, sources, quarantine)
+        adds = [(part, {"bucket": str(b)}) for b in range(layout.buckets) for part in writer.parts(spill, b)]
+    table.commit(adds, [], app=plan, version=0, epoch=1)
+    summary = spill.summary
+    return Imported(table, summary.rows, writer.documents, writer.postings, writer.clipped, summary.unknown, properties)
+
+
+def _properties(vocabulary: Vocabulary, layout: TableLayout, scale: ImpactScale, summary: Summary) -> TableProperties:
+    return TableProperties(
+        bundle_digest=vocabulary.bundle_digest,
+        vocabulary_sha256=vocabulary.sha256,
+        impact_step=scale.step,
+        impact_bits=layout.impact_bits,
+        store_k=layout.store_k or max(1, summary.longest),
+        buckets=layout.buckets,
+        stored_fields=() if layout.contents is None else (layout.contents,),
+        vocabulary_size=len(vocabulary),
+        impact_error=scale.error,
+        impact_error_max=scale.largest_error,
+        impact_clipped=scale.clipped,
+        probe_documents=scale.documents,
+    )
+
+
+def _scale(spill: Spill, layout: TableLayout) -> ImpactScale:
+    """The step, and its error on every weight that was read."""
+    summary, step = spill.summary, layout.impact_step
+    if layout.quantised:
+        assert step is not None  # the settings demanded it
+        return ImpactScale(step, 0.0, 0.0, 0.0, summary.rows)
+    if step is None:
+        largest = np.array([summary.largest] if summary.largest else [], np.float32)
+        step = impact_scale(largest, layout.impact_bits, documents=summary.rows).step
+    weight, error, worst, clipped = 0.0, 0.0, 0.0, 0
+    for bucket in range(layout.buckets):
+        for batch in spill.read(bucket):
+            one = impact_scale(_values(batch, "weights"), layout.impact_bits, documents=0, step=step)
+            total = float(_values(batch, "weights").sum(dtype=np.float64))
+            weight, error = weight + total, error + one.error * total
+            worst = max(worst, one.largest_error)
+            clipped += round(one.clipped * len(_values(batch, "weights")))
+    return ImpactScale(step, error / weight if weight else 0.0, worst, clipped / max(1, summary.postings), summary.rows)
+
+
+def _values(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float32]:
+    values: npt.NDArray[np.float32] = batch[name].flatten().to_numpy()
+    return values
+
+
+class _Writer:
+    """Turns the rows of a bucket into parts, and counts them."""
+
+    def __init__(
+        self,
+        store: Store,
+        properties: TableProperties,
+        layout: TableLayout,
+        sources: Sequence[Source],
+        quarantine: Quarantine,
+    ) -> None:
+        self._store, self._properties, self._layout = store, properties, layout
+        self._sources, self._quarantine = sources, quarantine
+        self._keys = np.array([source.key for source in sources], np.int64)
+        self.documents = self.postings = self.clipped = 0
+
+    def parts(self, spill: Spill, bucket: int) -> Iterator[Part]:
+        """Write the parts of a bucket."""
+        held: list[pa.Table] = []
+        rows = postings = 0
+        for batch in self._first_of_each_id(spill.read(bucket)):
+            held.append(self._rows(batch))
+            rows, postings = rows + batch.num_rows, postings + len(held[-1]["terms"].combine_chunks().flatten())
+            if rows >= _PART_ROWS or postings >= _PART_POSTINGS:
+                yield self._write(bucket, held)
+                held, rows, postings = [], 0, 0
+        if rows:
+            yield self._write(bucket, held)
+
+    def _write(self, bucket: int, held: list[pa.Table]) -> Part:
+        table = pa.concat_tables(held).sort_by("doc_id").combine_chunks()
+        self.documents += table.num_rows
+        self.postings += len(table["terms"].combine_chunks().flatten())
+        return write_part(self._store, f"bucket={bucket}", table)
+
+    def _first_of_each_id(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        seen: set[str] = set()
+        for batch in batches:
+            ids = batch["doc_id"].to_pylist()
+            first = np.ones(len(ids), dtype=bool)
+            for i, doc_id in enumerate(ids):
+                if doc_id in seen:
+                    first[i] = False
+                    source = self._sources[batch["file"][i].as_py()]
+                    bad = BadRow("duplicate_id", "an earlier row of the input has this id", doc_id, "")
+                    self._quarantine.add(source.location, batch["position"][i].as_py(), bad)
+                seen.add(doc_id)
+            yield batch if first.all() else batch.filter(pa.array(first))
+
+    def _rows(self, batch: pa.RecordBatch) -> pa.Table:
+        schema = part_schema(self._properties)
+        weights = _values(batch, "weights")
+        if self._layout.quantised:
+            impacts: npt.NDArray[np.int16] | npt.NDArray[np.int32] = weights.astype(np.int32)
+        else:
+            impacts, clipped = quantise(weights, self._properties.impact_step, self._properties.impact_bits)
+            self.clipped += clipped
+        lengths = batch["terms"].value_lengths().to_numpy()
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+        kind = schema.field("impacts").type
+        contents = batch["contents"].to_pylist()
+        columns = [
+            batch["doc_id"],
+            pa.ListArray.from_arrays(offsets, batch["terms"].flatten(), type=schema.field("terms").type),
+            pa.ListArray.from_arrays(offsets, pa.array(impacts, kind.value_type), type=kind),
+            pa.array([content_hash(text or "") for text in contents], pa.string()),
+            pa.array(self._keys[batch["file"].to_numpy()]),
+            *([] if self._layout.contents is None else [batch["contents"]]),
+        ]
+        return pa.table(columns, schema=schema)

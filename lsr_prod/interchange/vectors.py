@@ -1,0 +1,215 @@
+"""One vector of another tool, judged: a row over our vocabulary, or the reason why it is none."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.corpus.rows import BadRow
+from lsr_prod.errors import ArtefactError
+from lsr_prod.formats.bundle import Bundle, read_vocabulary
+from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.sparse import SparseBatch
+
+__all__ = [
+    "Judged",
+    "Problem",
+    "Rules",
+    "VectorRow",
+    "Vocabulary",
+    "as_batch",
+    "as_rows",
+    "row_of_ids",
+    "row_of_tokens",
+]
+
+Problem = tuple[str, str]
+"""(reason, a sentence for people)."""
+
+_NUMBERS = {int, float}  # bool is a number of Python and none of JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The output vocabulary of a bundle, both ways.
+
+    Attributes:
+        terms: term id -> term.
+        ids: term -> term id.
+        sha256: as the encoder card has it.
+        bundle_digest: of the bundle.
+    """
+
+    terms: tuple[str, ...]
+    ids: Mapping[str, int]
+    sha256: str
+    bundle_digest: str
+
+    def __len__(self) -> int:
+        """V."""
+        return len(self.terms)
+
+    @classmethod
+    def load(cls, bundle: Path) -> "Vocabulary":
+        """Read the vocabulary of a bundle, every file of which is checked.
+
+        Raises:
+            ArtefactError: the folder is no bundle, is damaged, or names a term twice.
+        """
+        digest = Bundle.load(bundle, verify=True).digest
+        terms = tuple(read_vocabulary(bundle))
+        ids = {term: i for i, term in enumerate(terms)}
+        if len(ids) < len(terms):
+            repeated = next(term for i, term in enumerate(terms) if ids[term] != i)
+            raise ArtefactError(
+                f"the vocabulary of {bundle} has {repeated!r} twice; vectors by term cannot be told apart"
+            )
+        return cls(terms, ids, EncoderCard.load(bundle).vocabulary_sha256, digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a vector has to be.
+
+    Attributes:
+        vocabulary: what its terms have to be of.
+        drop_unknown: leave terms outside the vocabulary out and count them; else the vector is bad.
+        largest_impact: weights are impacts, integers from 1 to this; None: any number above zero.
+    """
+
+    vocabulary: Vocabulary
+    drop_unknown: bool = False
+    largest_impact: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VectorRow:
+    """A good vector.
+
+    Attributes:
+        doc_id: its id.
+        terms: int32 [n], by falling weight, ties by rising id, no id twice.
+        weights: float32 [n], finite and above zero; a weight of zero in the input is a term that is not there.
+        contents: the text, where the input has it.
+        unknown: terms outside the vocabulary that were left out.
+    """
+
+    doc_id: str
+    terms: npt.NDArray[np.int32]
+    weights: npt.NDArray[np.float32]
+    contents: str | None = None
+    unknown: int = 0
+
+
+Judged = VectorRow | BadRow
+
+
+def id_problem(doc_id: object) -> Problem | None:
+    """Why a value cannot be a document's id, or None."""
+    if doc_id is None or doc_id == "":
+        return "missing_id", "the id is absent or empty"
+    if not isinstance(doc_id, str):
+        return "wrong_type", f"the id is {type(doc_id).__name__}, not a string"
+    if (problem := text_problem("the id", doc_id)) is not None:
+        return problem
+    # Run files, logs and paths hold ids in lines and columns: a line end or a NUL in one breaks what comes after.
+    control = next((character for character in doc_id if character < " " or character == "\x7f"), None)
+    return None if control is None else ("control_characters", f"the id holds U+{ord(control):04X}")
+
+
+def text_problem(name: str, text: str) -> Problem | None:
+    """Why a string cannot be stored: JSON's escapes make strings that no UTF-8 file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return "invalid_utf8", f"{name}: {error.reason} at character {error.start}"
+    return None
+
+
+def row_of_tokens(doc_id: str, vector: Mapping[str, object], contents: str | None, rules: Rules) -> VectorRow | Problem:
+    """Judge a vector whose terms are strings.
+
+    Args:
+        doc_id: its id, judged already.
+        vector: term -> weight as JSON has it.
+        contents: the text.
+        rules: what it has to be.
+    """
+    if not {*map(type, vector.values())} <= _NUMBERS:
+        term, weight = next(item for item in vector.items() if type(item[1]) not in _NUMBERS)
+        return "bad_weight", f"{term!r} has a weight of type {type(weight).__name__}"
+    try:
+        weights = np.array(list(vector.values()), dtype=np.float64)
+    except OverflowError:
+        return "bad_weight", "a weight is an integer beyond every float"
+    terms = np.fromiter(map(rules.vocabulary.ids.get, vector, repeat(-1)), np.int32, len(vector))
+    unknown = np.flatnonzero(terms < 0)
+    if len(unknown) and not rules.drop_unknown:
+        first = list(vector)[unknown[0]]
+        return "unknown_term", f"{first!r} is not in the vocabulary, and {len(unknown) - 1} terms more"
+    return _row(doc_id, terms, weights, contents, rules)
+
+
+def row_of_ids(
+    doc_id: str, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], contents: str | None, rules: Rules
+) -> VectorRow | Problem:
+    """Judge a vector whose terms are ids.
+
+    Args:
+        doc_id: its id, judged already.
+        terms: int64 [n].
+        weights: float64 [n].
+        contents: the text.
+        rules: what it has to be.
+    """
+    outside = (terms < 0) | (terms >= len(rules.vocabulary))
+    if outside.any() and not rules.drop_unknown:
+        return "unknown_term", f"term {terms[outside][0]} is not below {len(rules.vocabulary)}"
+    inside = np.where(outside, -1, terms).astype(np.int32)
+    known = inside[inside >= 0]
+    if len(np.unique(known)) < len(known):
+        return "repeated_term", "the vector has a term twice"
+    return _row(doc_id, inside, weights, contents, rules)
+
+
+def _row(
+    doc_id: str, terms: npt.NDArray[np.int32], weights: npt.NDArray[np.float64], contents: str | None, rules: Rules
+) -> VectorRow | Problem:
+    """``terms`` below zero are unknown and left out; their weights are judged all the same."""
+    with np.errstate(over="ignore"):
+        short = weights.astype(np.float32)
+    bad = ~(short >= 0) | np.isinf(short)
+    if bad.any():
+        return "bad_weight", f"{weights[bad][0]} is no weight; give finite numbers of 0 or more"
+    if rules.largest_impact is not None:
+        odd = (weights != np.rint(weights)) | (weights > rules.largest_impact)
+        if odd.any():
+            return "bad_weight", f"{weights[odd][0]:g} is no impact; impacts are integers up to {rules.largest_impact}"
+    keep = (terms >= 0) & (short > 0)
+    kept_terms, kept_weights = terms[keep], short[keep]
+    order = np.lexsort((kept_terms, -kept_weights))
+    return VectorRow(doc_id, kept_terms[order], kept_weights[order], contents, int((terms < 0).sum()))
+
+
+def as_batch(rows: Sequence[VectorRow]) -> SparseBatch:
+    """The vectors of rows, in their order."""
+    lengths = [0, *(len(row.terms) for row in rows)]
+    return SparseBatch(
+        np.cumsum(lengths).astype(np.int64),
+        np.concatenate([np.zeros(0, np.int32), *(row.terms for row in rows)]),
+        np.concatenate([np.zeros(0, np.float32), *(row.weights for row in rows)]),
+    )
+
+
+def as_rows(ids: Sequence[str], vectors: SparseBatch) -> list[VectorRow]:
+    """The vectors of a batch under their ids.
+
+    Raises:
+        ValueError: there are not as many ids as vectors.
+    """
+    if len(ids) != len(vectors):
+        raise ValueError(f"{len(ids)} ids for {len(vectors)} vectors; give one for each")
+    return [VectorRow(doc_id, *vectors.row(i)) for i, doc_id in enumerate(ids)]

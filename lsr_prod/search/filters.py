@@ -1,0 +1,279 @@
+"""Filters: which documents a query may return, by their attributes or ids.
+
+::
+
+    fresh = (field("year") >= 2020) & field("lang").is_in(["en", "de"])
+    drafts = field("title").starts_with("Draft") | field("published").is_null()
+    searcher.search("how do locks work", filter=fresh & ~drafts)
+
+A server takes the same as JSON: ``{"and": [...]}``, ``{"or": [...]}``, ``{"not": {...}}``, and conditions such as
+``{"field": "year", "op": "ge", "value": 2020}``. Operators: eq, in, gt, ge, lt, le, between (both ends included),
+prefix, is_null. Timestamps are ISO 8601 strings, in UTC where no offset is given. Strings are compared as they are, by
+code point. ``doc_id`` takes eq, in and prefix.
+
+A missing value matches is_null and nothing else. Logic has three values, as in SQL: a condition on a missing value is
+neither true nor false, and so is its negation; a document is returned where the whole is true. Thus neither
+``field("year") > 2000`` nor ``~(field("year") > 2000)`` returns a document without a year.
+"""
+
+import datetime as dt
+import math
+import reprlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from lsr_prod.errors import QueryError
+from lsr_prod.formats.attributes import AttributeValue
+from lsr_prod.formats.digest import canonical_json
+
+__all__ = [
+    "DOC_ID",
+    "MAX_DEPTH",
+    "Combination",
+    "Condition",
+    "Field",
+    "Filter",
+    "Negation",
+    "Operator",
+    "field",
+    "filter_from_json",
+    "shorten",
+]
+
+Operator = Literal["eq", "in", "gt", "ge", "lt", "le", "prefix", "is_null"]
+
+DOC_ID = "doc_id"
+MAX_DEPTH = 16
+_MAX_TEXT = 4096  # characters of one value
+_REPR = reprlib.Repr()
+_REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 3, 80, 80
+_OPERATORS: tuple[Operator, ...] = get_args(Operator)
+
+
+class Filter(ABC):
+    """A condition, or a combination of some; combine with ``&``, ``|`` and ``~``."""
+
+    __slots__ = ()
+
+    def __and__(self, other: "Filter") -> "Filter":
+        return _combine("and", self, other)
+
+    def __or__(self, other: "Filter") -> "Filter":
+        return _combine("or", self, other)
+
+    def __invert__(self) -> "Filter":
+        return Negation(self)
+
+    def __bool__(self) -> bool:
+        raise QueryError("a filter has no truth of its own; combine filters with &, | and ~, and ranges with between")
+
+    @property
+    def key(self) -> str:
+        """Canonical JSON: equal for filters that differ only in the order of their parts or in repetition."""
+        return canonical_json(self.to_json()).decode()
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """The form that ``filter_from_json`` reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition(Filter):
+    """One attribute, or ``doc_id``, held against a value.
+
+    Attributes:
+        name: the attribute.
+        operator: what must hold.
+        value: a tuple for "in", None for "is_null".
+    """
+
+    name: str
+    operator: Operator
+    value: AttributeValue | tuple[AttributeValue, ...] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """See ``Filter``."""
+        condition: dict[str, Any] = {"field": self.name, "op": self.operator}
+        if isinstance(self.value, tuple):
+            values = {(type(value).__name__, value) for value in map(_value_to_json, self.value)}
+            condition["value"] = [value for _, value in sorted(values)]
+        elif self.value is not None:
+            condition["value"] = _value_to_json(self.value)
+        return condition
+
+
+@dataclass(frozen=True, slots=True)
+class Combination(Filter):
+    """All of the parts, or any of them."""
+
+    operator: Literal["and", "or"]
+    parts: tuple[Filter, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """See ``Filter``."""
+        parts = {canonical_json(part): part for part in (part.to_json() for part in self.parts)}
+        return {self.operator: [parts[key] for key in sorted(parts)]}  # their order has no meaning
+
+
+@dataclass(frozen=True, slots=True)
+class Negation(Filter):
+    """Whatever the part is false for; not what it is unknown for."""
+
+    part: Filter
+
+    def to_json(self) -> dict[str, Any]:
+        """See ``Filter``."""
+        return {"not": self.part.to_json()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Field:
+    """An attribute to make conditions of; get one from ``field``."""
+
+    name: str
+
+    def __eq__(self, value: AttributeValue) -> Filter:  # type: ignore[override]
+        return Condition(self.name, "eq", _literal(value, self.name))
+
+    def __ne__(self, value: AttributeValue) -> Filter:  # type: ignore[override]
+        return Negation(self == value)
+
+    def __gt__(self, value: AttributeValue) -> Filter:
+        return Condition(self.name, "gt", _literal(value, self.name))
+
+    def __ge__(self, value: AttributeValue) -> Filter:
+        return Condition(self.name, "ge", _literal(value, self.name))
+
+    def __lt__(self, value: AttributeValue) -> Filter:
+        return Condition(self.name, "lt", _literal(value, self.name))
+
+    def __le__(self, value: AttributeValue) -> Filter:
+        return Condition(self.name, "le", _literal(value, self.name))
+
+    def between(self, low: AttributeValue, high: AttributeValue) -> Filter:
+        """From ``low`` to ``high``, both included."""
+        return (self >= low) & (self <= high)
+
+    def is_in(self, values: Iterable[AttributeValue]) -> Filter:
+        """One of some values; of none, nothing matches."""
+        if isinstance(values, str):
+            raise QueryError(f"is_in of {self.name!r} is given one string; give a list")
+        return Condition(self.name, "in", tuple(_literal(value, self.name) for value in values))
+
+    def starts_with(self, prefix: str) -> Filter:
+        """Strings that begin so."""
+        return Condition(self.name, "prefix", _literal(prefix, self.name))
+
+    def is_null(self) -> Filter:
+        """Documents without a value."""
+        return Condition(self.name, "is_null", None)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def field(name: str) -> Field:
+    """An attribute of the index, or ``doc_id``.
+
+    Raises:
+        QueryError: ``name`` is no string.
+    """
+    if not isinstance(name, str):
+        raise QueryError(f"the field {name!r} is no name; give a string")
+    return Field(name)
+
+
+def filter_from_json(value: Any) -> Filter:
+    """Read what ``to_json`` writes, or a client sends; see the module for the form.
+
+    Raises:
+        QueryError: it is no filter, or nested more than 16 deep; the text says where.
+    """
+    return _read(value, "filter", 1)
+
+
+def _combine(operator: Literal["and", "or"], *filters: Filter) -> Filter:
+    parts: list[Filter] = []
+    for part in filters:
+        if not isinstance(part, Filter):
+            raise QueryError(f"{shorten(part)} is no filter; put comparisons into brackets before & and |")
+        parts += part.parts if isinstance(part, Combination) and part.operator == operator else [part]
+    return Combination(operator, tuple(parts))
+
+
+def _literal(value: Any, name: str) -> AttributeValue:
+    """A value that has a JSON form; numpy's scalars become Python's."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    match value:
+        case bool():
+            return value
+        case int() if not -(1 << 63) <= value < 1 << 63:
+            raise QueryError(f"the number given for {name!r} does not fit into 64 bits; give a smaller one")
+        case float() if not math.isfinite(value):
+            raise QueryError(f"{value} for {name!r} is not possible; give a finite number, or is_null")
+        case str() if len(value) > _MAX_TEXT:
+            raise QueryError(f"a value given for {name!r} has {len(value)} characters; give at most {_MAX_TEXT}")
+        case str() if any("\ud800" <= character <= "\udfff" for character in value):
+            raise QueryError(f"a value given for {name!r} is no valid Unicode; decode it with errors='replace'")
+        case dt.datetime() if value.tzinfo is None:
+            raise QueryError(f"{value} for {name!r} has no time zone; give one, for example tzinfo=datetime.UTC")
+        case dt.datetime():
+            return value.astimezone(dt.UTC)
+        case int() | float() | str():
+            return value
+    raise QueryError(f"{shorten(value)} for {name!r} is no value; give a string, number, bool or datetime")
+
+
+def _value_to_json(value: AttributeValue) -> str | int | float | bool:
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, dt.datetime) else value
+
+
+def _read(value: Any, where: str, depth: int) -> Filter:
+    if depth > MAX_DEPTH:
+        raise QueryError(f"{where} lies more than {MAX_DEPTH} deep; give a flatter filter")
+    if not isinstance(value, dict):
+        raise QueryError(f"{where} is {shorten(value)}; give an object with and, or, not, or field and op")
+    match list(value):
+        case ["and" | "or" as operator]:
+            parts = value[operator]
+            if not isinstance(parts, list) or not parts:
+                raise QueryError(f"{where}.{operator} is {shorten(parts)}; give a list of one filter or more")
+            return _combine(
+                operator, *(_read(part, f"{where}.{operator}[{i}]", depth + 1) for i, part in enumerate(parts))
+            )
+        case ["not"]:
+            return Negation(_read(value["not"], f"{where}.not", depth + 1))
+    return _read_condition(value, where)
+
+
+def _read_condition(value: dict[Any, Any], where: str) -> Filter:
+    name, operator = value.get("field"), value.get("op")
+    allowed = {"field", "op"} if operator == "is_null" else {"field", "op", "value"}
+    if value.keys() != allowed and operator in (None, "between", *_OPERATORS):
+        raise QueryError(
+            f"{where} has {shorten(list(value))}; give {', '.join(sorted(allowed))}, or one of and, or, not"
+        )
+    if not isinstance(name, str):
+        raise QueryError(f"{where}.field is {shorten(name)}; give the name of an attribute")
+    given = value.get("value")
+    if operator in ("in", "between") and (not isinstance(given, list) or (operator == "between" and len(given) != 2)):
+        raise QueryError(f"{where}.value is {shorten(given)}; give a list{' of two' * (operator == 'between')}")
+    match operator:
+        case "is_null":
+            return field(name).is_null()
+        case "in":
+            return field(name).is_in(given)  # type: ignore[arg-type]
+        case "between":
+            return field(name).between(*given)  # type: ignore[misc]
+        case "eq" | "gt" | "ge" | "lt" | "le" | "prefix":
+            return Condition(name, operator, _literal(given, name))
+    raise QueryError(f"{where}.op is {shorten(operator)}; give one of: between, {', '.join(_OPERATORS)}")
+
+
+def shorten(value: object) -> str:
+    """How a value looks in a message: short, however long or deep it is."""
+    return _REPR.repr(value)

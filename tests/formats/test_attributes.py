@@ -1,0 +1,83 @@
+"""The grammar of typed values, and the columns that hold them."""
+
+import contextlib
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lsr_prod.errors import ArtefactError
+from lsr_prod.formats.attributes import MAX_STRING_BYTES, attribute_types, parse_value
+
+
+def utc(*moment: int) -> dt.datetime:
+    return dt.datetime(*moment, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        (" as it is ", "string", " as it is "),
+        ("", "string", ""),
+        (" 42\n", "int64", 42),
+        ("+7", "int64", 7),
+        ("-9223372036854775808", "int64", -(1 << 63)),
+        ("1e3", "float64", 1000.0),
+        (".5", "float64", 0.5),
+        ("5.", "float64", 5.0),
+        ("TRUE", "bool", True),
+        ("0", "bool", False),
+        ("2020-02-29", "timestamp", utc(2020, 2, 29)),
+        ("2020-01-01T12:30+02:00", "timestamp", utc(2020, 1, 1, 10, 30)),
+        ("2020-01-01 00:00:00.1234567Z", "timestamp", utc(2020, 1, 1, 0, 0, 0, 123456)),
+    ],
+)
+def test_values(text, kind, value):
+    parsed = parse_value(text, kind)
+    assert (parsed, type(parsed)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("", "int64"),
+        ("1.0", "int64"),
+        ("1_000", "int64"),
+        ("0x1f", "int64"),
+        ("٣", "int64"),
+        ("9223372036854775808", "int64"),
+        ("1" * 5000, "int64"),
+        ("nan", "float64"),
+        ("inf", "float64"),
+        ("1e999", "float64"),
+        ("1,5", "float64"),
+        (".", "float64"),
+        ("yes", "bool"),
+        ("2020-13-01", "timestamp"),
+        ("2020", "timestamp"),
+        ("0001-01-01T00:00+05:00", "timestamp"),
+        ("é" * (MAX_STRING_BYTES // 2 + 1), "string"),
+    ],
+)
+def test_what_is_no_value(text, kind):
+    with pytest.raises(ValueError, match=r"\w"):
+        parse_value(text, kind)
+
+
+def test_a_negative_zero_is_zero():
+    assert str(parse_value("-0.0", "float64")) == "0.0"
+
+
+@given(st.text(), st.sampled_from(["int64", "float64", "bool", "timestamp"]))
+def test_any_text_parses_or_is_refused_as_no_value(text, kind):
+    with contextlib.suppress(ValueError):
+        parse_value(text, kind)
+
+
+def test_types_are_read_from_the_schema():
+    schema = pa.schema([("doc_id", pa.large_string()), ("year", pa.large_string()), ("attribute.year", pa.int64())])
+    assert attribute_types(schema) == {"year": "int64"}
+    with pytest.raises(ArtefactError, match=r"attribute\.year.*int32"):
+        attribute_types(pa.schema([("attribute.year", pa.int32())]))

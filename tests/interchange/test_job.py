@@ -1,0 +1,207 @@
+"""The job: from files of other tools to a table that the index job takes, and back."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from tokenizers import Tokenizer
+
+from jobs.vectors import main
+from lsr_prod.config import Deployment, IndexSettings
+from lsr_prod.encoding import table_digest
+from lsr_prod.indexing.plan import plan_index
+from lsr_prod.indexing.rows import read_buckets
+from lsr_prod.interchange import write_jsonl, write_topics
+from lsr_prod.search import Searcher
+from tests.indexing.corpus import STEP, Doc, make_bundle, make_index
+from tests.interchange.conftest import TERMS
+
+CORPUS = {f"doc {i}": {term: 1 + (7 * i * j) % 255 for j, term in enumerate(TERMS[i % 5 : i % 13])} for i in range(80)}
+
+
+def run(folder: Path, capsys, **vectors) -> tuple[int, dict, str]:
+    """(exit code, the RESULT line, stderr without the log)."""
+    config = folder / "deployment.yaml"
+    config.write_text(yaml.safe_dump({"vectors": vectors}))
+    code = main(["--config", str(config)])
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    errors = [line for line in captured.err.splitlines() if not line.startswith('{"time"')]
+    return code, json.loads(lines[-1].removeprefix("RESULT ")) if lines else {}, "\n".join(errors)
+
+
+@pytest.fixture
+def given(bundle, tmp_path):
+    """Settings of an import of impacts; the files hold the corpus and four bad lines."""
+    folder = tmp_path / "vectors"
+    documents = [(doc_id, vector, f"text of {doc_id}") for doc_id, vector in CORPUS.items()]
+    write_jsonl(folder / "a.jsonl", documents[:30])
+    with (folder / "a.jsonl").open("ab") as file:
+        file.write(b'{"id": "x", "vector": {"lock": -1}}\n{"id": "y", "vector": {"nowhere": 1}}\n{"id": "doc 3"\n')
+    write_jsonl(folder / "b.jsonl.gz", [*documents[30:], ("doc 3", {"lock": 1}, None)])
+    return {
+        "action": "import",
+        "table": str(tmp_path / "table"),
+        "bundle": str(bundle),
+        "paths": [str(folder)],
+        "quantised": True,
+        "impact_step": STEP,
+        "sink": "parquet",
+        "buckets": 4,
+    }
+
+
+def test_imported_impacts_score_exactly_as_brute_force_does(given, bundle, tmp_path, capsys):
+    code, result, errors = run(tmp_path, capsys, **given)
+    assert (code, errors) == (0, "")
+    index = IndexSettings(
+        table=given["table"], bundle=str(bundle), output=str(tmp_path / "index"), shards=2, text_fields=["text"]
+    )
+    plan = plan_index(Deployment(index=index))  # what the index job checks first
+    rows = [row for shard in plan.shards for table in read_buckets(shard) for row in table.to_pylist()]
+    corpus = {row["doc_id"]: Doc(dict(zip(row["terms"], row["impacts"], strict=True)), row["text"]) for row in rows}
+    make_index(tmp_path / "index", corpus, bundle=bundle, shards=2)
+    searcher = Searcher.open(tmp_path / "index")
+    for query in ({"lock": 1, "数据": 3}, {"Ω": 2.0}, dict.fromkeys(TERMS, 1.0), {"naïve": 0.25, '"': 7}):
+        scores = {
+            doc_id: STEP * sum(query[term] * impact for term, impact in vector.items() if term in query)
+            for doc_id, vector in CORPUS.items()
+            if query.keys() & vector.keys()
+        }
+        hits = searcher.search_vector(query, k=100).hits
+        assert {hit.doc_id: hit.score for hit in hits} == scores
+        assert [hit.score for hit in hits] == sorted(scores.values(), reverse=True)
+    assert (result["documents"], result["quarantined"], result["rows_in"]) == (80, 4, 84)
+
+
+def test_bad_lines_are_counted_and_written_beside_the_table(given, tmp_path, capsys):
+    code, result, _ = run(tmp_path, capsys, **given)
+    wanted = {"bad_weight": 1, "broken_json": 1, "duplicate_id": 1, "unknown_term": 1}
+    assert (code, result["quarantined_by_reason"]) == (0, wanted)
+    path = tmp_path / "table_quarantine.jsonl"
+    assert result["quarantine"] == str(path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {line["reason"]: line["doc_id"] for line in lines} == {
+        "bad_weight": "x", "unknown_term": "y", "broken_json": None, "duplicate_id": "doc 3",
+    }  # fmt: skip
+
+
+def test_an_import_that_was_done_is_found_to_be_done(given, tmp_path, capsys):
+    assert run(tmp_path, capsys, **given)[1]["imported"] is True
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".yaml"}
+    code, result, _ = run(tmp_path, capsys, **given)
+    assert (code, result["imported"], result["documents"]) == (0, False, 80)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and p.suffix != ".yaml"} == before
+    code, _, errors = run(tmp_path, capsys, **{**given, "impact_step": 0.5})
+    assert code == 2
+    assert "vectors.table" in errors
+    assert "other vectors or settings" in errors
+
+
+@pytest.mark.parametrize("output", ["out.jsonl", "out.jsonl.gz", "out.npz"])
+def test_an_export_imported_again_is_the_same_table(given, tmp_path, capsys, output):
+    run(tmp_path, capsys, **given)
+    vector_format = "npz" if output.endswith("npz") else "jsonl"
+    export = {"action": "export", "table": given["table"], "bundle": given["bundle"], "format": vector_format}
+    code, result, errors = run(tmp_path, capsys, **export, output=str(tmp_path / output))
+    assert (code, errors, result["documents"]) == (0, "", 80)
+    again = {**given, "table": str(tmp_path / "again"), "paths": [str(tmp_path / output)], "format": vector_format}
+    code, result, errors = run(tmp_path, capsys, **again)
+    assert (code, errors, result["documents"], result["quarantined"]) == (0, "", 80, 0)
+    if vector_format == "jsonl":  # a matrix has no contents, whose hash is part of the digest
+        assert table_digest(given["table"]) == table_digest(str(tmp_path / "again"))
+    code, _, errors = run(tmp_path, capsys, **export, output=str(tmp_path / output))
+    assert code == 2
+    assert "vectors.output" in errors
+
+
+def test_topics_are_imported_as_vectors(given, tmp_path, capsys):
+    write_topics(tmp_path / "topics.tsv", [("1", {"lock": 3, "数据": 1}), ("2", {})])
+    code, result, _ = run(tmp_path, capsys, **{**given, "format": "tsv", "paths": [str(tmp_path / "topics.tsv")]})
+    assert (code, result["documents"], result["postings"]) == (0, 2, 2)
+
+
+def test_terms_outside_the_vocabulary_can_be_dropped_and_are_counted(given, tmp_path, capsys):
+    code, result, _ = run(tmp_path, capsys, **{**given, "unknown_terms": "drop"})
+    assert (code, result["documents"], result["unknown_terms_dropped"]) == (0, 81, 1)
+
+
+@pytest.mark.parametrize("field", ["unknown_terms", "bad_weights"])
+def test_what_is_refused_ends_the_job_with_nothing_written(given, tmp_path, capsys, field):
+    code, _, errors = run(tmp_path, capsys, **{**given, field: "refuse"})
+    assert code == 1
+    assert "nothing was written" in errors
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deployment.yaml", "vectors"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"bundle": "nowhere"}, "vectors.bundle"),
+        ({"paths": []}, "vectors.paths"),
+        ({"paths": ["nowhere"]}, "vectors.paths"),
+        ({"impact_step": None}, "vectors.quantised"),
+        ({"impact_bits": 7}, "vectors.impact_bits"),
+        ({"contents": "terms"}, "vectors.contents"),
+        ({"quarantine": "s3://lsr/q.jsonl"}, "vectors.quarantine"),
+        ({"action": "export"}, "vectors.output"),
+        ({"action": "export", "output": "a.csv"}, "vectors.output"),
+        ({"action": "export", "output": "a.jsonl"}, "vectors.table"),
+        ({"action": "export", "format": "tsv", "output": "a.tsv"}, "vectors.format"),
+        ({"action": "move"}, "vectors.action"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_nothing_is_written(given, tmp_path, capsys, changes, field):
+    before = sorted(tmp_path.rglob("*"))
+    code, _, errors = run(tmp_path, capsys, **{**given, **changes})
+    assert code == 2
+    assert field in errors
+    assert len(errors.splitlines()) == 1
+    assert [path for path in sorted(tmp_path.rglob("*")) if path.suffix != ".yaml"] == before
+
+
+def test_a_folder_that_is_no_table_is_left_alone(given, tmp_path, capsys):
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "thesis.tex").write_text("mine")
+    code, _, errors = run(tmp_path, capsys, **given)
+    assert code == 2
+    assert "thesis.tex" in errors
+
+
+def test_a_table_on_an_object_store_needs_a_local_quarantine(given, tmp_path, capsys, s3_options):
+    (tmp_path / "s3.yaml").write_text("")
+    table = {**given, "table": "s3://lsr/imported", "quarantine": str(tmp_path / "q.jsonl")}
+    config = tmp_path / "deployment.yaml"
+    config.write_text(yaml.safe_dump({"vectors": table, "storage": {"options": s3_options}}))
+    assert main(["--config", str(config)]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
+    assert (result["documents"], result["table"]) == (80, "s3://lsr/imported")
+    assert len((tmp_path / "q.jsonl").read_text().splitlines()) == 4
+
+
+def test_real_query_vectors_of_anserini_are_taken_whole(splade_tiny, shared_data, tmp_path, capsys):
+    path = shared_data / "splade_queries" / "dl19-passage.splade-v3.jsonl.gz"
+    if not path.is_file():
+        pytest.skip(f"{path} is absent")
+    tokenizer = Tokenizer.from_file(str(splade_tiny / "tokenizer.json"))
+    terms = [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
+    make_bundle(tmp_path / "bundle", terms)
+    given = {"table": str(tmp_path / "table"), "bundle": str(tmp_path / "bundle"), "sink": "parquet"}
+    code, result, errors = run(
+        tmp_path, capsys, action="import", paths=[str(path)], impact_bits=16, impact_step=1.0, **given
+    )
+    assert (code, errors, result["quarantined"], result["impact_error"]) == (0, "", 0, 0.0)
+    out = tmp_path / "out.jsonl.gz"
+    code, again, errors = run(tmp_path, capsys, action="export", output=str(out), **given)
+    assert (code, errors, again["documents"], again["postings"]) == (0, "", result["documents"], result["postings"])
+    assert np.array_equal(*(sorted(_vectors(one)) for one in (path, out)))
+
+
+def _vectors(path: Path) -> list[str]:
+    import gzip
+
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    return [json.dumps([row["id"], sorted(row["vector"].items())]) for row in rows]

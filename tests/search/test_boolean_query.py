@@ -1,0 +1,236 @@
+"""Tantivy, Arrow and plain Python answer filters alike; Boolean queries in text find what they say."""
+
+import datetime as dt
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tantivy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lsr_prod.errors import QueryError
+from lsr_prod.formats.attributes import attribute_column, attribute_types
+from lsr_prod.formats.shard import TANTIVY_FOLDER
+from lsr_prod.indexing.boolean import BooleanWriter
+from lsr_prod.indexing.vectors import Vectors
+from lsr_prod.search.boolean import BooleanShard
+from lsr_prod.search.filters import field
+from lsr_prod.search.masks import evaluate
+from tests.search.filtering import ROWS, TYPES, Row, batches, brute_force, filters
+
+NOTHING = dict.fromkeys(TYPES)
+
+
+def build(folder: Path, rows: Sequence[Row], texts: Sequence[str] = ()) -> BooleanShard:
+    """The Tantivy index of the rows, and their columns."""
+    columns = batches(rows)
+    empty = Vectors(np.zeros(len(rows) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8))
+    table = pa.table({"text": pa.array(list(texts) or [None] * len(rows), pa.large_string())})
+    attributes = [pa.concat_arrays([batch.column(attribute_column(name)) for batch in columns]) for name in TYPES]
+    with BooleanWriter(folder, ["text"], TYPES) as writer:
+        writer.add(empty, table, attributes)
+    documents = SimpleNamespace(attributes=attribute_types(columns[0].schema), batches=columns)
+    shard = SimpleNamespace(documents=documents, manifest=SimpleNamespace(documents=len(rows)))
+    return BooleanShard(shard, tantivy.Index.open(str(folder / TANTIVY_FOLDER)))
+
+
+@settings(
+    deadline=None,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(rows=ROWS.filter(bool), some=st.lists(filters(ranges_of_strings=False), min_size=10, max_size=20))
+def test_tantivy_arrow_and_plain_python_agree(tmp_path, rows, some):
+    # Not removed here: a reader of Tantivy watches its folder, and writes a lock into it while it goes.
+    shard = build(Path(tempfile.mkdtemp(dir=tmp_path)), rows)
+    for expression in some:
+        expected = brute_force(expression, rows)
+        assert shard.match_filter(expression) == expected
+        assert np.flatnonzero(evaluate(expression, shard.shard.documents.batches)).tolist() == expected
+
+
+def test_long_values_and_prefixes_are_found(tmp_path):
+    long = "x" * 4096
+    shard = build(tmp_path, [{**NOTHING, "lang": value} for value in (long, long[:-1], "x" * 65_530)])
+    lang = field("lang")
+    assert shard.match_filter(lang == long) == [0]
+    assert shard.match_filter(lang.starts_with(long)) == [0, 2]
+    assert shard.match_filter(lang.starts_with(long[:-1])) == [0, 1, 2]
+    assert shard.match_filter(lang.is_in([str(i) for i in range(9999)] + [long])) == [0]
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (field("doc_id") == "d0", "does not hold doc_id"),
+        (~field("doc_id").starts_with("d"), "does not hold doc_id"),
+        (field("lang") > "a", "no ranges of string, which 'lang' is"),
+        (field("yaer") > 1, "no attribute 'yaer'"),
+    ],
+)
+def test_what_tantivy_cannot_answer_is_refused(tmp_path, expression, message):
+    with pytest.raises(QueryError, match=message):
+        build(tmp_path, [NOTHING]).match_filter(expression)
+
+
+DOCS = [
+    (
+        "A lock is held by one thread.",
+        {"lang": "en", "year": 1999, "published": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)},
+    ),
+    ("Locks, without the other word.", {"lang": "en-GB", "year": 2000, "grade": 0.5, "open": True}),
+    ("Ein Schloss: thread-safe", {"lang": "de", "year": -5, "open": False}),
+    ("", {"lang": "a b:c*"}),
+    ("sockets", {"published": dt.datetime(2020, 1, 1, 0, 0, 0, 1, tzinfo=dt.UTC)}),
+]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    rows = [{**NOTHING, **attributes} for _, attributes in DOCS]
+    return build(tmp_path_factory.mktemp("library"), rows, [text for text, _ in DOCS])
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("lock", [0, 1]),
+        ("LOCKING", [0, 1]),
+        ("lock AND NOT thread", [1]),
+        ("lock -thread", [1]),
+        ("+lock thread", [0, 1]),
+        ("lock AND thread", [0]),
+        ("lock thread", [0, 1, 2]),
+        ("lock OR sockets", [0, 1, 4]),
+        ("NOT lock", [2, 3, 4]),
+        ("-lock -thread", [3, 4]),
+        ("NOT NOT lock", [0, 1]),
+        ("NOT (lock OR thread)", [3, 4]),
+        ("(lock OR schloss) AND thread", [0, 2]),
+        ("thread-safe", [2]),
+        ('"lock"', [0, 1]),
+        ("text:lock^3", [0, 1]),
+        ("text:IN [sockets schloss]", [2, 4]),
+        ("*", [0, 1, 2, 3, 4]),
+        ("* -lock", [2, 3, 4]),
+        ("lang:en", [0]),
+        ("lang:EN", []),
+        ("lang:en*", [0, 1]),
+        ('lang:"en-"*', [1]),
+        ('lang:"a b:c*"', [3]),
+        ("lang:(en OR de)", [0, 2]),
+        ('lang:IN [de "a b:c*"]', [2, 3]),
+        ("lang:*", [0, 1, 2, 3]),
+        ("-lang:*", [4]),
+        ("year:1999", [0]),
+        ("year:-5", [2]),
+        ("year:[1999 TO 2000}", [0]),
+        ("year:>1999", [1]),
+        ("year:[* TO 1999]", [0, 2]),
+        ("year:[* TO *]", [0, 1, 2]),
+        ("NOT year:>1999", [0, 2]),  # neither knows the year of 3 and 4
+        ("lock AND NOT year:>1999", [0]),
+        ("grade:<=0.5", [1]),
+        ("open:true", [1]),
+        ("year:[1999 TO 2000]", [0, 1]),
+        ("year:{1999 TO 2000]", [1]),
+        ("year:>=2000", [1]),
+        ("year:<1999", [2]),
+        ("published:[2020-01-01 TO 2020-01-01]", [0]),
+        ('published:"2020-01-01"', [0]),
+        ("published:>2020-01-01T00:00:00Z", [4]),
+        ("published:[2020-01-01T00:00:00Z TO *]", [0, 4]),
+        ("published:<2020-01-01T00:00:00.000001Z", [0]),
+    ],
+)
+def test_queries_find_what_they_say(library, query, found):
+    assert library.match_query(query) == found
+
+
+WORDS = st.sampled_from(["lock", "thread", "schloss"])
+NUMBERS = st.sampled_from([-5, 0, 1999, 2000])
+LEAVES = st.one_of(
+    WORDS.map(lambda word: (word, lambda row: word in row["text"].lower())),
+    NUMBERS.map(lambda n: (f"year:{n}", lambda row: row["year"] and row["year"] == n)),
+    NUMBERS.map(lambda n: (f"year:>{n}", lambda row: row["year"] and row["year"] > n)),
+    st.just(("open:true", lambda row: row["open"])),
+    st.just(("lang:*", lambda row: row["lang"] is not None)),
+)
+
+
+def _either(decides, a, b):
+    def of(row):
+        found = [a(row), b(row)]
+        return decides if decides in found else None if None in found else not decides
+
+    return of
+
+
+def _opposite(a):
+    return lambda row: None if a(row) is None else not a(row)
+
+
+QUERIES = st.recursive(
+    LEAVES,
+    lambda some: st.one_of(
+        st.builds(lambda a, b: (f"({a[0]} AND {b[0]})", _either(False, a[1], b[1])), some, some),
+        st.builds(lambda a, b: (f"({a[0]} OR {b[0]})", _either(True, a[1], b[1])), some, some),
+        st.builds(lambda a, b: (f"(+{a[0]} -{b[0]})", _either(False, a[1], _opposite(b[1]))), some, some),
+        st.builds(lambda a: (f"(NOT {a[0]})", _opposite(a[1])), some),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(made=QUERIES)
+def test_and_or_not_nest_as_written(library, made):
+    query, truth = made
+    rows = [{**NOTHING, **attributes, "text": text} for text, attributes in DOCS]
+    assert library.match_query(query) == [i for i, row in enumerate(rows) if truth(row) is True]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("", "empty"),
+        ("lock AND (", "cannot be read; balance"),
+        ("f:x:y", "double quotes"),
+        ("yaer:1999", r"no attribute 'yaer'; it has doc_id and: lang \(string\)"),
+        ("doc_id:d0", "does not hold doc_id"),
+        ("year:soon", "'soon' does not fit attribute 'year'; give a int64"),
+        ("year:>soon", "'soon' does not fit"),
+        ("open:>true", "knows no gt"),
+        ("lang:[a TO b]", "no ranges of string"),
+        ("[a TO b]", "words only"),
+        ("text:*", "words only"),
+        ('"lock thread"', "no positions for the phrase"),
+        ("loc*", "prefix of a word"),
+        ("/lo.*/", "takes no regex"),
+        ("lock AND !!!", "holds no word"),
+        ("\ud800", "no valid text"),
+        (5, "no valid text"),
+        ("x" * 5000, "5000 characters"),
+        ("(" * 17 + "a" + ")" * 17, "more than 16 brackets"),
+        ("NOT " * 101 + "a", "more than 100 NOT"),
+        ("NOT " * 100 + "a", "more than 32 deep"),
+    ],
+)
+def test_what_is_no_query_is_refused(library, query, message):
+    with pytest.raises(QueryError, match=message):
+        library.match_query(query)
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(query=st.text(alphabet='abNOTAND ()[]{}":+-*^~/\\<>=!.1é\ud800', max_size=40) | st.text(max_size=20))
+def test_any_text_is_answered_or_refused(library, query):
+    try:
+        found = library.match_query(query)
+    except QueryError:
+        return
+    assert set(found) <= set(range(len(DOCS)))
