@@ -76,7 +76,7 @@ def test_what_killed_processes_left_goes_but_beginnings_that_are_needed(tmp_path
     assert [path.name for path in (tmp_path / "indexes" / "one").iterdir() if path.is_dir()] == [version.name]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.sets(st.integers(1, 40), min_size=1, max_size=5), max_size=5),
     st.sets(st.integers(1, 40), min_size=1, max_size=5),
