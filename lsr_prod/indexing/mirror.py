@@ -19,7 +19,6 @@ from lsr_prod.formats.index import (
     IndexVersion,
     Publication,
     latest_publication,
-    load_publication,
     publication_name,
 )
 from lsr_prod.index_store import check_files, read_head, read_publication, read_version
@@ -27,6 +26,7 @@ from lsr_prod.indexing.shard import sync_tree
 from lsr_prod.indexing.upload import upload_version
 from lsr_prod.local_files import link_new
 from lsr_prod.search.cache import IndexCache
+from lsr_prod.search.cache_folder import locked
 from lsr_prod.storage import Store
 
 __all__ = ["adopt_head", "mirror_head"]
@@ -53,7 +53,8 @@ def mirror_head(index: Path, target: Store) -> Publication:
         head = read_head(target)
         if head == publication:
             return publication
-        _check_history(index, publication, target, head)
+        if not _same_history(index, publication, target, head):
+            continue
         if head is not None and head.number > publication.number:
             return head  # another run was quicker with what came since
         upload_version(index, publication.version, target)
@@ -78,43 +79,52 @@ def adopt_head(index: Path, target: Store) -> Publication | None:
         ArtefactError: the version is damaged.
         StorageError: the target cannot be reached, or fails.
     """
-    head = read_head(target)
-    here = _latest(index)
-    if head is None or here == head:
-        return here
-    _check_history(index, here, target, head)
-    if here is not None and here.number >= head.number:
-        return here
+    if read_head(target) is None:
+        return read_head(Store(str(index)))
+    with locked(index / ".adopted.lock"):
+        while True:
+            here, head = read_head(Store(str(index))), read_head(target)
+            if _same_history(index, here, target, head):
+                break
+        if head is None or (here is not None and here.number >= head.number):
+            return here
+        return _adopt(index, target)
+
+
+def _adopt(index: Path, target: Store) -> Publication:
     scratch = index / ".adopted"
     cache = IndexCache(scratch)
     place, head = cache.fetch(target.uri, target.options)
-    version = read_version(Store(str(place)), head.version)
-    _copy(place, index, version, head)
+    _copy(place, index, read_version(Store(str(place)), head.version), head)
     cache.close()
     shutil.rmtree(scratch, ignore_errors=True)
     log.info("adopted", extra={"fields": {"target": target.uri, **head.to_json()}})
     return head
 
 
-def _latest(index: Path) -> Publication | None:
-    return read_head(Store(str(index)))
+def _same_history(index: Path, here: Publication | None, target: Store, head: Publication | None) -> bool:
+    """Whether the older of two heads stands in the history of the newer; False: ``here`` is no longer the head.
 
-
-def _check_history(index: Path, here: Publication | None, target: Store, head: Publication | None) -> None:
-    """Refuse two histories: the smaller of the two newest numbers must be the same publication on both sides."""
+    Raises:
+        PublicationError: it does not.
+    """
     if here is None or head is None:
-        return
-    number = min(here.number, head.number)
+        return True
+    older = min(here, head, key=lambda one: one.number)
+    newer = Store(str(index)) if here.number >= head.number else target
     try:
-        same = read_publication(target, number) == load_publication(index, number)
-    except PublicationError:  # an old one, deleted since on one side
-        return
-    if not same:
-        raise PublicationError(
-            f"publication {number} of {target.uri} is not that of {index}: another index is published there; "
-            f"delete the publications from {number} on in {index} to go on from what is published, "
-            "or set index.publish_to to another place"
-        )
+        same = read_publication(newer, older.number) == older
+    except PublicationError:
+        same = newer is not target  # old ones are deleted here; there all of them stay
+    if same:
+        return True
+    if read_head(Store(str(index))) != here:
+        return False
+    raise PublicationError(
+        f"publication {older.number} of {target.uri} is not that of {index}: two indexes are published there; "
+        f"delete the publications from {older.number} on in {index} to go on from what is published, "
+        "or set index.publish_to to another place"
+    )
 
 
 def _copy(source: Path, index: Path, version: IndexVersion, publication: Publication) -> None:

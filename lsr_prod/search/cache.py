@@ -152,7 +152,7 @@ class IndexCache:
             return
         version = read_version(store, sha)
         bundle = read_bundle(store, version.bundle_digest)
-        with locked(self._folder):
+        with locked(self._folder / "lock"):
             if (mark := mark_used(place)) is not None:  # another was quicker
                 self._keep(place, mark, hits=1)
                 return

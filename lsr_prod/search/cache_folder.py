@@ -40,15 +40,15 @@ class Room:
 
 
 @contextmanager
-def locked(cache: Path) -> Iterator[None]:
-    """Alone among all threads and processes that add versions or remove them."""
-    (cache / "files").mkdir(parents=True, exist_ok=True)
-    lock = os.open(cache / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+def locked(path: Path) -> Iterator[None]:
+    """Alone among all threads and processes that lock the file; it is made, and stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            log.info("another process fills the cache; waiting", extra={"fields": {"cache": str(cache)}})
+            log.info("waiting for another process", extra={"fields": {"lock": str(path)}})
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
@@ -100,6 +100,7 @@ def make_room(cache: Path, needed: Mapping[str, FileDigest], max_bytes: int | No
     Raises:
         StorageError: it does not fit even so; no version was removed.
     """
+    (cache / "files").mkdir(parents=True, exist_ok=True)
     for path in cache.glob("indexes/*/.*"):
         if is_draft(path.name):
             shutil.rmtree(path)

@@ -14,7 +14,7 @@ from lsr_prod import Searcher
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ArtefactError, DigestMismatchError, PublicationError, StorageError
 from lsr_prod.formats.digest import canonical_json
-from lsr_prod.formats.index import latest_publication, load_version
+from lsr_prod.formats.index import Publication, latest_publication, load_version
 from lsr_prod.index_store import check_files, read_head, read_publication
 from lsr_prod.indexing import build_index, mirror, publish, rollback
 from lsr_prod.indexing.mirror import adopt_head, mirror_head
@@ -91,6 +91,24 @@ def test_a_folder_becomes_an_index_that_readers_open(tmp_path: Path) -> None:
     assert Searcher.open(tmp_path / "published", verify=True).version == changed
 
 
+def test_a_head_that_moves_while_it_is_compared_is_compared_again(
+    tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = make_versions(tmp_path, 2)
+    real = mirror.latest_publication
+
+    def before_others(index: Path) -> Publication:
+        found = real(index)
+        monkeypatch.setattr(mirror, "latest_publication", real)
+        publish(index, versions[0].sha)
+        mirror_head(index, remote)
+        return found
+
+    monkeypatch.setattr(mirror, "latest_publication", before_others)
+    assert mirror_head(tmp_path, remote).number == 3
+    assert remote.names("publications") == ["publications/000003.json"]
+
+
 def test_several_that_mirror_at_once_end_in_one_state(
     tmp_path: Path, remote: Store, s3_options: dict[str, str]
 ) -> None:
@@ -129,7 +147,7 @@ def test_a_place_that_follows_another_index_is_refused(tmp_path: Path, remote: S
     mirror_head(tmp_path / "one", remote)
     before = read_head(remote)
     for refused in (mirror_head, adopt_head):
-        with pytest.raises(PublicationError, match="another index is published there"):
+        with pytest.raises(PublicationError, match="two indexes are published there"):
             refused(tmp_path / "other", remote)
     assert read_head(remote) == before
     for path in (tmp_path / "other" / "publications").iterdir():
@@ -159,6 +177,22 @@ def test_another_machine_goes_on_from_what_is_published(tmp_path: Path, remote: 
     assert mirror_head(one, remote) == third
 
 
+def test_what_was_published_only_here_is_never_dropped(tmp_path: Path, remote: Store) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    make_versions(one, 2)
+    mirror_head(one, remote)
+    adopt_head(other, remote)
+    make_index(other, {"b": Doc({1: 3})}, vocabulary_size=40)  # 3, not mirrored: the machine stopped
+    for i in range(2):  # 3 and 4; only 4 is mirrored
+        make_index(one, {f"c{i}": Doc({1: 3})}, vocabulary_size=40)
+    fourth = mirror_head(one, remote)
+    for refused in (mirror_head, adopt_head):
+        with pytest.raises(PublicationError, match="delete the publications from 3 on"):
+            refused(other, remote)
+    (other / "publications" / "000003.json").unlink()
+    assert adopt_head(other, remote) == fourth
+
+
 def test_a_folder_is_adopted_too(tmp_path: Path) -> None:
     target = Store(str(tmp_path / "published"))
     (version,) = make_versions(tmp_path / "one", 1)
@@ -179,6 +213,20 @@ def test_a_killed_adoption_goes_on(
     assert not (other / "publications").exists()
     assert adopt_head(other, remote) == first
     assert Searcher.open(other, verify=True).version == version
+
+
+def test_several_that_adopt_at_once_take_it_over_once(
+    tmp_path: Path, remote: Store, s3_options: dict[str, str]
+) -> None:
+    (version,) = make_versions(tmp_path / "one", 1)
+    first = mirror_head(tmp_path / "one", remote)
+    other = tmp_path / "other"
+    arguments = [str(other), remote.uri, json.dumps(s3_options), "link_new", "1000"]
+    racers = [subprocess.Popen([sys.executable, "-c", ADOPT_KILLED, *arguments]) for _ in range(3)]
+    assert [racer.wait(timeout=60) for racer in racers] == [0, 0, 0]
+    assert latest_publication(other) == first
+    assert Searcher.open(other, verify=True).version == version
+    assert not (other / ".adopted").exists()
 
 
 def test_a_shard_that_was_built_here_with_other_bytes_is_named(tmp_path: Path, remote: Store) -> None:
