@@ -21,6 +21,8 @@ from lsr_prod.cli import run_job
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ConfigError
 from lsr_prod.indexing import delete_documents, restore_documents
+from lsr_prod.indexing.mirror import adopt_head, mirror_head
+from lsr_prod.storage import Store
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,12 +39,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         ids = [*given.id, *(_read_ids(given.file) if given.file else [])]
         if not ids:
             raise ConfigError("--id", "no document is named", "give --id, or --file with one id a line")
-        assert deployment.index is not None
-        index = Path(deployment.index.output).absolute()
+        section = deployment.index
+        assert section is not None
+        index = Path(section.output).absolute()
+        target = Store(section.publish_to, deployment.storage.options) if section.publish_to else None
+        if target is not None:
+            adopt_head(index, target)
         if given.restore:
             done = restore_documents(index, ids, given.note, options=deployment.storage.options)
         else:
             done = delete_documents(index, ids, given.note)
+        if target is not None:
+            mirror_head(index, target)
         return {
             "ids": len(set(ids)),
             "documents_restored" if given.restore else "documents_hidden": done.changed,

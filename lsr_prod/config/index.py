@@ -49,6 +49,9 @@ class IndexSettings(Section):
         24, ge=0, description="nothing younger is deleted, nor what was current since then; longer than a build takes"
     )
     publish: bool = Field(True, description="publish the version after its gates")
+    publish_to: str | None = Field(
+        None, min_length=1, description="folder or URI that readers open, kept in step; unset: index.output"
+    )
 
 
 class EvaluateSettings(Section):

@@ -13,10 +13,12 @@ from lsr_prod.config import Deployment
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.indexing.derive import Derived, Deriver
+from lsr_prod.indexing.mirror import adopt_head, mirror_head
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.publish import Head, publish_derived, read_head
 from lsr_prod.indexing.shard import sync_tree
 from lsr_prod.indexing.workers import Workers
+from lsr_prod.storage import Store
 
 __all__ = ["build_index"]
 
@@ -43,13 +45,17 @@ def build_index(deployment: Deployment) -> Mapping[str, Any]:
         ConfigError: a setting points nowhere or does not fit the table; nothing was written.
         LineageError: the bundle did not make the table; nothing was written.
         ArtefactError: the table or a finished shard is damaged.
-        PublicationError: a gate refuses the version.
+        PublicationError: a gate refuses the version, or ``index.publish_to`` follows another index.
+        StorageError: ``index.publish_to`` cannot be reached or fails.
     """
     start = time.perf_counter()
     settings = deployment.index
     assert settings is not None  # the job demanded the section
     plan = plan_index(deployment)
     index = Path(settings.output).absolute()
+    target = Store(settings.publish_to, deployment.storage.options) if settings.publish_to else None
+    if target is not None:  # a place that cannot be reached is refused before hours of work
+        adopt_head(index, target)
     _copy_bundle(plan.bundle, index / "bundles" / plan.properties.bundle_digest)
     tried: list[tuple[Head, Derived]] = []
     with Workers(deployment.ray) as workers:
@@ -66,6 +72,8 @@ def build_index(deployment: Deployment) -> Mapping[str, Any]:
         else:
             derive(read_head(index))
             publication = 0
+    if settings.publish and target is not None:
+        mirror_head(index, target)
     return _summary(tried, time.perf_counter() - start, publication)
 
 

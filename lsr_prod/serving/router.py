@@ -49,7 +49,7 @@ class ScatteringSearcher(Searcher):
 
     def refresh(self) -> bool:
         """Follow the latest publication; see ``Searcher.refresh``."""
-        with self._lock:
+        with self._refresh_lock:
             before = self._snapshot
             publication = latest_publication(before.index)
             if publication.version == before.publication.version:
