@@ -114,6 +114,7 @@ def _write_version(plan: IndexPlan, built: list[BuiltShard], index: Path) -> Ind
         stored_fields=plan.layout.stored_fields,
         text_fields=plan.layout.text_fields,
         attributes=dict(plan.layout.attributes),
+        average_length=plan.layout.average_length,
     )
     rows = sum(shard.documents for shard in plan.shards)
     if version.documents != rows:

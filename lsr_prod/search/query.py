@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
 
-__all__ = ["MAX_K", "SparseQuery", "Vocabulary", "check_k", "check_qk", "check_text", "required_terms"]
+__all__ = ["MAX_K", "MAX_TERMS", "SparseQuery", "Vocabulary", "check_k", "check_qk", "check_text", "required_terms"]
 
 MAX_K = 10_000
-_MAX_TERMS = (1 << 16) - 1  # overlaps are counted in 16 bits
+MAX_TERMS = (1 << 16) - 1  # overlaps are counted in 16 bits
 _MAX_SCORE = float(np.finfo(np.float32).max)
 
 
@@ -70,8 +70,8 @@ class SparseQuery:
                 raise QueryError(f"term {name!r} is given twice, once as a string and once as an id; give it once")
             entries[name] = (_weight(name, weight), term_id)
         kept = sorted((-weight, i, name) for name, (weight, i) in entries.items() if weight > 0)
-        if len(kept) > _MAX_TERMS:
-            raise QueryError(f"the query has {len(kept)} terms; give at most {_MAX_TERMS}")
+        if len(kept) > MAX_TERMS:
+            raise QueryError(f"the query has {len(kept)} terms; give at most {MAX_TERMS}")
         return cls(
             np.array([i for _, i, _ in kept], dtype=np.int32),
             np.array([-weight for weight, _, _ in kept], dtype=np.float32),
