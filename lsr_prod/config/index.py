@@ -28,6 +28,9 @@ class IndexSettings(Section):
         "content", description="content: similar documents stand together, so that queries read less; id: by doc_id"
     )
     text_fields: list[str] = Field(["title", "text"], description="stored fields that Tantivy indexes for BM25")
+    bm25: bool = Field(
+        False, description="give the words of text_fields postings too, for hybrid search; else Tantivy alone has them"
+    )
     attributes: dict[str, AttributeType] = Field(
         {},
         description="stored fields that queries filter by, and their types: string, int64, float64, bool or timestamp",
@@ -68,7 +71,9 @@ class EvaluateSettings(Section):
     )
     k: int = Field(1000, ge=1, le=10_000, description="hits a query")
     qk: int | None = Field(None, ge=1, description="terms of a query, heaviest first; unset: all")
-    bm25: bool = Field(True, description="measure Tantivy's BM25 beside it")
+    bm25: bool = Field(
+        True, description="measure BM25 beside it: of the index's own impacts if it has them, else Tantivy's"
+    )
     runs: str | None = Field(None, description="folder for TREC run files; unset: none are written")
 
     @field_validator("thresholds")

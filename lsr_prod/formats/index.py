@@ -139,6 +139,7 @@ class IndexVersion:
         takedowns: the list of ids that must never be found; None: there are none.
         table_parts: sha256 of the names and sizes of the table's parts at that version; "" where it is not known.
         layout: sha256 of what the base shards were built with; "" where it is not known.
+        average_length: words of an average document, by which BM25 impacts were made; None: there are none.
     """
 
     shards: tuple[ShardManifest, ...]
@@ -155,6 +156,7 @@ class IndexVersion:
     takedowns: FileDigest | None = None
     table_parts: str = ""
     layout: str = ""
+    average_length: float | None = None
     format: int = INDEX_FORMAT
 
     def __post_init__(self) -> None:
@@ -197,6 +199,7 @@ class IndexVersion:
             "takedowns": self.takedowns.to_json() if self.takedowns else None,
             "table_parts": self.table_parts,
             "layout": self.layout,
+            "average_length": self.average_length,
         }
 
     @classmethod
@@ -225,6 +228,7 @@ class IndexVersion:
             takedowns=FileDigest.from_json(value["takedowns"]) if value["takedowns"] else None,
             table_parts=str(value["table_parts"]),
             layout=str(value["layout"]),
+            average_length=None if value["average_length"] is None else float(value["average_length"]),
         )
 
 

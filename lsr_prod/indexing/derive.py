@@ -192,6 +192,7 @@ def _build_whole(
         stored_fields=layout.stored_fields,
         text_fields=layout.text_fields,
         attributes=dict(layout.attributes),
+        average_length=layout.average_length,
         tombstones=tuple(hide(index, shard.manifest, None, gone) for shard in shards),
         takedowns=base.takedowns if base else None,
         table_parts=plan.table_parts,

@@ -9,7 +9,8 @@
 It needs formats, numpy, numba, pyarrow, tantivy and tokenizers; onnxruntime only to encode text.
 """
 
+from lsr_prod.search.request import Hybrid
 from lsr_prod.search.result import Contribution, Explanation, Hit, QueryTerm, SearchResult
 from lsr_prod.search.searcher import Searcher
 
-__all__ = ["Contribution", "Explanation", "Hit", "QueryTerm", "SearchResult", "Searcher"]
+__all__ = ["Contribution", "Explanation", "Hit", "Hybrid", "QueryTerm", "SearchResult", "Searcher"]

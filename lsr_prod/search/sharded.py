@@ -101,6 +101,10 @@ class _ParallelShards:
                 helper.result()
         return run.result()
 
+    def word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+        """int64 [t]: documents of all shards that hold each word."""
+        return self._snapshot.word_frequencies(names)
+
     def rescore(
         self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
     ) -> Sequence[Ranked]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from lsr_prod.analysis import words_of
 from lsr_prod.config.index import DocumentOrder
 from lsr_prod.formats.bundle import Bundle, write_vocabulary
 from lsr_prod.formats.card import EncoderCard
@@ -106,26 +107,34 @@ def make_index(
     dk: int = 64,
     order: DocumentOrder = "content",
     deleted: Collection[str] = (),
+    bm25: bool = False,
 ) -> IndexVersion:
     """An index of the corpus, built shard by shard without Ray or Delta, and published. A block may be tiny.
 
     Its bundle is ``bundle``, or one without a graph whose ``vocabulary_size`` terms are called t0, t1 and so on.
     """
     digest, card = _add_bundle(index, bundle, vocabulary_size)
-    layout = Layout(block_size, order, dk, card.vocabulary_size, FIELDS, ("text",))
+    average = mean_words(corpus) if bm25 else None
+    layout = Layout(block_size, order, dk, card.vocabulary_size, FIELDS, ("text",), average_length=average)
     built = []
     for shard in range(shards):
         table = rows(corpus, shards, shard)
-        identity = [digest, shard, shards, block_size, order, dk, table.to_pylist()]
+        identity = [digest, shard, shards, block_size, order, dk, average, table.to_pylist()]
         plan = ShardPlan(digest_json(identity), Store("memory"), 0, (shard,), table.num_rows, layout)
         half = table.num_rows // 2
         built.append(build_shard(plan, [table.slice(half), table.slice(0, half)], index).manifest)
     version = IndexVersion(tuple(built), digest, card.vocabulary_sha256, STEP, dk, "memory", 0, FIELDS, ("text",))
+    version = replace(version, average_length=average)
     if deleted:
         version = replace(version, tombstones=tuple(bury(index, shard, deleted) for shard in built))
     Store(str(index)).put_new(f"versions/{version.sha}.json", canonical_json(version.to_json()))
     publish(index, version.sha)
     return version
+
+
+def mean_words(corpus: Mapping[str, Doc]) -> float:
+    """Words of an average document; 1 if there are none."""
+    return sum(len(words_of(doc.text)) for doc in corpus.values()) / max(1, len(corpus)) or 1.0
 
 
 def bury(index: Path, shard: ShardManifest, deleted: Collection[str]) -> Tombstones | None:
