@@ -8,7 +8,9 @@ from lsr_prod.analysis import distinct_words, words_of
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.text(max_size=60) | st.sampled_from(["Running foxes' DOGS", "x" * 39 + " " + "y" * 40 + " z", "naïve Ünïcode"]))
+@given(
+    st.text(max_size=60) | st.sampled_from(["Running foxes' DOGS", "x" * 39 + " " + "y" * 40 + " z", "naïve Ünïcode"])
+)
 def test_an_index_holds_every_word_and_no_other(text):
     schema = tantivy.SchemaBuilder()
     schema.add_text_field("text", tokenizer_name="en_stem", index_option="position")

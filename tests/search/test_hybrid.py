@@ -248,8 +248,10 @@ def test_bm25_ranks_real_text_as_tantivy_does(tmp_path, shared_data, shards):
         shared.append(len(set(list(ours)[:10]) & set(list(theirs)[:10])) / max(1, min(10, len(theirs))))
         errors += [ours[doc_id] / theirs[doc_id] - 1 for doc_id in list(theirs)[:10] if doc_id in ours]
     error = np.abs(errors)
-    print(f"{shards} shards: top-10 shared {np.mean(shared):.3f}, scores differ by {np.median(error):.4f} (median)"
-          f" {np.max(error):.4f} (most)")
+    print(
+        f"{shards} shards: top-10 shared {np.mean(shared):.3f}, scores differ by {np.median(error):.4f} (median)"
+        f" {np.max(error):.4f} (most)"
+    )
     if shards == 1:
         assert np.mean(shared) > 0.97
         assert np.max(error) < 0.06
