@@ -1,5 +1,7 @@
 """Our words are those of Tantivy's ``en_stem``."""
 
+from itertools import pairwise
+
 import tantivy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +10,9 @@ from lsr_prod.analysis import distinct_words, words_of
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.text(max_size=60) | st.sampled_from(["Running foxes' DOGS", "x" * 39 + " " + "y" * 40 + " z", "naïve Ünïcode"]))
+@given(
+    st.text(max_size=60) | st.sampled_from(["Running foxes' DOGS", "x" * 39 + " " + "y" * 40 + " z", "naïve Ünïcode"])
+)
 def test_an_index_holds_every_word_and_no_other(text):
     schema = tantivy.SchemaBuilder()
     schema.add_text_field("text", tokenizer_name="en_stem", index_option="position")
@@ -24,7 +28,7 @@ def test_an_index_holds_every_word_and_no_other(text):
     searcher = index.searcher()
     for word in words:
         assert searcher.search(tantivy.Query.term_query(index.schema, "text", word), count=True).count == 1
-    pairs = [tantivy.Query.phrase_query(index.schema, "text", [one, other]) for one, other in zip(words, words[1:])]
+    pairs = [tantivy.Query.phrase_query(index.schema, "text", [one, other]) for one, other in pairwise(words)]
     if not any(len(word) >= 40 for word in text.split()):  # a long word leaves a gap between its neighbours
         assert all(searcher.search(pair, count=True).count == 1 for pair in pairs)
 
