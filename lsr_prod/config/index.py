@@ -38,7 +38,23 @@ class IndexSettings(Section):
     max_shrink: float = Field(
         0.5, ge=0, le=1, description="gate: refuse to publish if this share of documents would vanish"
     )
+    max_delta: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="all shards are built again once delta shards and tombstones hold this share of the documents",
+    )
+    max_delta_shards: int = Field(8, ge=1, description="delta shards of a version; small ones are merged beyond that")
+    keep_publications: int = Field(
+        10, ge=1, description="newest publications that jobs/reindex.py keeps; what only older ones name is deleted"
+    )
+    keep_hours: float = Field(
+        24, ge=0, description="nothing younger is deleted, nor what was current since then; longer than a build takes"
+    )
     publish: bool = Field(True, description="publish the version after its gates")
+    publish_to: str | None = Field(
+        None, min_length=1, description="folder or URI that readers open, kept in step; unset: index.output"
+    )
 
 
 class EvaluateSettings(Section):

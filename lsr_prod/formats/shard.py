@@ -108,21 +108,22 @@ class ImpactArrays:
             ArtefactError: an array is missing, is no array, or types and lengths contradict each other.
         """
         arrays = cls(*(files.array(array_name(field.name)) for field in fields(cls)))
-        if not arrays._fits(documents, local_dtype(block_size)):
+        if not arrays._fits(documents, block_size):
             raise ArtefactError(f"the impact arrays of {files.folder} contradict each other; build the shard again")
         return arrays
 
-    def _fits(self, documents: int, local: np.dtype[np.uint8] | np.dtype[np.uint16]) -> bool:
+    def _fits(self, documents: int, block_size: int) -> bool:
         """Whether types and lengths agree, so that no index leaves its array."""
-        term = self.forward_terms.dtype
+        term, local = self.forward_terms.dtype, local_dtype(block_size)
         byte, word, wide = np.dtype(np.uint8), np.dtype(np.uint32), np.dtype(np.int64)
         types = (word, wide, byte, local, byte, local, byte, word, word, wide, term, byte)
         return (
-            tuple(getattr(self, field.name).dtype for field in fields(self)) == types
+            0 < block_size <= 1 << 16
+            and tuple(getattr(self, field.name).dtype for field in fields(self)) == types
             and term in (np.uint16, np.int32)
             and len(self.term_runs) == len(self.term_postings) > 0
             and self.term_runs[-1] == len(self.run_gaps) == len(self.run_counts) == len(self.run_maxima)
-            and self.term_postings[-1] == len(self.ids) == len(self.impacts)
+            and self.term_postings[-1] == len(self.ids) == len(self.impacts) < 1 << 32
             and len(self.id_order) == len(self.id_rank) == documents
             and len(self.forward_offsets) == documents + 1
             and self.forward_offsets[-1] == len(self.forward_terms) == len(self.forward_impacts)

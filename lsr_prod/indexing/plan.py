@@ -18,7 +18,7 @@ from lsr_prod.indexing.bm25 import average_length
 from lsr_prod.storage import Store, is_remote, require_exists
 from lsr_prod.tables import Table, open_table
 
-__all__ = ["IndexPlan", "Layout", "ShardPlan", "plan_index"]
+__all__ = ["IndexPlan", "Layout", "ShardPlan", "digest_parts", "plan_index"]
 
 _DRIFT = 0.1  # of the average length, that hardly moves a score
 
@@ -58,8 +58,8 @@ class ShardPlan:
         table_version: pinned version.
         buckets: buckets of the table that this shard holds.
         documents: rows in them.
-        role: what the shard is to a version.
         layout: see ``Layout``.
+        role: ``base``: all rows of the buckets; ``delta``: some of them.
     """
 
     sha: str
@@ -73,14 +73,33 @@ class ShardPlan:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """A whole version's input: the shards, the bundle, and the table's properties."""
+    """A whole version's input.
+
+    Attributes:
+        shards: the base shards of a version that is built whole.
+        bundle: folder of the bundle.
+        properties: of the table.
+        layout: of every shard.
+        snapshot: the table at the pinned version.
+        table_parts: sha256 of the names and sizes of all its parts: equal ones hold equal rows.
+    """
 
     shards: tuple[ShardPlan, ...]
     bundle: Path
     properties: TableProperties
     layout: Layout
-    table: str
-    table_version: int
+    snapshot: Table
+    table_parts: str
+
+    @property
+    def layout_digest(self) -> str:
+        """sha256 of the layout and of the number of base shards."""
+        return digest_json({"layout": asdict(self.layout), "shards": len(self.shards)})
+
+    @property
+    def documents(self) -> int:
+        """Rows of the table."""
+        return sum(shard.documents for shard in self.shards)
 
 
 def plan_index(deployment: Deployment) -> IndexPlan:
@@ -121,7 +140,12 @@ def plan_index(deployment: Deployment) -> IndexPlan:
         _plan_shard(table, range(shard, properties.buckets, settings.shards), layout)
         for shard in range(settings.shards)
     )
-    return IndexPlan(shards, Path(settings.bundle), properties, layout, store.location, table.version)
+    return IndexPlan(shards, Path(settings.bundle), properties, layout, table, digest_parts(table))
+
+
+def digest_parts(table: Table) -> str:
+    """sha256 of the names and sizes of all parts of a snapshot; parts are named by their content."""
+    return digest_json(sorted([file.path, file.size] for file in table.files()))
 
 
 def _check_output(output: str) -> None:

@@ -1,6 +1,7 @@
 """Filters held against the attributes of an index: names, operators and types."""
 
 import datetime as dt
+import math
 from collections.abc import Mapping
 
 from lsr_prod.errors import QueryError
@@ -12,6 +13,7 @@ __all__ = ["MAX_VALUES", "check_filter"]
 MAX_VALUES = 10_000  # over the whole filter
 _EXACT = 1 << 53  # float64 holds every integer up to here
 _RANGES = ("gt", "ge", "lt", "le")
+_OF_ONE = ("eq", "prefix", *_RANGES)
 
 
 def check_filter(expression: Filter, attributes: Mapping[str, AttributeType]) -> Filter:
@@ -33,16 +35,21 @@ def check_filter(expression: Filter, attributes: Mapping[str, AttributeType]) ->
 
 
 def _count(expression: Filter, depth: int) -> int:
+    # A filter that was not made by ``field`` can hold anything.
     if depth > MAX_DEPTH:
         raise QueryError(f"the filter is nested more than {MAX_DEPTH} deep; give a flatter one")
     match expression:
-        case Combination(_, parts):
+        case Combination("and" | "or", tuple() as parts):
             return sum(_count(part, depth + 1) for part in parts)
         case Negation(part):
             return _count(part, depth + 1)
-        case Condition(_, _, tuple() as values):
+        case Condition(str(), "in", tuple() as values):
             return max(1, len(values))
-    return 1
+        case Condition(str(), "is_null", None):
+            return 1
+        case Condition(str(), operator, value) if operator in _OF_ONE and not isinstance(value, tuple | None):
+            return 1
+    raise QueryError(f"the filter holds {shorten(expression)}; build it with field() or filter_from_json()")
 
 
 def _check(expression: Filter, attributes: Mapping[str, AttributeType]) -> Filter:
@@ -78,9 +85,9 @@ def _convert(value: AttributeValue, kind: AttributeType, name: str) -> Attribute
     match kind, value:
         case ("string", str()) | ("bool", bool()) | ("timestamp", dt.datetime()):
             return value
-        case "int64", int() if not isinstance(value, bool):
+        case "int64", int() if not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63:
             return value
-        case "float64", float():
+        case "float64", float() if math.isfinite(value):
             return value + 0.0  # -0 is 0
         case "float64", int() if not isinstance(value, bool) and -_EXACT <= value <= _EXACT:
             return float(value)

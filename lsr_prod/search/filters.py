@@ -49,7 +49,15 @@ Operator = Literal["eq", "in", "gt", "ge", "lt", "le", "prefix", "is_null"]
 DOC_ID = "doc_id"
 MAX_DEPTH = 16
 _MAX_TEXT = 4096  # characters of one value
-_REPR = reprlib.Repr()
+_MAX_BITS = 1 << 12  # of an integer in a message; Python refuses to print those of more than 4,300 digits
+
+
+class _Short(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        return super().repr_int(x, level) if x.bit_length() <= _MAX_BITS else f"an integer of {x.bit_length()} bits"
+
+
+_REPR = _Short()
 _REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 3, 80, 80
 _OPERATORS: tuple[Operator, ...] = get_args(Operator)
 

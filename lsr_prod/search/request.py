@@ -1,12 +1,14 @@
 """What a caller asks for besides the query itself."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+import numpy as np
 
 from lsr_prod.errors import QueryError
+from lsr_prod.search.filters import shorten
 from lsr_prod.search.query import check_k, check_qk, required_terms
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Hybrid", "Options", "Request"]
 
 _MAX_SCORE = 3.0e38
+_MAX_DEADLINE = 1e9
 _MIN_WEIGHT, _MAX_WEIGHT = 1e-6, 1e6
 
 
@@ -65,10 +68,10 @@ class Hybrid:
         if self.fusion not in ("sum", "rrf"):
             raise QueryError(f"hybrid.fusion={self.fusion!r} is not possible; give 'sum' or 'rrf'")
         for name in ("terms", "words"):
-            _check_number(f"hybrid.{name}", getattr(self, name), _MAX_WEIGHT)
+            _number(f"hybrid.{name}", getattr(self, name), _MAX_WEIGHT)
             if getattr(self, name) < _MIN_WEIGHT:
                 raise QueryError(f"hybrid.{name} is 0; leave hybrid out, or ask bm25() for the words alone")
-        _check_number("hybrid.constant", self.constant, _MAX_WEIGHT)
+        _number("hybrid.constant", self.constant, _MAX_WEIGHT)
         check_k(self.depth, "hybrid.depth")
 
 
@@ -111,20 +114,29 @@ class Request:
 
     def __post_init__(self) -> None:
         """Refuse what is not possible."""
-        check_k(self.k)
-        check_qk(self.qk)
-        self.required(0)
-        _check_number("min_score", self.min_score, _MAX_SCORE)
+        self._set("k", check_k(self.k))
+        self._set("qk", check_qk(self.qk))
+        self._set("min_terms", self.required(0))
+        self._set("min_score", _number("min_score", self.min_score, _MAX_SCORE))
         if self.deadline_ms is not None:
-            _check_number("deadline_ms", self.deadline_ms, 1e9)
+            self._set("deadline_ms", _number("deadline_ms", self.deadline_ms, _MAX_DEADLINE))
         if self.rescore is not None:
-            check_k(self.rescore, "rescore")
+            self._set("rescore", check_k(self.rescore, "rescore"))
             if self.rescore < self.k:
                 raise QueryError(f"rescore={self.rescore} is less than k={self.k}; give at least k")
+        if self.deduplicate is not None and not isinstance(self.deduplicate, str):
+            raise QueryError(f"deduplicate={shorten(self.deduplicate)} is not possible; give the name of a field")
+        if not isinstance(self.count, (bool, np.bool_)):
+            raise QueryError(f"count={shorten(self.count)} is not possible; give True or False")
+        self._set("count", bool(self.count))
         if self.hybrid is not None:
             self._check_hybrid(self.hybrid)
-        if isinstance(self.fields, str) or not all(isinstance(name, str) for name in self.fields):
-            raise QueryError(f"fields={self.fields!r} is not possible; give a list of names")
+        if not isinstance(self.fields, (list, tuple)) or not all(isinstance(name, str) for name in self.fields):
+            raise QueryError(f"fields={shorten(self.fields)} is not possible; give a list of names")
+
+    def _set(self, name: str, value: Any) -> None:
+        """Numpy's numbers become Python's: those overflow, and the kernels would be compiled again for them."""
+        object.__setattr__(self, name, value)
 
     def _check_hybrid(self, hybrid: Hybrid) -> None:
         if not isinstance(hybrid, Hybrid):
@@ -146,7 +158,7 @@ class Request:
         return required_terms(size, overlap_threshold=self.overlap_threshold, min_terms=self.min_terms)
 
 
-def _check_number(name: str, value: float, largest: float) -> None:
-    fine = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value) and 0 <= value <= largest
-    if not fine:
-        raise QueryError(f"{name}={value!r} is not possible; give a finite number, 0 or more")
+def _number(name: str, value: float, largest: float) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value <= largest:  # NaN too
+        raise QueryError(f"{name}={shorten(value)} is not possible; give a number from 0 to {largest:g}")
+    return float(value)

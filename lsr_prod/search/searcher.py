@@ -3,16 +3,21 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from lsr_prod.errors import LineageError, QueryError
-from lsr_prod.formats.index import IndexVersion, Publication, latest_publication
+from lsr_prod.formats.index import IndexVersion, Publication
 from lsr_prod.search.explain import explain_document
+from lsr_prod.search.filters import shorten
 from lsr_prod.search.hybrid import check_words, weigh_words
+from lsr_prod.search.location import LocalIndex, RemoteIndex, locate
 from lsr_prod.search.merge import Candidates, Shards, fetch_hits, find_best, find_by_words
+from lsr_prod.search.metrics import Observer
 from lsr_prod.search.query import SparseQuery, check_text
 from lsr_prod.search.request import Hybrid, Options, Request
 from lsr_prod.search.result import Explanation, QueryTerm, SearchResult
@@ -21,9 +26,21 @@ from lsr_prod.search.snapshot import Snapshot, Verify
 if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
 
-__all__ = ["Searcher", "Vector"]
+__all__ = ["OpenSettings", "Searcher", "Vector"]
 
 Vector = Mapping[str | int, float]
+
+
+class OpenSettings(TypedDict, total=False):
+    """Keywords of ``Searcher.open``."""
+
+    verify: Verify
+    encoder_threads: int
+    bundle: str | Path | None
+    observer: Observer | None
+    cache: str | Path | None
+    cache_bytes: int | None
+    storage_options: Mapping[str, str] | None
 
 
 class Searcher:
@@ -38,15 +55,24 @@ class Searcher:
     """
 
     def __init__(
-        self, snapshot: Snapshot, *, verify: Verify = "lazy", encoder_threads: int = 1, bundle: Path | None = None
+        self,
+        snapshot: Snapshot,
+        *,
+        location: LocalIndex | RemoteIndex | None = None,
+        verify: Verify = "lazy",
+        encoder_threads: int = 1,
+        bundle: Path | None = None,
+        observer: Observer | None = None,
     ) -> None:
         """Search an open version; ``Searcher.open`` opens one."""
+        self._location = location or LocalIndex(snapshot.index)
         self._snapshot = snapshot
         self._bundle = bundle
+        self._observer = observer
         self._verify: Verify = "lazy" if verify is True else verify
         self._encoder_threads = encoder_threads
         self._encoder: tuple[str, BundleEncoder] | None = None
-        self._lock = threading.Lock()
+        self._encoder_lock, self._refresh_lock = threading.Lock(), threading.Lock()
 
     @classmethod
     def open(
@@ -56,29 +82,44 @@ class Searcher:
         verify: Verify = "lazy",
         encoder_threads: int = 1,
         bundle: str | Path | None = None,
-    ) -> "Searcher":
+        observer: Observer | None = None,
+        cache: str | Path | None = None,
+        cache_bytes: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Self:
         """Open the current version of an index; files are mapped, not read.
 
         Args:
-            index: folder of the index.
+            index: folder of the index, or URI of a remote one (s3://, gs://, az://).
             verify: "lazy": every page is held against its checksum when it is read first; True: every file against its
                 sha256 now (reads all of it), and pages of later versions lazily; False: nothing.
             encoder_threads: ONNX Runtime threads that encode one query.
             bundle: folder of the encoder, instead of the copy in the index; one that did not make the index is refused
                 by the first query.
+            observer: is told about every query and version.
+            cache: folder on a local disk where the versions of a remote index are kept, verified as they come.
+            cache_bytes: quota of that folder; None: none.
+            storage_options: of the object store.
 
         Raises:
             PublicationError: nothing is published there.
             ArtefactError: the version is incomplete, damaged or of another format.
+            QueryError: the index is remote, and there is no cache.
+            StorageError: the object store cannot be reached, or the version does not fit into the cache.
         """
-        folder = Path(index).absolute()
-        snapshot = Snapshot(folder, latest_publication(folder), verify=verify)
-        return cls(
+        location = locate(index, cache, cache_bytes, storage_options)
+        folder, publication = location.fetch()
+        snapshot = Snapshot(folder, publication, verify=verify)
+        searcher = cls(
             snapshot,
+            location=location,
             verify=verify,
             encoder_threads=encoder_threads,
             bundle=Path(bundle) if bundle is not None else None,
+            observer=observer,
         )
+        searcher._watch(snapshot)
+        return searcher
 
     def refresh(self) -> bool:
         """Follow the latest publication.
@@ -89,13 +130,23 @@ class Searcher:
         Raises:
             ArtefactError: the new version is incomplete or damaged; the Searcher stays where it is.
         """
-        with self._lock:
+        with self._refresh_lock:
             before = self._snapshot
-            publication = latest_publication(before.index)
-            if publication.version == before.publication.version:
+            if self._location.head().version == before.publication.version:
                 return False
-            self._snapshot = Snapshot(before.index, publication, verify=self._verify, before=before)
+            folder, publication = self._location.fetch()
+            # Shards of both versions are not opened again, unless their files may go with the folder.
+            kept = before if before.index == folder else None
+            self._snapshot = Snapshot(folder, publication, verify=self._verify, before=kept)
+            self._watch(self._snapshot)
             return True
+
+    def _watch(self, snapshot: Snapshot) -> None:
+        """Say that a version is current, and give its folder back when the last query that reads it has returned."""
+        weakref.finalize(snapshot, self._location.release, snapshot.index)
+        if self._observer is not None:
+            publication = snapshot.publication
+            self._observer.opened(publication.version, publication.number, snapshot.version.documents)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -143,11 +194,14 @@ class Searcher:
         Scores can differ from those of single queries in the last digits: an encoder's sums depend on the batch.
         ``encode_ms`` is an equal share of the batch's time.
         """
-        request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
-        queries = self._encode(snapshot, texts)
-        encode_ms = _ms(start) / max(1, len(texts))
-        answer = self._answer
-        return [answer(snapshot, query, request, encode_ms, text) for query, text in zip(queries, texts, strict=True)]
+        if isinstance(texts, str) or not isinstance(texts, Sequence):
+            raise QueryError(f"the batch {shorten(texts)} is no list of texts; give one")
+        with self._observed():
+            request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
+            queries = self._encode(snapshot, texts)
+            encode_ms = _ms(start) / max(1, len(texts))
+            asked = zip(queries, texts, strict=True)
+            return [self._answer(snapshot, query, request, encode_ms, text) for query, text in asked]
 
     def search_vector(
         self, vector: Vector, k: int = 10, *, text: str | None = None, **options: Unpack[Options]
@@ -165,10 +219,11 @@ class Searcher:
             QueryError: a weight is NaN, infinite or negative, an id is out of range, or an argument is.
             ArtefactError: the index is damaged.
         """
-        request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
-        query = SparseQuery.from_vector(vector, snapshot.vocabulary)
-        check_words(text, request.hybrid)
-        return self._answer(snapshot, query, request, _ms(start), text)
+        with self._observed():
+            request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
+            query = SparseQuery.from_vector(vector, snapshot.vocabulary)
+            check_words(text, request.hybrid)
+            return self._answer(snapshot, query, request, _ms(start), text)
 
     async def search_async(self, text: str, k: int = 10, **options: Unpack[Options]) -> SearchResult:
         """``search`` in a thread of asyncio's pool: the event loop goes on."""
@@ -295,7 +350,7 @@ class Searcher:
         from lsr_prod.inference import BundleEncoder
 
         digest = snapshot.version.bundle_digest
-        with self._lock:
+        with self._encoder_lock:
             if self._encoder is None or self._encoder[0] != digest:
                 folder = self._bundle or snapshot.bundle
                 encoder = BundleEncoder(folder, threads=self._encoder_threads, verify=self._verify is not False)
@@ -337,7 +392,25 @@ class Searcher:
         if words is not None:
             terms += words.query_terms
         required = request.required(len(asked.ids))
-        return _result(snapshot, shards, best, request, required, terms, encode_ms, start)
+        result = _result(snapshot, shards, best, request, required, terms, encode_ms, start)
+        if self._observer is not None:
+            self._observer.answered(result)
+        return result
+
+    def _observed(self) -> AbstractContextManager[None]:
+        return _UNOBSERVED if self._observer is None else _failures_told(self._observer)
+
+
+_UNOBSERVED = nullcontext()
+
+
+@contextmanager
+def _failures_told(observer: Observer) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        observer.failed(error)
+        raise
 
 
 def _result(
