@@ -117,7 +117,7 @@ class ImpactArrays:
             and term in (np.uint16, np.int32)
             and len(self.term_runs) == len(self.term_postings) > 0
             and self.term_runs[-1] == len(self.run_gaps) == len(self.run_counts) == len(self.run_maxima)
-            and self.term_postings[-1] == len(self.ids) == len(self.impacts)
+            and self.term_postings[-1] == len(self.ids) == len(self.impacts) < 1 << 32
             and len(self.id_order) == len(self.id_rank) == documents
             and len(self.forward_offsets) == documents + 1
             and self.forward_offsets[-1] == len(self.forward_terms) == len(self.forward_impacts)

@@ -17,7 +17,8 @@ from lsr_prod.indexing.vectors import Vectors
 __all__ = ["order_documents"]
 
 _TERMS = 32  # of a document that are looked at, heaviest first
-_ROUNDS = 8
+_ROUNDS = 6
+_LEVELS = 4096  # of gains
 _FEW = 0.005  # share of documents; a round that moves fewer is the last
 
 
@@ -113,9 +114,29 @@ def _term_gains(
 
 
 @compiled
+def _by_falling_gain(gains: Any) -> Any:
+    """Places by falling gain, to within a 4,096th of their range: sorting them wholly takes a third of all time."""
+    least, largest = gains[0], gains[0]
+    for gain in gains:
+        least, largest = min(least, gain), max(largest, gain)
+    scale = np.float32(_LEVELS - 1) / (largest - least) if largest > least else np.float32(0)
+    starts = np.zeros(_LEVELS + 1, np.int64)
+    for gain in gains:
+        starts[np.int64((largest - gain) * scale) + 1] += 1
+    for level in range(_LEVELS):
+        starts[level + 1] += starts[level]
+    places = np.empty(len(gains), np.int64)
+    for i in range(len(gains)):
+        level = np.int64((largest - gains[i]) * scale)
+        places[starts[level]] = i
+        starts[level] += 1
+    return places
+
+
+@compiled
 def _exchange(places: Any, half: int, gains: Any) -> int:
     """Let pairs change sides, the greediest first, as long as a pair saves something; returns how many did."""
-    left, right = np.argsort(-gains[:half]), np.argsort(-gains[half : len(places)])
+    left, right = _by_falling_gain(gains[:half]), _by_falling_gain(gains[half : len(places)])
     for pair in range(min(len(left), len(right))):
         one, other = left[pair], half + right[pair]
         if gains[one] + gains[other] <= 0:

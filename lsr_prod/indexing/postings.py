@@ -39,6 +39,8 @@ def write_postings(folder: Path, vectors: Vectors, *, dk: int, terms: int, block
     _count(vectors.offsets, vectors.terms, dk, block_size, runs[1:], postings[1:])
     np.cumsum(runs, out=runs)
     np.cumsum(postings, out=postings)
+    if postings[-1] >= 1 << 32:  # of which there are no fewer than runs, but for fillers
+        raise ValueError(f"a shard cannot hold {postings[-1]} postings; build with more shards")
     if runs[-1] >= 1 << 32:
         raise ValueError(f"a shard cannot hold {runs[-1]} runs; build with more shards")
     make("term_runs", "<u4", terms + 1)[:] = runs

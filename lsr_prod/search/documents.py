@@ -42,6 +42,7 @@ class Documents:
         rows = [batch.num_rows for batch in self.batches]
         if sum(rows) != documents or any(count != BATCH_ROWS for count in rows[:-1]):
             raise ArtefactError(f"{place} does not hold {documents} documents; build the shard again")
+        self._verified_ids = bytearray(len(self.batches))
         self._ids = tuple(_string_buffers(batch.column("doc_id")) for batch in self.batches)
 
     def _verify_metadata(self, raw: memoryview) -> None:
@@ -72,11 +73,11 @@ class Documents:
     def doc_id(self, ordinal: int) -> str:
         """The id of a document."""
         batch, row = divmod(ordinal, BATCH_ROWS)
-        offsets, text, offsets_at, text_at = self._ids[batch]
-        self._files.verify_buffer(DOCUMENTS_FILE, offsets_at + 8 * row, 16)
-        start, stop = offsets[row], offsets[row + 1]
-        self._files.verify_buffer(DOCUMENTS_FILE, text_at + start, stop - start)
-        return str(text[start:stop], "utf-8")
+        if not self._verified_ids[batch]:
+            self._verify_column(self.batches[batch].column("doc_id"))
+            self._verified_ids[batch] = 1
+        offsets, text = self._ids[batch]
+        return str(text[offsets[row] : offsets[row + 1]], "utf-8")
 
     def fields(self, ordinal: int, columns: Mapping[str, str]) -> Mapping[str, Any]:
         """Stored fields of a document.
@@ -107,16 +108,17 @@ class Documents:
         """Verify whole columns before they are computed with."""
         for batch in self.batches:
             for name in names:
-                for buffer in batch.column(name).buffers():
-                    if buffer is not None and buffer.size:
-                        self._files.verify_buffer(DOCUMENTS_FILE, buffer.address, buffer.size)
+                self._verify_column(batch.column(name))
+
+    def _verify_column(self, column: pa.Array) -> None:
+        for buffer in column.buffers():
+            if buffer is not None and buffer.size:
+                self._files.verify_buffer(DOCUMENTS_FILE, buffer.address, buffer.size)
 
     def _verify_row(self, column: pa.Array, row: int) -> None:
         """Verify what one value of a column lies on."""
         if not pa.types.is_large_string(column.type):
-            for buffer in column.buffers():
-                if buffer is not None and buffer.size:
-                    self._files.verify_buffer(DOCUMENTS_FILE, buffer.address, buffer.size)
+            self._verify_column(column)
             return
         valid, offsets, text = column.buffers()
         if valid is not None:
@@ -127,7 +129,7 @@ class Documents:
             self._files.verify_buffer(DOCUMENTS_FILE, text.address + start, stop - start)
 
 
-def _string_buffers(column: pa.Array) -> tuple[memoryview, memoryview, int, int]:
-    """Offsets and text of a ``large_string`` column, and where they lie: a string out of them is twice as fast."""
+def _string_buffers(column: pa.Array) -> tuple[memoryview, memoryview]:
+    """Offsets and text of a ``large_string`` column: a Python string comes out of them twice as fast as by scalars."""
     _, offsets, text = column.buffers()
-    return memoryview(offsets).cast("q"), memoryview(text or b""), offsets.address, text.address if text else 0
+    return memoryview(offsets).cast("q"), memoryview(text or b"")

@@ -111,7 +111,9 @@ class Part:
         ordinals, scores, overlaps = ordinals[found], scores[found], overlaps[found]
         self.shard.verify_ranks()
         order = np.lexsort((self.shard.arrays.id_rank[ordinals], -scores))[: query.k]
-        return ShardHits(matched, True, False, 0, ordinals[order], scores[order], overlaps[order])
+        return ShardHits(
+            matched, True, False, 0, ordinals[order].tolist(), scores[order].tolist(), overlaps[order].tolist()
+        )
 
     def score(
         self,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from numbers import Integral, Rational, Real
 
 import numpy as np
@@ -65,13 +65,16 @@ class SparseQuery:
         """
         if not isinstance(vector, Mapping):
             raise QueryError(f"the query {shorten(vector)} is no vector; give a mapping from terms to weights")
-        entries: dict[str, tuple[float, int]] = {}
+        weights: dict[str, float] = {}
+        ids = []
         for term, weight in vector.items():
             name, term_id = _resolve(term, vocabulary)
-            if name in entries:
+            if name in weights:
                 raise QueryError(f"term {shorten(name)} is given twice, as a string and as an id; give it once")
-            entries[name] = (_weight(name, weight), term_id)
-        kept = sorted((-weight, i, name) for name, (weight, i) in entries.items() if weight > 0)
+            weights[name] = _weight(name, weight)
+            ids.append(term_id)
+        single = np.array(list(weights.values()), np.float32).tolist()  # what is equal in float32 is a tie
+        kept = sorted((-weight, i, name) for weight, i, name in zip(single, ids, weights, strict=True) if weight > 0)
         if len(kept) > _MAX_TERMS:
             raise QueryError(f"the query has {len(kept)} terms; give at most {_MAX_TERMS}")
         return cls(
@@ -126,8 +129,13 @@ def required_terms(size: int, *, overlap_threshold: float, min_terms: int) -> in
         raise QueryError(
             f"overlap_threshold={shorten(overlap_threshold)} is not possible; give a share of the terms, 0..1"
         )
-    exact = overlap_threshold if isinstance(overlap_threshold, Rational) else Fraction(str(overlap_threshold))
-    return max(1, int(min_terms), math.ceil(exact * size))
+    exact = overlap_threshold if isinstance(overlap_threshold, Rational) else str(overlap_threshold)
+    return max(1, int(min_terms), _share(exact, size) if overlap_threshold else 0)
+
+
+@lru_cache(4096)
+def _share(threshold: Rational | str, size: int) -> int:
+    return math.ceil(Fraction(threshold) * size)
 
 
 def check_k(k: int, name: str = "k") -> int:
@@ -170,14 +178,18 @@ def _resolve(term: str | int, vocabulary: Vocabulary) -> tuple[str, int]:
     if isinstance(term, str):
         return term, vocabulary.ids.get(term, -1)
     last = len(vocabulary.names) - 1
+    if type(term) is int and 0 <= term <= last:  # the plain case: the checks below cost ten times as much
+        return vocabulary.names[term], term
     if isinstance(term, bool) or not isinstance(term, Integral) or not 0 <= term <= last:
         raise QueryError(f"term {shorten(term)} is not possible; give a string, or an id from 0 to {last}")
     return vocabulary.names[term], int(term)
 
 
 def _weight(name: str, weight: float) -> float:
-    if not isinstance(weight, Real) or not 0 <= weight <= _LARGEST:  # NaN too
+    if type(weight) is float and 0 <= weight <= _LARGEST:  # NaN is not
+        return weight
+    if not isinstance(weight, Real) or not 0 <= weight <= _LARGEST:
         raise QueryError(
             f"the weight {shorten(weight)} of term {shorten(name)} is not possible; give a finite number, 0 or more"
         )
-    return float(np.float32(float(weight)))
+    return float(weight)

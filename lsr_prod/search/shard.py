@@ -32,18 +32,18 @@ class ShardHits:
         exact: whether these are all that do.
         partial: whether the deadline came before the end.
         postings: that were read.
-        ordinals: int64 [n].
-        scores: float32 [n].
-        overlaps: uint16 [n].
+        ordinals: n of them.
+        scores: float32.
+        overlaps: shared terms.
     """
 
     matched: int
     exact: bool
     partial: bool
     postings: int
-    ordinals: npt.NDArray[np.int64]
-    scores: npt.NDArray[np.float32]
-    overlaps: npt.NDArray[np.uint16]
+    ordinals: list[int]
+    scores: list[float]
+    overlaps: list[int]
 
 
 class OpenShard:
@@ -114,62 +114,79 @@ class OpenShard:
         Raises:
             ArtefactError: the arrays are damaged.
         """
-        from lsr_prod.search.kernel import bound, rank_blocks, scan  # numba is imported by the first query
+        from lsr_prod.search.kernel import (  # numba is imported by the first query
+            DAMAGED,
+            PAUSED,
+            TOO_SMALL,
+            match_shard,
+        )
 
         self._verify_terms(ids)
         self.verify_ranks()
         a, k = self.arrays, min(k, self.manifest.documents)
-        blocks = memory.fit(places=self._places, blocks=self.blocks, entries=self._runs(ids))
-        state = (blocks.bounds, blocks.hits, blocks.heads)
-        tables = (a.term_runs, a.term_postings, a.run_gaps, a.run_counts, a.run_maxima)
-        if bound(*tables, ids, weights, counted, *state, *memory.entries) < 0:
-            raise self._damage()
         # A count past every query is one more than this one has; larger numbers may not fit into the kernel's.
         required = min(required, len(ids) + 1)
-        ranked, scale = rank_blocks(*state, len(ids), required, np.float32(0 if exhaustive else floor), blocks.order)
-        if ranked < 0:
-            raise self._damage()
-        scores, ordinals, overlaps = np.empty(k, np.float32), np.empty(k, np.int64), np.empty(k, np.uint16)
-        matched, filled, first, postings, skipped = 0, 0, 0, 0, False
-        budget = _EVERYTHING if deadline is None else _SLICE
-        partial = False
-        while first < ranked and not partial:
-            seen, filled, first, read, left_out = scan(
+        memory.fit(places=self._places, blocks=self.blocks, k=k)
+        memory.progress[:] = 0
+        while True:
+            state = match_shard(
+                a.term_runs,
+                a.term_postings,
+                a.run_gaps,
+                a.run_counts,
+                a.run_maxima,
                 a.ids,
                 a.impacts,
                 a.id_rank,
                 self.manifest.block_size,
                 _NO_MASK if allowed is None else allowed,
+                ids,
                 weights,
                 counted,
                 required,
-                np.float32(floor),
-                blocks.bounds,
-                blocks.heads,
-                *memory.entries,
-                blocks.order,
-                scale,
-                first,
-                ranked,
+                floor,
                 exhaustive,
-                budget,
-                memory.scores[: self._places],
-                memory.score_bits[: self._places],
-                memory.counts[: self._places],
-                scores,
-                ordinals,
-                overlaps,
-                filled,
+                _EVERYTHING if deadline is None else _SLICE,
+                memory.bounds,
+                memory.hits,
+                memory.heads,
+                memory.order,
+                memory.entries,
+                memory.scores,
+                memory.score_bits,
+                memory.counts,
+                memory.top_scores,
+                memory.top_documents,
+                memory.top_counts,
+                k,
+                memory.progress,
             )
-            if seen < 0:
+            if state == DAMAGED:
                 raise self._damage()
-            matched, postings, skipped = matched + seen, postings + read, skipped or left_out
-            if read < budget:
+            if state == TOO_SMALL:
+                memory.fit_entries(int(memory.progress[0]))
+                memory.progress[0] = 0
+            elif state != PAUSED or (deadline is not None and time.monotonic() >= deadline):
                 break
-            partial = deadline is not None and first < ranked and time.monotonic() >= deadline
-        order = np.lexsort((a.id_rank[ordinals[:filled]], -scores[:filled]))
-        exact = not skipped and not partial and (exhaustive or floor == 0)
-        return ShardHits(matched, exact, partial, postings, ordinals[order], scores[order], overlaps[order])
+        return self._hits(memory, state == PAUSED, exhaustive or floor == 0)
+
+    def _hits(self, memory: Workspace, partial: bool, whole: bool) -> ShardHits:
+        """What the kernel left in the workspace."""
+        _, _, filled, matched, postings, skipped, _ = memory.progress.tolist()
+        scores, ordinals = memory.top_scores[:filled], memory.top_documents[:filled]
+        if partial:  # the heap is not sorted yet
+            order = np.lexsort((self.arrays.id_rank[ordinals], -scores))
+            memory.top_counts[:filled] = memory.top_counts[:filled][order]
+            scores[:], ordinals[:] = scores[order], ordinals[order]
+        return ShardHits(
+            matched,
+            whole and not skipped and not partial,
+            partial,
+            postings,
+            ordinals.tolist(),
+            scores.tolist(),
+            memory.top_counts[:filled].tolist(),
+        )
 
     def score(
         self,
@@ -265,15 +282,6 @@ class OpenShard:
             for name in ("ids", "impacts"):
                 verify(getattr(a, name), array_name(name), first, last)
             self._verified_terms[term] = True
-
-    def _runs(self, ids: npt.NDArray[np.int32]) -> int:
-        """Runs of the terms, fillers included."""
-        runs = self.arrays.term_runs
-        lengths = runs[1:][ids].astype(np.int64) - runs[:-1][ids]
-        total = int(lengths.sum())
-        if len(ids) and (lengths.min() < 0 or total > len(self.arrays.run_gaps)):
-            raise self._damage()
-        return total
 
     def verify_ranks(self) -> None:
         """Verify what ties in score are broken by."""

@@ -152,9 +152,7 @@ class Snapshot:
         doc_id = part.shard.documents.doc_id
         ranked = [
             (-score, doc_id(ordinal), number, ordinal, overlap)
-            for score, ordinal, overlap in zip(
-                hits.scores.tolist(), hits.ordinals.tolist(), hits.overlaps.tolist(), strict=True
-            )
+            for score, ordinal, overlap in zip(hits.scores, hits.ordinals, hits.overlaps, strict=True)
         ]
         return Candidates(ranked, hits.matched, hits.exact, hits.partial)
 
