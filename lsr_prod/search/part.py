@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Part", "ShardQuery", "WordQuery"]
 
-# Below this share of a shard, scoring the allowed documents one by one is quicker than the scan.
+# Share of a shard below which scoring the allowed documents one by one is quicker than the scan.
 _FEW = 1 / 200
 _MASK_BYTES = 64 << 20  # of cached masks a shard
 
@@ -89,6 +89,7 @@ class Part:
         self.dk = dk
         self.vocabulary_size = vocabulary_size
         self._alive = alive
+        self._last_mask: tuple[Filter, Mask] | None = None
 
     def match(self, query: ShardQuery, memory: Workspace, floor: float) -> ShardHits:
         """The best documents of this shard.
@@ -108,7 +109,7 @@ class Part:
         if query.filter is not None:
             mask = self._mask(query.filter)
             encoded = query.words is None and query.counted.all()  # the forward arrays hold no words
-            if encoded and len(mask.ordinals) < _FEW * len(mask.allowed):
+            if encoded and _is_few(mask):
                 return self._score_all(mask.ordinals, query, memory)
             allowed = mask.allowed
         return self.shard.match(
@@ -147,7 +148,15 @@ class Part:
 
     def _score_all(self, ordinals: npt.NDArray[np.int64], query: ShardQuery, memory: Workspace) -> ShardHits:
         """Score documents one by one: the same hits as the scan, for a filter that few documents pass."""
-        scores, overlaps = self.score(ordinals, query.ids, query.weights, memory, dk=self.dk)
+        scores, overlaps = self.shard.score(
+            ordinals,
+            query.ids,
+            query.weights,
+            dk=self.dk,
+            vocabulary_size=self.vocabulary_size,
+            memory=memory,
+            verified=True,
+        )
         found = overlaps >= query.required
         matched = int(found.sum())
         found &= scores >= np.float32(query.floor)
@@ -191,6 +200,19 @@ class Part:
         def compute() -> "Mask":
             self.shard.documents.verify_columns(self.shard.documents.filter_columns)
             allowed = evaluate(expression, self.shard.documents.batches)
-            return Mask.of(allowed if self._alive is None else allowed & self._alive)
+            mask = Mask.of(allowed if self._alive is None else allowed & self._alive)
+            if _is_few(mask):  # verified once here, not by every query
+                self.shard.verify_vectors(mask.ordinals)
+            return mask
 
-        return self._masks.get(expression.key, compute)
+        last = self._last_mask
+        if last is not None and last[0] is expression:  # its key costs as much as a small scan
+            return last[1]
+        mask = self._masks.get(expression.key, compute)
+        self._last_mask = (expression, mask)
+        return mask
+
+
+def _is_few(mask: "Mask") -> bool:
+    """Whether scoring the documents of a mask one by one is quicker than the scan."""
+    return len(mask.ordinals) < _FEW * len(mask.allowed)
