@@ -3,9 +3,9 @@
     python benchmarks/search_filters.py [--folder .bench] [--documents 1000000]
 
 The invented topics of ``search_data``, one shard, an int64 attribute drawn at random. The same queries are asked
-without a filter and with each, in turns; masks are computed before the clock starts, as they are for every query but the first,
-and that first time is printed. Every answer is compared with the filtered brute force over the vectors. Prints a table
-and ``RESULT {json}``: p50 with a filter over p50 without.
+without a filter and with each, in turns. Masks are computed before the clock starts, as they are for every query but
+the first; that first time is printed. Every answer is compared with the filtered brute force over the vectors. Prints a
+table and ``RESULT {json}``: p50 with a filter over p50 without.
 """
 
 import argparse

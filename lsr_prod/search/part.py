@@ -1,5 +1,6 @@
 """A shard as one version has it: without its deleted documents."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ __all__ = ["Part", "ShardQuery", "WordQuery"]
 
 # Share of a shard below which scoring the allowed documents one by one is quicker than the scan.
 _FEW = 1 / 200
+_RECENT = 8  # masks that are found without their key
 _MASK_BYTES = 64 << 20  # of cached masks a shard
 
 
@@ -89,7 +91,7 @@ class Part:
         self.dk = dk
         self.vocabulary_size = vocabulary_size
         self._alive = alive
-        self._last_mask: tuple[Filter, Mask] | None = None
+        self._recent_masks: deque[tuple[Filter, Mask]] = deque(maxlen=_RECENT)
 
     def match(self, query: ShardQuery, memory: Workspace, floor: float) -> ShardHits:
         """The best documents of this shard.
@@ -205,11 +207,11 @@ class Part:
                 self.shard.verify_vectors(mask.ordinals)
             return mask
 
-        last = self._last_mask
-        if last is not None and last[0] is expression:  # its key costs as much as a small scan
-            return last[1]
+        for asked, mask in self._recent_masks.copy():  # to make a key costs as much as a small scan
+            if asked is expression:
+                return mask
         mask = self._masks.get(expression.key, compute)
-        self._last_mask = (expression, mask)
+        self._recent_masks.append((expression, mask))
         return mask
 
 
