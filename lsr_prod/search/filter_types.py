@@ -1,12 +1,21 @@
 """Filters held against the attributes of an index: names, operators and types."""
 
 import datetime as dt
-import math
 from collections.abc import Mapping
 
 from lsr_prod.errors import QueryError
 from lsr_prod.formats.attributes import AttributeType, AttributeValue, parse_value
-from lsr_prod.search.filters import DOC_ID, MAX_DEPTH, Combination, Condition, Filter, Negation, Operator, shorten
+from lsr_prod.search.filters import (
+    DOC_ID,
+    MAX_DEPTH,
+    Combination,
+    Condition,
+    Filter,
+    Negation,
+    Operator,
+    literal,
+    shorten,
+)
 
 __all__ = ["MAX_VALUES", "check_filter"]
 
@@ -82,12 +91,13 @@ def _kind(name: str, operator: Operator, attributes: Mapping[str, AttributeType]
 
 
 def _convert(value: AttributeValue, kind: AttributeType, name: str) -> AttributeValue:
+    value = literal(value, name)
     match kind, value:
         case ("string", str()) | ("bool", bool()) | ("timestamp", dt.datetime()):
             return value
-        case "int64", int() if not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63:
+        case "int64", int() if not isinstance(value, bool):
             return value
-        case "float64", float() if math.isfinite(value):
+        case "float64", float():
             return value + 0.0  # -0 is 0
         case "float64", int() if not isinstance(value, bool) and -_EXACT <= value <= _EXACT:
             return float(value)

@@ -154,6 +154,14 @@ def match_shard(
         top_counts[:k],
         progress,
     )
+    # An id outside its block left its score where the next query would meet it.
+    strays: Any = np.int64(0)
+    for place in range(block_size, min(len(scores), 1 << (8 * ids.itemsize))):
+        strays |= np.int64(score_bits[place]) | np.int64(counts[place])
+    if strays:
+        scores[:] = 0
+        counts[:] = 0
+        return DAMAGED
     if state == DONE:
         sort_hits(top_scores, top_documents, top_counts, id_rank, progress[2])
     return int(state)
@@ -187,6 +195,8 @@ def _bound(
         if term_postings[term_id] < 0 or term_postings[term_id + 1] > postings:
             return DAMAGED
         total += last - first
+    if total > len(run_gaps):  # terms that share runs
+        return DAMAGED
     if total > len(entries):
         progress[0] = total
         return TOO_SMALL
@@ -348,11 +358,4 @@ def _scan(
         scores[:block_size] = 0
         counts[:block_size] = 0
     progress[2] = filled
-    strays: Any = np.int64(0)
-    for place in range(block_size, len(scores)):
-        strays |= np.int64(score_bits[place]) | np.int64(counts[place])
-    if strays:  # ids outside their block, which the next query would meet
-        scores[:] = 0
-        counts[:] = 0
-        return DAMAGED
     return DONE

@@ -139,15 +139,12 @@ def required_terms(size: int, *, overlap_threshold: float, min_terms: int) -> in
         raise QueryError(
             f"overlap_threshold={shorten(overlap_threshold)} is not possible; give a share of the terms, 0..1"
         )
-    if not overlap_threshold:
-        return max(1, int(min_terms))
-    if isinstance(overlap_threshold, Rational):
-        return max(1, int(min_terms), math.ceil(overlap_threshold * size))
-    return max(1, int(min_terms), _share(str(overlap_threshold), size))
+    exact = overlap_threshold if isinstance(overlap_threshold, Rational) else str(overlap_threshold)
+    return max(1, int(min_terms), _share(exact, size) if overlap_threshold else 0)
 
 
 @lru_cache(4096)
-def _share(threshold: str, size: int) -> int:
+def _share(threshold: Rational | str, size: int) -> int:
     return math.ceil(Fraction(threshold) * size)
 
 

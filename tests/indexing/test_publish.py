@@ -9,7 +9,7 @@ import pytest
 
 from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError, PublicationError, StaleParentError
 from lsr_prod.formats.digest import canonical_json, digest_json
-from lsr_prod.formats.index import latest_publication, load_publication, load_version, publication_name
+from lsr_prod.formats.index import Publication, latest_publication, load_publication, load_version, publication_name
 from lsr_prod.indexing import delete_documents, publish
 from lsr_prod.indexing.publish import Head, publish_derived
 from tests.indexing.corpus import Doc, make_index
@@ -115,7 +115,7 @@ def test_a_version_of_an_older_format_is_followed_and_of_a_newer_one_is_not(tmp_
     sha = digest_json(value)
     (tmp_path / "versions" / f"{sha}.json").write_bytes(canonical_json(value))
     name = tmp_path / "publications" / publication_name(5)
-    name.write_bytes(canonical_json({"number": 5, "version": sha, "published_at": "", "note": ""}))
+    name.write_bytes(canonical_json(Publication(5, sha, "", "").to_json()))
     if read:
         assert publish(tmp_path, versions[0], parent=5).number == 6
     else:
