@@ -49,6 +49,17 @@ def test_words_come_back_by_ordinal(tmp_path_factory, lists, data):
         )
 
 
+def test_long_documents_are_counted_a_few_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("lsr_prod.indexing.bm25._MANY", 4)
+    monkeypatch.setattr("lsr_prod.indexing.bm25._FEW", 3)
+    texts = ["a b c d e f", "", "a", "b", "a a a", "", "", "", "c d e", "f"]
+    spill = WordSpill(tmp_path / "spill", 2.0)
+    spill.add(texts)
+    found = spill.finish(np.arange(len(texts)))
+    assert found.vectors.lengths.tolist() == [6, 0, 1, 1, 1, 0, 0, 0, 3, 1]
+    assert [found.names[i] for i in found.vectors.terms[:6]] == list("abcdef")
+
+
 @pytest.fixture
 def made(tmp_path):
     make_bundle(tmp_path / "bundle", ["t0", "t1"])
