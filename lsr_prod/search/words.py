@@ -13,6 +13,7 @@ from lsr_prod.formats.shard import WORD_ARRAYS, ImpactArrays, WordArrays, array_
 
 __all__ = ["Words", "posting_impact"]
 
+_KEPT = 1 << 14  # words whose ids are kept: queries ask for the same ones again, and each of them twice
 _NO_RUN = 255  # in run_gaps: that many blocks further, but no run
 
 
@@ -34,6 +35,7 @@ class Words:
         self.first = first
         self._files = files
         self._arrays = arrays
+        self._asked: dict[str, int] = {}
 
     @classmethod
     def open(cls, files: MappedFiles, terms: int) -> "Words | None":
@@ -63,15 +65,22 @@ class Words:
         Raises:
             DigestMismatchError: the dictionary is damaged.
         """
+        return np.array([self._id(name) for name in names], np.int32)
+
+    def _id(self, name: str) -> int:
+        found = self._asked.get(name)
+        if found is None:
+            if len(self._asked) >= _KEPT:
+                self._asked.clear()
+            found = self._asked[name] = self._find(name.encode())
+        return found
+
+    def _find(self, word: bytes) -> int:
         offsets, text = self._verified
         places = range(len(offsets) - 1)
-        found = np.full(len(names), -1, np.int32)
-        for i, name in enumerate(names):
-            wanted = name.encode()
-            place = bisect.bisect_left(places, wanted, key=lambda at: bytes(text[offsets[at] : offsets[at + 1]]))
-            if place < len(places) and text[offsets[place] : offsets[place + 1]] == wanted:
-                found[i] = self.first + place
-        return found
+        place = bisect.bisect_left(places, word, key=lambda at: bytes(text[offsets[at] : offsets[at + 1]]))
+        there = place < len(places) and text[offsets[place] : offsets[place + 1]] == word
+        return self.first + place if there else -1
 
     @cached_property
     def _verified(self) -> tuple[memoryview, memoryview]:
