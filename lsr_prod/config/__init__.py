@@ -10,6 +10,7 @@ from lsr_prod.config.deployment import Deployment, RaySettings, StorageSettings
 from lsr_prod.config.index import EvaluateSettings, IndexSettings
 from lsr_prod.config.load import load_deployment
 from lsr_prod.config.model import ExportSettings
+from lsr_prod.config.serve import ServeSettings
 
 __all__ = [
     "Deployment",
@@ -19,6 +20,7 @@ __all__ = [
     "IndexSettings",
     "MaintainSettings",
     "RaySettings",
+    "ServeSettings",
     "SourceSettings",
     "StorageSettings",
     "load_deployment",

@@ -6,6 +6,7 @@ from lsr_prod.config.corpus import EncodeSettings, MaintainSettings, SourceSetti
 from lsr_prod.config.index import EvaluateSettings, IndexSettings
 from lsr_prod.config.model import ExportSettings
 from lsr_prod.config.section import Section
+from lsr_prod.config.serve import ServeSettings
 from lsr_prod.config.vectors import VectorsSettings
 
 __all__ = ["Deployment", "RaySettings", "StorageSettings"]
@@ -49,3 +50,4 @@ class Deployment(Section):
     evaluate: EvaluateSettings | None = Field(None, description="index -> measures")
     maintain: MaintainSettings | None = Field(None, description="small parts merged, garbage deleted")
     vectors: VectorsSettings | None = Field(None, description="vectors of other tools <-> sparse table")
+    serve: ServeSettings | None = Field(None, description="index -> answers, on Ray Serve")

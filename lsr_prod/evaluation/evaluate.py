@@ -67,7 +67,7 @@ def evaluate_index(deployment: Deployment) -> Mapping[str, Any]:
     searcher = Searcher.open(Path(settings.index))
     answers: dict[str, Callable[[str], SearchResult]] = {}
     if settings.bm25:
-        answers["bm25"] = partial(searcher.bm25, k=settings.k)
+        answers["bm25"] = partial(searcher.bm25, k=settings.k, count=True)
     for threshold in settings.thresholds:
         answers[f"threshold {threshold:g}"] = partial(
             searcher.search, k=settings.k, overlap_threshold=threshold, qk=settings.qk, count=True

@@ -137,6 +137,9 @@ class IndexVersion:
         attributes: type of every attribute that filters can ask for.
         tombstones: of every shard, in the shards' order; None where nothing is deleted.
         takedowns: the list of ids that must never be found; None: there are none.
+        table_parts: sha256 of the names and sizes of the table's parts at that version; "" where it is not known.
+        layout: sha256 of what the base shards were built with; "" where it is not known.
+        average_length: words of an average document, by which BM25 impacts were made; None: there are none.
     """
 
     shards: tuple[ShardManifest, ...]
@@ -151,6 +154,9 @@ class IndexVersion:
     attributes: Mapping[str, AttributeType] = field(default_factory=dict)
     tombstones: tuple[Tombstones | None, ...] = ()
     takedowns: FileDigest | None = None
+    table_parts: str = ""
+    layout: str = ""
+    average_length: float | None = None
     format: int = INDEX_FORMAT
 
     def __post_init__(self) -> None:
@@ -191,6 +197,9 @@ class IndexVersion:
             "attributes": dict(self.attributes),
             "tombstones": [one.to_json() if one else None for one in self.tombstones],
             "takedowns": self.takedowns.to_json() if self.takedowns else None,
+            "table_parts": self.table_parts,
+            "layout": self.layout,
+            "average_length": self.average_length,
         }
 
     @classmethod
@@ -217,6 +226,9 @@ class IndexVersion:
             attributes=_attributes(value["attributes"]),
             tombstones=tuple(Tombstones.from_json(one) if one else None for one in value["tombstones"]),
             takedowns=FileDigest.from_json(value["takedowns"]) if value["takedowns"] else None,
+            table_parts=str(value["table_parts"]),
+            layout=str(value["layout"]),
+            average_length=None if value["average_length"] is None else float(value["average_length"]),
         )
 
 

@@ -79,6 +79,10 @@ class MappedFiles:
             self._checksums = checksums.tolist()
         self._verified = bytearray(pages)
 
+    def __contains__(self, name: str) -> bool:
+        """Whether a file is mapped."""
+        return name in self._bytes
+
     def bytes_of(self, name: str) -> npt.NDArray[np.uint8]:
         """A file's content, uint8, mapped."""
         return self._bytes[name]

@@ -27,6 +27,7 @@ PROGRESS = 7  # places of the array that says how far a query is: see match_shar
 
 _LEVELS = 512  # of the sort by bounds: two octaves below the largest
 _LEVEL_BITS = 15  # of a float32 that one level spans
+_INFINITE = 0x7F800000  # the bits of infinity; those of NaN are above
 _NO_RUN = 255  # in run_gaps: that many blocks further, but no run
 
 
@@ -125,7 +126,10 @@ def match_shard(
         if made < 0:
             return int(made)
         least = np.float32(0) if exhaustive else np.float32(floor)
-        progress[1] = _rank(bounds, hits, heads, len(query_ids), required, least, block_order, progress)
+        ranked = _rank(bounds, hits, heads, len(query_ids), required, least, block_order, progress)
+        if ranked < 0:
+            return DAMAGED
+        progress[1] = ranked
     state = _scan(
         ids,
         impacts,
@@ -206,13 +210,16 @@ def _bound(
         weight, adds = query_weights[term], np.uint16(counted[term])
         start: Any = term_postings[term_id]
         block: Any = np.int64(-1)
+        before: Any = block
         for run in range(np.int64(term_runs[term_id]), np.int64(term_runs[term_id + 1])):
             gap = run_gaps[run]
             block += gap
             if gap == _NO_RUN:
                 continue
-            if block < 0 or block >= len(bounds):
+            # A block that a term meets twice would have a bound, and a count, past every limit.
+            if block <= before or block >= len(bounds):
                 return DAMAGED
+            before = block
             bounds[block] += weight * np.float32(run_maxima[run])
             hits[block] += adds
             entry = entries[made]
@@ -238,6 +245,8 @@ def _rank(bounds: Any, hits: Any, heads: Any, terms: int, required: int, floor: 
     for block in range(len(bounds)):
         bounds[block] *= slack
         largest = max(largest, bits[block])
+    if largest >= _INFINITE:
+        return DAMAGED
     progress[6] = largest
     places = np.zeros(_LEVELS, np.int32)
     for block in range(len(bounds)):

@@ -1,12 +1,14 @@
 """A shard as one version has it: without its deleted documents."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from lsr_prod.errors import ArtefactError
 from lsr_prod.search.shard import OpenShard, ShardHits
 from lsr_prod.search.workspace import Workspace
 
@@ -14,11 +16,26 @@ if TYPE_CHECKING:
     from lsr_prod.search.filters import Filter
     from lsr_prod.search.masks import Mask, MaskCache
 
-__all__ = ["Part", "ShardQuery"]
+__all__ = ["Part", "ShardQuery", "WordQuery"]
 
 # Below this share of a shard, scoring the allowed documents one by one is quicker than the scan.
 _FEW = 1 / 200
 _MASK_BYTES = 64 << 20  # of cached masks a shard
+
+
+@dataclass(frozen=True, slots=True)
+class WordQuery:
+    """Words of a text, as shards match them by BM25; their ids differ from shard to shard.
+
+    Attributes:
+        names: t distinct words, as the index holds them.
+        weights: float32 [t], what one impact unit adds to a score.
+        counted: whether they count towards ``ShardQuery.required``.
+    """
+
+    names: tuple[str, ...]
+    weights: npt.NDArray[np.float32]
+    counted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +52,7 @@ class ShardQuery:
         exhaustive: count every match.
         deadline: ``time.monotonic()`` after which to stop; None: never.
         filter: which documents may be found; None: all.
+        words: matched beside the terms; None: none.
     """
 
     ids: npt.NDArray[np.int32]
@@ -46,6 +64,7 @@ class ShardQuery:
     exhaustive: bool = False
     deadline: float | None = None
     filter: "Filter | None" = None
+    words: "WordQuery | None" = None
 
 
 class Part:
@@ -83,10 +102,13 @@ class Part:
             QueryError: the filter does not fit the attributes.
             ArtefactError: the shard is damaged.
         """
+        if query.words is not None:
+            query = self._resolve(query, query.words)
         allowed = self._alive
         if query.filter is not None:
             mask = self._mask(query.filter)
-            if len(mask.ordinals) < _FEW * len(mask.allowed) and query.counted.all():
+            encoded = query.words is None and query.counted.all()  # the forward arrays hold no words
+            if encoded and len(mask.ordinals) < _FEW * len(mask.allowed):
                 return self._score_all(mask.ordinals, query, memory)
             allowed = mask.allowed
         return self.shard.match(
@@ -101,6 +123,27 @@ class Part:
             exhaustive=query.exhaustive,
             deadline=query.deadline,
         )
+
+    def _resolve(self, query: ShardQuery, words: WordQuery) -> ShardQuery:
+        """The query with the words of this shard behind its terms."""
+        found = self.word_ids(words.names)
+        held = found >= 0
+        return replace(
+            query,
+            ids=np.concatenate([query.ids, found[held]]),
+            weights=np.concatenate([query.weights, words.weights[held]]),
+            counted=np.concatenate([query.counted, np.full(int(held.sum()), words.counted, np.uint8)]),
+        )
+
+    def word_ids(self, names: Sequence[str]) -> npt.NDArray[np.int32]:
+        """int32 [t]: ids of words in the postings of this shard, -1 for those that no document of it holds.
+
+        Raises:
+            ArtefactError: the shard was built without words.
+        """
+        if self.shard.words is None:
+            raise ArtefactError(f"{self.shard.folder} has no words, though its version has; build the index again")
+        return self.shard.words.ids(names)
 
     def _score_all(self, ordinals: npt.NDArray[np.int64], query: ShardQuery, memory: Workspace) -> ShardHits:
         """Score documents one by one: the same hits as the scan, for a filter that few documents pass."""

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from lsr_prod.errors import QueryError
 from lsr_prod.search.filters import shorten
 
-__all__ = ["MAX_K", "SparseQuery", "Vocabulary", "check_k", "check_qk", "check_text", "required_terms"]
+__all__ = ["MAX_K", "MAX_TERMS", "SparseQuery", "Vocabulary", "check_k", "check_qk", "check_text", "required_terms"]
 
 MAX_K = 10_000
-_MAX_TERMS = (1 << 16) - 1  # overlaps are counted in 16 bits
+MAX_TERMS = (1 << 16) - 1  # overlaps are counted in 16 bits
 _LARGEST = float(np.finfo(np.float32).max)
 _MAX_SCORE = _LARGEST / 2  # sums of float32 and the bounds above them are rounded, and stay finite
 
@@ -75,8 +75,8 @@ class SparseQuery:
             ids.append(term_id)
         single = np.array(list(weights.values()), np.float32).tolist()  # what is equal in float32 is a tie
         kept = sorted((-weight, i, name) for weight, i, name in zip(single, ids, weights, strict=True) if weight > 0)
-        if len(kept) > _MAX_TERMS:
-            raise QueryError(f"the query has {len(kept)} terms; give at most {_MAX_TERMS}")
+        if len(kept) > MAX_TERMS:
+            raise QueryError(f"the query has {len(kept)} terms; give at most {MAX_TERMS}")
         return cls(
             np.array([i for _, i, _ in kept], dtype=np.int32),
             np.array([-weight for weight, _, _ in kept], dtype=np.float32),
@@ -129,12 +129,15 @@ def required_terms(size: int, *, overlap_threshold: float, min_terms: int) -> in
         raise QueryError(
             f"overlap_threshold={shorten(overlap_threshold)} is not possible; give a share of the terms, 0..1"
         )
-    exact = overlap_threshold if isinstance(overlap_threshold, Rational) else str(overlap_threshold)
-    return max(1, int(min_terms), _share(exact, size) if overlap_threshold else 0)
+    if not overlap_threshold:
+        return max(1, int(min_terms))
+    if isinstance(overlap_threshold, Rational):
+        return max(1, int(min_terms), math.ceil(overlap_threshold * size))
+    return max(1, int(min_terms), _share(str(overlap_threshold), size))
 
 
 @lru_cache(4096)
-def _share(threshold: Rational | str, size: int) -> int:
+def _share(threshold: str, size: int) -> int:
     return math.ceil(Fraction(threshold) * size)
 
 
@@ -188,7 +191,7 @@ def _resolve(term: str | int, vocabulary: Vocabulary) -> tuple[str, int]:
 def _weight(name: str, weight: float) -> float:
     if type(weight) is float and 0 <= weight <= _LARGEST:  # NaN is not
         return weight
-    if not isinstance(weight, Real) or not 0 <= weight <= _LARGEST:
+    if not isinstance(weight, Real) or not 0 <= weight <= _LARGEST:  # NaN too
         raise QueryError(
             f"the weight {shorten(weight)} of term {shorten(name)} is not possible; give a finite number, 0 or more"
         )

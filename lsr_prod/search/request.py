@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 
@@ -14,10 +14,11 @@ from lsr_prod.search.query import check_k, check_qk, required_terms
 if TYPE_CHECKING:
     from lsr_prod.search.filters import Filter
 
-__all__ = ["Options", "Request"]
+__all__ = ["Hybrid", "Options", "Request"]
 
 _MAX_SCORE = 3.0e38
 _MAX_DEADLINE = 1e9
+_MIN_WEIGHT, _MAX_WEIGHT = 1e-6, 1e6
 
 
 class Options(TypedDict, total=False):
@@ -33,6 +34,45 @@ class Options(TypedDict, total=False):
     deadline_ms: float | None
     count: bool
     fields: Sequence[str]
+    hybrid: "Hybrid | None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hybrid:
+    """Rank by the words of the query's text as well, by BM25.
+
+    Documents are found that share a term or a word. Under an overlap threshold they must share as many of the encoder's
+    terms as without words, and words do not count.
+
+    Attributes:
+        fusion: ``sum``: a score is ``terms`` x the encoder's + ``words`` x BM25's, in one pass. ``rrf``: the best
+            ``depth`` documents of both are found, and a score is the sum of weight / (``constant`` + rank) over the
+            lists that a document stands in, ranks from 1, in which scores of both scales do not matter.
+        terms: weight of the encoder's side.
+        words: weight of BM25's side.
+        constant: of ``rrf``.
+        depth: of ``rrf``; at least ``k``.
+
+    Raises:
+        QueryError: a value is outside its range.
+    """
+
+    fusion: Literal["sum", "rrf"] = "sum"
+    terms: float = 1.0
+    words: float = 1.0
+    constant: float = 60.0
+    depth: int = 100
+
+    def __post_init__(self) -> None:
+        """Refuse what is not possible."""
+        if self.fusion not in ("sum", "rrf"):
+            raise QueryError(f"hybrid.fusion={self.fusion!r} is not possible; give 'sum' or 'rrf'")
+        for name in ("terms", "words"):
+            _number(f"hybrid.{name}", getattr(self, name), _MAX_WEIGHT)
+            if getattr(self, name) < _MIN_WEIGHT:
+                raise QueryError(f"hybrid.{name} is 0; leave hybrid out, or ask bm25() for the words alone")
+        _number("hybrid.constant", self.constant, _MAX_WEIGHT)
+        check_k(self.depth, "hybrid.depth")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +93,7 @@ class Request:
         deadline_ms: milliseconds from the call on after which the best documents found so far are returned.
         count: count every match, at the price of skipping nothing.
         fields: stored fields and attributes to return with the hits.
+        hybrid: rank by the words of the text as well; not with ``rescore``.
 
     Raises:
         QueryError: a value is outside its range.
@@ -69,6 +110,7 @@ class Request:
     deadline_ms: float | None = None
     count: bool = False
     fields: Sequence[str] = ()
+    hybrid: Hybrid | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is not possible."""
@@ -87,12 +129,29 @@ class Request:
         if not isinstance(self.count, (bool, np.bool_)):
             raise QueryError(f"count={shorten(self.count)} is not possible; give True or False")
         self._set("count", bool(self.count))
+        if self.hybrid is not None:
+            self._check_hybrid(self.hybrid)
         if not isinstance(self.fields, (list, tuple)) or not all(isinstance(name, str) for name in self.fields):
             raise QueryError(f"fields={shorten(self.fields)} is not possible; give a list of names")
 
     def _set(self, name: str, value: Any) -> None:
         """Numpy's numbers become Python's: those overflow, and the kernels would be compiled again for them."""
         object.__setattr__(self, name, value)
+
+    def _check_hybrid(self, hybrid: Hybrid) -> None:
+        if not isinstance(hybrid, Hybrid):
+            raise QueryError(f"hybrid={hybrid!r} is not possible; give Hybrid(), with weights if you have some")
+        if self.rescore is not None:
+            raise QueryError(
+                "rescore reads the encoder's terms alone and cannot follow a hybrid search; give one of them"
+            )
+        if hybrid.fusion == "rrf" and hybrid.depth < self.k:
+            raise QueryError(f"hybrid.depth={hybrid.depth} is less than k={self.k}; give at least k")
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether documents must share a number of terms."""
+        return self.overlap_threshold > 0 or self.min_terms > 1
 
     def required(self, size: int) -> int:
         """Terms that a document must share with a query of ``size`` terms."""

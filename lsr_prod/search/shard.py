@@ -13,6 +13,7 @@ from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import DOCUMENTS_FILE, IMPACTS_FOLDER, ImpactArrays, array_name
 from lsr_prod.search.documents import Documents
+from lsr_prod.search.words import Words, posting_impact
 from lsr_prod.search.workspace import Workspace
 
 __all__ = ["OpenShard", "ShardHits"]
@@ -55,6 +56,7 @@ class OpenShard:
         arrays: the impact arrays.
         documents: ids, stored fields and attributes.
         blocks: number of blocks.
+        words: the words that have postings; None if the shard was built without BM25.
     """
 
     def __init__(self, folder: Path, manifest: ShardManifest, *, lazy: bool) -> None:
@@ -78,6 +80,7 @@ class OpenShard:
         self._files = MappedFiles(folder, manifest.files, mapped, lazy=lazy)
         self.arrays = ImpactArrays.open(self._files, documents=manifest.documents, block_size=manifest.block_size)
         self.documents = Documents(self._files, manifest.documents)
+        self.words = Words.open(self._files, len(self.arrays.term_runs) - 1)
         self.blocks = -(-manifest.documents // manifest.block_size)
         self._places = 1 << (8 * self.arrays.ids.itemsize)
         self._verified_terms = np.zeros(self.vocabulary_size, bool)
@@ -152,9 +155,9 @@ class OpenShard:
                 memory.heads,
                 memory.order,
                 memory.entries,
-                memory.scores,
-                memory.score_bits,
-                memory.counts,
+                memory.scores[: self._places],
+                memory.score_bits[: self._places],
+                memory.counts[: self._places],
                 memory.top_scores,
                 memory.top_documents,
                 memory.top_counts,
@@ -259,11 +262,22 @@ class OpenShard:
         """T: every term id lies below it."""
         return len(self.arrays.term_runs) - 1
 
+    def impact(self, term: int, ordinal: int) -> int:
+        """The impact of a term or word in the postings of a document, 0 if it is not there."""
+        self._verify_terms(np.array([term], np.int32))
+        return posting_impact(self.arrays, self.manifest.block_size, term, ordinal)
+
     def document_frequencies(self) -> npt.NDArray[np.int64]:
-        """int64 [T]: documents of this shard whose postings hold each term, deleted ones included."""
+        """int64 [T]: documents of this shard whose postings hold each term and word, deleted ones included."""
         name = "term_postings"
         self._files.verify_items(self.arrays.term_postings, array_name(name), 0, len(self.arrays.term_postings))
         return np.diff(self.arrays.term_postings)
+
+    def frequencies(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """int64 [n]: the same of some terms and words; reads no others."""
+        postings = self.arrays.term_postings
+        self._files.verify_rows(postings, array_name("term_postings"), ids.astype(np.int64), ids.astype(np.int64) + 2)
+        return postings[1:][ids] - postings[:-1][ids]
 
     def _verify_terms(self, ids: npt.NDArray[np.int32]) -> None:
         """Verify what the query's terms will read, each term once."""

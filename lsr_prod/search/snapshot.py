@@ -156,6 +156,15 @@ class Snapshot:
         ]
         return Candidates(ranked, hits.matched, hits.exact, hits.partial)
 
+    def word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+        """int64 [t]: documents of the open shards that hold each word, deleted ones included; see ``Shards``."""
+        total = np.zeros(len(names), np.int64)
+        for part in self.parts.values():
+            ids = part.word_ids(names)
+            held = ids >= 0
+            total[held] += part.shard.frequencies(ids[held])
+        return total
+
     def rescore(
         self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
     ) -> list[Ranked]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from lsr_prod.analysis import words_of
 from lsr_prod.config.index import AttributeType, DocumentOrder
 from lsr_prod.formats.bundle import Bundle, write_vocabulary
 from lsr_prod.formats.card import EncoderCard
@@ -110,30 +111,40 @@ def make_index(
     deleted: Collection[str] = (),
     attributes: Mapping[str, AttributeType] | None = None,
     step: float = STEP,
+    bm25: bool = False,
 ) -> IndexVersion:
     """An index of the corpus, built shard by shard without Ray or Delta, and published. A block may be tiny.
 
     Its bundle is ``bundle``, or one without a graph whose ``vocabulary_size`` terms are called t0, t1 and so on.
     """
     digest, card = _add_bundle(index, bundle, vocabulary_size)
+    average = mean_words(corpus) if bm25 else None
     typed = dict(sorted((attributes or {}).items()))
     stored = (*FIELDS, *typed)
-    layout = Layout(block_size, order, dk, card.vocabulary_size, stored, ("text",), tuple(typed.items()))
+    layout = Layout(
+        block_size, order, dk, card.vocabulary_size, stored, ("text",), tuple(typed.items()), average_length=average
+    )
     built = []
     for shard in range(shards):
         table = rows(corpus, shards, shard, more=tuple(typed))
-        identity = [digest, shard, shards, block_size, order, dk, typed, table.to_pylist()]
+        identity = [digest, shard, shards, block_size, order, dk, average, typed, table.to_pylist()]
         plan = ShardPlan(digest_json(identity), Store("memory"), 0, (shard,), table.num_rows, layout)
         half = table.num_rows // 2
         built.append(build_shard(plan, [table.slice(half), table.slice(0, half)], index).manifest)
     version = IndexVersion(
         tuple(built), digest, card.vocabulary_sha256, step, dk, "memory", 0, stored, ("text",), typed
     )
+    version = replace(version, average_length=average)
     if deleted:
         version = replace(version, tombstones=tuple(bury(index, shard, deleted) for shard in built))
     Store(str(index)).put_new(f"versions/{version.sha}.json", canonical_json(version.to_json()))
     publish(index, version.sha)
     return version
+
+
+def mean_words(corpus: Mapping[str, Doc]) -> float:
+    """Words of an average document; 1 if there are none."""
+    return sum(len(words_of(doc.text)) for doc in corpus.values()) / max(1, len(corpus)) or 1.0
 
 
 def bury(index: Path, shard: ShardManifest, deleted: Collection[str]) -> Tombstones | None:

@@ -1,0 +1,81 @@
+"""The Ray Serve application: a router, and one deployment for each shard group."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ray import serve
+from ray.serve import Application
+
+from lsr_prod.config import ServeSettings
+from lsr_prod.serving.client import ServedSearcher
+from lsr_prod.serving.replica import ShardReplica
+from lsr_prod.serving.router import Router
+
+__all__ = ["build_application", "deployments", "group_name", "start"]
+
+
+def group_name(group: int) -> str:
+    """Name of the deployment of a shard group."""
+    return f"shards-{group}"
+
+
+def build_application(settings: ServeSettings) -> Application:
+    """The application, for ``serve.run``."""
+    actor = {"num_cpus": settings.cpus}
+    groups = [
+        serve.deployment(
+            name=group_name(group),
+            num_replicas=settings.replicas,
+            ray_actor_options=actor,
+            max_ongoing_requests=settings.concurrency * settings.routers,
+        )(ShardReplica).bind(
+            settings.index,
+            group,
+            settings.shard_groups,
+            threads=settings.threads,
+            poll_seconds=settings.poll_seconds,
+        )
+        for group in range(settings.shard_groups)
+    ]
+    router = serve.deployment(
+        name="router",
+        num_replicas=settings.routers,
+        ray_actor_options=actor,
+        max_ongoing_requests=settings.concurrency,
+    )
+    return router(Router).bind(
+        *groups,
+        index=settings.index,
+        concurrency=settings.concurrency,
+        encoder_threads=settings.encoder_threads,
+        poll_seconds=settings.poll_seconds,
+        attempts=settings.attempts,
+        timeout_s=settings.timeout_s,
+    )
+
+
+def start(settings: ServeSettings) -> ServedSearcher:
+    """Start the application on the connected cluster, or change the one of that name; returns when it answers.
+
+    The HTTP endpoint, if there is one, listens where the settings say; gRPC is off.
+    """
+    http = settings.http_port is not None
+    serve.start(
+        proxy_location="HeadOnly" if http else "Disabled",
+        http_options={"host": settings.http_host, "port": settings.http_port} if http else {"host": "127.0.0.1"},
+    )
+    handle = serve.run(build_application(settings), name=settings.name, route_prefix="/" if http else None)
+    return ServedSearcher(handle)
+
+
+def deployments(name: str) -> Mapping[str, str]:
+    """State and replicas of every deployment of a running application, for people."""
+    application = serve.status().applications[name]
+    return {
+        deployment: f"{state.status.value.lower()}, {_replicas(state.replica_states)}"
+        for deployment, state in sorted(application.deployments.items())
+    }
+
+
+def _replicas(states: Mapping[Any, int]) -> str:
+    return ", ".join(f"{count} {getattr(state, 'value', state).lower()}" for state, count in states.items())

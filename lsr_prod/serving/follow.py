@@ -1,0 +1,52 @@
+"""Look for new publications in the background."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from lsr_prod.errors import LsrError
+
+__all__ = ["Follower"]
+
+log = logging.getLogger(__name__)
+
+
+class Follower:
+    """Calls ``refresh`` every few seconds from a thread of its own.
+
+    Where it fails, the version before stays; the failure is logged and kept in ``problem`` until a refresh succeeds.
+
+    Attributes:
+        problem: what the last refresh failed with; None: it did not.
+    """
+
+    def __init__(self, refresh: Callable[[], bool], seconds: float) -> None:
+        """Start.
+
+        Args:
+            refresh: follows the latest publication; returns whether the version changed.
+            seconds: between two calls.
+        """
+        self.problem: str | None = None
+        self._refresh = refresh
+        self._seconds = seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lsr-follow", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._seconds):
+            try:
+                changed = self._refresh()
+            except (LsrError, OSError, ValueError, KeyError) as error:
+                self.problem = f"{type(error).__name__}: {error}"
+                log.exception("cannot follow the publications", extra={"fields": {"problem": self.problem}})
+            else:
+                self.problem = None
+                if changed:
+                    log.info("follows a publication")

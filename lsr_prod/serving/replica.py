@@ -1,0 +1,80 @@
+"""The deployment that holds shards: it matches, scores and reads fields in the version that a call names."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.search.merge import Candidates, Ranked
+from lsr_prod.search.part import ShardQuery
+from lsr_prod.serving.follow import Follower
+from lsr_prod.serving.loopback import keep_internal_port_on_loopback
+from lsr_prod.serving.versions import Pin, Versions
+
+__all__ = ["ShardReplica"]
+
+_T = TypeVar("_T")
+
+
+class ShardReplica:
+    """One replica of a shard group. Its calls only read, so that the router may send each of them again."""
+
+    def __init__(self, index: str, group: int, groups: int, *, threads: int, poll_seconds: float) -> None:
+        """Open the current version and compile the kernels.
+
+        Args:
+            index: the index folder.
+            group: number of the shard group.
+            groups: how many there are.
+            threads: calls that are worked on at once.
+            poll_seconds: seconds between two looks for a new publication.
+
+        Raises:
+            PublicationError: nothing is published.
+            ArtefactError: the version is incomplete, damaged or of another format.
+        """
+        keep_internal_port_on_loopback()
+        self._versions = Versions(Path(index), group, groups)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lsr-match")
+        anything = ShardQuery(np.zeros(1, np.int32), np.ones(1, np.float32), np.ones(1, np.uint8), 1, 1)
+        self._versions.last.match(anything)
+        self._follower = Follower(self._versions.follow, poll_seconds)
+
+    async def match(self, pin: Pin, query: ShardQuery, left_s: float | None = None) -> Candidates:
+        """The best documents of the group's shards; see ``Shards``.
+
+        Args:
+            pin: the version.
+            query: without a deadline: clocks of machines differ.
+            left_s: seconds that are left.
+        """
+        asked = query if left_s is None else replace(query, deadline=time.monotonic() + left_s)
+        return await self._run(lambda: self._versions.get(pin).match(asked))
+
+    async def word_frequencies(self, pin: Pin, names: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Documents of the group's shards that hold each word; see ``Shards``."""
+        return await self._run(lambda: self._versions.get(pin).word_frequencies(names))
+
+    async def rescore(
+        self, pin: Pin, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
+    ) -> list[Ranked]:
+        """Scores of all stored terms; see ``Shards``."""
+        return await self._run(lambda: self._versions.get(pin).rescore(ranked, ids, weights))
+
+    async def fields(self, pin: Pin, ranked: Sequence[Ranked], names: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Stored fields and attributes; see ``Shards``."""
+        return await self._run(lambda: self._versions.get(pin).fields(ranked, names))
+
+    async def state(self) -> dict[str, Any]:
+        """For people: the process, the versions held, the last failure to follow a publication."""
+        return {"pid": os.getpid(), "versions": self._versions.held, "problem": self._follower.problem}
+
+    async def _run(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)

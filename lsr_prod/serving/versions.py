@@ -1,0 +1,113 @@
+"""The versions that a replica holds open: the two that were asked for last."""
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+
+from lsr_prod.errors import PublicationError
+from lsr_prod.formats.index import Publication, latest_publication, load_publication
+from lsr_prod.search.snapshot import Snapshot
+
+__all__ = ["Pin", "Versions", "shards_of_group"]
+
+_HELD = 2  # the current one, and the one before for queries that began in it
+_MANY = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """The version that a query reads, on whichever replicas it runs.
+
+    Attributes:
+        publication: number of a publication of it.
+        version: its sha256.
+    """
+
+    publication: int
+    version: str
+
+
+def shards_of_group(group: int, groups: int) -> range:
+    """Numbers of the shards of a group, of a version with however many shards."""
+    return range(group, _MANY, groups)
+
+
+class Versions:
+    """Open snapshots of one shard group. Safe to share between threads."""
+
+    def __init__(self, index: Path, group: int, groups: int) -> None:
+        """Open the current version.
+
+        Args:
+            index: the index folder.
+            group: number of the shard group.
+            groups: how many there are.
+
+        Raises:
+            PublicationError: nothing is published.
+            ArtefactError: the version is incomplete, damaged or of another format.
+        """
+        self._index = index
+        self._shards = shards_of_group(group, groups)
+        self._held: OrderedDict[str, Snapshot] = OrderedDict()
+        self._lock = threading.Lock()
+        self._opening = threading.Lock()
+        self.follow()
+
+    def get(self, pin: Pin) -> Snapshot:
+        """The version of a pin; opened if it is published and not held, in place of the one not used for longest.
+
+        Queries that read the version which goes finish undisturbed.
+
+        Raises:
+            PublicationError: the pin is no publication of this index.
+            ArtefactError: the version is incomplete, damaged or of another format.
+        """
+        return self._find(pin.version) or self._open(load_publication(self._index, pin.publication), pin.version)
+
+    def follow(self) -> bool:
+        """Open the version of the latest publication; returns whether it was not held."""
+        latest = latest_publication(self._index)
+        with self._lock:
+            if latest.version in self._held:
+                return False
+        self._open(latest, latest.version)
+        return True
+
+    @property
+    def held(self) -> list[str]:
+        """sha256 of the open versions, the one used last at the end."""
+        with self._lock:
+            return list(self._held)
+
+    @property
+    def last(self) -> Snapshot:
+        """The version used last."""
+        with self._lock:
+            return next(reversed(self._held.values()))
+
+    def _find(self, version: str) -> Snapshot | None:
+        with self._lock:
+            found = self._held.get(version)
+            if found is not None:
+                self._held.move_to_end(version)
+            return found
+
+    def _open(self, publication: Publication, version: str) -> Snapshot:
+        if publication.version != version:
+            raise PublicationError(
+                f"publication {publication.number} of {self._index} is version {publication.version[:12]}, not "
+                f"{version[:12]}; router and replicas must serve the same index"
+            )
+        with self._opening:  # one thread opens, others that ask for it wait
+            found = self._find(version)
+            if found is not None:
+                return found
+            before = self.last if self._held else None
+            opened = Snapshot(self._index, publication, before=before, shards=self._shards)
+            with self._lock:
+                self._held[version] = opened
+                while len(self._held) > _HELD:
+                    self._held.popitem(last=False)
+            return opened

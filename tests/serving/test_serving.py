@@ -1,0 +1,303 @@
+"""A served index under publications and a killed replica: every answer is the embedded one of the version it names."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Lock
+
+import pytest
+from ray import serve
+
+from lsr_prod.config import ServeSettings
+from lsr_prod.errors import QueryError
+from lsr_prod.formats.index import load_publication
+from lsr_prod.search import Searcher, SearchResult
+from lsr_prod.search.filters import field as attribute
+from lsr_prod.search.snapshot import Snapshot
+from lsr_prod.serving import ServedSearcher, deployments, start
+from lsr_prod.serving.wire import result_from_json
+from tests.indexing.corpus import Doc, encode_corpus, make_index
+
+APPLICATION = "served-test"
+SHARDS, REPLICAS = 3, 2
+TERMS = range(2000, 2040)
+TEXTS = {"lock": "a lock is held by one thread", "json": "parse a string of json", "root": "square root of a number"}
+
+
+def corpus_of(version: int, encoded: dict[str, Doc]) -> dict[str, Doc]:
+    """The same ids with other vectors in every version: an answer of two versions is equal to none of them."""
+    rng = random.Random(version)
+    some = {
+        f"d{i}": Doc({t: rng.randrange(1, 256) for t in rng.sample(TERMS, 8)}, f"version {version} group {i % 50}")
+        for i in range(600 + 10 * version)
+    }
+    return some | encoded
+
+
+@dataclass
+class Served:
+    """An application and its index."""
+
+    index: Path
+    bundle: Path
+    client: ServedSearcher
+    port: int
+    encoded: dict[str, Doc]
+    embedded: dict[str, Searcher] = field(default_factory=dict)
+    publications: int = 0
+
+    def publish(self) -> str:
+        """Another version; its sha256."""
+        make = corpus_of(self.publications, self.encoded)
+        sha = make_index(self.index, make, bundle=self.bundle, shards=SHARDS, block_size=64).sha
+        self.publications += 1
+        snapshot = Snapshot(self.index, load_publication(self.index, self.publications))
+        self.embedded[sha] = Searcher(snapshot)
+        return sha
+
+
+@pytest.fixture(scope="module")
+def served(tiny_bundle: Path, ray_local: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    index = tmp_path_factory.mktemp("served") / "index"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    one = Served(index, tiny_bundle, None, port, encode_corpus(tiny_bundle, TEXTS))  # type: ignore[arg-type]
+    one.publish()
+    settings = ServeSettings(
+        index=str(index),
+        name=APPLICATION,
+        shard_groups=SHARDS,
+        replicas=REPLICAS,
+        cpus=0.05,
+        poll_seconds=0.1,
+        http_port=port,
+    )
+    try:
+        one.client = start(settings)
+        yield one
+    finally:
+        serve.shutdown()
+
+
+def question(rng: random.Random) -> tuple[dict[int, float], int, dict]:
+    """A vector, k and options."""
+    vector = {term: rng.uniform(0.1, 4) for term in rng.sample(TERMS, rng.randint(1, 8))}
+    options = rng.choice(
+        [
+            {},
+            {"overlap_threshold": 0.4},
+            {"min_terms": 2, "count": True},
+            {"fields": ["text"]},
+            {"rescore": 60, "qk": 3, "fields": ["text"]},
+            {"deduplicate": "text"},
+            {"filter": attribute("doc_id").starts_with("d1"), "count": True},
+            {"min_score": 3.0, "deadline_ms": 60_000},
+        ]
+    )
+    return vector, rng.randint(0, 30), options
+
+
+def check(served: Served, found: SearchResult, asked: tuple[dict[int, float], int, dict]) -> None:
+    vector, k, options = asked
+    expected = served.embedded[found.version].search_vector(vector, k, **options)
+    assert (found.hits, found.required, found.query) == (expected.hits, expected.required, expected.query)
+    assert not found.partial
+    if options.get("count"):
+        assert (found.matched, found.matched_exact) == (expected.matched, True)
+
+
+def kill_one(group: int) -> int:
+    """SIGKILL to a replica of a shard group; its process id."""
+    state = serve.get_deployment_handle(f"shards-{group}", APPLICATION).state.remote().result(timeout_s=30)
+    os.kill(state["pid"], signal.SIGKILL)
+    return state["pid"]
+
+
+def campaign(served: Served, queries: int, publications: int) -> None:
+    """Ask from four threads until everything has happened: each version is seen before the next one is published."""
+    seen, lock, enough, failed = set(), Lock(), Event(), Event()
+    asked, end = [0], time.monotonic() + 300
+
+    def ask(seed: int) -> None:
+        rng = random.Random(seed)
+        try:
+            while not enough.is_set() and not failed.is_set():
+                what = question(rng)
+                found = served.client.search_vector(what[0], what[1], **what[2])
+                check(served, found, what)
+                with lock:
+                    seen.add(found.version)
+                    asked[0] += 1
+        except BaseException:
+            failed.set()
+            raise
+
+    def until(condition) -> None:
+        while not condition() and not failed.is_set():
+            assert time.monotonic() < end, f"{asked[0]} queries, {len(seen)} versions"
+            time.sleep(0.02)
+
+    with ThreadPoolExecutor(4) as pool:
+        threads = [pool.submit(ask, seed) for seed in range(4)]
+        try:
+            for number in range(1, publications + 1):
+                until(lambda: asked[0] >= number * queries // (publications + 2))  # noqa: B023 - used at once
+                sha = served.publish()
+                if number == publications // 2 + 1:
+                    pid = kill_one(number % SHARDS)
+                until(lambda: sha in seen)  # noqa: B023
+            until(lambda: asked[0] >= queries)
+        finally:
+            enough.set()
+        for thread in threads:
+            thread.result()
+    assert len(seen) >= publications
+    stat = Path(f"/proc/{pid}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_no_query_fails_or_mixes_versions_while_replicas_die(served: Served) -> None:
+    campaign(served, queries=100, publications=2)
+
+
+@pytest.mark.slow
+def test_the_same_for_longer(served: Served) -> None:
+    campaign(served, queries=1000, publications=5)
+
+
+def newest(served: Served) -> Searcher:
+    """The embedded searcher of the version that is served, once the router follows."""
+    sha = load_publication(served.index, served.publications).version
+    end = time.monotonic() + 20
+    while served.client.search_vector({}, 0).version != sha:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    return served.embedded[sha]
+
+
+def test_texts_batches_and_counts_are_the_embedded_ones(served: Served) -> None:
+    embedded = newest(served)
+    for text in ("how do threads lock", "json", ""):
+        assert served.client.search(text, 3, fields=["text"]).hits == embedded.search(text, 3, fields=["text"]).hits
+        assert served.client.count(text, min_terms=2) == embedded.count(text, min_terms=2)
+    texts = ["a number", "", "a thread"]
+    found = served.client.search_batch(texts, 4)
+    assert [each.hits for each in found] == [each.hits for each in embedded.search_batch(texts, 4)]
+    assert served.client.search_batch([]) == []
+
+
+@pytest.mark.parametrize(
+    ("vector", "k", "options"),
+    [
+        ({2000: float("nan")}, 3, {}),
+        ({10**6: 1.0}, 3, {}),
+        ({2000: 1.0}, -1, {}),
+        ({2000: 1.0}, 3, {"fields": ["absent"]}),
+        ({2000: 1.0}, 3, {"filter": attribute("absent") == 1}),
+        ({2000: 1.0}, 3, {"overlap_threshold": 1.5}),
+    ],
+)
+def test_a_wrong_question_is_refused_as_the_embedded_one_is(served: Served, vector, k, options) -> None:
+    with pytest.raises(QueryError) as expected:
+        newest(served).search_vector(vector, k, **options)
+    with pytest.raises(QueryError) as caught:
+        served.client.search_vector(vector, k, **options)
+    assert str(caught.value) == str(expected.value)
+
+
+def test_a_deadline_that_has_passed_gives_a_partial_answer(served: Served) -> None:
+    result = served.client.search_vector({2000: 1.0}, 3, deadline_ms=0)
+    assert result.partial
+    assert not result.matched_exact
+
+
+def post(served: Served, body: bytes, path: str = "/search") -> tuple[int, dict]:
+    request = urllib.request.Request(f"http://127.0.0.1:{served.port}{path}", body, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+def test_http_takes_json_and_says_what_is_wrong(served: Served) -> None:
+    embedded = newest(served)
+    expression = attribute("doc_id").is_in(["d1", "d2", "lock"])
+    asked = {"vector": {"the": 1.0, "lock": 2.0}, "k": 2, "filter": expression.to_json(), "fields": ["text"]}
+    status, value = post(served, json.dumps(asked).encode())
+    expected = embedded.search_vector(asked["vector"], 2, filter=expression, fields=["text"])
+    assert (status, result_from_json(value).hits) == (200, expected.hits)
+    status, value = post(served, json.dumps({"texts": ["a lock", "json"], "k": 1}).encode())
+    assert (status, len(value["results"])) == (200, 2)
+    for body, words in [
+        (b"{", "no JSON"),
+        (b"[" * 200_000, "no JSON"),
+        (b'"x"', "give an object"),
+        (b"{}", "exactly one of"),
+        (b'{"text": "a", "limit": 3}', "limit"),
+        (b'{"text": "a", "k": "3"}', "k='3'"),
+        (b'{"text": "a", "count": 1}', "count"),
+        (b'{"text": "a", "fields": 7}', "fields"),
+        (b'{"vector": [["a"]]}', "pair"),
+        (b'{"vector": {"a": NaN}}', "nan"),
+        (b'{"text": "a", "filter": {"field": "x"}}', "filter"),
+        (b'{"text": "a", "filter": {"field": "x", "op": "eq", "value": 1}}', "no attribute"),
+    ]:
+        status, value = post(served, body)
+        assert (status, value["error"]) == (400, "QueryError"), body
+        assert words in value["message"]
+    assert post(served, b"{}", "/other")[0] == 404
+
+
+def descendants(pid: int) -> set[int]:
+    """The process and all below it."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def listeners() -> dict[str, str]:
+    """Address, in hexadecimal as the kernel writes it, by inode of all listening TCP sockets of the machine."""
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    return {line[9]: line[1].partition(":")[0] for line in lines if line[3] == "0A"}
+
+
+def test_every_listener_is_on_loopback(served: Served) -> None:
+    sockets = set()
+    for pid in descendants(os.getpid()):
+        for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                sockets.add(str(descriptor.readlink()))
+    addresses = {address for inode, address in listeners().items() if f"socket:[{inode}]" in sockets}
+    assert len(descendants(os.getpid())) > SHARDS * REPLICAS
+    assert addresses
+    assert addresses <= {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+def test_the_deployments_are_listed(served: Served) -> None:
+    listed = deployments(APPLICATION)
+    assert sorted(listed) == ["router", "shards-0", "shards-1", "shards-2"]
+    assert "1 running" in listed["router"]
+
+
+def test_clients_connect_by_name(served: Served) -> None:
+    assert ServedSearcher.connect(APPLICATION).search_vector({2000: 1.0}, 1).hits
