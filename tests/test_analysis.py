@@ -1,5 +1,7 @@
 """Our words are those of Tantivy's ``en_stem``."""
 
+from itertools import pairwise
+
 import tantivy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +28,7 @@ def test_an_index_holds_every_word_and_no_other(text):
     searcher = index.searcher()
     for word in words:
         assert searcher.search(tantivy.Query.term_query(index.schema, "text", word), count=True).count == 1
-    pairs = [tantivy.Query.phrase_query(index.schema, "text", [one, other]) for one, other in zip(words, words[1:])]
+    pairs = [tantivy.Query.phrase_query(index.schema, "text", [one, other]) for one, other in pairwise(words)]
     if not any(len(word) >= 40 for word in text.split()):  # a long word leaves a gap between its neighbours
         assert all(searcher.search(pair, count=True).count == 1 for pair in pairs)
 

@@ -56,10 +56,8 @@ def write_postings(folder: Path, fields: Sequence[Field], *, block_size: int) ->
         _count(field.vectors.offsets, field.vectors.terms, dk, block_size, runs[mine], postings[mine])
     np.cumsum(runs, out=runs)
     np.cumsum(postings, out=postings)
-    if postings[-1] >= 1 << 32:  # of which there are no fewer than runs, but for fillers
-        raise ValueError(f"a shard cannot hold {postings[-1]} postings; build with more shards")
-    if runs[-1] >= 1 << 32:
-        raise ValueError(f"a shard cannot hold {runs[-1]} runs; build with more shards")
+    if max(runs[-1], postings[-1]) >= 1 << 32:
+        raise ValueError(f"a shard cannot hold {postings[-1]} postings in {runs[-1]} runs; build with more shards")
     make("term_runs", "<u4", terms + 1)[:] = runs
     make("term_postings", "<i8", terms + 1)[:] = postings
     local, total = local_dtype(block_size), int(postings[-1])

@@ -12,7 +12,7 @@ from lsr_prod.errors import QueryError
 from lsr_prod.formats.bm25 import IMPACT_STEP, inverse_frequencies
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.search.part import ShardQuery, WordQuery
-from lsr_prod.search.query import MAX_TERMS, check_text
+from lsr_prod.search.query import MAX_SCORE, MAX_TERMS, check_text
 from lsr_prod.search.request import Hybrid
 from lsr_prod.search.result import QueryTerm
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from lsr_prod.search.merge import Ranked, Shards
 
 __all__ = ["WeighedWords", "check_words", "fuse_ranks", "weigh_words", "with_words"]
-
-_MAX_SCORE = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ def with_words(asked: ShardQuery, words: WeighedWords, hybrid: Hybrid | None = N
     of_terms, of_words = asked.weights.astype(np.float64), words.weights * IMPACT_STEP
     if hybrid is not None:
         of_terms, of_words = of_terms * hybrid.terms, of_words * hybrid.words
-    if (of_terms.sum() + of_words.sum()) * 255 > _MAX_SCORE:
+    if (of_terms.sum() + of_words.sum()) * 255 > MAX_SCORE:
         raise QueryError("the query's weights are so large that a score would not fit into float32; scale them down")
     return replace(
         asked,

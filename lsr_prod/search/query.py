@@ -13,12 +13,22 @@ import numpy.typing as npt
 from lsr_prod.errors import QueryError
 from lsr_prod.search.filters import shorten
 
-__all__ = ["MAX_K", "MAX_TERMS", "SparseQuery", "Vocabulary", "check_k", "check_qk", "check_text", "required_terms"]
+__all__ = [
+    "MAX_K",
+    "MAX_SCORE",
+    "MAX_TERMS",
+    "SparseQuery",
+    "Vocabulary",
+    "check_k",
+    "check_qk",
+    "check_text",
+    "required_terms",
+]
 
 MAX_K = 10_000
 MAX_TERMS = (1 << 16) - 1  # overlaps are counted in 16 bits
 _LARGEST = float(np.finfo(np.float32).max)
-_MAX_SCORE = _LARGEST / 2  # sums of float32 and the bounds above them are rounded, and stay finite
+MAX_SCORE = _LARGEST / 2  # sums of float32 and the bounds above them are rounded, and stay finite
 
 
 class Vocabulary:
@@ -99,7 +109,7 @@ class SparseQuery:
         Raises:
             QueryError: a score could leave the range of float32.
         """
-        if float(self.weights.sum(dtype=np.float64)) * impact_step * 255 > _MAX_SCORE:
+        if float(self.weights.sum(dtype=np.float64)) * impact_step * 255 > MAX_SCORE:
             raise QueryError(
                 "the query's weights are so large that a score would not fit into float32; scale them down"
             )
@@ -129,15 +139,12 @@ def required_terms(size: int, *, overlap_threshold: float, min_terms: int) -> in
         raise QueryError(
             f"overlap_threshold={shorten(overlap_threshold)} is not possible; give a share of the terms, 0..1"
         )
-    if not overlap_threshold:
-        return max(1, int(min_terms))
-    if isinstance(overlap_threshold, Rational):
-        return max(1, int(min_terms), math.ceil(overlap_threshold * size))
-    return max(1, int(min_terms), _share(str(overlap_threshold), size))
+    exact = overlap_threshold if isinstance(overlap_threshold, Rational) else str(overlap_threshold)
+    return max(1, int(min_terms), _share(exact, size) if overlap_threshold else 0)
 
 
 @lru_cache(4096)
-def _share(threshold: str, size: int) -> int:
+def _share(threshold: Rational | str, size: int) -> int:
     return math.ceil(Fraction(threshold) * size)
 
 

@@ -68,11 +68,14 @@ class Hybrid:
         if self.fusion not in ("sum", "rrf"):
             raise QueryError(f"hybrid.fusion={self.fusion!r} is not possible; give 'sum' or 'rrf'")
         for name in ("terms", "words"):
-            _number(f"hybrid.{name}", getattr(self, name), _MAX_WEIGHT)
-            if getattr(self, name) < _MIN_WEIGHT:
-                raise QueryError(f"hybrid.{name} is 0; leave hybrid out, or ask bm25() for the words alone")
-        _number("hybrid.constant", self.constant, _MAX_WEIGHT)
-        check_k(self.depth, "hybrid.depth")
+            weight = _number(f"hybrid.{name}", getattr(self, name), _MAX_WEIGHT)
+            if weight < _MIN_WEIGHT:
+                raise QueryError(
+                    f"hybrid.{name}={weight:g} is too little; leave hybrid out, or ask bm25() for words alone"
+                )
+            object.__setattr__(self, name, weight)
+        object.__setattr__(self, "constant", _number("hybrid.constant", self.constant, _MAX_WEIGHT))
+        object.__setattr__(self, "depth", check_k(self.depth, "hybrid.depth"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,7 @@ class OpenShard:
         self.words = Words.open(self._files, len(self.arrays.term_runs) - 1)
         self.blocks = -(-manifest.documents // manifest.block_size)
         self._places = 1 << (8 * self.arrays.ids.itemsize)
-        self._verified_terms = np.zeros(self.vocabulary_size, bool)
+        self._verified_terms = np.zeros(len(self.arrays.term_runs) - 1, bool)
         self._verified_ranks = False
 
     def match(
@@ -259,8 +259,8 @@ class OpenShard:
 
     @property
     def vocabulary_size(self) -> int:
-        """T: every term id lies below it."""
-        return len(self.arrays.term_runs) - 1
+        """V: the id of every term of the encoder lies below it; words come after them."""
+        return len(self.arrays.term_runs) - 1 if self.words is None else self.words.first
 
     def impact(self, term: int, ordinal: int) -> int:
         """The impact of a term or word in the postings of a document, 0 if it is not there."""

@@ -17,7 +17,11 @@ _NO_RUN = 255  # in run_gaps: that many blocks further, but no run
 
 
 class Words:
-    """The dictionary of one opened shard. Safe to share between threads."""
+    """The dictionary of one opened shard. Safe to share between threads.
+
+    Attributes:
+        first: id of the first word in the postings; below it are the encoder's terms.
+    """
 
     def __init__(self, files: MappedFiles, arrays: WordArrays, first: int) -> None:
         """Look words up in ``arrays``.

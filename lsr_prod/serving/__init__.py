@@ -6,11 +6,30 @@
         searcher = start(settings.serve)     # or ServedSearcher.connect("lsr_prod")
         searcher.search("how do locks work", k=10, overlap_threshold=0.4)
 
-It needs the extra ``jobs``.
+It needs the extra ``jobs``; importing it imports Ray.
 """
 
-from lsr_prod.serving.application import build_application, deployments, start
-from lsr_prod.serving.calls import UnavailableError
-from lsr_prod.serving.client import ServedSearcher
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lsr_prod.serving.application import build_application, deployments, start
+    from lsr_prod.serving.calls import UnavailableError
+    from lsr_prod.serving.client import ServedSearcher
 
 __all__ = ["ServedSearcher", "UnavailableError", "build_application", "deployments", "start"]
+
+_MODULES = {
+    "ServedSearcher": "client",
+    "UnavailableError": "calls",
+    "build_application": "application",
+    "deployments": "application",
+    "start": "application",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -130,7 +130,7 @@ class Router:
 
     def _search(self, question: Question) -> list[SearchResult]:
         if question.texts is None:
-            return [self._searcher.search_vector(question.vector, question.k, **question.options)]
+            return [self._searcher.search_vector(question.vector, question.k, text=question.words, **question.options)]
         return self._searcher.search_batch(question.texts, question.k, **question.options)
 
 

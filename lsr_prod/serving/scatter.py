@@ -108,8 +108,8 @@ class ScatteredShards:
     def word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
         """int64 [t]: documents of all shards that hold each word."""
         calls = [self._groups.call(group, "word_frequencies", self._pin, list(names)) for group in self._used]
-        total: npt.NDArray[np.int64] = np.sum(self._groups.gather(calls), axis=0, dtype=np.int64)
-        return total
+        found: list[npt.NDArray[np.int64]] = self._groups.gather(calls)
+        return np.sum(found, axis=0, dtype=np.int64) if found else np.zeros(len(names), np.int64)
 
     def rescore(
         self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]

@@ -231,32 +231,35 @@ def test_a_filter_that_few_documents_pass_reads_words_too(tmp_path, fusion):
         assert [hit.score for hit in found] == [best["d007"], best["d006"]]
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-def test_bm25_ranks_real_text_as_tantivy_does(tmp_path, shared_data, shards):
-    """On one shard; Tantivy keeps a length in one byte, and several shards have frequencies of their own there."""
+def test_bm25_ranks_real_text_as_tantivy_does(tmp_path, shared_data):
+    """On one shard, but for lengths, which Tantivy keeps in one byte; and no number of shards changes ours."""
     with (shared_data / "scifact" / "corpus.jsonl").open(encoding="utf-8") as file:
         rows = [json.loads(line) for line in itertools.islice(file, 800)]
     with (shared_data / "scifact" / "queries.jsonl").open(encoding="utf-8") as file:
         queries = [json.loads(line)["text"] for line in itertools.islice(file, 100)]
     corpus = {row["_id"]: Doc({}, f"{row['title']} {row['text']}") for row in rows}
-    make_index(tmp_path, corpus, vocabulary_size=1, shards=shards, block_size=256, bm25=True)
-    searcher = Searcher.open(tmp_path)
-    shared, errors = [], []
+    one, three = tmp_path / "one", tmp_path / "three"
+    make_index(one, corpus, vocabulary_size=1, block_size=64, bm25=True)
+    make_index(three, corpus, vocabulary_size=1, shards=3, block_size=256, bm25=True)
+    oracle, ours = Searcher.open(one), Searcher.open(three)
+    shared, errors, gaps = [], [], []
     for query in queries:
-        ours = {hit.doc_id: hit.score for hit in searcher.bm25(query, 1000).hits}
-        theirs = {row[1]: -row[0] for row in rank_bm25(searcher.snapshot, distinct_words(query), 1000).ranked}
-        shared.append(len(set(list(ours)[:10]) & set(list(theirs)[:10])) / max(1, min(10, len(theirs))))
-        errors += [ours[doc_id] / theirs[doc_id] - 1 for doc_id in list(theirs)[:10] if doc_id in ours]
+        found = answer(ours.bm25(query, 1000))
+        assert found == answer(oracle.bm25(query, 1000))
+        scores = {doc_id: score for doc_id, score, _ in found}
+        theirs = {row[1]: -row[0] for row in rank_bm25(oracle.snapshot, distinct_words(query), 1000).ranked}
+        assert scores.keys() == theirs.keys() or len(theirs) == 1000
+        shared.append(len(set(list(scores)[:10]) & set(list(theirs)[:10])) / 10)
+        errors += [scores[doc_id] / score - 1 for doc_id, score in theirs.items() if doc_id in scores]
+        split = rank_bm25(ours.snapshot, distinct_words(query), 10).ranked
+        gaps.append(len({row[1] for row in split} & set(list(theirs)[:10])) / 10)
     error = np.abs(errors)
     print(
-        f"{shards} shards: top-10 shared {np.mean(shared):.3f}, scores differ by {np.median(error):.4f} (median)"
-        f" {np.max(error):.4f} (most)"
+        f"top-10 shared with Tantivy {np.mean(shared):.3f} (Tantivy over 3 shards {np.mean(gaps):.3f}); "
+        f"scores differ by {np.median(error):.4f} (median), {np.max(error):.4f} (most)"
     )
-    if shards == 1:
-        assert np.mean(shared) > 0.97
-        assert np.max(error) < 0.06
-    else:
-        assert np.mean(shared) > 0.9
+    assert np.mean(shared) > max(0.97, np.mean(gaps))
+    assert np.max(error) < 0.08
 
 
 def test_duplicates_leave_room_in_both_fusions(tmp_path):

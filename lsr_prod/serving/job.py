@@ -1,0 +1,100 @@
+"""The serve job: start the application, on the deployment's cluster or on a local one until interrupted."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from lsr_prod.cluster import ray_session
+from lsr_prod.config import Deployment, RaySettings, ServeSettings
+from lsr_prod.errors import ConfigError, MissingExtraError, PublicationError
+from lsr_prod.formats.index import Publication, latest_publication
+
+__all__ = ["serve_index"]
+
+
+def serve_index(
+    deployment: Deployment, *, local: bool = False, ready: Callable[[Mapping[str, Any]], None] | None = None
+) -> dict[str, Any]:
+    """Serve the index of the section ``serve``.
+
+    Args:
+        deployment: its sections ``serve`` and ``ray``.
+        local: start a cluster on this machine, serve until SIGINT or SIGTERM, and stop both. Otherwise the application
+            is left running on the cluster of ``ray.address``; started again, it takes the new settings.
+        ready: called with the table of deployments when the application answers.
+
+    Returns:
+        The table.
+
+    Raises:
+        ConfigError: the index is not there, no cluster is named, or the local one is too small.
+        MissingExtraError: Ray Serve is not installed.
+    """
+    assert deployment.serve is not None
+    settings = deployment.serve.model_copy(update={"index": str(Path(deployment.serve.index).absolute())})
+    publication = _published(settings)
+    _check_cluster(deployment.ray, settings, local=local)
+    with ray_session(deployment.ray):
+        try:
+            from ray import serve
+
+            from lsr_prod.serving import deployments, start
+        except ImportError as error:
+            raise MissingExtraError("ray.serve", "jobs") from error
+        try:
+            start(settings)
+            table = {"publication": publication.number, "version": publication.version, **deployments(settings.name)}
+            if ready is not None:
+                ready(table)
+            if local:
+                _wait_for_signal()
+        finally:
+            if local:
+                serve.shutdown()  # type: ignore[no-untyped-call]
+    return table
+
+
+def _published(settings: ServeSettings) -> Publication:
+    if not Path(settings.index).is_dir():
+        raise ConfigError("serve.index", f"{settings.index} is not a folder", "give the folder of a published index")
+    try:
+        return latest_publication(Path(settings.index))
+    except PublicationError as error:
+        raise ConfigError("serve.index", str(error), "give the folder of a published index") from error
+
+
+def _check_cluster(ray: RaySettings, settings: ServeSettings, *, local: bool) -> None:
+    address = ray.address or os.environ.get("RAY_ADDRESS")
+    if not local and not address:
+        raise ConfigError("ray.address", "no cluster is named", "give its address, or serve here with --local")
+    if local and address:
+        raise ConfigError(
+            "ray.address", f"{address} is named, and --local starts another cluster", "unset it (or RAY_ADDRESS)"
+        )
+    cores = ray.num_cpus or os.cpu_count() or 1
+    reserved = settings.cpus * (settings.shard_groups * settings.replicas + settings.routers)
+    if local and reserved > cores:  # Serve would wait for them without end
+        raise ConfigError(
+            "serve.cpus",
+            f"{settings.cpus} for each replica and router is {reserved:g} in all, and there are {cores} cores",
+            f"give {cores / reserved * settings.cpus * 0.99:.2f} or less",
+        )
+
+
+def _wait_for_signal() -> None:
+    """Until SIGINT or SIGTERM; the handlers before are put back."""
+    stop = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        stop.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

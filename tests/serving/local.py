@@ -1,0 +1,42 @@
+"""Shard groups in this process: what stands behind a handle, without a cluster."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from types import SimpleNamespace
+from typing import Any
+
+from lsr_prod.serving.versions import Versions
+
+_POOL = ThreadPoolExecutor(8)
+
+
+class LocalReplicas:
+    """Replicas of a group that take calls in turn; ``before`` may raise, or wait, in place of any of them."""
+
+    def __init__(
+        self, index: Path, group: int, groups: int, before: Callable[[int, str], Any] = lambda *_: None, count: int = 2
+    ) -> None:
+        self.replicas = [Versions(index, group, groups) for _ in range(count)]
+        self.calls = 0
+        self.before = before
+        for method in ("match", "rescore", "fields"):
+            setattr(self, method, SimpleNamespace(remote=self._remote(method)))
+
+    def _remote(self, method: str) -> Callable[..., Any]:
+        async def call(pin: Any, *arguments: Any) -> Any:
+            number, self.calls = self.calls, self.calls + 1
+            waited = self.before(number, method)
+            if waited is not None:
+                await waited
+            versions = self.replicas[number % len(self.replicas)]
+            if method == "match":
+                query, left = (*arguments, None)[:2]
+                arguments = (query if left is None else replace(query, deadline=monotonic() + left),)
+            work = lambda: getattr(versions.get(pin), method)(*arguments)  # noqa: E731
+            return await asyncio.get_running_loop().run_in_executor(_POOL, work)
+
+        return call

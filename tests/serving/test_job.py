@@ -1,0 +1,43 @@
+"""Settings that the serve job refuses before it starts anything."""
+
+from pathlib import Path
+
+import pytest
+
+from lsr_prod.config import Deployment, RaySettings, ServeSettings
+from lsr_prod.errors import ConfigError
+from lsr_prod.serving.job import serve_index
+from tests.indexing.corpus import Doc, make_index
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    make_index(tmp_path / "index", {"a": Doc({0: 1})}, vocabulary_size=2)
+    return tmp_path / "index"
+
+
+def deployment(index: Path, *, ray: RaySettings | None = None, **settings: object) -> Deployment:
+    return Deployment(ray=ray or RaySettings(num_cpus=2), serve=ServeSettings(index=str(index), **settings))  # type: ignore[arg-type]
+
+
+def test_an_index_that_is_not_there(index: Path) -> None:
+    with pytest.raises(ConfigError, match=r"serve\.index: .*nowhere is not a folder"):
+        serve_index(deployment(index.parent / "nowhere"), local=True)
+    with pytest.raises(ConfigError, match=r"serve\.index: .*no publication"):
+        serve_index(deployment(index.parent), local=True)
+
+
+def test_a_cluster_is_named_or_made(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"ray\.address: no cluster is named"):
+        serve_index(deployment(index))
+    with pytest.raises(ConfigError, match=r"ray\.address: 127\.0\.0\.1:1 is named, and --local"):
+        serve_index(deployment(index, ray=RaySettings(address="127.0.0.1:1")), local=True)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:2")
+    with pytest.raises(ConfigError, match=r"ray\.address: 127\.0\.0\.1:2 is named"):
+        serve_index(deployment(index), local=True)
+
+
+def test_a_machine_with_too_few_cores(index: Path) -> None:
+    with pytest.raises(ConfigError, match=r"serve\.cpus: .*7 in all, and there are 2 cores; give 0\.28 or less"):
+        serve_index(deployment(index, shard_groups=3, replicas=2), local=True)

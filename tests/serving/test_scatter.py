@@ -1,0 +1,128 @@
+"""Scattering over shard groups: the answers of the embedded Searcher, lost replicas, deadlines."""
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ray.exceptions import ActorDiedError, RayTaskError
+
+from lsr_prod.errors import ArtefactError
+from lsr_prod.search import Searcher
+from lsr_prod.serving.calls import UnavailableError
+from lsr_prod.serving.router import ScatteringSearcher
+from lsr_prod.serving.scatter import Groups
+from tests.indexing.corpus import Doc, make_index
+from tests.search.test_sharded import CORPUS, V, corpora, options, vectors
+from tests.serving.local import LocalReplicas
+
+
+def scattering(index, groups, *, attempts=3, timeout_s=20, **how):
+    handles = [LocalReplicas(Path(index), group, groups, **how) for group in range(groups)]
+    return ScatteringSearcher(Path(index), Groups(handles, attempts=attempts, timeout_s=timeout_s), encoder_threads=1)
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    corpus=corpora,
+    queries=st.lists(st.tuples(vectors, st.integers(0, 45), options), min_size=1, max_size=4),
+    shards=st.integers(1, 7),
+    groups=st.integers(1, 4),
+    deleted=st.sets(st.integers(0, 40)),
+)
+def test_answers_are_those_of_the_searcher(corpus, queries, shards, groups, deleted):
+    gone = {doc_id for i, doc_id in enumerate(corpus) if i in deleted}
+    with tempfile.TemporaryDirectory() as folder:
+        make_index(Path(folder), corpus, vocabulary_size=V, deleted=gone, shards=shards)
+        searcher, scattered = Searcher.open(folder), scattering(folder, groups)
+        for vector, k, how in queries:
+            expected, found = (each.search_vector(vector, k, **how, count=True) for each in (searcher, scattered))
+            assert found.hits == expected.hits
+            assert (found.matched, found.partial, found.required) == (
+                expected.matched,
+                expected.partial,
+                expected.required,
+            )
+            assert scattered.search_vector(vector, k, **how).hits == expected.hits
+
+
+@pytest.fixture
+def index(tmp_path):
+    make_index(tmp_path / "index", CORPUS, vocabulary_size=V, shards=3)
+    return tmp_path / "index"
+
+
+def died(number, method):
+    if number % 2 == 0:
+        raise ActorDiedError
+
+
+def test_a_call_whose_replica_dies_is_sent_to_another(index):
+    expected = Searcher.open(index).search_vector({0: 1.0, 1: 2.0}, 5, fields=["text"], rescore=20)
+    found = scattering(index, 3, before=died).search_vector({0: 1.0, 1: 2.0}, 5, fields=["text"], rescore=20)
+    assert found.hits == expected.hits
+
+
+def test_it_is_not_sent_for_ever(index):
+    def always(number, method):
+        raise ActorDiedError
+
+    searcher = scattering(index, 1, before=always, attempts=3)
+    with pytest.raises(UnavailableError, match="3 replicas were lost"):
+        searcher.search_vector({0: 1.0})
+    assert searcher._groups.handles[0].calls == 3
+
+
+def test_what_a_replica_refuses_is_raised_as_it_is_and_not_sent_again(index):
+    def damaged(number, method):
+        raise RayTaskError("match", "traceback", ArtefactError("a shard is damaged"))
+
+    searcher = scattering(index, 1, before=damaged)
+    with pytest.raises(ArtefactError, match=r"^a shard is damaged$"):
+        searcher.search_vector({0: 1.0})
+    assert searcher._groups.handles[0].calls == 1
+
+
+def test_an_error_that_is_not_ours_stays_what_it_is(index):
+    def broken(number, method):
+        raise RayTaskError("match", "traceback", ZeroDivisionError())
+
+    with pytest.raises(RayTaskError):
+        scattering(index, 1, before=broken).search_vector({0: 1.0})
+
+
+def test_a_replica_that_hangs_makes_the_answer_partial_at_the_deadline(index):
+    searcher = scattering(index, 2)
+    searcher.search_vector({0: 1.0})
+    searcher._groups.handles[0].before = lambda *_: asyncio.sleep(5)
+    start = time.monotonic()
+    result = searcher.search_vector({0: 1.0}, deadline_ms=200)
+    assert time.monotonic() - start < 2
+    assert result.partial
+    assert result.hits
+    assert {hit.doc_id for hit in result.hits} <= set(CORPUS)
+
+
+def test_without_a_deadline_it_is_unavailable(index):
+    searcher = scattering(index, 1, before=lambda *_: asyncio.sleep(5), timeout_s=0.2)
+    with pytest.raises(UnavailableError, match="did not answer within"):
+        searcher.search_vector({0: 1.0})
+
+
+def test_each_query_reads_the_version_that_it_pinned(index):
+    searcher = scattering(index, 2)
+    before, expected = searcher.version.sha, Searcher.open(index)
+    make_index(index, {"new": Doc({0: 9})}, vocabulary_size=V, shards=1)
+    for handle in searcher._groups.handles:
+        for replica in handle.replicas:
+            assert replica.follow()
+    result = searcher.search_vector({0: 1.0}, fields=["text"])
+    assert (result.version, result.hits) == (before, expected.search_vector({0: 1.0}, fields=["text"]).hits)
+    assert searcher.refresh()
+    assert not searcher.refresh()
+    result = searcher.search_vector({0: 1.0})
+    assert result.version != before
+    assert [hit.doc_id for hit in result.hits] == ["new"]

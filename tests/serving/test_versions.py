@@ -1,0 +1,90 @@
+"""The versions that a replica holds."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from lsr_prod.errors import ArtefactError, PublicationError
+from lsr_prod.formats.index import load_publication
+from lsr_prod.serving.versions import Pin, Versions
+from tests.indexing.corpus import Doc, make_index
+
+
+def publish(index, number):
+    corpus = {f"d{i}": Doc({i % 5: 1 + number}) for i in range(40)}
+    make_index(index, corpus, vocabulary_size=5, shards=4)
+    return Pin(number, load_publication(index, number).version)
+
+
+def test_the_two_that_were_asked_for_last_are_held(tmp_path):
+    pins = [publish(tmp_path, 1)]
+    versions = Versions(tmp_path, 0, 1)
+    pins += [publish(tmp_path, number) for number in (2, 3)]
+    first = versions.get(pins[0])
+    assert versions.get(pins[2]).publication.number == 3
+    assert versions.get(pins[0]) is first
+    assert versions.get(pins[1]).publication.number == 2
+    assert versions.held == [pins[0].version, pins[1].version]
+    assert versions.last.version.sha == pins[1].version
+    assert versions.get(pins[2]).version.sha == pins[2].version
+
+
+def test_a_version_that_is_dropped_is_read_to_the_end(tmp_path):
+    pins = [publish(tmp_path, 1)]
+    versions = Versions(tmp_path, 0, 1)
+    first = versions.get(pins[0])
+    for number in (2, 3):
+        versions.get(publish(tmp_path, number))
+    assert pins[0].version not in versions.held
+    assert first.find("d7")[0] in range(4)
+
+
+def test_a_group_opens_its_shards_of_each_version(tmp_path):
+    publish(tmp_path, 1)
+    assert [list(Versions(tmp_path, group, 3).last.parts) for group in range(3)] == [[0, 3], [1], [2]]
+    assert list(Versions(tmp_path, 4, 5).last.parts) == []
+
+
+def test_shards_of_both_versions_are_opened_once(tmp_path):
+    pin = publish(tmp_path, 1)
+    versions = Versions(tmp_path, 0, 1)
+    corpus = {f"d{i}": Doc({i % 5: 2}) for i in range(40)}
+    make_index(tmp_path, corpus, vocabulary_size=5, shards=4, deleted=["d3"])
+    assert versions.follow()
+    assert not versions.follow()
+    after, before = versions.last, versions.get(pin)
+    assert before is not after
+    assert [part.shard for part in before.parts.values()] == [part.shard for part in after.parts.values()]
+    assert (before.version.documents, after.version.documents) == (40, 39)
+
+
+def test_threads_that_ask_at_once_open_it_once(tmp_path):
+    publish(tmp_path, 1)
+    versions = Versions(tmp_path, 0, 1)
+    pin = publish(tmp_path, 2)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: versions.get(pin), range(32)))
+    assert all(each is found[0] for each in found)
+
+
+def test_a_pin_that_is_no_publication_is_refused(tmp_path):
+    pin = publish(tmp_path, 1)
+    versions = Versions(tmp_path, 0, 1)
+    with pytest.raises(PublicationError, match="no publication 9"):
+        versions.get(Pin(9, "0" * 64))
+    with pytest.raises(PublicationError, match="same index"):
+        versions.get(Pin(1, "0" * 64))
+    assert versions.held == [pin.version]
+
+
+def test_a_damaged_version_leaves_what_is_held(tmp_path):
+    pin = publish(tmp_path, 1)
+    versions = Versions(tmp_path, 0, 1)
+    new = publish(tmp_path, 2)
+    shutil.rmtree(tmp_path / "shards")
+    with pytest.raises(ArtefactError):
+        versions.follow()
+    with pytest.raises(ArtefactError):
+        versions.get(new)
+    assert versions.get(pin).version.sha == pin.version

@@ -1,0 +1,122 @@
+"""Questions and answers as JSON."""
+
+import datetime as dt
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsr_prod.errors import ArtefactError, ConfigError, LsrError, QueryError
+from lsr_prod.search import Hit, QueryTerm, SearchResult
+from lsr_prod.search.filters import field
+from lsr_prod.serving.calls import UnavailableError
+from lsr_prod.serving.wire import (
+    Question,
+    error_from_json,
+    error_to_json,
+    question_to_json,
+    result_from_json,
+    result_to_json,
+)
+
+floats = st.floats(0, 2**99, width=32)
+times = st.datetimes(timezones=st.just(dt.UTC))
+fields = st.fixed_dictionaries(
+    {
+        "text": st.none() | st.text(),
+        "year": st.none() | st.integers(),
+        "grade": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    },
+    optional={"published": st.none() | times},
+)
+hits = st.builds(Hit, st.text(), floats, st.integers(0, 9), fields)
+results = st.builds(
+    SearchResult,
+    hits=st.lists(hits, max_size=4).map(tuple),
+    matched=st.integers(0, 10**9),
+    matched_exact=st.booleans(),
+    required=st.integers(1, 9),
+    query=st.lists(st.builds(QueryTerm, st.text(), floats), max_size=4).map(tuple),
+    version=st.text(),
+    partial=st.booleans(),
+    encode_ms=floats,
+    match_ms=floats,
+    fetch_ms=floats,
+)
+
+
+def over_the_wire(value):
+    return json.loads(json.dumps(value, allow_nan=False))
+
+
+@settings(deadline=None, max_examples=40)
+@given(results)
+def test_a_result_arrives_as_it_was(result):
+    assert result_from_json(over_the_wire(result_to_json(result))) == result
+
+
+def test_a_question_arrives_as_it_was():
+    expression = (field("year") >= 2000) & field("published").is_in([dt.datetime(2020, 1, 1, tzinfo=dt.UTC)])
+    options = {"filter": expression, "fields": ("text",), "min_terms": np.int64(2), "deadline_ms": 5.0, "qk": None}
+    sent = question_to_json(np.int32(7), options, vector={"lock": np.float32(0.5), np.int64(3): 1})
+    question = Question(over_the_wire(sent))
+    assert question.texts is None
+    assert question.vector == {"lock": 0.5, 3: 1}
+    assert question.k == 7
+    assert question.options["fields"] == ["text"]
+    assert question.options["min_terms"] == 2
+    filtered = question.options["filter"]
+    assert filtered is not None
+    assert filtered.key == expression.key
+    assert Question(over_the_wire(question_to_json(3, {}, texts=["a", "b"]))).texts == ["a", "b"]
+    assert Question({"text": "a"}).k == 10
+
+
+def test_an_id_and_a_term_that_look_alike_stay_two():
+    question = Question(over_the_wire(question_to_json(1, {}, vector={"5": 1.0, 5: 2.0})))
+    assert question.vector == {"5": 1.0, 5: 2.0}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "give an object"),
+        ([], "give an object"),
+        ({}, "exactly one of"),
+        ({"text": "a", "vector": {}}, "exactly one of"),
+        ({"text": "a", "tex": 1}, "'tex'"),
+        ({"texts": "abc"}, "give a list"),
+        ({"vector": "abc"}, "give a list"),
+        ({"vector": [["a", 1, 2]]}, "no pair"),
+        ({"vector": [[["a"], 1]]}, "no pair"),
+        ({"vector": [["a", 1], ["a", 2]]}, "given twice"),
+        ({"text": "a", "filter": 7}, "filter is 7"),
+        ({"text": "a", "fields": "title"}, "give a list"),
+        ({"text": "a", "count": "yes"}, "true or false"),
+        ({"text": "a", "deduplicate": ["title"]}, "name of a field"),
+    ],
+)
+def test_a_question_of_another_form_is_refused(value, words):
+    with pytest.raises(QueryError, match=words):
+        Question(value)
+
+
+def test_a_client_refuses_what_has_no_json():
+    with pytest.raises(QueryError, match="no vector"):
+        question_to_json(1, {}, vector=[("a", 1.0)])
+    with pytest.raises(QueryError, match="the filter"):
+        question_to_json(1, {"filter": {"field": "a"}}, vector={})  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize("kind", [QueryError, ArtefactError, UnavailableError])
+def test_an_error_arrives_as_it_was(kind):
+    error = error_from_json(over_the_wire(error_to_json(kind("what; remedy"))))
+    assert (type(error), str(error)) == (kind, "what; remedy")
+
+
+def test_an_error_that_clients_do_not_know_keeps_its_name():
+    error = error_from_json(over_the_wire(error_to_json(ConfigError("a.b", "is odd", "make it even"))))
+    assert type(error) is LsrError
+    assert str(error) == "ConfigError: a.b: is odd; make it even"
