@@ -49,24 +49,15 @@ class Ours:
 
         Tantivy's part of an index is not made. The kernels of the builder are compiled before the clock starts.
         """
-        vectors = _vectors(collection)
-        layout = Layout(BLOCK, "content", 1 << 30, collection.vocabulary, (), ())
-        _order(vectors.take(np.arange(2 * BLOCK)), collection.vocabulary)
-        start = time.process_time()
-        order = _order(vectors, collection.vocabulary)
-        write_arrays(folder, vectors, order, layout)
-        seconds = time.process_time() - start
-        _write_ids(folder, order)
-        files = digest_files(folder, [path for path in folder.rglob("*") if path.is_file()])
-        manifest = ShardManifest("0" * 64, len(order), len(vectors.terms), BLOCK, "base", {}, files)
-        (folder / SHARD_FILE).write_bytes(canonical_json(manifest.to_json()))
-        return seconds
+        return build_folder(collection, folder, {})
 
-    def __init__(self, _collection: Collection, folders: Path | Sequence[Path], options: Mapping[str, Any]) -> None:
+    def __init__(self, collection: Collection, folders: Path | Sequence[Path], options: Mapping[str, Any]) -> None:
         """Open one shard, or several as one index: their documents follow each other."""
         self._folders = [folders] if isinstance(folders, Path) else list(folders)
-        self._parts = [
-            Part(OpenShard(folder, _manifest(folder), lazy=True), None, dk=1 << 30, vocabulary_size=0)
+        self.parts = [
+            Part(
+                OpenShard(folder, _manifest(folder), lazy=True), None, dk=1 << 30, vocabulary_size=collection.vocabulary
+            )
             for folder in self._folders
         ]
         self._threshold = {name: options[name] for name in ("min_terms", "overlap_threshold")}
@@ -91,11 +82,11 @@ class Ours:
         found: list[tuple[float, str]] = []
         floor = 0.0
         memory = Workspace.of_thread()
-        for part in self._parts:
+        for part in self.parts:
             hits = part.match(asked, memory, floor)
             doc_id = part.shard.documents.doc_id
             found += [(-score, doc_id(ordinal)) for score, ordinal in zip(hits.scores, hits.ordinals, strict=True)]
-            if len(self._parts) > 1:
+            if len(self.parts) > 1:
                 found = sorted(found)[:k]
                 floor = -found[-1][0] if len(found) == k else 0.0
         return found
@@ -109,14 +100,36 @@ class Ours:
         asked = self.prepare(terms, weights, 10)
         postings, runs, floor = 0, 0, 0.0
         best: list[float] = []
-        for part in self._parts:
+        for part in self.parts:
             hits = part.match(asked, Workspace.of_thread(), floor)
             best = sorted(best + hits.scores, reverse=True)[:10]
-            floor = best[-1] if len(best) == 10 and len(self._parts) > 1 else 0.0
+            floor = best[-1] if len(best) == 10 and len(self.parts) > 1 else 0.0
             postings += hits.postings
             of_term = part.shard.arrays.term_runs
             runs += int((of_term[1:][asked.ids].astype(np.int64) - of_term[:-1][asked.ids]).sum())
         return postings, 2 * postings + 13 * runs
+
+
+def build_folder(collection: Collection, folder: Path, columns: Mapping[str, pa.Array]) -> float:
+    """Build a shard without Tantivy's part; returns the CPU seconds of ordering and of the arrays.
+
+    Args:
+        collection: the documents; their ids are the numbers of their rows.
+        folder: of the shard.
+        columns: more columns of ``docs.arrow``, by row.
+    """
+    vectors = _vectors(collection)
+    layout = Layout(BLOCK, "content", 1 << 30, collection.vocabulary, (), ())
+    _order(vectors.take(np.arange(2 * BLOCK)), collection.vocabulary)
+    start = time.process_time()
+    order = _order(vectors, collection.vocabulary)
+    write_arrays(folder, vectors, order, layout)
+    seconds = time.process_time() - start
+    _write_documents(folder, order, columns)
+    files = digest_files(folder, [path for path in folder.rglob("*") if path.is_file()])
+    manifest = ShardManifest("0" * 64, len(order), len(vectors.terms), BLOCK, "base", {}, files)
+    (folder / SHARD_FILE).write_bytes(canonical_json(manifest.to_json()))
+    return seconds
 
 
 def _order(vectors: Vectors, vocabulary: int) -> npt.NDArray[Any]:
@@ -134,13 +147,16 @@ def _vectors(collection: Collection) -> Vectors:
     )
 
 
-def _write_ids(folder: Path, order: npt.NDArray[Any]) -> None:
-    """The stored part of a shard: row numbers as ids."""
-    schema = pa.schema([pa.field("doc_id", pa.large_string())])
+def _write_documents(folder: Path, order: npt.NDArray[Any], columns: Mapping[str, pa.Array]) -> None:
+    """The stored part of a shard: row numbers as ids, and more columns."""
+    fields = [pa.field("doc_id", pa.large_string()), *(pa.field(name, column.type) for name, column in columns.items())]
+    schema = pa.schema(fields)
     with pa.OSFile(str(folder / DOCUMENTS_FILE), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for first in range(0, len(order), BATCH_ROWS):
-            ids = pa.array([str(row) for row in order[first : first + BATCH_ROWS].tolist()], pa.large_string())
-            writer.write_batch(pa.record_batch([ids], schema=schema))
+            rows = order[first : first + BATCH_ROWS]
+            ids = pa.array([str(row) for row in rows.tolist()], pa.large_string())
+            taken = [column.take(pa.array(rows)) for column in columns.values()]
+            writer.write_batch(pa.record_batch([ids, *taken], schema=schema))
     write_checksums(folder, [DOCUMENTS_FILE, *_arrays(folder)])
 
 

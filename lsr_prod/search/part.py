@@ -1,5 +1,6 @@
 """A shard as one version has it: without its deleted documents."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Part", "ShardQuery", "WordQuery"]
 
-# Below this share of a shard, scoring the allowed documents one by one is quicker than the scan.
+# Share of a shard below which scoring the allowed documents one by one is quicker than the scan.
 _FEW = 1 / 200
+_RECENT = 8  # masks that are found without their key
 _MASK_BYTES = 64 << 20  # of cached masks a shard
 
 
@@ -89,6 +91,7 @@ class Part:
         self.dk = dk
         self.vocabulary_size = vocabulary_size
         self._alive = alive
+        self._recent_masks: deque[tuple[Filter, Mask]] = deque(maxlen=_RECENT)
 
     def match(self, query: ShardQuery, memory: Workspace, floor: float) -> ShardHits:
         """The best documents of this shard.
@@ -108,7 +111,7 @@ class Part:
         if query.filter is not None:
             mask = self._mask(query.filter)
             encoded = query.words is None and query.counted.all()  # the forward arrays hold no words
-            if encoded and len(mask.ordinals) < _FEW * len(mask.allowed):
+            if encoded and _is_few(mask):
                 return self._score_all(mask.ordinals, query, memory)
             allowed = mask.allowed
         return self.shard.match(
@@ -147,7 +150,15 @@ class Part:
 
     def _score_all(self, ordinals: npt.NDArray[np.int64], query: ShardQuery, memory: Workspace) -> ShardHits:
         """Score documents one by one: the same hits as the scan, for a filter that few documents pass."""
-        scores, overlaps = self.score(ordinals, query.ids, query.weights, memory, dk=self.dk)
+        scores, overlaps = self.shard.score(
+            ordinals,
+            query.ids,
+            query.weights,
+            dk=self.dk,
+            vocabulary_size=self.vocabulary_size,
+            memory=memory,
+            verified=True,
+        )
         found = overlaps >= query.required
         matched = int(found.sum())
         found &= scores >= np.float32(query.floor)
@@ -191,6 +202,19 @@ class Part:
         def compute() -> "Mask":
             self.shard.documents.verify_columns(self.shard.documents.filter_columns)
             allowed = evaluate(expression, self.shard.documents.batches)
-            return Mask.of(allowed if self._alive is None else allowed & self._alive)
+            mask = Mask.of(allowed if self._alive is None else allowed & self._alive)
+            if _is_few(mask):  # verified once here, not by every query
+                self.shard.verify_vectors(mask.ordinals)
+            return mask
 
-        return self._masks.get(expression.key, compute)
+        for asked, mask in self._recent_masks.copy():  # to make a key costs as much as a small scan
+            if asked is expression:
+                return mask
+        mask = self._masks.get(expression.key, compute)
+        self._recent_masks.append((expression, mask))
+        return mask
+
+
+def _is_few(mask: "Mask") -> bool:
+    """Whether scoring the documents of a mask one by one is quicker than the scan."""
+    return len(mask.ordinals) < _FEW * len(mask.allowed)

@@ -200,6 +200,7 @@ class OpenShard:
         dk: int,
         vocabulary_size: int,
         memory: Workspace,
+        verified: bool = False,
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
         """Score given documents from the document-ordered copy.
 
@@ -210,6 +211,7 @@ class OpenShard:
             dk: terms of a document that are looked at, heaviest first.
             vocabulary_size: V.
             memory: of the calling thread.
+            verified: ``verify_vectors`` was called for these documents before.
 
         Returns:
             Scores float32 [n] and shared terms uint16 [n].
@@ -220,7 +222,8 @@ class OpenShard:
         from lsr_prod.search.forward import score_documents
 
         a = self.arrays
-        self.verify_vectors(ordinals)
+        if not verified:
+            self.verify_vectors(ordinals)
         scores, counts = np.empty(len(ordinals), np.float32), np.empty(len(ordinals), np.uint16)
         slots = memory.term_slots(vocabulary_size)
         whole = score_documents(
