@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError, PublicationError
 from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, AttributeType
-from lsr_prod.formats.digest import FileDigest, digest_json, read_record, verify_files
+from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json, read_record, verify_files
 
 __all__ = [
     "IndexVersion",
@@ -337,7 +337,8 @@ def load_version(index: Path, sha: str) -> IndexVersion:
     path = index / "versions" / f"{sha}.json"
 
     def parse(value: Any) -> IndexVersion:
-        if digest_json(value) != sha:
+        # The bytes, not the value: a number can be written in more ways than one.
+        if canonical_json(value) != path.read_bytes().removesuffix(b"\n") or digest_json(value) != sha:
             raise DigestMismatchError(f"{path} does not have the digest of its name; publish another version")
         return IndexVersion.from_json(value)
 

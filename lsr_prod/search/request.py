@@ -66,7 +66,7 @@ class Hybrid:
     def __post_init__(self) -> None:
         """Refuse what is not possible."""
         if self.fusion not in ("sum", "rrf"):
-            raise QueryError(f"hybrid.fusion={self.fusion!r} is not possible; give 'sum' or 'rrf'")
+            raise QueryError(f"hybrid.fusion={shorten(self.fusion)} is not possible; give 'sum' or 'rrf'")
         for name in ("terms", "words"):
             weight = _number(f"hybrid.{name}", getattr(self, name), _MAX_WEIGHT)
             if weight < _MIN_WEIGHT:
@@ -143,7 +143,7 @@ class Request:
 
     def _check_hybrid(self, hybrid: Hybrid) -> None:
         if not isinstance(hybrid, Hybrid):
-            raise QueryError(f"hybrid={hybrid!r} is not possible; give Hybrid(), with weights if you have some")
+            raise QueryError(f"hybrid={shorten(hybrid)} is not possible; give Hybrid(), with weights if you have some")
         if self.rescore is not None:
             raise QueryError(
                 "rescore reads the encoder's terms alone and cannot follow a hybrid search; give one of them"

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.formats.shard import MATCHING_ARRAYS, array_name, local_dtype
-from lsr_prod.indexing.postings import write_postings
+from lsr_prod.indexing.postings import Field, write_postings
 from lsr_prod.indexing.vectors import Vectors
 
 T = 6
@@ -50,10 +50,15 @@ def reference(documents: list[dict[int, int]], dk: int, block_size: int) -> dict
     return found
 
 
-def check(folder, documents, dk, block_size):
+def check(folder, documents, dk, block_size, fields=1):
     (folder / "impacts").mkdir(parents=True)
     expected = reference(documents, dk, block_size)
-    assert write_postings(folder, make(documents), dk=dk, terms=T, block_size=block_size) == len(expected["ids"])
+    write_postings(folder, [Field(make(documents), T, dk)] * fields, block_size=block_size)
+    if fields == 2:  # the same terms again, numbered behind the first
+        for name in ("term_runs", "term_postings"):
+            expected[name] += [expected[name][-1] + start for start in expected[name][1:]]
+        for name in ("run_gaps", "run_counts", "run_maxima", "ids", "impacts"):
+            expected[name] *= 2
     for name in MATCHING_ARRAYS:
         array = np.load(folder / array_name(name), allow_pickle=False)
         assert array.tolist() == expected[name], name
@@ -65,6 +70,10 @@ def check(folder, documents, dk, block_size):
 @given(st.lists(_documents, max_size=30), st.sampled_from([1, 2, 64]), st.sampled_from([1, 3, 7, 256, 300]))
 def test_the_arrays_are_those_of_the_layout(tmp_path_factory, documents, dk, block_size):
     check(tmp_path_factory.mktemp("postings"), documents, dk, block_size)
+
+
+def test_the_terms_of_a_second_field_stand_behind_those_of_the_first(tmp_path):
+    check(tmp_path, [{i % T: 1 + i, 5: 3} for i in range(40)], 64, 8, fields=2)
 
 
 def test_gaps_around_255_blocks(tmp_path):

@@ -15,6 +15,7 @@ from lsr_prod.formats.index import IndexVersion, load_version
 from lsr_prod.indexing.publish import publish
 from lsr_prod.search import Searcher
 from lsr_prod.search.filters import field
+from lsr_prod.search.request import Hybrid
 from lsr_prod.storage import Store
 from tests.indexing.corpus import Doc, make_index
 
@@ -45,9 +46,9 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus = documents(20_000)
     gone = [doc_id for i, doc_id in enumerate(corpus) if i % 97 == 0]
     small = dict(list(corpus.items())[:300])
-    one = make_index(folder, small, vocabulary_size=V, block_size=64, deleted=gone, attributes=TYPES)
+    one = make_index(folder, small, vocabulary_size=V, block_size=64, deleted=gone, attributes=TYPES, bm25=True)
     rest = {doc_id: doc for doc_id, doc in corpus.items() if doc_id not in small}
-    other = make_index(folder, rest, vocabulary_size=V, block_size=256, deleted=gone, attributes=TYPES)
+    other = make_index(folder, rest, vocabulary_size=V, block_size=256, deleted=gone, attributes=TYPES, bm25=True)
     path = folder / "takedowns" / "list.json"
     path.parent.mkdir()
     path.write_bytes(canonical_json(sorted(gone)))
@@ -152,6 +153,8 @@ def asks() -> list[Callable[[Searcher], Any]]:
     found.append(lambda s: s.explain({1: 1.0, 2: 2.0, 3: 0.5}, "document/000123"))
     found.append(lambda s: [s.document_frequency(t) for t in range(V)])
     found.append(lambda s: answer(s.bm25("document 17", 5, fields=["text"])))
+    mixed = {"text": "document 17", "hybrid": Hybrid(words=0.5)}
+    found.append(lambda s: answer(s.search_vector({1: 1.0, 2: 2.0}, 20, **mixed)))
     found.append(lambda s: s.match_tantivy([1, 2, 3, 4, 5], 2))
     return found
 
