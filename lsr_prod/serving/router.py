@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,9 +99,10 @@ class Router:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._answer, question)
 
     async def state(self) -> dict[str, Any]:
-        """For people: the version that queries read, the last failure to follow a publication."""
+        """For people: the process, the version that queries read, the last failure to follow a publication."""
         publication = self._searcher.publication
         return {
+            "pid": os.getpid(),
             "publication": publication.number,
             "version": publication.version,
             "documents": self._searcher.documents,
