@@ -145,6 +145,8 @@ def _parse(body: bytes) -> Any:
     if len(body) > _MAX_BODY:
         raise QueryError(f"the request has {len(body)} bytes; send at most {_MAX_BODY}")
     try:
-        return json.loads(body)
+        value = json.loads(body)
+        json.dumps(value, ensure_ascii=False).encode()  # the answer repeats terms: no lone surrogates
+        return value
     except (ValueError, RecursionError) as error:
         raise QueryError(f"the request is no JSON ({error}); send an object with text or vector") from error

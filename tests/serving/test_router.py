@@ -5,9 +5,13 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from ray.exceptions import ActorDiedError
+from ray.serve._private import replica
 
 from lsr_prod.search import Searcher
+from lsr_prod.search.request import Options
 from lsr_prod.serving.router import Router
 from lsr_prod.serving.wire import result_from_json
 from tests.indexing.corpus import Doc, make_index
@@ -61,6 +65,41 @@ def test_many_questions_at_once(index):
     for i, answer in enumerate(asyncio.run(run())):
         expected = embedded.search_vector({f"t{i % V}": 1.0}, 1 + i % 7).hits
         assert result_from_json(answer["results"][0]).hits == expected
+
+
+WORDS = ["t0", "t1", "text", "title", "d1", "doc_id", "eq", "in", "and", "field", "op", "value", "\ud800", ""]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(WORDS),
+    lambda some: st.lists(some, max_size=3) | st.dictionaries(st.sampled_from(WORDS), some, max_size=3),
+    max_leaves=8,
+)
+NAMES = ["text", "texts", "vector", "k", *Options.__annotations__, "other"]
+VECTORS = st.dictionaries(st.sampled_from(WORDS), st.floats(0, 9), max_size=3)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    asked=st.just({}) | VECTORS.map(lambda v: {"vector": v}),
+    rest=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=3),
+)
+@example(asked={"vector": {"t0": 1.0}}, rest={"k": True})
+@example(asked={"vector": {"t0": 1.0}}, rest={"vector": {"\ud800": 1.0}})
+def test_any_json_is_answered_or_refused(fuzzed, asked, rest):
+    # This index has no encoder: of texts, only those that are none.
+    rest = {n: value for n, value in rest.items() if n not in ("text", "texts") or not isinstance(value, str | list)}
+    answer = asyncio.run(fuzzed.ask({**asked, **rest}))
+    assert ("results" in answer) != (answer.get("error") == "QueryError"), answer
+    status, _ = post(fuzzed, json.dumps({**asked, **rest}).encode())
+    assert status in (200, 400)
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fuzzed")
+    make_index(folder, CORPUS, vocabulary_size=V, shards=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica, "add_port_to_grpc_server", replica.add_port_to_grpc_server)
+        return router(folder)
 
 
 def test_http_states(index):
