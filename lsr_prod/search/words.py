@@ -3,13 +3,14 @@
 import bisect
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtefactError
 from lsr_prod.formats.pages import MappedFiles
-from lsr_prod.formats.shard import WORD_ARRAYS, ImpactArrays, WordArrays, array_name
+from lsr_prod.formats.shard import BITMAP_ABOVE, WORD_ARRAYS, ImpactArrays, WordArrays, array_name
 
 __all__ = ["Words", "posting_impact"]
 
@@ -108,7 +109,17 @@ def posting_impact(arrays: ImpactArrays, block_size: int, term: int, ordinal: in
     run = int(np.searchsorted(blocks, block))
     if run == len(blocks) or blocks[run] != block:
         return 0
-    start = int(arrays.term_postings[term]) + int(counts[:run].sum())
-    postings = slice(start, start + int(counts[run]))
-    at = np.flatnonzero(arrays.ids[postings] == place)
-    return int(arrays.impacts[postings][at[0]]) if len(at) else 0
+    compressed = arrays.compressed
+    bitmaps = compressed & (counts > BITMAP_ABOVE)
+    id_at = int(arrays.term_ids[term]) + int(np.where(bitmaps, BITMAP_ABOVE, counts)[:run].sum())
+    impact_at = int(arrays.term_impacts[term]) + int(np.where(compressed & (counts == 1), 0, counts)[:run].sum())
+    places: npt.NDArray[Any] = arrays.ids[id_at : id_at + int(counts[run])]
+    if bitmaps[run]:
+        bitmap = arrays.ids[id_at : id_at + BITMAP_ABOVE].view(np.uint8)
+        places = np.flatnonzero(np.unpackbits(bitmap, bitorder="little"))
+    at = np.flatnonzero(places == place)
+    if not len(at):
+        return 0
+    if compressed and counts[run] == 1:
+        return int(arrays.run_maxima[runs][gaps != _NO_RUN][run])
+    return int(arrays.impacts[impact_at + at[0]])
