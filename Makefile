@@ -6,6 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY  := $(VENV)/.ready
 OPTIMUM := .venv-optimum
+PEERS  := .venv-peers
 # Every listener of a local Ray stays on loopback; no hub is ever asked.
 export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER := 0
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO := 0
@@ -15,13 +16,15 @@ export TOKENIZERS_PARALLELISM := false
 
 DATA ?= ../shared/data
 
-.PHONY: help quickstart search bench bench-encode faults test test-all lint types models optimum lock clean
+.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale faults test test-all lint types models optimum lock clean
 
 help:
 	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
 	@echo "make search      a prompt on the quickstart's index"
-	@echo "make bench       search the quickstart's index from threads"
+	@echo "make bench       search the quickstart's index from threads, and from text across version swaps and on cold pages"
 	@echo "make bench-encode  race encoding against sentence-transformers; DATA=folder with scifact/ and debian_packages/"
+	@echo "make bench-search  race search against its peers (long); SEARCH_ARGS=--quick tries it; DATA=folder with splade_queries/"
+	@echo "make bench-filters  what filters cost; make bench-scale: 1, 4 and 16 million documents"
 	@echo "make test        ruff-clean, typed and tested: what CI runs, without the quickstart"
 	@echo "make test-all    the slow tests too"
 	@echo "make faults      break the encode job some 300 times and count what it loses; LSR_FAULTS_SEED=N repeats one"
@@ -47,9 +50,20 @@ quickstart: $(READY) models
 
 bench: $(READY)
 	@$(BIN)/python benchmarks/search_threads.py .quickstart/index .quickstart/collection/queries.jsonl
+	@$(BIN)/python benchmarks/search_text.py .quickstart/index .quickstart/collection/queries.jsonl
 
 bench-encode: $(READY) models $(OPTIMUM)/.ready
 	@$(BIN)/python benchmarks/encode.py $(DATA) --peer-python $(OPTIMUM)/bin/python
+
+SPLADE := $(DATA)/splade_queries/msmarco-passage.dev-subset.splade-v3.jsonl.gz
+bench-search: $(READY) $(PEERS)/.ready
+	@$(BIN)/python benchmarks/search.py --peer-python $(PEERS)/bin/python --splade $(SPLADE) $(SEARCH_ARGS)
+
+bench-filters: $(READY)
+	@$(BIN)/python benchmarks/search_filters.py
+
+bench-scale: $(READY)
+	@$(BIN)/python benchmarks/search_scale.py
 
 search: $(READY)
 	@$(BIN)/python -m lsr_prod.search .quickstart/index
@@ -80,12 +94,19 @@ $(OPTIMUM)/.ready: requirements/optimum.txt requirements/torch-cpu.txt
 optimum: $(OPTIMUM)/.ready
 	$(OPTIMUM)/bin/python tests/optimum/open_bundle.py .quickstart/bundle
 
+# Peers of the search benchmark stay out of our own environment.
+$(PEERS)/.ready: requirements/peers.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet --no-deps --require-hashes -r requirements/peers.txt
+	touch $@
+
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package torch \
 	--no-annotate --no-header --constraint requirements/torch-cpu.txt
 lock:
 	$(LOCK) pyproject.toml --extra cpu --extra jobs --extra train --extra dev --extra bench -o requirements/dev.txt
 	$(LOCK) pyproject.toml --extra cpu -o requirements/core.txt
 	$(LOCK) requirements/optimum.in -o requirements/optimum.txt
+	$(LOCK) requirements/peers.in -o requirements/peers.txt
 
 clean:
-	rm -rf $(VENV) $(OPTIMUM) .quickstart build dist *.egg-info
+	rm -rf $(VENV) $(OPTIMUM) $(PEERS) .quickstart build dist *.egg-info

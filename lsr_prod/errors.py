@@ -25,6 +25,7 @@
     │   └── EncoderBrokenError   it fails whatever it is given; ends the job
     ├── ParityError              the exported graph ranks differently from the torch model
     ├── PublicationError         nothing is published, or the gates refused a version
+    │   └── StaleParentError     another publication came first; derive the version again from the new head
     └── QueryError               a query outside the documented range; also a ValueError
 """
 
@@ -50,6 +51,7 @@ __all__ = [
     "QuarantineOverflowError",
     "QueryError",
     "SourceError",
+    "StaleParentError",
     "StaleWaveError",
     "StorageError",
     "TableConflictError",
@@ -164,6 +166,10 @@ class ParityError(LsrError):
 
 class PublicationError(LsrError):
     """Nothing is published, or a gate refused the version."""
+
+
+class StaleParentError(PublicationError):
+    """Another publication came first; derive the version again from the one that is current now."""
 
 
 class QueryError(LsrError, ValueError):

@@ -4,11 +4,11 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Entry", "is_draft", "link_new", "local_entry", "walk"]
+__all__ = ["Entry", "is_draft", "link_chunks", "link_new", "local_entry", "sync_folder", "walk"]
 
 _DRAFT = re.compile(r"(^|/)\.[^/]+\.[0-9a-f]{32}\.tmp$")
 
@@ -64,13 +64,19 @@ def is_draft(name: str) -> bool:
 
 def link_new(target: Path, data: bytes) -> bool:
     """Write a file durably under a name that was free; False if the name is taken."""
+    return link_chunks(target, (data,))
+
+
+def link_chunks(target: Path, chunks: Iterable[bytes]) -> bool:
+    """``link_new`` for content that comes in pieces; if they end in an error, nothing was written."""
     if target.exists():
         return False
     _make_folder(target.parent)
     draft = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
     try:
         with draft.open("xb") as file:
-            file.write(data)
+            for chunk in chunks:
+                file.write(chunk)
             file.flush()
             os.fsync(file.fileno())
         # link, unlike rename, never replaces: a finished object is never overwritten and never seen half written.
@@ -79,7 +85,7 @@ def link_new(target: Path, data: bytes) -> bool:
         return False
     finally:
         draft.unlink(missing_ok=True)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
     return True
 
 
@@ -89,10 +95,11 @@ def _make_folder(folder: Path) -> None:
         return
     _make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    _sync_folder(folder.parent)
+    sync_folder(folder.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,16 +1,23 @@
 """Object stores as ``storage.Store`` needs them: one client a folder, and objects behind Python's file protocol."""
 
+import hashlib
 import io
+from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from lsr_prod.errors import MissingExtraError
+from lsr_prod.errors import DigestMismatchError, MissingExtraError
 
 if TYPE_CHECKING:
     from obstore import ReadableFile
     from obstore.store import ObjectStore
 
-__all__ = ["connect", "is_remote_failure", "open_object"]
+__all__ = ["PART_BYTES", "checked_chunks", "connect", "get_range", "is_remote_failure", "open_object", "put_parts"]
+
+PART_BYTES = 8 << 20  # one request: the client's time limit is for each
+_PARTS = 9000  # S3 takes 10,000 parts
+_PARTS_AT_ONCE = 4
 
 _CLIENT_OPTIONS = ("allow_http", "connect_timeout", "timeout", "proxy_url")
 
@@ -54,6 +61,44 @@ def open_object(store: "ObjectStore", name: str) -> BinaryIO:
     import obstore
 
     return io.BufferedReader(_RemoteFile(obstore.open_reader(store, name)), 1 << 20)
+
+
+def get_range(store: "ObjectStore", name: str, start: int, length: int) -> bytes:
+    """Bytes of an object, in one request."""
+    import obstore
+
+    return bytes(obstore.get_range(store, name, start=start, length=length))
+
+
+def put_parts(store: "ObjectStore", name: str, source: Path, sha256: str) -> None:
+    """Send a large file in parts; the object appears once all of them are there and have the sha256.
+
+    Raises:
+        DigestMismatchError: the file has another sha256; no object was made.
+    """
+    part = max(PART_BYTES, -(-source.stat().st_size // _PARTS))
+    chunks = checked_chunks(source, sha256, part)
+    store.put(name, chunks, chunk_size=part, max_concurrency=_PARTS_AT_ONCE, use_multipart=True)
+
+
+def checked_chunks(source: Path, sha256: str, size: int) -> Iterator[bytes]:
+    """The content of a file in pieces of ``size`` bytes; the last one is given only if all have the sha256.
+
+    Raises:
+        DigestMismatchError: they do not.
+    """
+    digest = hashlib.sha256()
+    with source.open("rb") as file:
+        chunk = file.read(size)
+        while True:
+            digest.update(chunk)
+            following = file.read(size)
+            if not following and digest.hexdigest() != sha256:
+                raise DigestMismatchError(f"{source} differs from its recorded sha256; build or fetch it again")
+            yield chunk
+            if not following:
+                return
+            chunk = following
 
 
 class _RemoteFile(io.RawIOBase):

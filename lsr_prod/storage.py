@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from lsr_prod.errors import ConfigError, LsrError, StorageError
 from lsr_prod.formats.digest import digest_path
-from lsr_prod.local_files import Entry, link_new, local_entry, walk
-from lsr_prod.object_store import connect, is_remote_failure, open_object
+from lsr_prod.local_files import Entry, link_chunks, link_new, local_entry, walk
+from lsr_prod.object_store import (
+    PART_BYTES,
+    checked_chunks,
+    connect,
+    get_range,
+    is_remote_failure,
+    open_object,
+    put_parts,
+)
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -80,6 +88,34 @@ class Store:
                 return False
             return True
 
+    def put_file_new(self, name: str, source: Path, sha256: str) -> bool:
+        """Create an object with the content of a file, durably, unless its name is taken; memory stays bounded.
+
+        An object store takes a large file in parts, and of two that send one at once the later replaces the earlier:
+        give names that stand for the content.
+
+        Args:
+            name: path inside the folder, with forward slashes.
+            source: the file.
+            sha256: of its content.
+
+        Returns:
+            True if this call created it; False if it was there, untouched.
+
+        Raises:
+            DigestMismatchError: the file has another sha256; nothing was created.
+        """
+        with _failures(f"{self.uri}/{name}", "written"):
+            if not is_remote(self.uri):
+                return link_chunks(Path(self.uri) / _safe(name), checked_chunks(source, sha256, 1 << 20))
+            if self.entry(name) is not None:
+                return False
+            size = source.stat().st_size
+            if size <= PART_BYTES:
+                return self.put_new(name, b"".join(checked_chunks(source, sha256, PART_BYTES)))
+            put_parts(self._remote(), _safe(name), source, sha256)
+            return True
+
     def get(self, name: str) -> bytes | None:
         """The content of an object, or None if there is none."""
         with _failures(f"{self.uri}/{name}", "read"):
@@ -89,6 +125,19 @@ class Store:
                 return bytes(self._remote().get(_safe(name)).bytes())
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        """``length`` bytes of an object from byte ``start``, which lies inside it; fewer where it ends before.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        with _failures(f"{self.uri}/{name}", "read"):
+            if not is_remote(self.uri):
+                with (Path(self.uri) / _safe(name)).open("rb") as file:
+                    file.seek(start)
+                    return file.read(length)
+            return get_range(self._remote(), _safe(name), start, length)
 
     def entry(self, name: str) -> Entry | None:
         """Size, time and tag of an object, or None if there is none."""

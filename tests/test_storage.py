@@ -1,6 +1,7 @@
 import errno
 import os
 import pickle
+import random
 import subprocess
 import sys
 import time
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ConfigError, StorageError
+from lsr_prod.errors import ConfigError, DigestMismatchError, StorageError
 from lsr_prod.formats.digest import digest_path
+from lsr_prod.object_store import PART_BYTES
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
 
 
@@ -140,3 +142,29 @@ def test_a_failing_disk_or_service_is_one_sentence_with_the_place(
     with pytest.raises(OSError, match="could not be listed"):
         absent.entries()
     assert isinstance(pickle.loads(pickle.dumps(StorageError("one sentence"))), OSError)
+
+
+@pytest.mark.parametrize("size", [0, 5, PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES + 12345])
+def test_a_file_becomes_an_object_once_and_only_if_it_is_the_right_one(store: Store, tmp_path: Path, size: int) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(random.Random(size).randbytes(size))
+    sha = digest_path(source)
+    with pytest.raises(DigestMismatchError, match="source differs"):
+        store.put_file_new("a/x", source, "0" * 64)
+    assert store.names() == []
+    assert store.put_file_new("a/x", source, sha)
+    assert store_digest(store, "a/x") == sha
+    source.write_bytes(b"other")
+    assert not store.put_file_new("a/x", source, digest_path(source))
+    assert store_digest(store, "a/x") == sha
+    with pytest.raises(StorageError, match="could not be written"):
+        store.put_file_new("a/y", tmp_path / "absent", sha)
+    assert store.names() == ["a/x"]
+
+
+def test_a_range_of_an_object(store: Store) -> None:
+    store.put_new("x", b"0123456789")
+    assert store.read_range("x", 3, 4) == b"3456"
+    assert store.read_range("x", 8, 4) == b"89"
+    with pytest.raises(FileNotFoundError):
+        store.read_range("y", 0, 1)

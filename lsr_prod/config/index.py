@@ -28,6 +28,9 @@ class IndexSettings(Section):
         "content", description="content: similar documents stand together, so that queries read less; id: by doc_id"
     )
     text_fields: list[str] = Field(["title", "text"], description="stored fields that Tantivy indexes for BM25")
+    bm25: bool = Field(
+        False, description="give the words of text_fields postings too, for hybrid search; else Tantivy alone has them"
+    )
     attributes: dict[str, AttributeType] = Field(
         {},
         description="stored fields that queries filter by, and their types: string, int64, float64, bool or timestamp",
@@ -35,7 +38,23 @@ class IndexSettings(Section):
     max_shrink: float = Field(
         0.5, ge=0, le=1, description="gate: refuse to publish if this share of documents would vanish"
     )
+    max_delta: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="all shards are built again once delta shards and tombstones hold this share of the documents",
+    )
+    max_delta_shards: int = Field(8, ge=1, description="delta shards of a version; small ones are merged beyond that")
+    keep_publications: int = Field(
+        10, ge=1, description="newest publications that jobs/reindex.py keeps; what only older ones name is deleted"
+    )
+    keep_hours: float = Field(
+        24, ge=0, description="nothing younger is deleted, nor what was current since then; longer than a build takes"
+    )
     publish: bool = Field(True, description="publish the version after its gates")
+    publish_to: str | None = Field(
+        None, min_length=1, description="folder or URI that readers open, kept in step; unset: index.output"
+    )
 
 
 class EvaluateSettings(Section):
@@ -52,7 +71,9 @@ class EvaluateSettings(Section):
     )
     k: int = Field(1000, ge=1, le=10_000, description="hits a query")
     qk: int | None = Field(None, ge=1, description="terms of a query, heaviest first; unset: all")
-    bm25: bool = Field(True, description="measure Tantivy's BM25 beside it")
+    bm25: bool = Field(
+        True, description="measure BM25 beside it: of the index's own impacts if it has them, else Tantivy's"
+    )
     runs: str | None = Field(None, description="folder for TREC run files; unset: none are written")
 
     @field_validator("thresholds")

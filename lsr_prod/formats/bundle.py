@@ -11,14 +11,13 @@
       config.json          the backbone's configuration, so that other runtimes can open the folder
 """
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError
+from lsr_prod.errors import DigestMismatchError, FormatVersionError
 from lsr_prod.formats.card import EncoderCard
-from lsr_prod.formats.digest import FileDigest, canonical_json, digest_files, digest_json, verify_files
+from lsr_prod.formats.digest import FileDigest, canonical_json, digest_files, digest_json, read_record, verify_files
 
 __all__ = ["BUNDLE_FILE", "Bundle", "Cut", "Precision", "read_vocabulary", "write_vocabulary"]
 
@@ -118,13 +117,22 @@ class Bundle:
             DigestMismatchError: a file is damaged (with ``verify``).
             FormatVersionError: written in another format.
         """
-        path = folder / BUNDLE_FILE
-        if not path.is_file():
-            raise ArtefactError(f"{path} is missing; {folder} is no bundle, make one with jobs/export.py")
-        value = json.loads(path.read_bytes())
+        remedy = f"if {folder} should be a bundle, make it again with jobs/export.py"
+        bundle = read_record(folder / BUNDLE_FILE, cls.from_json, remedy)
+        if verify:
+            verify_files(folder, bundle.files)
+        return bundle
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Bundle":
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            FormatVersionError: written in another format.
+        """
         if value.get("format") != BUNDLE_FORMAT:
-            raise FormatVersionError(f"{path} has format {value.get('format')}; this release reads {BUNDLE_FORMAT}")
-        bundle = cls(
+            raise FormatVersionError(f"bundle has format {value.get('format')}; this release reads {BUNDLE_FORMAT}")
+        return cls(
             precision=value["precision"],
             top_k=int(value["top_k"]),
             model_digest=value["model_digest"],
@@ -132,9 +140,6 @@ class Bundle:
             files=tuple(FileDigest.from_json(file) for file in value["files"]),
             cut=Cut(**value["cut"]) if "cut" in value else None,
         )
-        if verify:
-            verify_files(folder, bundle.files)
-        return bundle
 
 
 def write_vocabulary(folder: Path, vocabulary: list[str]) -> str:
@@ -149,10 +154,13 @@ def read_vocabulary(folder: Path) -> list[str]:
     Raises:
         DigestMismatchError: it is not the vocabulary that the encoder card names.
     """
-    vocabulary: list[str] = json.loads((folder / VOCABULARY_FILE).read_bytes())
     card = EncoderCard.load(folder)
-    if digest_json(vocabulary) != card.vocabulary_sha256:
-        raise DigestMismatchError(
-            f"{folder / VOCABULARY_FILE} is not the vocabulary of {folder}'s encoder card; export again"
-        )
-    return vocabulary
+
+    def parse(vocabulary: list[str]) -> list[str]:
+        if digest_json(vocabulary) != card.vocabulary_sha256:
+            raise DigestMismatchError(
+                f"{folder / VOCABULARY_FILE} is not the vocabulary of {folder}'s encoder card; export again"
+            )
+        return vocabulary
+
+    return read_record(folder / VOCABULARY_FILE, parse, "export again")

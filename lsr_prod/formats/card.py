@@ -3,13 +3,12 @@
 It lies as ``encoder_card.json`` in every model directory and every bundle.
 """
 
-import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from lsr_prod.errors import ArtefactError, FormatVersionError
-from lsr_prod.formats.digest import canonical_json
+from lsr_prod.formats.digest import canonical_json, read_record
 
 __all__ = ["CARD_FILE", "EncoderCard", "Kind"]
 
@@ -75,12 +74,13 @@ class EncoderCard:
             FormatVersionError: it was written in a newer format.
         """
         path = folder / CARD_FILE
-        if not path.is_file():
-            raise ArtefactError(f"{path} is missing; this folder is no model directory or bundle of lsr_prod")
-        value = json.loads(path.read_bytes())
-        if value.get("format") != CARD_FORMAT:
-            raise FormatVersionError(f"{path} has format {value.get('format')}; this release reads {CARD_FORMAT}")
-        unknown = set(value) - {f.name for f in fields(cls)}
-        if unknown:
-            raise ArtefactError(f"{path} has unknown fields {sorted(unknown)}; write it with the same release")
-        return cls(**{**value, "parents": tuple(value["parents"])})
+
+        def parse(value: dict[str, Any]) -> EncoderCard:
+            if value.get("format") != CARD_FORMAT:
+                raise FormatVersionError(f"{path} has format {value.get('format')}; this release reads {CARD_FORMAT}")
+            unknown = set(value) - {f.name for f in fields(cls)}
+            if unknown:
+                raise ArtefactError(f"{path} has unknown fields {sorted(unknown)}; write it with the same release")
+            return cls(**{**value, "parents": tuple(value["parents"])})
+
+        return read_record(path, parse, "give a model directory or a bundle of lsr_prod")

@@ -3,14 +3,16 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lsr_prod.errors import ArtefactError, DigestMismatchError
 
-__all__ = ["FileDigest", "canonical_json", "digest_files", "digest_json", "digest_path", "verify_files"]
+__all__ = ["FileDigest", "canonical_json", "digest_files", "digest_json", "digest_path", "read_record", "verify_files"]
+
+T = TypeVar("T")
 
 _CHUNK = 1 << 20
 _SHA = re.compile(r"^[0-9a-f]{64}$")
@@ -36,6 +38,25 @@ class FileDigest:
         if file.size < 0 or not _SHA.match(file.sha256) or "\\" in file.path or {"", ".", ".."} & set(parts):
             raise ArtefactError(f"{file} is no file of an artefact; its manifest is not to be trusted")
         return file
+
+
+def read_record(path: Path, parse: Callable[[Any], T], remedy: str) -> T:
+    """Read a JSON file.
+
+    Args:
+        path: the file.
+        parse: makes the record of its value.
+        remedy: what to do if it cannot be read; ends the message.
+
+    Raises:
+        ArtefactError: it is missing, no JSON, or ``parse`` finds a part missing or of another kind.
+    """
+    if not path.is_file():
+        raise ArtefactError(f"{path} is missing; {remedy}")
+    try:
+        return parse(json.loads(path.read_bytes()))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise ArtefactError(f"{path} is damaged ({type(error).__name__}: {error}); {remedy}") from error
 
 
 def canonical_json(value: Any) -> bytes:

@@ -15,7 +15,6 @@
       publications/000001.json     Publication; created only if absent, so that one writer wins each number
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from typing import Any, Literal
 
 from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError, PublicationError
 from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, AttributeType
-from lsr_prod.formats.digest import FileDigest, digest_json
+from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json, read_record, verify_files
 
 __all__ = [
     "IndexVersion",
@@ -37,6 +36,7 @@ __all__ = [
     "load_shard",
     "load_version",
     "publication_name",
+    "verify_shard",
 ]
 
 INDEX_FORMAT = 2
@@ -137,6 +137,9 @@ class IndexVersion:
         attributes: type of every attribute that filters can ask for.
         tombstones: of every shard, in the shards' order; None where nothing is deleted.
         takedowns: the list of ids that must never be found; None: there are none.
+        table_parts: sha256 of the names and sizes of the table's parts at that version; "" where it is not known.
+        layout: sha256 of what the base shards were built with; "" where it is not known.
+        average_length: words of an average document, by which BM25 impacts were made; None: there are none.
     """
 
     shards: tuple[ShardManifest, ...]
@@ -151,6 +154,9 @@ class IndexVersion:
     attributes: Mapping[str, AttributeType] = field(default_factory=dict)
     tombstones: tuple[Tombstones | None, ...] = ()
     takedowns: FileDigest | None = None
+    table_parts: str = ""
+    layout: str = ""
+    average_length: float | None = None
     format: int = INDEX_FORMAT
 
     def __post_init__(self) -> None:
@@ -191,6 +197,9 @@ class IndexVersion:
             "attributes": dict(self.attributes),
             "tombstones": [one.to_json() if one else None for one in self.tombstones],
             "takedowns": self.takedowns.to_json() if self.takedowns else None,
+            "table_parts": self.table_parts,
+            "layout": self.layout,
+            "average_length": self.average_length,
         }
 
     @classmethod
@@ -217,6 +226,9 @@ class IndexVersion:
             attributes=_attributes(value["attributes"]),
             tombstones=tuple(Tombstones.from_json(one) if one else None for one in value["tombstones"]),
             takedowns=FileDigest.from_json(value["takedowns"]) if value["takedowns"] else None,
+            table_parts=str(value["table_parts"]),
+            layout=str(value["layout"]),
+            average_length=None if value["average_length"] is None else float(value["average_length"]),
         )
 
 
@@ -237,8 +249,21 @@ class Publication:
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The form stored on disk."""
-        return {"number": self.number, "version": self.version, "published_at": self.published_at, "note": self.note}
+        """The form stored on disk; ``sha256`` is of the rest."""
+        value = {"number": self.number, "version": self.version, "published_at": self.published_at, "note": self.note}
+        return {**value, "sha256": digest_json(value)}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Publication":
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            DigestMismatchError: it is not what ``to_json`` wrote.
+        """
+        publication = cls(value["number"], value["version"], value["published_at"], value["note"])
+        if publication.to_json() != value:
+            raise DigestMismatchError("the publication differs from its recorded sha256; publish the version again")
+        return publication
 
 
 def publication_name(number: int) -> str:
@@ -264,27 +289,40 @@ def load_publication(index: Path, number: int) -> Publication:
 
     Raises:
         PublicationError: there is none of that number.
+        ArtefactError: it is damaged.
     """
     path = index / "publications" / publication_name(number)
     if not path.is_file():
         raise PublicationError(f"{index} has no publication {number}")
-    value = json.loads(path.read_bytes())
-    return Publication(number, value["version"], value["published_at"], value.get("note", ""))
+    publication = read_record(path, Publication.from_json, "publish the version again")
+    if publication.number != number:
+        raise ArtefactError(f"{path} is publication {publication.number}; publish the version again")
+    return publication
 
 
 def load_shard(folder: Path) -> ShardManifest:
     """Read the manifest in a shard's folder.
 
     Raises:
-        ArtefactError: it is missing, or the folder has another name.
+        ArtefactError: it is missing or damaged, or the folder has another name.
     """
     path = folder / SHARD_FILE
-    if not path.is_file():
-        raise ArtefactError(f"{path} is missing; remove {folder} and build the index again")
-    manifest = ShardManifest.from_json(json.loads(path.read_bytes()))
+    manifest = read_record(path, ShardManifest.from_json, f"remove {folder} and build the index again")
     if manifest.sha != folder.name:
         raise ArtefactError(f"{path} belongs to shard {manifest.sha}; remove {folder} and build the index again")
     return manifest
+
+
+def verify_shard(index: Path, shard: ShardManifest) -> None:
+    """Hold every file of a shard against the version's manifest, and its own manifest too.
+
+    Raises:
+        ArtefactError: a file is missing or damaged, or the folder holds another build of the shard.
+    """
+    folder = index / "shards" / shard.sha
+    if load_shard(folder) != shard:
+        raise DigestMismatchError(f"{folder / SHARD_FILE} is not what the version says; publish another version")
+    verify_files(folder, shard.files)
 
 
 def load_version(index: Path, sha: str) -> IndexVersion:
@@ -297,12 +335,14 @@ def load_version(index: Path, sha: str) -> IndexVersion:
     if not _SHA.match(sha):
         raise ArtefactError(f"version name {sha!r} is no sha256; the publication is not to be trusted")
     path = index / "versions" / f"{sha}.json"
-    if not path.is_file():
-        raise ArtefactError(f"{path} is missing; publish another version")
-    value = json.loads(path.read_bytes())
-    if digest_json(value) != sha:
-        raise DigestMismatchError(f"{path} does not have the digest of its name; publish another version")
-    return IndexVersion.from_json(value)
+
+    def parse(value: Any) -> IndexVersion:
+        # The bytes, not the value: a number can be written in more ways than one.
+        if canonical_json(value) != path.read_bytes().removesuffix(b"\n") or digest_json(value) != sha:
+            raise DigestMismatchError(f"{path} does not have the digest of its name; publish another version")
+        return IndexVersion.from_json(value)
+
+    return read_record(path, parse, "publish another version")
 
 
 def _attributes(value: dict[str, Any]) -> dict[str, AttributeType]:

@@ -6,7 +6,6 @@ the shard is opened, and every page when something of it is read for the first t
 """
 
 import io
-import mmap
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from lsr_prod.errors import ArtefactError, DigestMismatchError
 from lsr_prod.formats.digest import FileDigest, verify_files
@@ -61,7 +61,7 @@ class MappedFiles:
             if not path.is_file() or path.stat().st_size != size:
                 raise ArtefactError(f"{path} is missing or cut short; build or fetch the index again")
         names = sorted(mapped)
-        if absent := set(names) - sizes.keys():
+        if absent := {*names, *([CHECKSUMS_FILE] if lazy else [])} - sizes.keys():
             raise ArtefactError(f"the manifest of {folder} lacks {sorted(absent)[0]}; build the shard again")
         self._bytes = {name: _map(folder / name) for name in names}
         self._lazy = lazy
@@ -73,10 +73,15 @@ class MappedFiles:
         self._checksums: list[int] = []
         if lazy:
             verify_files(folder, [file for file in files if file.path == CHECKSUMS_FILE])
-            self._checksums = np.load(folder / CHECKSUMS_FILE, allow_pickle=False).tolist()
-            if len(self._checksums) != pages:
+            checksums = np.load(folder / CHECKSUMS_FILE, allow_pickle=False)
+            if checksums.shape != (pages,) or checksums.dtype != np.uint32:
                 raise ArtefactError(f"{folder / CHECKSUMS_FILE} does not fit the files; build the shard again")
+            self._checksums = checksums.tolist()
         self._verified = bytearray(pages)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a file is mapped."""
+        return name in self._bytes
 
     def bytes_of(self, name: str) -> npt.NDArray[np.uint8]:
         """A file's content, uint8, mapped."""
@@ -154,8 +159,9 @@ class MappedFiles:
 
 
 def _map(path: Path) -> npt.NDArray[np.uint8]:
-    with path.open("rb") as file:
-        if not path.stat().st_size:
-            return np.zeros(0, np.uint8)
-        # The map stays when the file is closed: an open shard holds no descriptor of its arrays.
-        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    if not path.stat().st_size:
+        return np.zeros(0, np.uint8)
+    # Arrow's map outlives its file; Python's own keeps a descriptor, and many shards have more arrays than a process
+    # may have descriptors.
+    with pa.memory_map(str(path)) as file:
+        return np.frombuffer(file.read_buffer(), np.uint8)

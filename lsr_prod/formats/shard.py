@@ -16,6 +16,8 @@ little-endian ``.npy`` that is mapped, never read whole:
     impacts/impacts.npy          uint8  [P]
     impacts/id_order.npy         uint32 [N]  ordinals by rising doc_id
     impacts/id_rank.npy          uint32 [N]  place of a document among all by rising doc_id; ties in score rank by it
+    impacts/word_offsets.npy     int64  [W + 1]  with BM25 only: the words of the shard, sorted by their UTF-8 bytes
+    impacts/word_bytes.npy       uint8  [B]
     impacts/forward_offsets.npy  int64  [N + 1]  the document-ordered copy: all stored terms, heaviest first
     impacts/forward_terms.npy    uint16 or int32 [F]
     impacts/forward_impacts.npy  uint8  [F]
@@ -24,6 +26,8 @@ little-endian ``.npy`` that is mapped, never read whole:
     checksums.npy                see ``formats.pages``
 
 A block has up to 256 documents where ids and counts are uint8. Term ids are uint16 where the vocabulary allows it.
+With BM25 the words of the text have postings too: word ``i`` of the shard is the term ``V + i``, so that T = V + W, and
+its impacts are those of ``formats.bm25``. The forward arrays hold the encoder's terms alone.
 """
 
 from dataclasses import dataclass, fields
@@ -44,7 +48,9 @@ __all__ = [
     "TANTIVY_FOLDER",
     "TERMS_FIELD",
     "TEXT_FIELD",
+    "WORD_ARRAYS",
     "ImpactArrays",
+    "WordArrays",
     "array_name",
     "local_dtype",
     "term_dtype",
@@ -102,27 +108,50 @@ class ImpactArrays:
             ArtefactError: an array is missing, is no array, or types and lengths contradict each other.
         """
         arrays = cls(*(files.array(array_name(field.name)) for field in fields(cls)))
-        if not arrays._fits(documents, local_dtype(block_size)):
+        if not arrays._fits(documents, block_size):
             raise ArtefactError(f"the impact arrays of {files.folder} contradict each other; build the shard again")
         return arrays
 
-    def _fits(self, documents: int, local: np.dtype[np.uint8] | np.dtype[np.uint16]) -> bool:
+    def _fits(self, documents: int, block_size: int) -> bool:
         """Whether types and lengths agree, so that no index leaves its array."""
-        term = self.forward_terms.dtype
+        term, local = self.forward_terms.dtype, local_dtype(block_size)
         byte, word, wide = np.dtype(np.uint8), np.dtype(np.uint32), np.dtype(np.int64)
         types = (word, wide, byte, local, byte, local, byte, word, word, wide, term, byte)
         return (
-            tuple(getattr(self, field.name).dtype for field in fields(self)) == types
+            0 < block_size <= 1 << 16
+            and tuple(getattr(self, field.name).dtype for field in fields(self)) == types
             and term in (np.uint16, np.int32)
             and len(self.term_runs) == len(self.term_postings) > 0
             and self.term_runs[-1] == len(self.run_gaps) == len(self.run_counts) == len(self.run_maxima)
-            and self.term_postings[-1] == len(self.ids) == len(self.impacts)
+            and self.term_postings[-1] == len(self.ids) == len(self.impacts) < 1 << 32
             and len(self.id_order) == len(self.id_rank) == documents
             and len(self.forward_offsets) == documents + 1
             and self.forward_offsets[-1] == len(self.forward_terms) == len(self.forward_impacts)
         )
 
 
+@dataclass(frozen=True, slots=True)
+class WordArrays:
+    """The dictionary of a shard's words, memory-mapped; see the module for shapes."""
+
+    word_offsets: npt.NDArray[np.int64]
+    word_bytes: npt.NDArray[np.uint8]
+
+    @classmethod
+    def open(cls, files: MappedFiles) -> "WordArrays":
+        """Take the arrays out of a shard's mapped files.
+
+        Raises:
+            ArtefactError: an array is no array, or types and lengths contradict each other.
+        """
+        offsets, text = (files.array(array_name(name)) for name in WORD_ARRAYS)
+        fine = offsets.dtype == np.int64 and text.dtype == np.uint8 and len(offsets) > 0 and offsets[-1] == len(text)
+        if not fine:
+            raise ArtefactError(f"the words of {files.folder} contradict each other; build the shard again")
+        return cls(offsets, text)
+
+
+WORD_ARRAYS = tuple(field.name for field in fields(WordArrays))
 _ALL = tuple(field.name for field in fields(ImpactArrays))
 FORWARD_ARRAYS = tuple(name for name in _ALL if name.startswith("forward_"))
 MATCHING_ARRAYS = _ALL[: _ALL.index("id_order")]

@@ -11,6 +11,7 @@ import tantivy
 
 from lsr_prod.formats.attributes import AttributeType, attribute_column
 from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TERMS_FIELD, TEXT_FIELD
+from lsr_prod.indexing.texts import joined_texts
 from lsr_prod.indexing.vectors import Vectors
 
 __all__ = ["BooleanWriter"]
@@ -68,7 +69,9 @@ class BooleanWriter:
         attributes = self._values(columns, rows.num_rows)
         terms = kept.terms.tolist()
         start = 0
-        for length, text, values in zip(kept.lengths.tolist(), self._texts(rows), attributes, strict=True):
+        for length, text, values in zip(
+            kept.lengths.tolist(), joined_texts(rows, self._text_fields), attributes, strict=True
+        ):
             document = tantivy.Document()
             # The constructor's keywords would make signed integers, on which an unsigned field panics.
             document.add_unsigned(ORDINAL_FIELD, self._documents)
@@ -82,12 +85,6 @@ class BooleanWriter:
             self._documents += 1
             start += length
         self.seconds += time.perf_counter() - began
-
-    def _texts(self, rows: pa.Table) -> list[str]:
-        columns = [rows[name].to_pylist() for name in self._text_fields]
-        if not columns:
-            return [""] * rows.num_rows
-        return [" ".join(part for part in parts if part) for parts in zip(*columns, strict=True)]
 
     def _values(self, columns: Sequence[pa.Array], rows: int) -> list[list[tuple[Any, str, Any]]]:
         """For each row, how to add which value to which field."""

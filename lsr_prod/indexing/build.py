@@ -1,23 +1,23 @@
-"""The index job: one Ray task a shard, then a version, then its publication."""
+"""The index job: the next version, from the current one where that is cheaper, and its publication."""
 
 import logging
+import os
 import shutil
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
-from lsr_prod.errors import LsrError, PublicationError
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
-from lsr_prod.formats.digest import canonical_json
 from lsr_prod.formats.index import IndexVersion
-from lsr_prod.indexing.plan import IndexPlan, ShardPlan, plan_index
-from lsr_prod.indexing.publish import publish
-from lsr_prod.indexing.rows import read_buckets
-from lsr_prod.indexing.shard import BuiltShard, build_shard, sync_tree
+from lsr_prod.indexing.derive import Derived, Deriver
+from lsr_prod.indexing.mirror import adopt_head, mirror_head
+from lsr_prod.indexing.plan import plan_index
+from lsr_prod.indexing.publish import Head, publish_derived, read_head
+from lsr_prod.indexing.shard import sync_tree
+from lsr_prod.indexing.workers import Workers
 from lsr_prod.storage import Store
 
 __all__ = ["build_index"]
@@ -26,63 +26,62 @@ log = logging.getLogger(__name__)
 
 
 def build_index(deployment: Deployment) -> Mapping[str, Any]:
-    """Build the index of a sparse table's pinned version, and publish it. Run again, it ends in the same state.
+    """Bring an index to a sparse table's pinned version, and publish it. Run again, it ends in the same state.
+
+    The current version's shards stay, and one delta shard and tombstones are added, as long as ``index.max_delta``
+    allows; else all shards are built. Ray is started only if there is much to read.
 
     Args:
         deployment: sections ``index``, ``storage`` and ``ray``. The output folder is one that all workers see.
 
     Returns:
         documents, shards, shards_reused, postings, bytes_per_doc and its parts (_impacts, _forward, _tantivy, _docs),
-        unreadable_attributes (values that became null), seconds (wall), seconds_impacts and seconds_tantivy (summed
-        over shards), version, publication (0: none).
+        mode (full, delta, merge, unchanged), reason (why full), upserts, deletes, tombstones (documents of shards that
+        are hidden), documents_rebuilt and bytes_written by this run, unreadable_attributes (values that became null in
+        what it built), seconds (wall), seconds_impacts and seconds_tantivy (summed over shards), version, publication
+        (0: none).
 
     Raises:
         ConfigError: a setting points nowhere or does not fit the table; nothing was written.
         LineageError: the bundle did not make the table; nothing was written.
         ArtefactError: the table or a finished shard is damaged.
-        PublicationError: a gate refuses the version.
+        PublicationError: a gate refuses the version, or ``index.publish_to`` follows another index.
+        StorageError: ``index.publish_to`` cannot be reached or fails.
     """
     start = time.perf_counter()
     settings = deployment.index
     assert settings is not None  # the job demanded the section
     plan = plan_index(deployment)
     index = Path(settings.output).absolute()
+    target = Store(settings.publish_to, deployment.storage.options) if settings.publish_to else None
+    if target is not None:  # a place that cannot be reached is refused before hours of work
+        adopt_head(index, target)
     _copy_bundle(plan.bundle, index / "bundles" / plan.properties.bundle_digest)
-    with ray_session(deployment.ray):
-        built = _build_shards(plan.shards, index)
-    version = _write_version(plan, built, index)
-    publication = publish(index, version.sha, max_shrink=settings.max_shrink).number if settings.publish else 0
-    return _summary(version, built, time.perf_counter() - start, publication)
+    tried: list[tuple[Head, Derived]] = []
+    with Workers(deployment.ray) as workers:
+        deriver = Deriver(plan, settings, index, workers)
 
+        def derive(head: Head) -> IndexVersion:
+            derived = deriver.derive(head.version)
+            tried.append((head, derived))
+            log.info("derived", extra={"fields": {"mode": derived.mode, "reason": derived.reason}})
+            return derived.version
 
-def _build_shards(plans: tuple[ShardPlan, ...], index: Path) -> list[BuiltShard]:
-    import ray
-    from ray.exceptions import RayTaskError
-
-    task = ray.remote(num_cpus=1)(_build_one)
-    pending = [task.remote(plan, index) for plan in plans]
-    results = list(pending)
-    while pending:
-        done, pending = ray.wait(pending)
-        try:
-            ray.get(done)
-        except RayTaskError as error:
-            if isinstance(error.cause, LsrError):
-                raise error.cause from error
-            raise
-        log.info("shards", extra={"fields": {"done": len(plans) - len(pending), "of": len(plans)}})
-    built: list[BuiltShard] = ray.get(results)
-    return built
-
-
-def _build_one(plan: ShardPlan, index: Path) -> BuiltShard:
-    return build_shard(plan, read_buckets(plan), index)
+        if settings.publish:
+            publication = publish_derived(index, derive, max_shrink=settings.max_shrink).number
+        else:
+            derive(read_head(index))
+            publication = 0
+    if settings.publish and target is not None:
+        mirror_head(index, target)
+    return _summary(tried, time.perf_counter() - start, publication)
 
 
 def _copy_bundle(source: Path, target: Path) -> None:
     """Put the bundle into the index, whole or not at all."""
     if target.is_dir():
         Bundle.load(target, verify=True)
+        os.utime(target / BUNDLE_FILE)  # used again: no garbage
         return
     draft = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
     try:
@@ -102,43 +101,45 @@ def _copy_bundle(source: Path, target: Path) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _write_version(plan: IndexPlan, built: list[BuiltShard], index: Path) -> IndexVersion:
-    version = IndexVersion(
-        shards=tuple(shard.manifest for shard in built),
-        bundle_digest=plan.properties.bundle_digest,
-        vocabulary_sha256=plan.properties.vocabulary_sha256,
-        impact_step=plan.properties.impact_step,
-        dk=plan.layout.dk,
-        table_uri=plan.table,
-        table_version=plan.table_version,
-        stored_fields=plan.layout.stored_fields,
-        text_fields=plan.layout.text_fields,
-        attributes=dict(plan.layout.attributes),
-    )
-    rows = sum(shard.documents for shard in plan.shards)
-    if version.documents != rows:
-        raise PublicationError(f"the shards hold {version.documents} documents, the table {rows}; build again")
-    Store(str(index)).put_new(f"versions/{version.sha}.json", canonical_json(version.to_json()) + b"\n")
-    return version
+def _summary(tried: Sequence[tuple[Head, Derived]], seconds: float, publication: int) -> dict[str, Any]:
+    """Of the last try; what was written, of all of them."""
+    last = tried[-1][1]
+    version = last.version
 
-
-def _summary(version: IndexVersion, built: list[BuiltShard], seconds: float, publication: int) -> dict[str, Any]:
     def bytes_per_doc(*parts: str) -> float:
         total = sum(shard.bytes_by_part[part] for shard in version.shards for part in parts)
         return round(total / max(1, version.documents), 1)
 
     parts = ("impacts", "forward", "tantivy", "docs")
+    built = [shard for _, derived in tried for shard in derived.built if not shard.reused]
+    new = {shard.manifest.sha for shard in built}
     return {
         "documents": version.documents,
         "shards": len(version.shards),
-        "shards_reused": sum(shard.reused for shard in built),
+        "shards_reused": sum(shard.sha not in new for shard in version.shards),
         "postings": sum(shard.postings for shard in version.shards),
         "bytes_per_doc": bytes_per_doc(*parts),
         **{f"bytes_per_doc_{part}": bytes_per_doc(part) for part in parts},
+        "mode": last.mode,
+        "reason": last.reason,
+        "upserts": last.upserts,
+        "deletes": last.deletes,
+        "tombstones": version.deleted,
+        "documents_rebuilt": sum(shard.manifest.documents for shard in built),
+        "bytes_written": sum(file.size for shard in built for file in shard.manifest.files) + _tombstone_bytes(tried),
+        "unreadable_attributes": sum(shard.unreadable_attributes for shard in built),
         "seconds": round(seconds, 3),
         "seconds_impacts": round(sum(shard.seconds_impacts for shard in built), 3),
-        "unreadable_attributes": sum(shard.unreadable_attributes for shard in built),
         "seconds_tantivy": round(sum(shard.seconds_tantivy for shard in built), 3),
         "version": version.sha,
         "publication": publication,
     }
+
+
+def _tombstone_bytes(tried: Sequence[tuple[Head, Derived]]) -> int:
+    sizes: dict[str, int] = {}
+    for head, derived in tried:
+        there = {one.file.path for one in head.version.tombstones if one} if head.version else set()
+        files = [one.file for one in derived.version.tombstones if one]
+        sizes |= {file.path: file.size for file in files if file.path not in there}
+    return sum(sizes.values())

@@ -16,8 +16,9 @@ from lsr_prod.indexing.vectors import Vectors
 
 __all__ = ["order_documents"]
 
-_TERMS = 32  # of a document that are looked at, heaviest first
-_ROUNDS = 8
+_TERMS = 8  # of a document that are looked at, heaviest first
+_ROUNDS = 4
+_LEVELS = 4096  # of gains
 _FEW = 0.005  # share of documents; a round that moves fewer is the last
 
 
@@ -97,12 +98,10 @@ def _count_sides(places: Any, half: int, offsets: Any, terms: Any, left: Any, ri
 def _term_gains(
     size_left: int, size_right: int, seen: Any, left: Any, right: Any, logs: Any, gain_left: Any, gain_right: Any
 ) -> None:
-    """What moving one posting of a term to the other side saves, in bits; counts go back to zero."""
+    """What moving one posting of a term to the other side saves, in bits."""
     log_left, log_right = logs[size_left], logs[size_right]
     for term in seen:
         a, b = left[term], right[term]
-        left[term] = 0
-        right[term] = 0
         now = a * (log_left - logs[a + 1]) + b * (log_right - logs[b + 1])
         if a > 0:
             then = (a - 1) * (log_left - logs[a]) + (b + 1) * (log_right - logs[b + 2])
@@ -113,15 +112,41 @@ def _term_gains(
 
 
 @compiled
-def _exchange(places: Any, half: int, gains: Any) -> int:
+def _by_falling_gain(gains: Any) -> Any:
+    """Places by falling gain, to within a 4,096th of their range: sorting them wholly takes a third of all time."""
+    least, largest = gains[0], gains[0]
+    for gain in gains:
+        least, largest = min(least, gain), max(largest, gain)
+    scale = np.float32(_LEVELS - 1) / (largest - least) if largest > least else np.float32(0)
+    starts = np.zeros(_LEVELS + 1, np.int64)
+    for gain in gains:
+        starts[np.int64((largest - gain) * scale) + 1] += 1
+    for level in range(_LEVELS):
+        starts[level + 1] += starts[level]
+    places = np.empty(len(gains), np.int64)
+    for i in range(len(gains)):
+        mine = np.int64((largest - gains[i]) * scale)
+        places[starts[mine]] = i
+        starts[mine] += 1
+    return places
+
+
+@compiled
+def _exchange(places: Any, half: int, gains: Any, offsets: Any, terms: Any, left: Any, right: Any) -> int:
     """Let pairs change sides, the greediest first, as long as a pair saves something; returns how many did."""
-    left, right = np.argsort(-gains[:half]), np.argsort(-gains[half : len(places)])
-    for pair in range(min(len(left), len(right))):
-        one, other = left[pair], half + right[pair]
+    movers, others = _by_falling_gain(gains[:half]), _by_falling_gain(gains[half : len(places)])
+    for pair in range(min(len(movers), len(others))):
+        one, other = movers[pair], half + others[pair]
         if gains[one] + gains[other] <= 0:
             return pair
+        for at in range(offsets[places[one]], offsets[places[one] + 1]):
+            left[terms[at]] -= 1
+            right[terms[at]] += 1
+        for at in range(offsets[places[other]], offsets[places[other] + 1]):
+            left[terms[at]] += 1
+            right[terms[at]] -= 1
         places[one], places[other] = places[other], places[one]
-    return min(len(left), len(right))
+    return min(len(movers), len(others))
 
 
 @compiled
@@ -148,13 +173,16 @@ def _bisect_sets(
             continue
         if len(gains) < len(mine):
             gains = np.empty(len(mine), np.float32)
+        distinct = _count_sides(mine, half, offsets, terms, left, right, seen)
         for _ in range(_ROUNDS):
-            distinct = _count_sides(mine, half, offsets, terms, left, right, seen)
             _term_gains(half, len(mine) - half, seen[:distinct], left, right, logs, gain_left, gain_right)
             for i in range(len(mine)):
                 gain = np.float32(0)
                 for at in range(offsets[mine[i]], offsets[mine[i] + 1]):
                     gain += gain_left[terms[at]] if i < half else gain_right[terms[at]]
                 gains[i] = gain
-            if _exchange(mine, half, gains) < _FEW * len(mine):
+            if _exchange(mine, half, gains, offsets, terms, left, right) < _FEW * len(mine):
                 break
+        for term in seen[:distinct]:
+            left[term] = 0
+            right[term] = 0

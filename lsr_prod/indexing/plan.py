@@ -6,18 +6,21 @@ from pathlib import Path
 
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.config.index import DocumentOrder
-from lsr_prod.errors import ArtefactError, ConfigError, LineageError
+from lsr_prod.errors import ArtefactError, ConfigError, LineageError, PublicationError
 from lsr_prod.formats.attributes import AttributeType
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.index import INDEX_FORMAT, ShardRole
+from lsr_prod.formats.index import INDEX_FORMAT, ShardRole, latest_publication, load_version
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.indexing.attributes import check_attributes
+from lsr_prod.indexing.bm25 import average_length
 from lsr_prod.storage import Store, is_remote, require_exists
 from lsr_prod.tables import Table, open_table
 
-__all__ = ["IndexPlan", "Layout", "ShardPlan", "plan_index"]
+__all__ = ["IndexPlan", "Layout", "ShardPlan", "digest_parts", "plan_index"]
+
+_DRIFT = 0.1  # of the average length, that hardly moves a score
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class Layout:
         stored_fields: columns of ``docs.arrow`` besides ``doc_id``.
         text_fields: stored fields joined into Tantivy's text.
         attributes: name and type of the stored fields that become attributes.
+        average_length: words of an average document, for BM25 impacts; None: words have no postings.
     """
 
     block_size: int
@@ -41,6 +45,7 @@ class Layout:
     stored_fields: tuple[str, ...]
     text_fields: tuple[str, ...]
     attributes: tuple[tuple[str, AttributeType], ...] = ()
+    average_length: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +58,8 @@ class ShardPlan:
         table_version: pinned version.
         buckets: buckets of the table that this shard holds.
         documents: rows in them.
-        role: what the shard is to a version.
         layout: see ``Layout``.
+        role: ``base``: all rows of the buckets; ``delta``: some of them.
     """
 
     sha: str
@@ -68,14 +73,33 @@ class ShardPlan:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """A whole version's input: the shards, the bundle, and the table's properties."""
+    """A whole version's input.
+
+    Attributes:
+        shards: the base shards of a version that is built whole.
+        bundle: folder of the bundle.
+        properties: of the table.
+        layout: of every shard.
+        snapshot: the table at the pinned version.
+        table_parts: sha256 of the names and sizes of all its parts: equal ones hold equal rows.
+    """
 
     shards: tuple[ShardPlan, ...]
     bundle: Path
     properties: TableProperties
     layout: Layout
-    table: str
-    table_version: int
+    snapshot: Table
+    table_parts: str
+
+    @property
+    def layout_digest(self) -> str:
+        """sha256 of the layout and of the number of base shards."""
+        return digest_json({"layout": asdict(self.layout), "shards": len(self.shards)})
+
+    @property
+    def documents(self) -> int:
+        """Rows of the table."""
+        return sum(shard.documents for shard in self.shards)
 
 
 def plan_index(deployment: Deployment) -> IndexPlan:
@@ -110,12 +134,18 @@ def plan_index(deployment: Deployment) -> IndexPlan:
         properties.stored_fields,
         tuple(settings.text_fields),
         tuple(sorted(settings.attributes.items())),
+        _average_length(table, settings) if settings.bm25 else None,
     )
     shards = tuple(
         _plan_shard(table, range(shard, properties.buckets, settings.shards), layout)
         for shard in range(settings.shards)
     )
-    return IndexPlan(shards, Path(settings.bundle), properties, layout, store.location, table.version)
+    return IndexPlan(shards, Path(settings.bundle), properties, layout, table, digest_parts(table))
+
+
+def digest_parts(table: Table) -> str:
+    """sha256 of the names and sizes of all parts of a snapshot; parts are named by their content."""
+    return digest_json(sorted([file.path, file.size] for file in table.files()))
 
 
 def _check_output(output: str) -> None:
@@ -143,12 +173,28 @@ def _check_fit(settings: IndexSettings, properties: TableProperties) -> None:
             f"give at most {properties.store_k}, or encode again with a larger encode.store_k",
         )
     check_attributes(settings.attributes, properties.stored_fields)
+    if settings.bm25 and not settings.text_fields:
+        raise ConfigError("index.bm25", "there are no text fields", "name some in index.text_fields, or leave it false")
     for name in settings.text_fields:
         if name not in properties.stored_fields:
             stored = ", ".join(properties.stored_fields) or "none"
             raise ConfigError(
                 "index.text_fields", f"the table does not store {name!r}", f"give some of its fields: {stored}"
             )
+
+
+def _average_length(table: Table, settings: IndexSettings) -> float:
+    """What the index was built with, as long as the table is close to it: another value changes every shard."""
+    found = average_length(table, settings.text_fields)
+    try:
+        index = Path(settings.output)
+        version = load_version(index, latest_publication(index).version)
+    except (PublicationError, ArtefactError):  # nothing to keep: there is none, or it is of no use
+        return found
+    kept = version.average_length
+    if kept is None or version.text_fields != tuple(settings.text_fields) or abs(found - kept) > _DRIFT * kept:
+        return found
+    return kept
 
 
 def _open(store: Store, version: int | None) -> Table:

@@ -1,5 +1,7 @@
 """From document-ordered vectors to term-ordered postings (layout: ``formats.shard``)."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,28 @@ from lsr_prod.formats.shard import array_name, local_dtype
 from lsr_prod.indexing.arrays import filled_array
 from lsr_prod.indexing.vectors import Vectors
 
-__all__ = ["write_postings"]
+__all__ = ["Field", "write_postings"]
 
+_ALL = 1 << 31
 _NO_RUN = 255  # in run_gaps: that many blocks further, but no run
 
 
-def write_postings(folder: Path, vectors: Vectors, *, dk: int, terms: int, block_size: int) -> int:
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One kind of terms of a shard's documents.
+
+    Attributes:
+        vectors: of the documents, by ordinal.
+        size: every id lies below it; the ids of the next field begin here.
+        dk: terms of a document that become postings, heaviest first; None: all.
+    """
+
+    vectors: Vectors
+    size: int
+    dk: int | None = None
+
+
+def write_postings(folder: Path, fields: Sequence[Field], *, block_size: int) -> None:
     """Write the matching arrays of a shard.
 
     Two passes over the vectors: the first counts runs and postings of every term, the second puts each posting into
@@ -23,24 +41,23 @@ def write_postings(folder: Path, vectors: Vectors, *, dk: int, terms: int, block
 
     Args:
         folder: the shard.
-        vectors: of its documents, by ordinal.
-        dk: terms of a document that become postings, heaviest first.
-        terms: T, every term id lies below it.
+        fields: their terms are numbered one field after the other.
         block_size: documents in a block.
-
-    Returns:
-        Postings written.
     """
 
     def make(name: str, dtype: Any, length: int) -> Any:
         return filled_array(folder / array_name(name), np.dtype(dtype), length)
 
+    ends = np.cumsum([field.size for field in fields]).tolist()
+    terms = ends[-1]
     runs, postings = np.zeros(terms + 1, np.int64), np.zeros(terms + 1, np.int64)
-    _count(vectors.offsets, vectors.terms, dk, block_size, runs[1:], postings[1:])
+    for field, end in zip(fields, ends, strict=True):
+        mine, dk = slice(1 + end - field.size, 1 + end), _ALL if field.dk is None else field.dk
+        _count(field.vectors.offsets, field.vectors.terms, dk, block_size, runs[mine], postings[mine])
     np.cumsum(runs, out=runs)
     np.cumsum(postings, out=postings)
-    if runs[-1] >= 1 << 32:
-        raise ValueError(f"a shard cannot hold {runs[-1]} runs; build with more shards")
+    if max(runs[-1], postings[-1]) >= 1 << 32:
+        raise ValueError(f"a shard cannot hold {postings[-1]} postings in {runs[-1]} runs; build with more shards")
     make("term_runs", "<u4", terms + 1)[:] = runs
     make("term_postings", "<i8", terms + 1)[:] = postings
     local, total = local_dtype(block_size), int(postings[-1])
@@ -49,8 +66,10 @@ def write_postings(folder: Path, vectors: Vectors, *, dk: int, terms: int, block
         for name, dtype in (("run_gaps", "u1"), ("run_counts", local), ("run_maxima", "u1"))
     ]
     by_posting = [make("ids", local, total), make("impacts", "u1", total)]
-    _fill(vectors.offsets, vectors.terms, vectors.impacts, dk, block_size, runs, postings, *by_run, *by_posting)
-    return total
+    for field, end in zip(fields, ends, strict=True):
+        mine, dk = slice(end - field.size, end), _ALL if field.dk is None else field.dk
+        rows = field.vectors
+        _fill(rows.offsets, rows.terms, rows.impacts, dk, block_size, runs[mine], postings[mine], *by_run, *by_posting)
 
 
 @compiled

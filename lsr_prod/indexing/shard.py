@@ -27,16 +27,19 @@ from lsr_prod.formats.shard import (
     IMPACTS_FOLDER,
     MATCHING_ARRAYS,
     TANTIVY_FOLDER,
+    WORD_ARRAYS,
     array_name,
     term_dtype,
 )
 from lsr_prod.indexing.arrays import GrowingArray, filled_array
 from lsr_prod.indexing.attributes import parse_attributes
+from lsr_prod.indexing.bm25 import WordSpill, WordVectors, write_dictionary
 from lsr_prod.indexing.boolean import BooleanWriter
 from lsr_prod.indexing.order import order_documents
 from lsr_prod.indexing.plan import Layout, ShardPlan
-from lsr_prod.indexing.postings import write_postings
+from lsr_prod.indexing.postings import Field, write_postings
 from lsr_prod.indexing.rows import SpilledRows, merged_by_id, spill_sorted
+from lsr_prod.indexing.texts import joined_texts
 from lsr_prod.indexing.vectors import Vectors, VectorSpill
 
 __all__ = ["BuiltShard", "build_shard", "sync_tree", "write_arrays"]
@@ -101,7 +104,7 @@ def _write(plan: ShardPlan, buckets: Iterable[pa.Table], draft: Path, threads: i
     layout = plan.layout
     spill = draft / "spill"
     spill.mkdir()
-    rows, vectors = _spill(buckets, layout, spill)
+    rows, vectors, words = _spill(buckets, layout, spill)
     if len(vectors) != plan.documents:
         raise ArtefactError(
             f"the table's log counts {plan.documents} rows in this shard, its parts hold {len(vectors)}"
@@ -110,29 +113,34 @@ def _write(plan: ShardPlan, buckets: Iterable[pa.Table], draft: Path, threads: i
     order = np.arange(len(vectors), dtype=np.uint32)
     if layout.order == "content":
         order = order_documents(vectors, layout.vocabulary_size, layout.block_size, threads=threads)
-    vectors, postings = write_arrays(draft, vectors, order, layout)
+    vectors, postings = write_arrays(draft, vectors, order, layout, words.finish(order) if words else None)
     seconds_impacts = time.perf_counter() - start
     seconds_tantivy, unreadable = _write_documents(draft, rows, vectors, order, layout)
-    del rows, vectors  # the maps of the spilled files
+    del rows, vectors, words  # the maps of the spilled files
     shutil.rmtree(spill)
     manifest = _seal(draft, plan, postings)
     log.info("shard built", extra={"fields": {"shard": plan.sha, "documents": plan.documents, **unreadable}})
     return BuiltShard(manifest, False, seconds_impacts, seconds_tantivy, unreadable.total())
 
 
-def _spill(buckets: Iterable[pa.Table], layout: Layout, spill: Path) -> tuple[SpilledRows, Vectors]:
-    """Sort the rows by id; the stored columns go to one file, the vectors to others."""
+def _spill(buckets: Iterable[pa.Table], layout: Layout, spill: Path) -> tuple[SpilledRows, Vectors, WordSpill | None]:
+    """Sort the rows by id; the stored columns go to one file, the vectors and the words to others."""
     schema = pa.schema([pa.field(name, pa.large_string()) for name in ("doc_id", *layout.stored_fields)])
     rows = SpilledRows(spill / "rows.arrow", schema, BATCH_ROWS)
     vectors = VectorSpill(spill, layout.vocabulary_size)
+    words = None if layout.average_length is None else WordSpill(spill / "words", layout.average_length)
     for batch in merged_by_id(spill_sorted(buckets, spill), BATCH_ROWS):
         vectors.add(Vectors.from_rows(batch, layout.vocabulary_size))
         rows.add(batch)
+        if words is not None:
+            words.add(joined_texts(batch, layout.text_fields))
     rows.finish()
-    return rows, vectors.finish()
+    return rows, vectors.finish(), words
 
 
-def write_arrays(folder: Path, vectors: Vectors, order: npt.NDArray[Any], layout: Layout) -> tuple[Vectors, int]:
+def write_arrays(
+    folder: Path, vectors: Vectors, order: npt.NDArray[Any], layout: Layout, words: WordVectors | None = None
+) -> tuple[Vectors, int]:
     """Write all arrays of a shard.
 
     Args:
@@ -140,9 +148,10 @@ def write_arrays(folder: Path, vectors: Vectors, order: npt.NDArray[Any], layout
         vectors: of its documents, by rising doc_id.
         order: uint32 [N], place by id of the document at each ordinal.
         layout: of the shard.
+        words: of its documents; None: words have no postings.
 
     Returns:
-        The vectors by ordinal, mapped, and the number of postings.
+        The vectors by ordinal, mapped, and the number of their postings, words not counted.
     """
     (folder / IMPACTS_FOLDER).mkdir()
     count = len(vectors)
@@ -160,8 +169,12 @@ def write_arrays(folder: Path, vectors: Vectors, order: npt.NDArray[Any], layout
             terms.append(some.terms)
             impacts.append(some.impacts)
     ordered = Vectors(*(_mapped(folder / array_name(name)) for name in FORWARD_ARRAYS))
-    postings = write_postings(folder, ordered, dk=layout.dk, terms=layout.vocabulary_size, block_size=layout.block_size)
-    return ordered, postings
+    fields = [Field(ordered, layout.vocabulary_size, layout.dk)]
+    if words is not None:
+        write_dictionary(folder, words.names)
+        fields.append(Field(words.vectors, len(words.names)))
+    write_postings(folder, fields, block_size=layout.block_size)
+    return ordered, int(np.minimum(ordered.lengths, layout.dk).sum())
 
 
 def _write_documents(
@@ -215,7 +228,7 @@ def _part(path: str) -> str:
         return "tantivy"
     if path in map(array_name, FORWARD_ARRAYS):
         return "forward"
-    return "impacts" if path in map(array_name, MATCHING_ARRAYS) else "docs"
+    return "impacts" if path in map(array_name, (*MATCHING_ARRAYS, *WORD_ARRAYS)) else "docs"
 
 
 def sync_tree(folder: Path) -> None:

@@ -3,13 +3,34 @@
 ::
 
     searcher = Searcher.open("index")
-    for hit in searcher.search("how do locks work", k=10, overlap_threshold=0.4).hits:
+    recent = field("year") >= 2020
+    for hit in searcher.search("how do locks work", k=10, overlap_threshold=0.4, filter=recent).hits:
         print(hit.doc_id, hit.score, hit.overlap)
 
-It needs formats, numpy, numba, pyarrow, tantivy and tokenizers; onnxruntime only to encode text.
+It needs formats, numpy, numba, pyarrow, tantivy and tokenizers; onnxruntime only to encode text, obstore only to fetch
+remote indexes.
 """
 
+from lsr_prod.search.filters import Filter, field, filter_from_json
+from lsr_prod.search.metrics import Observer, PrometheusObserver
+from lsr_prod.search.request import Hybrid, Options
 from lsr_prod.search.result import Contribution, Explanation, Hit, QueryTerm, SearchResult
 from lsr_prod.search.searcher import Searcher
+from lsr_prod.search.sharded import ShardedSearcher
 
-__all__ = ["Contribution", "Explanation", "Hit", "QueryTerm", "SearchResult", "Searcher"]
+__all__ = [
+    "Contribution",
+    "Explanation",
+    "Filter",
+    "Hit",
+    "Hybrid",
+    "Observer",
+    "Options",
+    "PrometheusObserver",
+    "QueryTerm",
+    "SearchResult",
+    "Searcher",
+    "ShardedSearcher",
+    "field",
+    "filter_from_json",
+]

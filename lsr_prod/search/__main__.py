@@ -91,7 +91,9 @@ def _command(searcher: Searcher, settings: _Settings, line: str) -> _Settings:
 
 def _show(searcher: Searcher, settings: _Settings, text: str) -> None:
     fields = searcher.version.stored_fields
-    result = searcher.search(text, settings.k, overlap_threshold=settings.threshold, qk=settings.qk, fields=fields)
+    result = searcher.search(
+        text, settings.k, overlap_threshold=settings.threshold, qk=settings.qk, count=True, fields=fields
+    )
     _say(_expansion(result))
     _say(
         f"{result.matched:,} of {searcher.documents:,} documents share at least {result.required} of them"

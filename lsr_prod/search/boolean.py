@@ -6,27 +6,14 @@ from typing import Any
 
 import tantivy
 
+from lsr_prod.analysis import distinct_words
 from lsr_prod.formats.attributes import AttributeType
 from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TERMS_FIELD, TEXT_FIELD
 from lsr_prod.search.boolean_query import parse_boolean, to_tantivy
 from lsr_prod.search.filters import Filter
 from lsr_prod.search.shard import OpenShard
 
-__all__ = ["BooleanShard", "analyze"]
-
-# What "en_stem" does at build time; Tantivy's Python API gives no analyzer of an index away.
-_ANALYZER = (
-    tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
-    .filter(tantivy.Filter.remove_long(40))
-    .filter(tantivy.Filter.lowercase())
-    .filter(tantivy.Filter.stemmer("English"))
-    .build()
-)
-
-
-def analyze(text: str) -> list[str]:
-    """The distinct tokens of a text as the index holds them, in order."""
-    return list(dict.fromkeys(_ANALYZER.analyze(text)))
+__all__ = ["BooleanShard"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +59,7 @@ class BooleanShard:
         Raises:
             QueryError: the query cannot be read, or asks for what the index does not hold.
         """
-        return self._ordinals(parse_boolean(text, self.index.schema, self._attributes, analyze))
+        return self._ordinals(parse_boolean(text, self.index.schema, self._attributes, distinct_words))
 
     @property
     def _attributes(self) -> dict[str, AttributeType]:

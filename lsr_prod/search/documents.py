@@ -1,5 +1,6 @@
 """Ids, stored fields and attributes of a shard's documents, from the mapped Arrow file."""
 
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE
 
 __all__ = ["Documents"]
+
+_MAGIC = b"ARROW1"
+_HEAD, _TAIL = struct.Struct("<ii"), struct.Struct("<i6s")
 
 
 class Documents:
@@ -29,26 +33,51 @@ class Documents:
         self._files = files
         raw = files.bytes_of(DOCUMENTS_FILE)
         place = files.folder / DOCUMENTS_FILE
-        files.verify(DOCUMENTS_FILE, 0, 8)
-        files.verify(DOCUMENTS_FILE, len(raw) - 65536, len(raw))
         try:
+            self._verify_metadata(raw.data)
             reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(raw)))
             self.batches = tuple(reader.get_batch(i) for i in range(reader.num_record_batches))
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowInvalid, OSError, ValueError, struct.error) as error:
             raise ArtefactError(f"{place} cannot be read ({error}); build the shard again") from error
         rows = [batch.num_rows for batch in self.batches]
         if sum(rows) != documents or any(count != BATCH_ROWS for count in rows[:-1]):
             raise ArtefactError(f"{place} does not hold {documents} documents; build the shard again")
+        self._verified_ids = bytearray(len(self.batches))
         self._ids = tuple(_string_buffers(batch.column("doc_id")) for batch in self.batches)
+
+    def _verify_metadata(self, raw: memoryview) -> None:
+        """Verify what says where the columns lie: the footer, and the message before every record batch.
+
+        The file is its magic, messages (-1, length, metadata, columns) up to one of length 0, the footer, its length,
+        and the magic.
+        """
+        verify, end = self._files.verify, len(raw)
+        verify(DOCUMENTS_FILE, end - _TAIL.size, end)
+        length, magic = _TAIL.unpack(raw[-_TAIL.size :])
+        if magic != _MAGIC or not 0 <= length < end:
+            raise ValueError("it does not end as an Arrow file does")
+        verify(DOCUMENTS_FILE, end - _TAIL.size - length, end)
+        place = 8
+        verify(DOCUMENTS_FILE, 0, place + _HEAD.size)
+        while True:
+            verify(DOCUMENTS_FILE, place, place + _HEAD.size)
+            continued, length = _HEAD.unpack_from(raw, place)
+            if continued != -1 or length < 0:
+                raise ValueError(f"there is no message at byte {place}")
+            if length == 0:
+                return
+            verify(DOCUMENTS_FILE, place, place + _HEAD.size + length)
+            columns = pa.ipc.read_message(pa.py_buffer(raw[place:])).body
+            place += _HEAD.size + length + (columns.size if columns is not None else 0)
 
     def doc_id(self, ordinal: int) -> str:
         """The id of a document."""
         batch, row = divmod(ordinal, BATCH_ROWS)
-        offsets, text, offsets_at, text_at = self._ids[batch]
-        self._files.verify_buffer(DOCUMENTS_FILE, offsets_at + 8 * row, 16)
-        start, stop = offsets[row], offsets[row + 1]
-        self._files.verify_buffer(DOCUMENTS_FILE, text_at + start, stop - start)
-        return str(text[start:stop], "utf-8")
+        if not self._verified_ids[batch]:
+            self._verify_column(self.batches[batch].column("doc_id"))
+            self._verified_ids[batch] = 1
+        offsets, text = self._ids[batch]
+        return str(text[offsets[row] : offsets[row + 1]], "utf-8")
 
     def fields(self, ordinal: int, columns: Mapping[str, str]) -> Mapping[str, Any]:
         """Stored fields of a document.
@@ -79,16 +108,17 @@ class Documents:
         """Verify whole columns before they are computed with."""
         for batch in self.batches:
             for name in names:
-                for buffer in batch.column(name).buffers():
-                    if buffer is not None and buffer.size:
-                        self._files.verify_buffer(DOCUMENTS_FILE, buffer.address, buffer.size)
+                self._verify_column(batch.column(name))
+
+    def _verify_column(self, column: pa.Array) -> None:
+        for buffer in column.buffers():
+            if buffer is not None and buffer.size:
+                self._files.verify_buffer(DOCUMENTS_FILE, buffer.address, buffer.size)
 
     def _verify_row(self, column: pa.Array, row: int) -> None:
         """Verify what one value of a column lies on."""
         if not pa.types.is_large_string(column.type):
-            for buffer in column.buffers():
-                if buffer is not None and buffer.size:
-                    self._files.verify_buffer(DOCUMENTS_FILE, buffer.address, buffer.size)
+            self._verify_column(column)
             return
         valid, offsets, text = column.buffers()
         if valid is not None:
@@ -99,7 +129,7 @@ class Documents:
             self._files.verify_buffer(DOCUMENTS_FILE, text.address + start, stop - start)
 
 
-def _string_buffers(column: pa.Array) -> tuple[memoryview, memoryview, int, int]:
-    """Offsets and text of a ``large_string`` column, and where they lie: a string out of them is twice as fast."""
+def _string_buffers(column: pa.Array) -> tuple[memoryview, memoryview]:
+    """Offsets and text of a ``large_string`` column: a Python string comes out of them twice as fast as by scalars."""
     _, offsets, text = column.buffers()
-    return memoryview(offsets).cast("q"), memoryview(text or b""), offsets.address, text.address if text else 0
+    return memoryview(offsets).cast("q"), memoryview(text or b"")

@@ -1,56 +1,99 @@
 """Why a document has its score."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from lsr_prod.search.part import ShardQuery
+from lsr_prod.errors import QueryError
+from lsr_prod.formats.bm25 import IMPACT_STEP
+from lsr_prod.search.hybrid import WeighedWords, with_words
+from lsr_prod.search.part import Part, ShardQuery
 from lsr_prod.search.query import MAX_K, SparseQuery
+from lsr_prod.search.request import Hybrid
 from lsr_prod.search.result import Contribution, Explanation
 from lsr_prod.search.snapshot import Snapshot
 
 __all__ = ["explain_document"]
 
 
-def explain_document(query: SparseQuery, snapshot: Snapshot, doc_id: str) -> Explanation:
-    """Score one document from the document-ordered copy, in float32 and in the kernel's order.
+def explain_document(
+    query: SparseQuery,
+    snapshot: Snapshot,
+    doc_id: str,
+    hybrid: Hybrid | None = None,
+    words: WeighedWords | None = None,
+) -> Explanation:
+    """Score one document from the document-ordered copy, words from the postings, in float32 and the kernel's order.
 
     Args:
         query: the terms.
         snapshot: the open version.
         doc_id: the document.
+        hybrid: how words count; None: not at all.
+        words: of the query's text, with ``hybrid``.
 
     Raises:
-        QueryError: there is no such document.
+        QueryError: there is no such document, or ranks are fused.
     """
     number, ordinal = snapshot.find(doc_id)
-    step = snapshot.version.impact_step
-    impacts = snapshot.parts[number].shard.vector(ordinal, snapshot.version.dk)
-    score, contributions, missing = np.float32(0), [], []
-    for term, term_id, weight, unit in zip(
-        query.terms, query.ids.tolist(), query.weights, query.scaled(step), strict=True
-    ):
-        if term_id not in impacts:
-            missing.append(term)
-            continue
-        added = unit * np.float32(impacts[term_id])
-        score += added
-        contributions.append(Contribution(term, float(weight), impacts[term_id] * step, float(added)))
+    step, known = snapshot.version.impact_step, query.ids >= 0
+    counted = np.ones(int(known.sum()), np.uint8)
+    asked = ShardQuery(query.ids[known], query.scaled(step)[known], counted, 1, MAX_K)
+    if hybrid is not None and words is not None:
+        if hybrid.fusion == "rrf":
+            raise QueryError("a score of fused ranks has no parts; explain the sum, or the search without words")
+        asked = with_words(asked, words, hybrid, counted=True)
+    part = snapshot.parts[number]
+    contributions, missing = _terms(query, asked, part, ordinal, step)
+    overlap = len(contributions)
+    if words is not None:
+        more, absent = _words(words, asked, part, ordinal)
+        contributions, missing = contributions + more, missing + absent
+    score = np.float32(0)
+    for one in contributions:
+        score += np.float32(one.score)
     ranks = tuple(
-        _rank(query, snapshot, doc_id, float(score), required) for required in range(1, len(contributions) + 1)
+        _rank(asked, snapshot, doc_id, float(score), required)
+        for required in range(1, max(overlap, min(1, len(contributions))) + 1)
     )
-    return Explanation(doc_id, float(score), len(contributions), tuple(contributions), tuple(missing), ranks)
+    return Explanation(doc_id, float(score), overlap, tuple(contributions), tuple(missing), ranks)
 
 
-def _rank(query: SparseQuery, snapshot: Snapshot, doc_id: str, score: float, required: int) -> int | None:
+def _terms(
+    query: SparseQuery, asked: ShardQuery, part: Part, ordinal: int, step: float
+) -> tuple[list[Contribution], list[str]]:
+    """What the encoder's terms contribute, and those that the document lacks."""
+    impacts = part.shard.vector(ordinal, part.dk)
+    units = dict(zip(asked.ids.tolist(), asked.weights, strict=True))
+    found, missing = [], []
+    for term, term_id, weight in zip(query.terms, query.ids.tolist(), query.weights.tolist(), strict=True):
+        if term_id in impacts:
+            added = units[term_id] * np.float32(impacts[term_id])
+            found.append(Contribution(term, weight, impacts[term_id] * step, float(added)))
+        else:
+            missing.append(term)
+    return found, missing
+
+
+def _words(words: WeighedWords, asked: ShardQuery, part: Part, ordinal: int) -> tuple[list[Contribution], list[str]]:
+    """What words contribute, and those that the document lacks."""
+    assert asked.words is not None
+    found, missing = [], []
+    ids = part.word_ids(words.names).tolist()
+    for name, word, weight, unit in zip(words.names, ids, words.weights.tolist(), asked.words.weights, strict=True):
+        impact = part.shard.impact(word, ordinal) if word >= 0 else 0
+        if impact:
+            found.append(Contribution(name, weight, impact * IMPACT_STEP, float(unit * np.float32(impact)), "text"))
+        else:
+            missing.append(name)
+    return found, missing
+
+
+def _rank(asked: ShardQuery, snapshot: Snapshot, doc_id: str, score: float, required: int) -> int | None:
     """Place of a document among those that share ``required`` terms; None past the 10,000th."""
-    known = query.ids >= 0
-    asked = ShardQuery(
-        query.ids[known],
-        query.scaled(snapshot.version.impact_step)[known],
-        np.ones(int(known.sum()), np.uint8),
-        required,
-        MAX_K,
-        floor=score,
-    )
+    words = asked.words
+    if words is not None and required > 1:
+        words = replace(words, counted=False)  # under a threshold words do not count
     # The kernel's float32 sums are equal to the bit, so that the document itself is among its betters.
-    better = sorted(snapshot.match(asked).ranked)[:MAX_K]
+    better = sorted(snapshot.match(replace(asked, required=required, floor=score, words=words)).ranked)[:MAX_K]
     return next((place for place, row in enumerate(better, 1) if row[1] == doc_id), None)

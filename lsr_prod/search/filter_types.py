@@ -5,13 +5,24 @@ from collections.abc import Mapping
 
 from lsr_prod.errors import QueryError
 from lsr_prod.formats.attributes import AttributeType, AttributeValue, parse_value
-from lsr_prod.search.filters import DOC_ID, MAX_DEPTH, Combination, Condition, Filter, Negation, Operator, shorten
+from lsr_prod.search.filters import (
+    DOC_ID,
+    MAX_DEPTH,
+    Combination,
+    Condition,
+    Filter,
+    Negation,
+    Operator,
+    literal,
+    shorten,
+)
 
 __all__ = ["MAX_VALUES", "check_filter"]
 
 MAX_VALUES = 10_000  # over the whole filter
 _EXACT = 1 << 53  # float64 holds every integer up to here
 _RANGES = ("gt", "ge", "lt", "le")
+_OF_ONE = ("eq", "prefix", *_RANGES)
 
 
 def check_filter(expression: Filter, attributes: Mapping[str, AttributeType]) -> Filter:
@@ -33,16 +44,21 @@ def check_filter(expression: Filter, attributes: Mapping[str, AttributeType]) ->
 
 
 def _count(expression: Filter, depth: int) -> int:
+    # A filter that was not made by ``field`` can hold anything.
     if depth > MAX_DEPTH:
         raise QueryError(f"the filter is nested more than {MAX_DEPTH} deep; give a flatter one")
     match expression:
-        case Combination(_, parts):
+        case Combination("and" | "or", tuple() as parts):
             return sum(_count(part, depth + 1) for part in parts)
         case Negation(part):
             return _count(part, depth + 1)
-        case Condition(_, _, tuple() as values):
+        case Condition(str(), "in", tuple() as values):
             return max(1, len(values))
-    return 1
+        case Condition(str(), "is_null", None):
+            return 1
+        case Condition(str(), operator, value) if operator in _OF_ONE and not isinstance(value, tuple | None):
+            return 1
+    raise QueryError(f"the filter holds {shorten(expression)}; build it with field() or filter_from_json()")
 
 
 def _check(expression: Filter, attributes: Mapping[str, AttributeType]) -> Filter:
@@ -75,6 +91,7 @@ def _kind(name: str, operator: Operator, attributes: Mapping[str, AttributeType]
 
 
 def _convert(value: AttributeValue, kind: AttributeType, name: str) -> AttributeValue:
+    value = literal(value, name)
     match kind, value:
         case ("string", str()) | ("bool", bool()) | ("timestamp", dt.datetime()):
             return value

@@ -41,6 +41,7 @@ __all__ = [
     "Operator",
     "field",
     "filter_from_json",
+    "literal",
     "shorten",
 ]
 
@@ -49,7 +50,15 @@ Operator = Literal["eq", "in", "gt", "ge", "lt", "le", "prefix", "is_null"]
 DOC_ID = "doc_id"
 MAX_DEPTH = 16
 _MAX_TEXT = 4096  # characters of one value
-_REPR = reprlib.Repr()
+_MAX_BITS = 1 << 12  # of an integer in a message; Python refuses to print those of more than 4,300 digits
+
+
+class _Short(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        return super().repr_int(x, level) if x.bit_length() <= _MAX_BITS else f"an integer of {x.bit_length()} bits"
+
+
+_REPR = _Short()
 _REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 3, 80, 80
 _OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
@@ -137,22 +146,22 @@ class Field:
     name: str
 
     def __eq__(self, value: AttributeValue) -> Filter:  # type: ignore[override]
-        return Condition(self.name, "eq", _literal(value, self.name))
+        return Condition(self.name, "eq", literal(value, self.name))
 
     def __ne__(self, value: AttributeValue) -> Filter:  # type: ignore[override]
         return Negation(self == value)
 
     def __gt__(self, value: AttributeValue) -> Filter:
-        return Condition(self.name, "gt", _literal(value, self.name))
+        return Condition(self.name, "gt", literal(value, self.name))
 
     def __ge__(self, value: AttributeValue) -> Filter:
-        return Condition(self.name, "ge", _literal(value, self.name))
+        return Condition(self.name, "ge", literal(value, self.name))
 
     def __lt__(self, value: AttributeValue) -> Filter:
-        return Condition(self.name, "lt", _literal(value, self.name))
+        return Condition(self.name, "lt", literal(value, self.name))
 
     def __le__(self, value: AttributeValue) -> Filter:
-        return Condition(self.name, "le", _literal(value, self.name))
+        return Condition(self.name, "le", literal(value, self.name))
 
     def between(self, low: AttributeValue, high: AttributeValue) -> Filter:
         """From ``low`` to ``high``, both included."""
@@ -162,11 +171,11 @@ class Field:
         """One of some values; of none, nothing matches."""
         if isinstance(values, str):
             raise QueryError(f"is_in of {self.name!r} is given one string; give a list")
-        return Condition(self.name, "in", tuple(_literal(value, self.name) for value in values))
+        return Condition(self.name, "in", tuple(literal(value, self.name) for value in values))
 
     def starts_with(self, prefix: str) -> Filter:
         """Strings that begin so."""
-        return Condition(self.name, "prefix", _literal(prefix, self.name))
+        return Condition(self.name, "prefix", literal(prefix, self.name))
 
     def is_null(self) -> Filter:
         """Documents without a value."""
@@ -204,7 +213,7 @@ def _combine(operator: Literal["and", "or"], *filters: Filter) -> Filter:
     return Combination(operator, tuple(parts))
 
 
-def _literal(value: Any, name: str) -> AttributeValue:
+def literal(value: Any, name: str) -> AttributeValue:
     """A value that has a JSON form; numpy's scalars become Python's."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -270,7 +279,7 @@ def _read_condition(value: dict[Any, Any], where: str) -> Filter:
         case "between":
             return field(name).between(*given)  # type: ignore[misc]
         case "eq" | "gt" | "ge" | "lt" | "le" | "prefix":
-            return Condition(name, operator, _literal(given, name))
+            return Condition(name, operator, literal(given, name))
     raise QueryError(f"{where}.op is {shorten(operator)}; give one of: between, {', '.join(_OPERATORS)}")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from lsr_prod.compiled import compiled
 
-__all__ = ["offer"]
+__all__ = ["offer", "sort_hits"]
 
 
 @compiled
@@ -79,3 +79,11 @@ def offer(
     scores[0], documents[0], counts[0] = score, document, np.uint16(count)
     _sink(scores, documents, counts, id_rank, filled)
     return filled
+
+
+@compiled
+def sort_hits(scores: Any, documents: Any, counts: Any, id_rank: Any, filled: int) -> None:
+    """Turn a heap of ``filled`` places into a list, the best hit first."""
+    for size in range(filled - 1, 0, -1):
+        _swap(scores, documents, counts, 0, size)
+        _sink(scores, documents, counts, id_rank, size)

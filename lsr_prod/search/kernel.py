@@ -1,12 +1,13 @@
 """Matching one query against one shard: bounds for every block first, then the blocks that can matter, best first.
 
-1. ``bound``: the runs of the query's terms are read, not their postings. Every block gets an upper bound of the score
+1. ``_bound``: the runs of the query's terms are read, not their postings. Every block gets an upper bound of the score
    of its documents, and the number of the query's terms that occur in it.
-2. ``rank_blocks``: a block with fewer than ``required`` terms is dropped, the others are sorted by falling bound.
-3. ``scan``: the postings of a block are added up, in the query's order, and its documents offered to the heap. It ends
+2. ``_rank``: a block with fewer than ``required`` terms is dropped, the others are sorted by falling bound.
+3. ``_scan``: the postings of a block are added up, in the query's order, and its documents offered to the heap. It ends
    when the next bound is below the worst score of a full heap: no document after it can be a hit.
 
-Scores are float32 sums in the query's order, so that they do not depend on which blocks are read.
+Scores are float32 sums in the query's order, so that they do not depend on which blocks are read. They are never
+negative, and so the bits of a score, as an integer, rise as it does; comparing those is what a CPU does in bulk.
 """
 
 from typing import Any
@@ -14,165 +15,279 @@ from typing import Any
 import numpy as np
 
 from lsr_prod.compiled import compiled
-from lsr_prod.search.heap import offer
+from lsr_prod.search.heap import offer, sort_hits
 
-__all__ = ["bound", "rank_blocks", "scan"]
+__all__ = ["DAMAGED", "DONE", "ENTRY", "PAUSED", "PROGRESS", "TOO_SMALL", "match_shard"]
 
-_LEVELS = 512  # of the counting sort by bounds
+DONE, PAUSED, DAMAGED, TOO_SMALL = 0, 1, -1, -2
+# A run of a term of the query: the next one of the same block (-1 at the end), its first posting, its postings less 1,
+# and which term of the query it is of.
+ENTRY = np.dtype([("next", "<i4"), ("start", "<u4"), ("count", "<u2"), ("term", "<u2")])
+PROGRESS = 7  # places of the array that says how far a query is: see match_shard
+
+_LEVELS = 512  # of the sort by bounds: two octaves below the largest
+_LEVEL_BITS = 15  # of a float32 that one level spans
+_INFINITE = 0x7F800000  # the bits of infinity; those of NaN are above
 _NO_RUN = 255  # in run_gaps: that many blocks further, but no run
 
 
 @compiled
-def bound(
+def match_shard(
     term_runs: Any,
     term_postings: Any,
     run_gaps: Any,
     run_counts: Any,
     run_maxima: Any,
+    ids: Any,
+    impacts: Any,
+    id_rank: Any,
+    block_size: int,
+    allowed: Any,
+    query_ids: Any,
+    query_weights: Any,
+    counted: Any,
+    required: int,
+    floor: float,
+    exhaustive: bool,
+    budget: int,
+    block_bounds: Any,
+    block_hits: Any,
+    block_heads: Any,
+    block_order: Any,
+    entries: Any,
+    scores: Any,
+    score_bits: Any,
+    counts: Any,
+    top_scores: Any,
+    top_documents: Any,
+    top_counts: Any,
+    k: int,
+    progress: Any,
+) -> int:
+    """Find the best k documents of a shard.
+
+    Args:
+        term_runs: and the seven after it: see ``formats.shard``.
+        term_postings: where a term's postings begin.
+        run_gaps: steps between a term's blocks.
+        run_counts: postings of a run less 1.
+        run_maxima: largest impacts.
+        ids: places in the block.
+        impacts: impacts.
+        id_rank: uint32 [N], places by id.
+        block_size: documents in a block.
+        allowed: uint8 [N], 1 for documents that may be found; empty: all.
+        query_ids: int32 [q], terms of the arrays, none twice.
+        query_weights: float32 [q], score of one impact unit.
+        counted: uint8 [q], 1 if the term counts towards the overlap.
+        required: counted terms that make a match, 1 or more.
+        floor: least score of a hit.
+        exhaustive: read every block in which a document can match, so that the matches are counted.
+        budget: postings after which to pause, at the end of a block.
+        block_bounds: float32, a place for every block, and so are the three after it.
+        block_hits: uint16.
+        block_heads: int32.
+        block_order: int32.
+        entries: ``ENTRY``, a place for every run of the query's terms.
+        scores: float32 [256 or 65,536], zeros before and after.
+        score_bits: the same memory as int32.
+        counts: uint16 [256 or 65,536], zeros before and after.
+        top_scores: float32, k places, out: scores of the hits.
+        top_documents: int64, k places, out: their ordinals.
+        top_counts: uint16, k places, out: their shared terms.
+        k: hits wanted.
+        progress: int64 [7], out, zeros for a new query: blocks dealt with, blocks ranked, hits, documents seen that
+            match, postings read, 1 if blocks were left out because no document of them can be a hit, and the bits of
+            the largest bound.
+
+    Returns:
+        DONE: the hits are sorted. PAUSED: call again with everything as it is. DAMAGED: the arrays contradict
+        themselves. TOO_SMALL: there are more entries than places, ``progress[0]`` of them.
+    """
+    blocks = -(-len(id_rank) // block_size)
+    bounds, hits, heads = block_bounds[:blocks], block_hits[:blocks], block_heads[:blocks]
+    if progress[1] == 0:
+        made = _bound(
+            term_runs,
+            term_postings,
+            run_gaps,
+            run_counts,
+            run_maxima,
+            len(ids),
+            query_ids,
+            query_weights,
+            counted,
+            bounds,
+            hits,
+            heads,
+            entries,
+            progress,
+        )
+        if made < 0:
+            return int(made)
+        least = np.float32(0) if exhaustive else np.float32(floor)
+        ranked = _rank(bounds, hits, heads, len(query_ids), required, least, block_order, progress)
+        if ranked < 0:
+            return DAMAGED
+        progress[1] = ranked
+    state = _scan(
+        ids,
+        impacts,
+        id_rank,
+        block_size,
+        allowed,
+        query_weights,
+        counted,
+        required,
+        np.float32(floor),
+        exhaustive,
+        budget,
+        bounds,
+        heads,
+        block_order,
+        entries,
+        scores,
+        score_bits,
+        counts,
+        top_scores[:k],
+        top_documents[:k],
+        top_counts[:k],
+        progress,
+    )
+    # An id outside its block left its score where the next query would meet it.
+    strays: Any = np.int64(0)
+    for place in range(block_size, min(len(scores), 1 << (8 * ids.itemsize))):
+        strays |= np.int64(score_bits[place]) | np.int64(counts[place])
+    if strays:
+        scores[:] = 0
+        counts[:] = 0
+        return DAMAGED
+    if state == DONE:
+        sort_hits(top_scores, top_documents, top_counts, id_rank, progress[2])
+    return int(state)
+
+
+@compiled
+def _bound(
+    term_runs: Any,
+    term_postings: Any,
+    run_gaps: Any,
+    run_counts: Any,
+    run_maxima: Any,
+    postings: int,
     query_ids: Any,
     query_weights: Any,
     counted: Any,
     bounds: Any,
     hits: Any,
     heads: Any,
-    entry_next: Any,
-    entry_start: Any,
-    entry_term: Any,
-    entry_count: Any,
+    entries: Any,
+    progress: Any,
 ) -> int:
-    """Read the runs of the query's terms.
-
-    Args:
-        term_runs: and the four after it: see ``formats.shard``.
-        term_postings: where a term's postings begin.
-        run_gaps: steps between a term's blocks.
-        run_counts: postings of a run less 1.
-        run_maxima: largest impacts.
-        query_ids: int32 [q]; those outside the arrays match nothing.
-        query_weights: float32 [q], score of one impact unit.
-        counted: uint8 [q], 1 if the term counts towards the overlap.
-        bounds: float32 [blocks], out: no document of the block scores more.
-        hits: uint16 [blocks], out: terms of the query that occur in the block and are counted.
-        heads: int32 [blocks], out: first entry of a block, -1 for none; its entries follow in the query's order.
-        entry_next: int32 [runs of all terms], out: the next entry of the same block, -1 at the end.
-        entry_start: int64 [same], out: where the run's postings begin.
-        entry_term: uint16 [same], out: which term of the query.
-        entry_count: int32 [same], out: postings of the run.
-
-    Returns:
-        Entries made; -1 if the arrays are damaged.
-    """
-    blocks = len(bounds)
+    """Read the runs of the query's terms; returns the entries made."""
+    total: Any = np.int64(0)
+    for term_id in query_ids:
+        if term_id < 0 or term_id >= len(term_runs) - 1:
+            return DAMAGED
+        first, last = np.int64(term_runs[term_id]), np.int64(term_runs[term_id + 1])
+        if first > last or last > len(run_gaps):
+            return DAMAGED
+        if term_postings[term_id] < 0 or term_postings[term_id + 1] > postings:
+            return DAMAGED
+        total += last - first
+    if total > len(run_gaps):  # terms that share runs
+        return DAMAGED
+    if total > len(entries):
+        progress[0] = total
+        return TOO_SMALL
     bounds[:] = 0
     hits[:] = 0
     heads[:] = -1
-    made = 0
+    made: Any = np.int32(0)
     # From the last term to the first: what is put in front of a block's list last stands first.
     for term in range(len(query_ids) - 1, -1, -1):
         term_id = query_ids[term]
-        if term_id < 0 or term_id >= len(term_runs) - 1:
-            continue
-        first, last = np.int64(term_runs[term_id]), np.int64(term_runs[term_id + 1])
-        if first > last or last > len(run_gaps):
-            return -1
         weight, adds = query_weights[term], np.uint16(counted[term])
         start: Any = term_postings[term_id]
         block: Any = np.int64(-1)
-        for run in range(first, last):
+        before: Any = block
+        for run in range(np.int64(term_runs[term_id]), np.int64(term_runs[term_id + 1])):
             gap = run_gaps[run]
             block += gap
             if gap == _NO_RUN:
                 continue
-            if block < 0 or block >= blocks:
-                return -1
-            count = np.int32(run_counts[run]) + np.int32(1)
+            # A block that a term meets twice would have a bound, and a count, past every limit.
+            if block <= before or block >= len(bounds):
+                return DAMAGED
+            before = block
             bounds[block] += weight * np.float32(run_maxima[run])
             hits[block] += adds
-            entry_next[made] = heads[block]
-            entry_start[made] = start
-            entry_term[made] = term
-            entry_count[made] = count
+            entry = entries[made]
+            entry.next = heads[block]
+            entry.start = start
+            entry.count = run_counts[run]
+            entry.term = term
             heads[block] = made
-            made += 1
-            start += count
+            made += np.int32(1)
+            start += np.int64(run_counts[run]) + 1
         if start != term_postings[term_id + 1]:
-            return -1
-    return made
+            return DAMAGED
+    return int(made)
 
 
 @compiled
-def rank_blocks(
-    bounds: Any, hits: Any, heads: Any, terms: int, required: int, floor: Any, order: Any
-) -> tuple[int, Any]:
-    """Sort the blocks that can matter by falling bound.
-
-    Args:
-        bounds: float32 [blocks], of ``bound``; raised a little here, past the rounding of sums in another order.
-        hits: uint16 [blocks].
-        heads: int32 [blocks].
-        terms: q.
-        required: shared terms that make a match.
-        floor: float32; a block whose bound is below it does not matter.
-        order: int32 [blocks], out.
-
-    Returns:
-        How many blocks matter, and levels in one unit of score (float32): blocks are sorted by ``int(bound * levels)``.
-    """
+def _rank(bounds: Any, hits: Any, heads: Any, terms: int, required: int, floor: Any, order: Any, progress: Any) -> int:
+    """Sort the blocks that can matter by the level of their bound; returns how many there are."""
+    # Bounds are sums in another order than scores: this is more than both can be off by rounding.
     slack = np.float32(1) + np.float32(terms + 1) * np.float32(2.4e-7)
-    largest = np.float32(0)
+    bits = bounds.view(np.int32)
+    largest = np.int32(0)
     for block in range(len(bounds)):
         bounds[block] *= slack
-        largest = max(largest, bounds[block])
-    scale = np.float32(_LEVELS - 1) / largest if largest > 0 else np.float32(0)
-    places = np.zeros(_LEVELS + 1, np.int32)
+        largest = max(largest, bits[block])
+    if largest >= _INFINITE:
+        return DAMAGED
+    progress[6] = largest
+    places = np.zeros(_LEVELS, np.int32)
     for block in range(len(bounds)):
         if hits[block] >= required and heads[block] >= 0 and bounds[block] >= floor:
-            places[_LEVELS - 1 - np.int64(bounds[block] * scale)] += 1
-    total: Any = 0
+            places[min((largest - bits[block]) >> _LEVEL_BITS, _LEVELS - 1)] += 1
+    total: Any = np.int32(0)
     for level in range(_LEVELS):  # where each level begins
         count = places[level]
         places[level] = total
         total += count
     for block in range(len(bounds)):
         if hits[block] >= required and heads[block] >= 0 and bounds[block] >= floor:
-            place = _LEVELS - 1 - np.int64(bounds[block] * scale)
-            order[places[place]] = block
-            places[place] += 1
-    return total, scale
+            mine = min((largest - bits[block]) >> _LEVEL_BITS, _LEVELS - 1)
+            order[places[mine]] = block
+            places[mine] += 1
+    return int(total)
 
 
 @compiled
 def _add_up(
-    ids: Any,
-    impacts: Any,
-    query_weights: Any,
-    counted: Any,
-    entry: int,
-    entry_next: Any,
-    entry_start: Any,
-    entry_term: Any,
-    entry_count: Any,
-    scores: Any,
-    counts: Any,
+    ids: Any, impacts: Any, query_weights: Any, counted: Any, first: int, entries: Any, scores: Any, counts: Any
 ) -> int:
-    """Add the postings of a block's entries; returns how many, or -1 if they leave the arrays."""
-    added = 0
-    while entry >= 0:
-        start, stop = entry_start[entry], entry_start[entry] + entry_count[entry]
-        if start < 0 or stop > len(ids):
-            return -1
-        weight, adds = query_weights[entry_term[entry]], np.uint16(counted[entry_term[entry]])
+    """Add the postings of a block's entries; returns how many."""
+    added: Any = np.int64(0)
+    at: Any = first
+    while at >= 0:
+        entry = entries[at]
+        start: Any = np.int64(entry.start)
+        stop = start + np.int64(entry.count) + 1
+        weight, adds = query_weights[entry.term], np.uint16(counted[entry.term])
         for posting in range(start, stop):
             place = ids[posting]
             scores[place] += weight * np.float32(impacts[posting])
             counts[place] += adds
         added += stop - start
-        entry = entry_next[entry]
-    return added
+        at = entry.next
+    return int(added)
 
 
 @compiled
-def scan(
+def _scan(
     ids: Any,
     impacts: Any,
     id_rank: Any,
@@ -182,124 +297,65 @@ def scan(
     counted: Any,
     required: int,
     floor: Any,
-    bounds: Any,
-    heads: Any,
-    entry_next: Any,
-    entry_start: Any,
-    entry_term: Any,
-    entry_count: Any,
-    order: Any,
-    scale: Any,
-    first: int,
-    ranked: int,
     exhaustive: bool,
     budget: int,
+    bounds: Any,
+    heads: Any,
+    order: Any,
+    entries: Any,
     scores: Any,
     score_bits: Any,
     counts: Any,
     top_scores: Any,
     top_documents: Any,
     top_counts: Any,
-    filled: int,
-) -> tuple[int, int, int, int, bool]:
-    """Read blocks ``order[first:ranked]`` until none can matter or the budget is spent.
-
-    Args:
-        ids: places in the block.
-        impacts: impacts.
-        id_rank: see ``heap``.
-        block_size: documents in a block.
-        allowed: uint8 [N], 1 for documents that may be found; empty: all.
-        query_weights: float32 [q].
-        counted: uint8 [q].
-        required: shared terms that make a match, 1 or more.
-        floor: float32, the least score of a hit.
-        bounds: of ``rank_blocks``, and so are the six after it.
-        heads: first entries.
-        entry_next: of ``bound``.
-        entry_start: of ``bound``.
-        entry_term: of ``bound``.
-        entry_count: of ``bound``.
-        order: blocks by falling bound.
-        scale: levels in one unit of score.
-        first: where to go on.
-        ranked: how many there are.
-        exhaustive: read all of them, so that the matches are counted.
-        budget: postings after which to stop, at the end of a block.
-        scores: float32 [places], zeros before and after; ``places`` is 256 or 65,536.
-        score_bits: the same memory as int32: scores are not negative, so that their bits rise as they do.
-        counts: uint16 [places], zeros before and after.
-        top_scores: float32 [k], the heap.
-        top_documents: int64 [k], ordinals.
-        top_counts: uint16 [k], shared terms.
-        filled: places of the heap that are filled.
-
-    Returns:
-        Documents that match in the blocks read (-1: the arrays are damaged), filled places of the heap, where to go on,
-        postings read, and whether blocks were left out because no document of them can be a hit; if so and the budget
-        is not spent, there is nothing to go on with.
-    """
-    documents, matched, read = len(id_rank), 0, 0
+    progress: Any,
+) -> int:
+    """Read ranked blocks until none can matter or the budget is spent."""
+    documents, ranked, filled = len(id_rank), progress[1], progress[2]
+    pause_at = progress[4] + budget
+    bound_bits = bounds.view(np.int32)
     least = np.empty(1, np.float32)
     least_bits = least.view(np.int32)
     least[0] = max(floor, top_scores[0]) if filled and filled == len(top_scores) else floor
-    skipped = False
-    while first < ranked and read < budget:
-        block = order[first]
+    while progress[0] < ranked:
+        if progress[4] >= pause_at:
+            progress[2] = filled
+            return PAUSED
+        block = order[progress[0]]
         if bounds[block] < least[0] and not exhaustive:
-            skipped = True
-            if np.int64(bounds[block] * scale) < np.int64(least[0] * scale):
-                break  # so it is with every block after it
-            first += 1
+            progress[5] = 1
+            level = min((progress[6] - bound_bits[block]) >> _LEVEL_BITS, _LEVELS - 1)
+            if level > (progress[6] - least_bits[0]) >> _LEVEL_BITS:
+                break  # a level below: so is every block after it
+            progress[0] += 1
             continue
-        first += 1
-        added = _add_up(
-            ids,
-            impacts,
-            query_weights,
-            counted,
-            heads[block],
-            entry_next,
-            entry_start,
-            entry_term,
-            entry_count,
-            scores,
-            counts,
-        )
-        if added < 0:
-            scores[:] = 0
-            counts[:] = 0
-            return -1, 0, first, read, skipped
-        read += added
+        progress[0] += 1
+        progress[4] += _add_up(ids, impacts, query_weights, counted, heads[block], entries, scores, counts)
         base = np.int64(block) * block_size
         size: Any = min(block_size, documents - base)
-        best = np.int32(0)
+        best, seen = np.int32(0), np.int64(0)
         if len(allowed):
             for place in range(size):
-                matched += (counts[place] >= required) & allowed[base + place]
+                seen += (counts[place] >= required) & allowed[base + place]
                 best = max(best, score_bits[place])
         else:
             for place in range(size):
-                matched += counts[place] >= required
+                seen += counts[place] >= required
                 best = max(best, score_bits[place])
-        if best >= least_bits[0] and len(top_scores):
+        progress[3] += seen
+        if seen and best >= least_bits[0] and len(top_scores):
             for place in range(size):
                 if score_bits[place] < least_bits[0] or counts[place] < required:
                     continue
                 if len(allowed) and not allowed[base + place]:
                     continue
                 filled = offer(
-                    top_scores,
-                    top_documents,
-                    top_counts,
-                    id_rank,
-                    filled,
-                    scores[place],
-                    base + place,
-                    counts[place],
+                    top_scores, top_documents, top_counts, id_rank, filled, scores[place], base + place, counts[place]
                 )
                 if filled == len(top_scores):
                     least[0] = max(floor, top_scores[0])
         scores[:block_size] = 0
         counts[:block_size] = 0
-    return matched, filled, first, read, skipped
+    progress[2] = filled
+    return DONE

@@ -2,23 +2,26 @@
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from lsr_prod.search.hybrid import WeighedWords, fuse_ranks, with_words
 from lsr_prod.search.part import ShardQuery
 from lsr_prod.search.query import SparseQuery
-from lsr_prod.search.request import Request
+from lsr_prod.search.request import Hybrid, Request
 from lsr_prod.search.result import Hit
 
-__all__ = ["Candidates", "Ranked", "Shards", "fetch_hits", "find_best"]
+__all__ = ["Candidates", "Ranked", "Shards", "fetch_hits", "find_best", "find_by_words"]
 
 
 # Negative score, id, shard, ordinal, overlap: it sorts by falling score, then by rising id. No class: an answer has up
 # to 10,000, and making them is a part of matching.
 Ranked = tuple[float, str, int, int, int]
+
+_TINY = 1e-30  # below every score of a word, above zero in float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,9 @@ class Shards(Protocol):
     def match(self, query: ShardQuery) -> Candidates:
         """The best ``query.k`` documents of every shard."""
 
+    def word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+        """int64 [t]: documents of all shards whose text holds each word, deleted ones included."""
+
     def rescore(
         self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
     ) -> Sequence[Ranked]:
@@ -64,7 +70,13 @@ class Shards(Protocol):
 
 
 def find_best(
-    shards: Shards, query: SparseQuery, request: Request, *, impact_step: float, deadline: float | None
+    shards: Shards,
+    query: SparseQuery,
+    request: Request,
+    *,
+    impact_step: float,
+    deadline: float | None,
+    words: WeighedWords | None = None,
 ) -> Candidates:
     """Match, merge across shards, rank again and deduplicate where asked.
 
@@ -74,6 +86,7 @@ def find_best(
         request: how.
         impact_step: weight of one impact unit.
         deadline: ``time.monotonic()`` after which to stop.
+        words: of the query's text, for a hybrid search; None: there is none.
 
     Returns:
         The hits, sorted; the number of shards changes none of them, ties included.
@@ -84,7 +97,7 @@ def find_best(
     """
     wanted = request.k if request.rescore is None else request.rescore
     while True:
-        found = _find(shards, query, request, wanted, impact_step, deadline)
+        found = _find(shards, query, request, words, wanted, impact_step, deadline)
         ranked = found.ranked
         if request.deduplicate is None:
             break
@@ -97,8 +110,23 @@ def find_best(
     return Candidates(ranked[: request.k], found.matched, found.exact, found.partial)
 
 
+def find_by_words(shards: Shards, words: WeighedWords, request: Request) -> Candidates:
+    """The best documents by BM25 alone."""
+    none = ShardQuery(
+        np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.uint8), 1, request.k, exhaustive=request.count
+    )
+    found = shards.match(with_words(none, words, counted=True))
+    return Candidates(heapq.nsmallest(request.k, found.ranked), found.matched, found.exact, found.partial)
+
+
 def _find(
-    shards: Shards, query: SparseQuery, request: Request, wanted: int, impact_step: float, deadline: float | None
+    shards: Shards,
+    query: SparseQuery,
+    request: Request,
+    words: WeighedWords | None,
+    wanted: int,
+    impact_step: float,
+    deadline: float | None,
 ) -> Candidates:
     weights = query.scaled(impact_step)
     first = query.top(request.qk)
@@ -115,6 +143,10 @@ def _find(
         deadline=deadline,
         filter=request.filter,
     )
+    if request.hybrid is not None and words is not None:
+        if request.hybrid.fusion == "rrf":
+            return _find_both(shards, asked, request, request.hybrid, words)
+        asked = with_words(asked, words, request.hybrid, counted=not request.has_threshold)
     found = shards.match(asked)
     ranked = heapq.nsmallest(wanted, found.ranked)
     if request.rescore is not None:
@@ -122,6 +154,31 @@ def _find(
         rescored = sorted(shards.rescore(ranked, query.ids[known], weights[known]))
         ranked = [row for row in rescored if -row[0] >= np.float32(request.min_score)]
     return Candidates(ranked, found.matched, found.exact, found.partial)
+
+
+def _find_both(shards: Shards, asked: ShardQuery, request: Request, hybrid: Hybrid, words: WeighedWords) -> Candidates:
+    """The best documents by terms and by words, fused; ``asked.k`` of them."""
+    by_terms = replace(asked, k=hybrid.depth, floor=0.0)
+    if request.has_threshold:
+        # The terms stay for the threshold. What shares no word scores 0 and is no document of this list.
+        by_words = with_words(
+            replace(by_terms, floor=_TINY, weights=np.zeros_like(asked.weights)), words, counted=False
+        )
+    else:
+        none = replace(by_terms, ids=asked.ids[:0], weights=asked.weights[:0], counted=asked.counted[:0])
+        by_words = with_words(none, words, counted=True)
+    found = [shards.match(query) for query in (by_terms, by_words)]
+    lists = [heapq.nsmallest(hybrid.depth, one.ranked) for one in found]
+    fused = fuse_ranks(lists[0], lists[1], hybrid, same_counts=request.has_threshold)
+    fused = [row for row in fused if -row[0] >= request.min_score]
+    matched, exact = found[0].matched, found[0].exact
+    if not request.has_threshold:
+        # A document may stand in both lists: only a scan of both counts it once.
+        matched, exact = max(one.matched for one in found), False
+        if request.count:
+            counted = shards.match(with_words(replace(by_terms, k=0), words, counted=True))
+            matched, exact = counted.matched, counted.exact
+    return Candidates(fused[: asked.k], matched, exact, any(one.partial for one in found))
 
 
 def _distinct(ranked: Sequence[Ranked], values: Iterable[Any]) -> list[Ranked]:

@@ -1,12 +1,15 @@
 """A shard as one version has it: without its deleted documents."""
 
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from lsr_prod.errors import ArtefactError
 from lsr_prod.search.shard import OpenShard, ShardHits
 from lsr_prod.search.workspace import Workspace
 
@@ -14,11 +17,27 @@ if TYPE_CHECKING:
     from lsr_prod.search.filters import Filter
     from lsr_prod.search.masks import Mask, MaskCache
 
-__all__ = ["Part", "ShardQuery"]
+__all__ = ["Part", "ShardQuery", "WordQuery"]
 
-# Below this share of a shard, scoring the allowed documents one by one is quicker than the scan.
+# Share of a shard below which scoring the allowed documents one by one is quicker than the scan.
 _FEW = 1 / 200
+_RECENT = 8  # masks that are found without their key
 _MASK_BYTES = 64 << 20  # of cached masks a shard
+
+
+@dataclass(frozen=True, slots=True)
+class WordQuery:
+    """Words of a text, as shards match them by BM25; their ids differ from shard to shard.
+
+    Attributes:
+        names: t distinct words, as the index holds them.
+        weights: float32 [t], what one impact unit adds to a score.
+        counted: whether they count towards ``ShardQuery.required``.
+    """
+
+    names: tuple[str, ...]
+    weights: npt.NDArray[np.float32]
+    counted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +54,7 @@ class ShardQuery:
         exhaustive: count every match.
         deadline: ``time.monotonic()`` after which to stop; None: never.
         filter: which documents may be found; None: all.
+        words: matched beside the terms; None: none.
     """
 
     ids: npt.NDArray[np.int32]
@@ -46,6 +66,7 @@ class ShardQuery:
     exhaustive: bool = False
     deadline: float | None = None
     filter: "Filter | None" = None
+    words: "WordQuery | None" = None
 
 
 class Part:
@@ -70,6 +91,7 @@ class Part:
         self.dk = dk
         self.vocabulary_size = vocabulary_size
         self._alive = alive
+        self._recent_masks: deque[tuple[Filter, Mask]] = deque(maxlen=_RECENT)
 
     def match(self, query: ShardQuery, memory: Workspace, floor: float) -> ShardHits:
         """The best documents of this shard.
@@ -83,10 +105,13 @@ class Part:
             QueryError: the filter does not fit the attributes.
             ArtefactError: the shard is damaged.
         """
+        if query.words is not None:
+            query = self._resolve(query, query.words)
         allowed = self._alive
         if query.filter is not None:
             mask = self._mask(query.filter)
-            if len(mask.ordinals) < _FEW * len(mask.allowed) and query.counted.all():
+            encoded = query.words is None and query.counted.all()  # the forward arrays hold no words
+            if encoded and _is_few(mask):
                 return self._score_all(mask.ordinals, query, memory)
             allowed = mask.allowed
         return self.shard.match(
@@ -102,15 +127,47 @@ class Part:
             deadline=query.deadline,
         )
 
+    def _resolve(self, query: ShardQuery, words: WordQuery) -> ShardQuery:
+        """The query with the words of this shard behind its terms."""
+        found = self.word_ids(words.names)
+        held = found >= 0
+        return replace(
+            query,
+            ids=np.concatenate([query.ids, found[held]]),
+            weights=np.concatenate([query.weights, words.weights[held]]),
+            counted=np.concatenate([query.counted, np.full(int(held.sum()), words.counted, np.uint8)]),
+        )
+
+    def word_ids(self, names: Sequence[str]) -> npt.NDArray[np.int32]:
+        """int32 [t]: ids of words in the postings of this shard, -1 for those that no document of it holds.
+
+        Raises:
+            ArtefactError: the shard was built without words.
+        """
+        if self.shard.words is None:
+            raise ArtefactError(f"{self.shard.folder} has no words, though its version has; build the index again")
+        return self.shard.words.ids(names)
+
     def _score_all(self, ordinals: npt.NDArray[np.int64], query: ShardQuery, memory: Workspace) -> ShardHits:
         """Score documents one by one: the same hits as the scan, for a filter that few documents pass."""
-        scores, overlaps = self.score(ordinals, query.ids, query.weights, memory, dk=self.dk)
+        scores, overlaps = self.shard.score(
+            ordinals,
+            query.ids,
+            query.weights,
+            dk=self.dk,
+            vocabulary_size=self.vocabulary_size,
+            memory=memory,
+            verified=True,
+        )
         found = overlaps >= query.required
         matched = int(found.sum())
         found &= scores >= np.float32(query.floor)
         ordinals, scores, overlaps = ordinals[found], scores[found], overlaps[found]
+        self.shard.verify_ranks()
         order = np.lexsort((self.shard.arrays.id_rank[ordinals], -scores))[: query.k]
-        return ShardHits(matched, True, False, 0, ordinals[order], scores[order], overlaps[order])
+        return ShardHits(
+            matched, True, False, 0, ordinals[order].tolist(), scores[order].tolist(), overlaps[order].tolist()
+        )
 
     def score(
         self,
@@ -145,6 +202,19 @@ class Part:
         def compute() -> "Mask":
             self.shard.documents.verify_columns(self.shard.documents.filter_columns)
             allowed = evaluate(expression, self.shard.documents.batches)
-            return Mask.of(allowed if self._alive is None else allowed & self._alive)
+            mask = Mask.of(allowed if self._alive is None else allowed & self._alive)
+            if _is_few(mask):  # verified once here, not by every query
+                self.shard.verify_vectors(mask.ordinals)
+            return mask
 
-        return self._masks.get(expression.key, compute)
+        for asked, mask in self._recent_masks.copy():  # to make a key costs as much as a small scan
+            if asked is expression:
+                return mask
+        mask = self._masks.get(expression.key, compute)
+        self._recent_masks.append((expression, mask))
+        return mask
+
+
+def _is_few(mask: "Mask") -> bool:
+    """Whether scoring the documents of a mask one by one is quicker than the scan."""
+    return len(mask.ordinals) < _FEW * len(mask.allowed)

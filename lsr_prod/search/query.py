@@ -4,19 +4,31 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from numbers import Integral, Real
+from functools import cached_property, lru_cache
+from numbers import Integral, Rational, Real
 
 import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
+from lsr_prod.search.filters import shorten
 
-__all__ = ["MAX_K", "SparseQuery", "Vocabulary", "check_k", "check_qk", "check_text", "required_terms"]
+__all__ = [
+    "MAX_K",
+    "MAX_SCORE",
+    "MAX_TERMS",
+    "SparseQuery",
+    "Vocabulary",
+    "check_k",
+    "check_qk",
+    "check_text",
+    "required_terms",
+]
 
 MAX_K = 10_000
-_MAX_TERMS = (1 << 16) - 1  # overlaps are counted in 16 bits
-_MAX_SCORE = float(np.finfo(np.float32).max)
+MAX_TERMS = (1 << 16) - 1  # overlaps are counted in 16 bits
+_LARGEST = float(np.finfo(np.float32).max)
+MAX_SCORE = _LARGEST / 2  # sums of float32 and the bounds above them are rounded, and stay finite
 
 
 class Vocabulary:
@@ -62,16 +74,19 @@ class SparseQuery:
             QueryError: a weight is NaN, infinite or negative, an id is out of range, or a term is given twice.
         """
         if not isinstance(vector, Mapping):
-            raise QueryError(f"the query {type(vector).__name__} is no vector; give a mapping from terms to weights")
-        entries: dict[str, tuple[float, int]] = {}
+            raise QueryError(f"the query {shorten(vector)} is no vector; give a mapping from terms to weights")
+        weights: dict[str, float] = {}
+        ids = []
         for term, weight in vector.items():
             name, term_id = _resolve(term, vocabulary)
-            if name in entries:
-                raise QueryError(f"term {name!r} is given twice, once as a string and once as an id; give it once")
-            entries[name] = (_weight(name, weight), term_id)
-        kept = sorted((-weight, i, name) for name, (weight, i) in entries.items() if weight > 0)
-        if len(kept) > _MAX_TERMS:
-            raise QueryError(f"the query has {len(kept)} terms; give at most {_MAX_TERMS}")
+            if name in weights:
+                raise QueryError(f"term {shorten(name)} is given twice, as a string and as an id; give it once")
+            weights[name] = _weight(name, weight)
+            ids.append(term_id)
+        single = np.array(list(weights.values()), np.float32).tolist()  # what is equal in float32 is a tie
+        kept = sorted((-weight, i, name) for weight, i, name in zip(single, ids, weights, strict=True) if weight > 0)
+        if len(kept) > MAX_TERMS:
+            raise QueryError(f"the query has {len(kept)} terms; give at most {MAX_TERMS}")
         return cls(
             np.array([i for _, i, _ in kept], dtype=np.int32),
             np.array([-weight for weight, _, _ in kept], dtype=np.float32),
@@ -94,7 +109,7 @@ class SparseQuery:
         Raises:
             QueryError: a score could leave the range of float32.
         """
-        if float(self.weights.sum(dtype=np.float64)) * impact_step * 255 > _MAX_SCORE:
+        if float(self.weights.sum(dtype=np.float64)) * impact_step * 255 > MAX_SCORE:
             raise QueryError(
                 "the query's weights are so large that a score would not fit into float32; scale them down"
             )
@@ -115,12 +130,22 @@ def required_terms(size: int, *, overlap_threshold: float, min_terms: int) -> in
         QueryError: a value is outside its range.
     """
     if isinstance(min_terms, bool) or not isinstance(min_terms, Integral) or min_terms < 1:
-        raise QueryError(f"min_terms={min_terms!r} is not possible; give an integer, 1 or more")
+        raise QueryError(f"min_terms={shorten(min_terms)} is not possible; give an integer, 1 or more")
     if isinstance(overlap_threshold, bool) or not isinstance(overlap_threshold, Real):
-        raise QueryError(f"overlap_threshold={overlap_threshold!r} is no number; give a share of the terms, 0..1")
+        raise QueryError(
+            f"overlap_threshold={shorten(overlap_threshold)} is no number; give a share of the terms, 0..1"
+        )
     if not 0 <= overlap_threshold <= 1:  # NaN too
-        raise QueryError(f"overlap_threshold={overlap_threshold!r} is not possible; give a share of the terms, 0..1")
-    return max(1, int(min_terms), math.ceil(Fraction(str(overlap_threshold)) * size))
+        raise QueryError(
+            f"overlap_threshold={shorten(overlap_threshold)} is not possible; give a share of the terms, 0..1"
+        )
+    exact = overlap_threshold if isinstance(overlap_threshold, Rational) else str(overlap_threshold)
+    return max(1, int(min_terms), _share(exact, size) if overlap_threshold else 0)
+
+
+@lru_cache(4096)
+def _share(threshold: Rational | str, size: int) -> int:
+    return math.ceil(Fraction(threshold) * size)
 
 
 def check_k(k: int, name: str = "k") -> int:
@@ -130,19 +155,19 @@ def check_k(k: int, name: str = "k") -> int:
         QueryError: it is no integer in 0..10,000.
     """
     if isinstance(k, bool) or not isinstance(k, Integral) or not 0 <= k <= MAX_K:
-        raise QueryError(f"{name}={k!r} is not possible; give an integer from 0 to {MAX_K}")
+        raise QueryError(f"{name}={shorten(k)} is not possible; give an integer from 0 to {MAX_K}")
     return int(k)
 
 
 def check_qk(qk: int | None) -> int | None:
-    """``qk`` itself.
+    """``qk`` itself, a plain integer or None.
 
     Raises:
         QueryError: it is neither None nor an integer above 0.
     """
     if qk is not None and (isinstance(qk, bool) or not isinstance(qk, Integral) or qk < 1):
-        raise QueryError(f"qk={qk!r} is not possible; give an integer above 0, or None for all terms")
-    return qk
+        raise QueryError(f"qk={shorten(qk)} is not possible; give an integer above 0, or None for all terms")
+    return None if qk is None else int(qk)
 
 
 def check_text(text: str) -> None:
@@ -152,7 +177,7 @@ def check_text(text: str) -> None:
         QueryError: it is no string, or holds a lone surrogate.
     """
     if not isinstance(text, str):
-        raise QueryError(f"the query {text!r} is no text; give a string")
+        raise QueryError(f"the query {shorten(text)} is no text; give a string")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -163,12 +188,18 @@ def _resolve(term: str | int, vocabulary: Vocabulary) -> tuple[str, int]:
     if isinstance(term, str):
         return term, vocabulary.ids.get(term, -1)
     last = len(vocabulary.names) - 1
+    if type(term) is int and 0 <= term <= last:  # the plain case: the checks below cost ten times as much
+        return vocabulary.names[term], term
     if isinstance(term, bool) or not isinstance(term, Integral) or not 0 <= term <= last:
-        raise QueryError(f"term {term!r} is not possible; give a string, or an id from 0 to {last}")
+        raise QueryError(f"term {shorten(term)} is not possible; give a string, or an id from 0 to {last}")
     return vocabulary.names[term], int(term)
 
 
 def _weight(name: str, weight: float) -> float:
-    if not isinstance(weight, Real) or not math.isfinite(weight) or weight < 0 or weight > _MAX_SCORE:
-        raise QueryError(f"the weight {weight!r} of term {name!r} is not possible; give a finite number, 0 or more")
-    return float(np.float32(weight))
+    if type(weight) is float and 0 <= weight <= _LARGEST:  # NaN is not
+        return weight
+    if not isinstance(weight, Real) or not 0 <= weight <= _LARGEST:  # NaN too
+        raise QueryError(
+            f"the weight {shorten(weight)} of term {shorten(name)} is not possible; give a finite number, 0 or more"
+        )
+    return float(weight)

@@ -3,26 +3,44 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from lsr_prod.errors import LineageError, QueryError
-from lsr_prod.formats.index import IndexVersion, Publication, latest_publication
+from lsr_prod.formats.index import IndexVersion, Publication
 from lsr_prod.search.explain import explain_document
-from lsr_prod.search.merge import Candidates, Shards, fetch_hits, find_best
+from lsr_prod.search.filters import shorten
+from lsr_prod.search.hybrid import check_words, weigh_words
+from lsr_prod.search.location import LocalIndex, RemoteIndex, locate
+from lsr_prod.search.merge import Candidates, Shards, fetch_hits, find_best, find_by_words
+from lsr_prod.search.metrics import Observer
 from lsr_prod.search.query import SparseQuery, check_text
-from lsr_prod.search.request import Options, Request
+from lsr_prod.search.request import Hybrid, Options, Request
 from lsr_prod.search.result import Explanation, QueryTerm, SearchResult
 from lsr_prod.search.snapshot import Snapshot, Verify
 
 if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
 
-__all__ = ["Searcher", "Vector"]
+__all__ = ["OpenSettings", "Searcher", "Vector"]
 
 Vector = Mapping[str | int, float]
+
+
+class OpenSettings(TypedDict, total=False):
+    """Keywords of ``Searcher.open``."""
+
+    verify: Verify
+    encoder_threads: int
+    bundle: str | Path | None
+    observer: Observer | None
+    cache: str | Path | None
+    cache_bytes: int | None
+    storage_options: Mapping[str, str] | None
 
 
 class Searcher:
@@ -37,15 +55,24 @@ class Searcher:
     """
 
     def __init__(
-        self, snapshot: Snapshot, *, verify: Verify = "lazy", encoder_threads: int = 1, bundle: Path | None = None
+        self,
+        snapshot: Snapshot,
+        *,
+        location: LocalIndex | RemoteIndex | None = None,
+        verify: Verify = "lazy",
+        encoder_threads: int = 1,
+        bundle: Path | None = None,
+        observer: Observer | None = None,
     ) -> None:
         """Search an open version; ``Searcher.open`` opens one."""
+        self._location = location or LocalIndex(snapshot.index)
         self._snapshot = snapshot
         self._bundle = bundle
+        self._observer = observer
         self._verify: Verify = "lazy" if verify is True else verify
         self._encoder_threads = encoder_threads
         self._encoder: tuple[str, BundleEncoder] | None = None
-        self._lock = threading.Lock()
+        self._encoder_lock, self._refresh_lock = threading.Lock(), threading.Lock()
 
     @classmethod
     def open(
@@ -55,29 +82,44 @@ class Searcher:
         verify: Verify = "lazy",
         encoder_threads: int = 1,
         bundle: str | Path | None = None,
-    ) -> "Searcher":
+        observer: Observer | None = None,
+        cache: str | Path | None = None,
+        cache_bytes: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Self:
         """Open the current version of an index; files are mapped, not read.
 
         Args:
-            index: folder of the index.
+            index: folder of the index, or URI of a remote one (s3://, gs://, az://).
             verify: "lazy": every page is held against its checksum when it is read first; True: every file against its
                 sha256 now (reads all of it), and pages of later versions lazily; False: nothing.
             encoder_threads: ONNX Runtime threads that encode one query.
             bundle: folder of the encoder, instead of the copy in the index; one that did not make the index is refused
                 by the first query.
+            observer: is told about every query and version.
+            cache: folder on a local disk where the versions of a remote index are kept, verified as they come.
+            cache_bytes: quota of that folder; None: none.
+            storage_options: of the object store.
 
         Raises:
             PublicationError: nothing is published there.
             ArtefactError: the version is incomplete, damaged or of another format.
+            QueryError: the index is remote, and there is no cache.
+            StorageError: the object store cannot be reached, or the version does not fit into the cache.
         """
-        folder = Path(index).absolute()
-        snapshot = Snapshot(folder, latest_publication(folder), verify=verify)
-        return cls(
+        location = locate(index, cache, cache_bytes, storage_options)
+        folder, publication = location.fetch()
+        snapshot = Snapshot(folder, publication, verify=verify)
+        searcher = cls(
             snapshot,
+            location=location,
             verify=verify,
             encoder_threads=encoder_threads,
             bundle=Path(bundle) if bundle is not None else None,
+            observer=observer,
         )
+        searcher._watch(snapshot)
+        return searcher
 
     def refresh(self) -> bool:
         """Follow the latest publication.
@@ -88,13 +130,23 @@ class Searcher:
         Raises:
             ArtefactError: the new version is incomplete or damaged; the Searcher stays where it is.
         """
-        with self._lock:
+        with self._refresh_lock:
             before = self._snapshot
-            publication = latest_publication(before.index)
-            if publication.version == before.publication.version:
+            if self._location.head().version == before.publication.version:
                 return False
-            self._snapshot = Snapshot(before.index, publication, verify=self._verify, before=before)
+            folder, publication = self._location.fetch()
+            # Shards of both versions are not opened again, unless their files may go with the folder.
+            kept = before if before.index == folder else None
+            self._snapshot = Snapshot(folder, publication, verify=self._verify, before=kept)
+            self._watch(self._snapshot)
             return True
+
+    def _watch(self, snapshot: Snapshot) -> None:
+        """Say that a version is current, and give its folder back when the last query that reads it has returned."""
+        weakref.finalize(snapshot, self._location.release, snapshot.index)
+        if self._observer is not None:
+            publication = snapshot.publication
+            self._observer.opened(publication.version, publication.number, snapshot.version.documents)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -142,34 +194,43 @@ class Searcher:
         Scores can differ from those of single queries in the last digits: an encoder's sums depend on the batch.
         ``encode_ms`` is an equal share of the batch's time.
         """
-        request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
-        queries = self._encode(snapshot, texts)
-        encode_ms = _ms(start) / max(1, len(texts))
-        return [self._answer(snapshot, query, request, encode_ms) for query in queries]
+        if isinstance(texts, str) or not isinstance(texts, Sequence):
+            raise QueryError(f"the batch {shorten(texts)} is no list of texts; give one")
+        with self._observed():
+            request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
+            queries = self._encode(snapshot, texts)
+            encode_ms = _ms(start) / max(1, len(texts))
+            asked = zip(queries, texts, strict=True)
+            return [self._answer(snapshot, query, request, encode_ms, text) for query, text in asked]
 
-    def search_vector(self, vector: Vector, k: int = 10, **options: Unpack[Options]) -> SearchResult:
+    def search_vector(
+        self, vector: Vector, k: int = 10, *, text: str | None = None, **options: Unpack[Options]
+    ) -> SearchResult:
         """Search with weights given; needs no ONNX Runtime.
 
         Args:
             vector: weight by term, a string of the output vocabulary or its id. A weight of 0 is no term; a string
                 outside the vocabulary counts in |q| and matches nothing.
             k: hits at most.
+            text: whose words a hybrid search reads; only with ``hybrid``.
             **options: see ``Request``.
 
         Raises:
             QueryError: a weight is NaN, infinite or negative, an id is out of range, or an argument is.
             ArtefactError: the index is damaged.
         """
-        request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
-        query = SparseQuery.from_vector(vector, snapshot.vocabulary)
-        return self._answer(snapshot, query, request, _ms(start))
+        with self._observed():
+            request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
+            query = SparseQuery.from_vector(vector, snapshot.vocabulary)
+            check_words(text, request.hybrid)
+            return self._answer(snapshot, query, request, _ms(start), text)
 
     async def search_async(self, text: str, k: int = 10, **options: Unpack[Options]) -> SearchResult:
         """``search`` in a thread of asyncio's pool: the event loop goes on."""
         return await asyncio.to_thread(self.search, text, k, **options)
 
-    def count(self, query: str | Vector, **options: Unpack[Options]) -> int:
-        """Documents that match a text or a vector; every one of them is counted.
+    def count(self, query: str | Vector, *, text: str | None = None, **options: Unpack[Options]) -> int:
+        """Documents that match a text or a vector; every one of them is counted. ``text``: see ``search_vector``.
 
         Raises:
             QueryError: the query or an argument is outside its range.
@@ -178,15 +239,25 @@ class Searcher:
         options["count"] = True
         if isinstance(query, str):
             return self.search(query, 0, **options).matched
-        return self.search_vector(query, 0, **options).matched
+        return self.search_vector(query, 0, text=text, **options).matched
 
-    def explain(self, query: str | Vector, doc_id: str, *, qk: int | None = None) -> Explanation:
+    def explain(
+        self,
+        query: str | Vector,
+        doc_id: str,
+        *,
+        qk: int | None = None,
+        hybrid: Hybrid | None = None,
+        text: str | None = None,
+    ) -> Explanation:
         """Why a document has its score for a query, whether or not it would pass a threshold.
 
         Args:
             query: a text, or a vector as in ``search_vector``.
             doc_id: the document.
             qk: terms of the query.
+            hybrid: as in the search; sums only, ranks have no parts.
+            text: whose words count beside a vector; only with ``hybrid``.
 
         Raises:
             QueryError: there is no such document, or the query is outside its range.
@@ -194,33 +265,49 @@ class Searcher:
         """
         snapshot = self._snapshot
         if isinstance(query, str):
-            sparse = self._encode(snapshot, [query])[0]
+            sparse, text = self._encode(snapshot, [query])[0], query
         else:
             sparse = SparseQuery.from_vector(query, snapshot.vocabulary)
-        return explain_document(sparse.top(qk), snapshot, doc_id)
+            check_words(text, hybrid)
+        words = None
+        if hybrid is not None and text is not None:
+            words = weigh_words(self._shards(snapshot), snapshot.version, text)
+        return explain_document(sparse.top(qk), snapshot, doc_id, hybrid, words)
 
-    def bm25(self, text: str, k: int = 10, *, fields: Sequence[str] = ()) -> SearchResult:
-        """Rank by Tantivy's BM25 over the text fields, any token matching; the baseline beside the sparse vectors.
+    def bm25(self, text: str, k: int = 10, *, count: bool = False, fields: Sequence[str] = ()) -> SearchResult:
+        """Rank by BM25 over the text fields, any word matching; the baseline beside the sparse vectors.
 
-        Document frequencies are those of a shard, so that with several shards scores are comparable only roughly.
+        An index that was built with ``index.bm25`` answers from its arrays, with document frequencies of all shards.
+        Else Tantivy answers, with those of each shard: scores of several shards are comparable only roughly.
+
+        Args:
+            text: the query.
+            k: hits at most.
+            count: count every match; Tantivy always does.
+            fields: stored fields and attributes to return with the hits.
 
         Raises:
             QueryError: ``k`` or a field is outside its range, or the index has no text fields.
         """
+        from lsr_prod.analysis import distinct_words
         from lsr_prod.search.baseline import rank_bm25
-        from lsr_prod.search.boolean import analyze
 
         check_text(text)
-        request, snapshot = Request(k=k, fields=fields), self._snapshot
+        request, snapshot = Request(k=k, fields=fields, count=count), self._snapshot
         snapshot.check_fields(fields)
         if not snapshot.version.text_fields:
             raise QueryError("this index has no text for BM25; build it with index.text_fields")
         start = time.perf_counter()
-        tokens = analyze(text)
-        analyzed = time.perf_counter()
-        best = rank_bm25(snapshot, tokens, k)
-        query = tuple(QueryTerm(token, 1.0) for token in tokens)
-        return _result(snapshot, snapshot, best, request, 1, query, (analyzed - start) * 1e3, analyzed)
+        shards: Shards = snapshot
+        if snapshot.version.average_length is None:
+            names = distinct_words(text)
+            best = rank_bm25(snapshot, names, k)
+            query = tuple(QueryTerm(name, 1.0, "text") for name in names)
+        else:
+            shards = self._shards(snapshot)
+            words = weigh_words(shards, snapshot.version, text)
+            best, query = find_by_words(shards, words, request), words.query_terms
+        return _result(snapshot, shards, best, request, 1, query, 0.0, start)
 
     def match_tantivy(self, terms: Iterable[int], required: int = 1) -> set[str]:
         """Ids of all documents that hold at least ``required`` of the terms, by Tantivy's minimum-should-match.
@@ -263,7 +350,7 @@ class Searcher:
         from lsr_prod.inference import BundleEncoder
 
         digest = snapshot.version.bundle_digest
-        with self._lock:
+        with self._encoder_lock:
             if self._encoder is None or self._encoder[0] != digest:
                 folder = self._bundle or snapshot.bundle
                 encoder = BundleEncoder(folder, threads=self._encoder_threads, verify=self._verify is not False)
@@ -287,7 +374,9 @@ class Searcher:
     def _shards(self, snapshot: Snapshot) -> Shards:
         return snapshot
 
-    def _answer(self, snapshot: Snapshot, query: SparseQuery, request: Request, encode_ms: float) -> SearchResult:
+    def _answer(
+        self, snapshot: Snapshot, query: SparseQuery, request: Request, encode_ms: float, text: str | None
+    ) -> SearchResult:
         snapshot.check_fields(request.fields if request.deduplicate is None else [*request.fields, request.deduplicate])
         if request.filter is not None:
             request = replace(request, filter=snapshot.check_filter(request.filter))
@@ -295,12 +384,33 @@ class Searcher:
         deadline = None
         if request.deadline_ms is not None:
             deadline = time.monotonic() + (request.deadline_ms - encode_ms) / 1e3
-        shards = self._shards(snapshot)
-        best = find_best(shards, query, request, impact_step=snapshot.version.impact_step, deadline=deadline)
+        shards, step = self._shards(snapshot), snapshot.version.impact_step
+        words = None if request.hybrid is None or text is None else weigh_words(shards, snapshot.version, text)
+        best = find_best(shards, query, request, impact_step=step, deadline=deadline, words=words)
         asked = query.top(request.qk)
         terms = tuple(QueryTerm(term, weight) for term, weight in zip(asked.terms, asked.weights.tolist(), strict=True))
+        if words is not None:
+            terms += words.query_terms
         required = request.required(len(asked.ids))
-        return _result(snapshot, shards, best, request, required, terms, encode_ms, start)
+        result = _result(snapshot, shards, best, request, required, terms, encode_ms, start)
+        if self._observer is not None:
+            self._observer.answered(result)
+        return result
+
+    def _observed(self) -> AbstractContextManager[None]:
+        return _UNOBSERVED if self._observer is None else _failures_told(self._observer)
+
+
+_UNOBSERVED = nullcontext()
+
+
+@contextmanager
+def _failures_told(observer: Observer) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        observer.failed(error)
+        raise
 
 
 def _result(

@@ -3,7 +3,6 @@
 import bisect
 import time
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import DOCUMENTS_FILE, IMPACTS_FOLDER, ImpactArrays, array_name
 from lsr_prod.search.documents import Documents
+from lsr_prod.search.words import Words, posting_impact
 from lsr_prod.search.workspace import Workspace
 
 __all__ = ["OpenShard", "ShardHits"]
@@ -33,18 +33,18 @@ class ShardHits:
         exact: whether these are all that do.
         partial: whether the deadline came before the end.
         postings: that were read.
-        ordinals: int64 [n].
-        scores: float32 [n].
-        overlaps: uint16 [n].
+        ordinals: n of them.
+        scores: float32.
+        overlaps: shared terms.
     """
 
     matched: int
     exact: bool
     partial: bool
     postings: int
-    ordinals: npt.NDArray[np.int64]
-    scores: npt.NDArray[np.float32]
-    overlaps: npt.NDArray[np.uint16]
+    ordinals: list[int]
+    scores: list[float]
+    overlaps: list[int]
 
 
 class OpenShard:
@@ -56,6 +56,7 @@ class OpenShard:
         arrays: the impact arrays.
         documents: ids, stored fields and attributes.
         blocks: number of blocks.
+        words: the words that have postings; None if the shard was built without BM25.
     """
 
     def __init__(self, folder: Path, manifest: ShardManifest, *, lazy: bool) -> None:
@@ -79,9 +80,11 @@ class OpenShard:
         self._files = MappedFiles(folder, manifest.files, mapped, lazy=lazy)
         self.arrays = ImpactArrays.open(self._files, documents=manifest.documents, block_size=manifest.block_size)
         self.documents = Documents(self._files, manifest.documents)
+        self.words = Words.open(self._files, len(self.arrays.term_runs) - 1)
         self.blocks = -(-manifest.documents // manifest.block_size)
         self._places = 1 << (8 * self.arrays.ids.itemsize)
         self._verified_terms = np.zeros(len(self.arrays.term_runs) - 1, bool)
+        self._verified_ranks = False
 
     def match(
         self,
@@ -114,58 +117,79 @@ class OpenShard:
         Raises:
             ArtefactError: the arrays are damaged.
         """
-        from lsr_prod.search.kernel import bound, rank_blocks, scan  # numba is imported by the first query
+        from lsr_prod.search.kernel import (  # numba is imported by the first query
+            DAMAGED,
+            PAUSED,
+            TOO_SMALL,
+            match_shard,
+        )
 
         self._verify_terms(ids)
+        self.verify_ranks()
         a, k = self.arrays, min(k, self.manifest.documents)
-        runs = (a.term_runs[1:][ids] - a.term_runs[:-1][ids]).sum()
-        blocks = memory.fit(places=self._places, blocks=self.blocks, entries=int(runs))
-        state = (blocks.bounds, blocks.hits, blocks.heads)
-        tables = (a.term_runs, a.term_postings, a.run_gaps, a.run_counts, a.run_maxima)
-        if bound(*tables, ids, weights, counted, *state, *memory.entries) < 0:
-            raise self._damage()
-        ranked, scale = rank_blocks(*state, len(ids), required, np.float32(0 if exhaustive else floor), blocks.order)
-        scores, ordinals, overlaps = np.empty(k, np.float32), np.empty(k, np.int64), np.empty(k, np.uint16)
-        matched, filled, first, postings, skipped = 0, 0, 0, 0, False
-        budget = _EVERYTHING if deadline is None else _SLICE
-        partial = False
-        while first < ranked and not partial:
-            seen, filled, first, read, skipped = scan(
+        # A count past every query is one more than this one has; larger numbers may not fit into the kernel's.
+        required = min(required, len(ids) + 1)
+        memory.fit(places=self._places, blocks=self.blocks, k=k)
+        memory.progress[:] = 0
+        while True:
+            state = match_shard(
+                a.term_runs,
+                a.term_postings,
+                a.run_gaps,
+                a.run_counts,
+                a.run_maxima,
                 a.ids,
                 a.impacts,
                 a.id_rank,
                 self.manifest.block_size,
                 _NO_MASK if allowed is None else allowed,
+                ids,
                 weights,
                 counted,
                 required,
-                np.float32(floor),
-                blocks.bounds,
-                blocks.heads,
-                *memory.entries,
-                blocks.order,
-                scale,
-                first,
-                ranked,
+                floor,
                 exhaustive,
-                budget,
-                memory.scores,
-                memory.score_bits,
-                memory.counts,
-                scores,
-                ordinals,
-                overlaps,
-                filled,
+                _EVERYTHING if deadline is None else _SLICE,
+                memory.bounds,
+                memory.hits,
+                memory.heads,
+                memory.order,
+                memory.entries,
+                memory.scores[: self._places],
+                memory.score_bits[: self._places],
+                memory.counts[: self._places],
+                memory.top_scores,
+                memory.top_documents,
+                memory.top_counts,
+                k,
+                memory.progress,
             )
-            if seen < 0:
+            if state == DAMAGED:
                 raise self._damage()
-            matched, postings = matched + seen, postings + read
-            if read < budget:
+            if state == TOO_SMALL:
+                memory.fit_entries(int(memory.progress[0]))
+                memory.progress[0] = 0
+            elif state != PAUSED or (deadline is not None and time.monotonic() >= deadline):
                 break
-            partial = deadline is not None and first < ranked and time.monotonic() >= deadline
-        order = np.lexsort((a.id_rank[ordinals[:filled]], -scores[:filled]))
-        exact = not skipped and not partial and (exhaustive or floor == 0)
-        return ShardHits(matched, exact, partial, postings, ordinals[order], scores[order], overlaps[order])
+        return self._hits(memory, state == PAUSED, exhaustive or floor == 0)
+
+    def _hits(self, memory: Workspace, partial: bool, whole: bool) -> ShardHits:
+        """What the kernel left in the workspace."""
+        _, _, filled, matched, postings, skipped, _ = memory.progress.tolist()
+        scores, ordinals = memory.top_scores[:filled], memory.top_documents[:filled]
+        if partial:  # the heap is not sorted yet
+            order = np.lexsort((self.arrays.id_rank[ordinals], -scores))
+            memory.top_counts[:filled] = memory.top_counts[:filled][order]
+            scores[:], ordinals[:] = scores[order], ordinals[order]
+        return ShardHits(
+            matched,
+            whole and not skipped and not partial,
+            partial,
+            postings,
+            ordinals.tolist(),
+            scores.tolist(),
+            memory.top_counts[:filled].tolist(),
+        )
 
     def score(
         self,
@@ -176,6 +200,7 @@ class OpenShard:
         dk: int,
         vocabulary_size: int,
         memory: Workspace,
+        verified: bool = False,
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
         """Score given documents from the document-ordered copy.
 
@@ -186,6 +211,7 @@ class OpenShard:
             dk: terms of a document that are looked at, heaviest first.
             vocabulary_size: V.
             memory: of the calling thread.
+            verified: ``verify_vectors`` was called for these documents before.
 
         Returns:
             Scores float32 [n] and shared terms uint16 [n].
@@ -196,7 +222,8 @@ class OpenShard:
         from lsr_prod.search.forward import score_documents
 
         a = self.arrays
-        self.verify_vectors(ordinals)
+        if not verified:
+            self.verify_vectors(ordinals)
         scores, counts = np.empty(len(ordinals), np.float32), np.empty(len(ordinals), np.uint16)
         slots = memory.term_slots(vocabulary_size)
         whole = score_documents(
@@ -233,18 +260,33 @@ class OpenShard:
         terms, impacts = self.arrays.forward_terms[start:stop], self.arrays.forward_impacts[start:stop]
         return dict(zip(terms.tolist(), impacts.tolist(), strict=True))
 
+    @property
+    def vocabulary_size(self) -> int:
+        """V: the id of every term of the encoder lies below it; words come after them."""
+        return len(self.arrays.term_runs) - 1 if self.words is None else self.words.first
+
+    def impact(self, term: int, ordinal: int) -> int:
+        """The impact of a term or word in the postings of a document, 0 if it is not there."""
+        self._verify_terms(np.array([term], np.int32))
+        return posting_impact(self.arrays, self.manifest.block_size, term, ordinal)
+
     def document_frequencies(self) -> npt.NDArray[np.int64]:
-        """int64 [T]: documents of this shard whose postings hold each term, deleted ones included."""
+        """int64 [T]: documents of this shard whose postings hold each term and word, deleted ones included."""
         name = "term_postings"
         self._files.verify_items(self.arrays.term_postings, array_name(name), 0, len(self.arrays.term_postings))
         return np.diff(self.arrays.term_postings)
+
+    def frequencies(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """int64 [n]: the same of some terms and words; reads no others."""
+        postings = self.arrays.term_postings
+        self._files.verify_rows(postings, array_name("term_postings"), ids.astype(np.int64), ids.astype(np.int64) + 2)
+        return postings[1:][ids] - postings[:-1][ids]
 
     def _verify_terms(self, ids: npt.NDArray[np.int32]) -> None:
         """Verify what the query's terms will read, each term once."""
         if self._verified_terms[ids].all():
             return
         a, verify = self.arrays, self._files.verify_items
-        _ = self._ranks_verified
         for term in ids.tolist():
             if self._verified_terms[term]:
                 continue
@@ -258,10 +300,11 @@ class OpenShard:
                 verify(getattr(a, name), array_name(name), first, last)
             self._verified_terms[term] = True
 
-    @cached_property
-    def _ranks_verified(self) -> bool:
-        self._files.verify_items(self.arrays.id_rank, array_name("id_rank"), 0, len(self.arrays.id_rank))
-        return True
+    def verify_ranks(self) -> None:
+        """Verify what ties in score are broken by."""
+        if not self._verified_ranks:
+            self._files.verify_items(self.arrays.id_rank, array_name("id_rank"), 0, len(self.arrays.id_rank))
+            self._verified_ranks = True
 
     def verify_vectors(self, ordinals: npt.NDArray[np.int64]) -> None:
         """Verify what the vectors of documents lie on."""

@@ -6,19 +6,19 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ConfigError, QueryError
-from lsr_prod.formats.index import latest_publication
 from lsr_prod.search.merge import Candidates, Ranked, Shards
 from lsr_prod.search.part import ShardQuery
-from lsr_prod.search.searcher import Searcher
-from lsr_prod.search.snapshot import Snapshot, Verify
+from lsr_prod.search.searcher import OpenSettings, Searcher
+from lsr_prod.search.snapshot import Snapshot
 
 __all__ = ["ShardedSearcher"]
 
@@ -34,55 +34,32 @@ class ShardedSearcher(Searcher):
     documents seen, and which blocks can be left out depends on which shard is done first.
     """
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        *,
-        verify: Verify = "lazy",
-        encoder_threads: int = 1,
-        bundle: Path | None = None,
-        threads: int = 2,
-    ) -> None:
-        """Search an open version; ``ShardedSearcher.open`` opens one."""
-        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-            raise ConfigError("threads", f"{threads!r} is no number of threads", "give 1 or more")
-        super().__init__(snapshot, verify=verify, encoder_threads=encoder_threads, bundle=bundle)
-        self._helpers = threads - 1
-        self._pool = ThreadPoolExecutor(max(1, self._helpers), thread_name_prefix="lsr-shard")
-        self._closed = False
+    _threads = 2
+    _closed = False
 
     @classmethod
-    def open(
-        cls,
-        index: str | Path,
-        *,
-        verify: Verify = "lazy",
-        encoder_threads: int = 1,
-        bundle: str | Path | None = None,
-        threads: int = 2,
-    ) -> "ShardedSearcher":
+    def open(cls, index: str | Path, *, threads: int = 2, **settings: Unpack[OpenSettings]) -> Self:
         """Open the current version of an index; see ``Searcher.open``.
 
         Args:
-            index: folder of the index.
-            verify: see ``Searcher.open``.
-            encoder_threads: see ``Searcher.open``.
-            bundle: see ``Searcher.open``.
+            index: folder or URI of the index.
             threads: that match one query, the calling one included.
+            **settings: see ``Searcher.open``.
 
         Raises:
             ConfigError: ``threads`` is less than 1.
             PublicationError: nothing is published there.
             ArtefactError: the version is incomplete, damaged or of another format.
         """
-        folder = Path(index).absolute()
-        return cls(
-            Snapshot(folder, latest_publication(folder), verify=verify),
-            verify=verify,
-            encoder_threads=encoder_threads,
-            bundle=Path(bundle) if bundle is not None else None,
-            threads=threads,
-        )
+        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+            raise ConfigError("threads", f"{threads!r} is no number of threads", "give 1 or more")
+        searcher = super().open(index, **settings)
+        searcher._threads = threads
+        return searcher
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(max(1, self._threads - 1), thread_name_prefix="lsr-shard")
 
     def close(self) -> None:
         """End the threads; queries that run are answered, later ones are refused."""
@@ -102,7 +79,7 @@ class ShardedSearcher(Searcher):
     def _shards(self, snapshot: Snapshot) -> Shards:
         if self._closed:
             raise QueryError("this searcher is closed; open another one")
-        return _ParallelShards(snapshot, self._pool, self._helpers)
+        return _ParallelShards(snapshot, self._pool, self._threads - 1)
 
 
 class _ParallelShards:
@@ -124,6 +101,10 @@ class _ParallelShards:
             if not helper.cancel():
                 helper.result()
         return run.result()
+
+    def word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+        """int64 [t]: documents of all shards that hold each word."""
+        return self._snapshot.word_frequencies(names)
 
     def rescore(
         self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]

@@ -2,7 +2,6 @@
 
 import heapq
 import time
-from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +13,10 @@ import numpy.typing as npt
 from lsr_prod.errors import LineageError, QueryError
 from lsr_prod.formats.attributes import attribute_column
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
-from lsr_prod.formats.digest import verify_files
-from lsr_prod.formats.index import Publication, load_version
+from lsr_prod.formats.digest import digest_json, verify_files
+from lsr_prod.formats.index import Publication, ShardManifest, load_version, verify_shard
 from lsr_prod.formats.shard import TANTIVY_FOLDER
+from lsr_prod.search.filters import shorten
 from lsr_prod.search.merge import Candidates, Ranked
 from lsr_prod.search.part import Part, ShardQuery
 from lsr_prod.search.query import Vocabulary
@@ -72,14 +72,14 @@ class Snapshot:
         self.index = index
         self.publication = publication
         self._verify = verify
-        self._filters: deque[tuple[Filter, Filter]] = deque(maxlen=_FILTERS)
+        self._filters: tuple[tuple[Filter, Filter], ...] = ()
         self.version = version = load_version(index, publication.version)
         self._check_files(verify is True)
         opened = {part.shard.manifest.sha: part.shard for part in before.parts.values()} if before else {}
         size = len(self.vocabulary.names)
         self.parts: Mapping[int, Part] = {
             number: Part(
-                opened.get(shard.sha) or OpenShard(index / "shards" / shard.sha, shard, lazy=verify is not False),
+                self._open(shard, opened.get(shard.sha), size),
                 read_alive(index, tombstones, shard.documents) if tombstones else None,
                 dk=version.dk,
                 vocabulary_size=size,
@@ -88,6 +88,14 @@ class Snapshot:
             if shards is None or number in shards
         }
 
+    def _open(self, manifest: ShardManifest, before: OpenShard | None, vocabulary_size: int) -> OpenShard:
+        if before is not None and before.manifest == manifest:
+            return before
+        shard = OpenShard(self.index / "shards" / manifest.sha, manifest, lazy=self._verify is not False)
+        if shard.vocabulary_size != vocabulary_size:
+            raise LineageError(f"{shard.folder} has another vocabulary than the bundle; build the index again")
+        return shard
+
     def _check_files(self, verify: bool) -> None:
         version = self.version
         bundle = Bundle.load(self.bundle, verify=verify)
@@ -95,7 +103,7 @@ class Snapshot:
             raise LineageError(f"the bundle in {self.index} is not the one that made the index; build the index again")
         if verify:
             for shard in version.shards:
-                verify_files(self.index / "shards" / shard.sha, shard.files)
+                verify_shard(self.index, shard)
             verify_files(self.index, [version.takedowns] if version.takedowns else [])
 
     @property
@@ -111,7 +119,10 @@ class Snapshot:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The V terms."""
-        return Vocabulary(read_vocabulary(self.bundle))
+        vocabulary = read_vocabulary(self.bundle)
+        if digest_json(vocabulary) != self.version.vocabulary_sha256:
+            raise LineageError(f"{self.bundle} has not the vocabulary of the index; build the index again")
+        return Vocabulary(vocabulary)
 
     def match(self, query: ShardQuery) -> Candidates:
         """The best documents of every open shard, one shard after the other; see ``Shards``.
@@ -141,11 +152,18 @@ class Snapshot:
         doc_id = part.shard.documents.doc_id
         ranked = [
             (-score, doc_id(ordinal), number, ordinal, overlap)
-            for score, ordinal, overlap in zip(
-                hits.scores.tolist(), hits.ordinals.tolist(), hits.overlaps.tolist(), strict=True
-            )
+            for score, ordinal, overlap in zip(hits.scores, hits.ordinals, hits.overlaps, strict=True)
         ]
         return Candidates(ranked, hits.matched, hits.exact, hits.partial)
+
+    def word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+        """int64 [t]: documents of the open shards that hold each word, deleted ones included; see ``Shards``."""
+        total = np.zeros(len(names), np.int64)
+        for part in self.parts.values():
+            ids = part.word_ids(names)
+            held = ids >= 0
+            total[held] += part.shard.frequencies(ids[held])
+        return total
 
     def rescore(
         self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
@@ -174,11 +192,13 @@ class Snapshot:
         Raises:
             QueryError: there is none.
         """
+        if not isinstance(doc_id, str):
+            raise QueryError(f"the document {shorten(doc_id)} is no id; give a string")
         for number, part in self.parts.items():
             ordinal = part.ordinal(doc_id)
             if ordinal is not None:
                 return number, ordinal
-        raise QueryError(f"there is no document {doc_id!r} in this version; give an id of the index")
+        raise QueryError(f"there is no document {shorten(doc_id)} in this version; give an id of the index")
 
     def check_fields(self, names: Sequence[str]) -> None:
         """Refuse names that are neither stored fields nor attributes.
@@ -190,7 +210,7 @@ class Snapshot:
         for name in names:
             if name not in known:
                 raise QueryError(
-                    f"the index does not store the field {name!r}; it stores: {', '.join(known) or 'none'}"
+                    f"the index does not store the field {shorten(name)}; it stores: {', '.join(known) or 'none'}"
                 )
 
     def check_filter(self, expression: "Filter") -> "Filter":
@@ -201,12 +221,13 @@ class Snapshot:
         """
         from lsr_prod.search.filter_types import check_filter
 
-        # By identity: equality does not tell 1 from True. The list keeps what it names, so that no id is used again.
+        # By identity: equality does not tell 1 from True. What is kept stays as it is while other
+        # threads read it; one that writes at the same time can only lose its own entry.
         for asked, checked in self._filters:
             if asked is expression:
                 return checked
         checked = check_filter(expression, self.attributes)
-        self._filters.append((expression, checked))
+        self._filters = ((expression, checked), *self._filters[: _FILTERS - 1])
         return checked
 
     @cached_property

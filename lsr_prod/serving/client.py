@@ -8,6 +8,7 @@ from ray import serve
 from ray.exceptions import RayTaskError
 from ray.serve.handle import DeploymentHandle
 
+from lsr_prod.search.hybrid import check_words
 from lsr_prod.search.request import Options
 from lsr_prod.search.result import SearchResult
 from lsr_prod.search.searcher import Vector
@@ -55,16 +56,20 @@ class ServedSearcher:
         """Encode many texts in one batch and search for each, in one version; see ``Searcher.search_batch``."""
         return self._ask(question_to_json(k, options, texts=list(texts)))
 
-    def search_vector(self, vector: Vector, k: int = 10, **options: Unpack[Options]) -> SearchResult:
+    def search_vector(
+        self, vector: Vector, k: int = 10, *, text: str | None = None, **options: Unpack[Options]
+    ) -> SearchResult:
         """Search with weights given; see ``Searcher.search_vector``."""
-        return self._ask(question_to_json(k, options, vector=vector))[0]
+        check_words(text, options.get("hybrid"))
+        words = {} if text is None else {"text": text}
+        return self._ask(question_to_json(k, options, vector=vector, **words))[0]
 
-    def count(self, query: str | Vector, **options: Unpack[Options]) -> int:
+    def count(self, query: str | Vector, *, text: str | None = None, **options: Unpack[Options]) -> int:
         """Documents that match a text or a vector; see ``Searcher.count``."""
         options["count"] = True
         if isinstance(query, str):
             return self.search(query, 0, **options).matched
-        return self.search_vector(query, 0, **options).matched
+        return self.search_vector(query, 0, text=text, **options).matched
 
     def _ask(self, question: dict[str, Any]) -> list[SearchResult]:
         answer = self._send(question)

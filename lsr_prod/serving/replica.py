@@ -58,6 +58,10 @@ class ShardReplica:
         asked = query if left_s is None else replace(query, deadline=time.monotonic() + left_s)
         return await self._run(lambda: self._versions.get(pin).match(asked))
 
+    async def word_frequencies(self, pin: Pin, names: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Documents of the group's shards that hold each word; see ``Shards``."""
+        return await self._run(lambda: self._versions.get(pin).word_frequencies(names))
+
     async def rescore(
         self, pin: Pin, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
     ) -> list[Ranked]:

@@ -50,7 +50,7 @@ class ScatteringSearcher(Searcher):
 
     def refresh(self) -> bool:
         """Follow the latest publication; see ``Searcher.refresh``."""
-        with self._lock:
+        with self._refresh_lock:
             before = self._snapshot
             publication = latest_publication(before.index)
             if publication.version == before.publication.version:
@@ -132,7 +132,7 @@ class Router:
 
     def _search(self, question: Question) -> list[SearchResult]:
         if question.texts is None:
-            return [self._searcher.search_vector(question.vector, question.k, **question.options)]
+            return [self._searcher.search_vector(question.vector, question.k, text=question.words, **question.options)]
         return self._searcher.search_batch(question.texts, question.k, **question.options)
 
 

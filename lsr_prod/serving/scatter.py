@@ -105,6 +105,12 @@ class ScatteredShards:
         found = self._groups.gather([self._groups.match(group, self._pin, query) for group in self._used])
         return Candidates.join(found)
 
+    def word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+        """int64 [t]: documents of all shards that hold each word."""
+        calls = [self._groups.call(group, "word_frequencies", self._pin, list(names)) for group in self._used]
+        found: list[npt.NDArray[np.int64]] = self._groups.gather(calls)
+        return np.sum(found, axis=0, dtype=np.int64) if found else np.zeros(len(names), np.int64)
+
     def rescore(
         self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
     ) -> Sequence[Ranked]:

@@ -2,13 +2,14 @@
 
 A question is an object with exactly one of ``text``, ``texts`` (a list) and ``vector`` (an object, or a list of pairs
 of term and weight, where a term may be an id), with ``k`` and with the keywords of ``Request``; ``filter`` has the form
-that ``filter_from_json`` reads. An answer is ``{"results": [...]}``, one for each text or vector, or ``{"error": name,
-"message": text}``.
+that ``filter_from_json`` reads, and ``hybrid`` is an object with attributes of ``Hybrid``: with it a ``vector`` comes
+with a ``text``, whose words it reads. An answer is ``{"results": [...]}``, one for each text or vector, or
+``{"error": name, "message": text}``.
 """
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from lsr_prod.errors import (
     QueryError,
 )
 from lsr_prod.search.filters import Filter, filter_from_json, shorten
-from lsr_prod.search.request import Options
+from lsr_prod.search.request import Hybrid, Options
 from lsr_prod.search.result import Hit, QueryTerm, SearchResult
 from lsr_prod.serving.calls import UnavailableError
 
@@ -50,6 +51,7 @@ class Question:
     Attributes:
         texts: to search for, if there are any.
         vector: to search for otherwise.
+        words: text whose words count beside a vector; None: none do.
         k: hits at most.
         options: keywords of the search.
     """
@@ -71,6 +73,10 @@ class Question:
             raise QueryError(
                 f"the question has {shorten(unknown[0])}, which is unknown; give some of: {', '.join(known)}"
             )
+        self.words: Any = None
+        if value.get("hybrid") is not None and "vector" in value and "text" in value:
+            self.words = value["text"]
+            value = {name: each for name, each in value.items() if name != "text"}
         asked = [name for name in _ASKED if name in value]
         if len(asked) != 1:
             raise QueryError(f"the question has {asked or 'neither'}; give exactly one of text, texts and vector")
@@ -111,6 +117,11 @@ def question_to_json(k: int, options: Options, **asked: Any) -> dict[str, Any]:
         if not isinstance(expression, Filter):
             raise QueryError(f"the filter {shorten(expression)} is none; build it with field() or filter_from_json()")
         value["filter"] = expression.to_json()
+    hybrid = options.get("hybrid")
+    if hybrid is not None:
+        if not isinstance(hybrid, Hybrid):
+            raise QueryError(f"hybrid={shorten(hybrid)} is not possible; give Hybrid(), with weights if you have some")
+        value["hybrid"] = asdict(hybrid)
     return value
 
 
@@ -118,7 +129,7 @@ def result_to_json(result: SearchResult) -> dict[str, Any]:
     """A result; times become ISO 8601 strings, and ``timestamps`` names the fields that hold them."""
     timestamps = {name for hit in result.hits for name, value in hit.fields.items() if isinstance(value, dt.datetime)}
     value = asdict(result)
-    value["query"] = [[term.term, term.weight] for term in result.query]
+    value["query"] = [[term.term, term.weight, term.field] for term in result.query]
     value["hits"] = [
         {
             "doc_id": hit.doc_id,
@@ -140,7 +151,7 @@ def result_from_json(value: Mapping[str, Any]) -> SearchResult:
     hits = tuple(
         Hit(hit["doc_id"], hit["score"], hit["overlap"], _fields(hit["fields"], timestamps)) for hit in value["hits"]
     )
-    query = tuple(QueryTerm(term, weight) for term, weight in value["query"])
+    query = tuple(QueryTerm(*term) for term in value["query"])
     rest = {name: each for name, each in value.items() if name not in ("hits", "query", "timestamps")}
     return SearchResult(hits=hits, query=query, **rest)
 
@@ -160,6 +171,8 @@ def _options(value: Mapping[str, Any]) -> Options:
     options: Options = {name: value[name] for name in Options.__annotations__ if name in value}  # type: ignore[assignment]
     if value.get("filter") is not None:
         options["filter"] = filter_from_json(value["filter"])
+    if value.get("hybrid") is not None:
+        options["hybrid"] = _hybrid(value["hybrid"])
     if not isinstance(value.get("count", False), bool):
         raise QueryError(f"count={shorten(value['count'])} is not possible; give true or false")
     if not isinstance(value.get("deduplicate"), str | None):
@@ -167,6 +180,13 @@ def _options(value: Mapping[str, Any]) -> Options:
     if "fields" in value:
         options["fields"] = _list("fields", value["fields"])
     return options
+
+
+def _hybrid(value: Any) -> Hybrid:
+    known = [field.name for field in fields(Hybrid)]
+    if not isinstance(value, Mapping) or not set(value) <= set(known):
+        raise QueryError(f"hybrid={shorten(value)} is not possible; give an object with some of: {', '.join(known)}")
+    return Hybrid(**value)
 
 
 def _vector(value: Any) -> dict[Any, Any]:

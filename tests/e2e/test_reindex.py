@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from lsr_prod import Searcher
 from lsr_prod.formats.index import latest_publication
 from quickstart.docstrings import collect, write_collection
 
+ROOT = Path(__file__).parents[2]
 DOCUMENTS, QUERIES = 300, 30
 
 
@@ -80,6 +83,53 @@ def test_a_first_sentence_finds_its_docstring(
         rows = [json.loads(line) for line in file]
     row = max(rows, key=lambda row: len(row["text"]))
     assert searcher.search(row["text"][:300], k=3).hits[0].doc_id == row["_id"]
+
+
+def test_a_night_with_few_changes_builds_few_documents(
+    config: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run("reindex", config, capsys)
+    corpus = config.parent / "collection" / "corpus.jsonl"
+    lines = corpus.read_text(encoding="utf-8").splitlines()
+    kept = lines[3:-2]  # whose file is another one now: every part of the table is replaced
+    changed = [json.dumps({**json.loads(line), "text": "a lock that nobody holds"}) for line in lines[-2:]]
+    new = json.dumps({"_id": "new", "title": "", "text": "a shelf of zinc ingots"})
+    corpus.write_text("\n".join([*kept, *changed, new]) + "\n", encoding="utf-8")
+    result = _run("reindex", config, capsys)
+    assert [result[f"index.{name}"] for name in ("mode", "upserts", "deletes", "documents_rebuilt")] == [
+        "delta",
+        3,
+        3,
+        3,
+    ]
+    assert (result["index.documents"], result["index.publication"], result["collect.objects"]) == (DOCUMENTS - 2, 2, 0)
+    searcher = Searcher.open(config.parent / "index")
+    assert searcher.search("a shelf of zinc ingots", k=1).hits[0].doc_id == "new"
+    gone = {json.loads(line)["_id"] for line in lines[:3]}
+    assert not gone & {hit.doc_id for hit in searcher.search("the", k=DOCUMENTS).hits}
+
+
+@pytest.mark.slow
+def test_started_twice_at_once_it_ends_in_the_state_of_one_run(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deployment = yaml.safe_load(config.read_text())
+    del deployment["evaluate"]
+    deployment["encode"]["table"] = deployment["index"]["table"] = f"{tmp_path}/table"
+    deployment["index"]["output"] = f"{tmp_path}/index"
+    deployment["ray"] = {"num_cpus": 2}
+    twice = tmp_path / "deployment.yaml"
+    twice.write_text(yaml.safe_dump(deployment))
+    command = [sys.executable, "jobs/reindex.py", "--config", str(twice)]
+    both = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    ended = [(one.communicate(timeout=300)[1].splitlines()[-1], one.returncode) for one in both]
+    # Of two that encode at once the newer attempt takes over, and the older one says so.
+    assert 0 in {code for _, code in ended}
+    assert all(code == 0 or "FencedError" in line for line, code in ended), ended
+    assert latest_publication(tmp_path / "index").number == 1
+    again = _run("reindex", twice, capsys)
+    assert (again["index.mode"], again["index.publication"]) == ("unchanged", 1)
+    assert again["encode.waves_skipped"] == again["encode.waves"]
 
 
 def test_the_parts_of_the_chain_must_agree(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,13 +5,14 @@ import io
 import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from lsr_prod.config.index import DocumentOrder
+from lsr_prod.analysis import words_of
+from lsr_prod.config.index import AttributeType, DocumentOrder
 from lsr_prod.formats.bundle import Bundle, write_vocabulary
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
@@ -31,14 +32,15 @@ FIELDS = ("title", "text")
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """A document: impact by term id, heaviest first, and its text."""
+    """A document: impact by term id, heaviest first, its text, and what else the table stores of it."""
 
     terms: Mapping[int, int]
     text: str = ""
+    stored: Mapping[str, str | None] = field(default_factory=dict)
 
 
-def rows(corpus: Mapping[str, Doc], buckets: int, bucket: int | None = None) -> pa.Table:
-    """The corpus as rows of the sparse table, all of them or one bucket's."""
+def rows(corpus: Mapping[str, Doc], buckets: int, bucket: int | None = None, *, more: Sequence[str] = ()) -> pa.Table:
+    """The corpus as rows of the sparse table, all of them or one bucket's; ``more`` are further stored fields."""
     chosen = [(i, d) for i, d in corpus.items() if bucket is None or bucket_of(i, buckets) == bucket]
     return pa.table(
         {
@@ -50,8 +52,9 @@ def rows(corpus: Mapping[str, Doc], buckets: int, bucket: int | None = None) -> 
             "source_file": [0 for _ in chosen],
             "title": [None for _ in chosen],
             "text": [d.text for _, d in chosen],
+            **{name: [d.stored.get(name) for _, d in chosen] for name in more},
         },
-        schema=sparse_schema(FIELDS),
+        schema=sparse_schema((*FIELDS, *more)),
     )
 
 
@@ -106,26 +109,40 @@ def make_index(
     dk: int = 64,
     order: DocumentOrder = "content",
     deleted: Collection[str] = (),
+    bm25: bool = False,
+    attributes: Mapping[str, AttributeType] | None = None,
+    step: float = STEP,
 ) -> IndexVersion:
     """An index of the corpus, built shard by shard without Ray or Delta, and published. A block may be tiny.
 
     Its bundle is ``bundle``, or one without a graph whose ``vocabulary_size`` terms are called t0, t1 and so on.
     """
     digest, card = _add_bundle(index, bundle, vocabulary_size)
-    layout = Layout(block_size, order, dk, card.vocabulary_size, FIELDS, ("text",))
+    average = mean_words(corpus) if bm25 else None
+    typed = dict(sorted((attributes or {}).items()))
+    stored = (*FIELDS, *typed)
+    layout = Layout(block_size, order, dk, card.vocabulary_size, stored, ("text",), tuple(typed.items()), average)
     built = []
     for shard in range(shards):
-        table = rows(corpus, shards, shard)
-        identity = [digest, shard, shards, block_size, order, dk, table.to_pylist()]
+        table = rows(corpus, shards, shard, more=tuple(typed))
+        identity = [digest, shard, shards, block_size, order, dk, typed, average, table.to_pylist()]
         plan = ShardPlan(digest_json(identity), Store("memory"), 0, (shard,), table.num_rows, layout)
         half = table.num_rows // 2
         built.append(build_shard(plan, [table.slice(half), table.slice(0, half)], index).manifest)
-    version = IndexVersion(tuple(built), digest, card.vocabulary_sha256, STEP, dk, "memory", 0, FIELDS, ("text",))
+    version = IndexVersion(
+        tuple(built), digest, card.vocabulary_sha256, step, dk, "memory", 0, stored, ("text",), typed
+    )
+    version = replace(version, average_length=average)
     if deleted:
         version = replace(version, tombstones=tuple(bury(index, shard, deleted) for shard in built))
     Store(str(index)).put_new(f"versions/{version.sha}.json", canonical_json(version.to_json()))
     publish(index, version.sha)
     return version
+
+
+def mean_words(corpus: Mapping[str, Doc]) -> float:
+    """Words of an average document; 1 if there are none."""
+    return sum(len(words_of(doc.text)) for doc in corpus.values()) / max(1, len(corpus)) or 1.0
 
 
 def bury(index: Path, shard: ShardManifest, deleted: Collection[str]) -> Tombstones | None:

@@ -7,9 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from lsr_prod.errors import ArtefactError, PublicationError
-from lsr_prod.formats.index import latest_publication, load_publication
-from lsr_prod.indexing import publish
+from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError, PublicationError, StaleParentError
+from lsr_prod.formats.digest import canonical_json, digest_json
+from lsr_prod.formats.index import Publication, latest_publication, load_publication, load_version, publication_name
+from lsr_prod.indexing import delete_documents, publish
+from lsr_prod.indexing.publish import Head, publish_derived
 from tests.indexing.corpus import Doc, make_index
 
 PUBLISH = """
@@ -60,3 +62,62 @@ def test_a_version_that_is_not_there_or_shrinks_is_refused(tmp_path, versions):
     with pytest.raises(PublicationError, match="would vanish"):
         publish(tmp_path, versions[0], max_shrink=0.5)
     assert latest_publication(tmp_path).version == many.sha
+
+
+def test_a_version_is_published_upon_its_parent_or_not_at_all(tmp_path, versions):
+    assert publish(tmp_path, versions[0], parent=4).number == 5
+    with pytest.raises(StaleParentError, match="publication 5 came after 4"):
+        publish(tmp_path, versions[1], parent=4)
+    with pytest.raises(StaleParentError):
+        publish(tmp_path, versions[1], parent=0)
+    assert publish(tmp_path, versions[0], parent=4).number == 5  # what it wants is current already
+    assert publish(tmp_path, versions[1], parent=5).number == 6
+
+
+def test_a_derivation_starts_again_from_the_new_head(tmp_path, versions):
+    tried = []
+
+    def derive(head: Head):
+        tried.append(head.number)
+        if len(tried) == 1:
+            publish(tmp_path, versions[1], note="in between")
+        return load_version(tmp_path, versions[0])
+
+    assert publish_derived(tmp_path, derive, note="mine").number == 6
+    assert tried == [4, 5]
+    assert load_publication(tmp_path, 5).note == "in between"
+
+
+def test_of_many_that_publish_upon_one_parent_one_wins(tmp_path, versions):
+    def attempt(version: str) -> bool:
+        try:
+            return publish(tmp_path, version, parent=4).version == version
+        except StaleParentError:
+            return False
+
+    with ThreadPoolExecutor(3) as pool:
+        assert sum(pool.map(attempt, versions[:3])) == 1
+    assert latest_publication(tmp_path).number == 5
+
+
+def test_tombstones_pass_the_gates_too(tmp_path, versions):
+    made = delete_documents(tmp_path, ["d"])
+    publish(tmp_path, versions[0], parent=made.publication.number)
+    file = load_version(tmp_path, made.publication.version).tombstones[0].file
+    (tmp_path / file.path).write_bytes(b"x" * file.size)
+    with pytest.raises(DigestMismatchError, match="tombstones"):
+        publish(tmp_path, made.publication.version)
+
+
+@pytest.mark.parametrize(("written", "read"), [(1, True), (99, False)])
+def test_a_version_of_an_older_format_is_followed_and_of_a_newer_one_is_not(tmp_path, versions, written, read):
+    value = {**load_version(tmp_path, versions[3]).to_json(), "format": written}
+    sha = digest_json(value)
+    (tmp_path / "versions" / f"{sha}.json").write_bytes(canonical_json(value))
+    name = tmp_path / "publications" / publication_name(5)
+    name.write_bytes(canonical_json(Publication(5, sha, "", "").to_json()))
+    if read:
+        assert publish(tmp_path, versions[0], parent=5).number == 6
+    else:
+        with pytest.raises(FormatVersionError):
+            publish(tmp_path, versions[0])

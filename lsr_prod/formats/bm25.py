@@ -1,0 +1,38 @@
+"""BM25 as impacts: what a word's count and a document's length come to is stored, how rare the word is is not.
+
+A word of a document has the impact ``round(saturation / IMPACT_STEP)``, 1..255, where ``saturation`` is
+tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / average_length)), and lies between 0 and K1 + 1. A query multiplies
+it by ``IMPACT_STEP`` and by the word's inverse frequency in the whole version, so that a shard's arrays do not depend
+on the other shards, and the scores of all shards are of one scale. The average length is fixed for a version.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["IMPACT_STEP", "K1", "B", "inverse_frequencies", "word_impacts"]
+
+K1 = 1.2
+B = 0.75
+IMPACT_STEP = (K1 + 1) / 255
+
+
+def word_impacts(counts: npt.NDArray[Any], lengths: npt.NDArray[Any], average_length: float) -> npt.NDArray[np.uint8]:
+    """Impacts of words.
+
+    Args:
+        counts: int [n], how often each word occurs in its document.
+        lengths: int [n], words of that document.
+        average_length: words of an average document.
+
+    Returns:
+        uint8 [n], 1 or more.
+    """
+    saturation = counts * (K1 + 1) / (counts + K1 * (1 - B + B * lengths / average_length))
+    return np.maximum(1, np.rint(saturation / IMPACT_STEP)).astype(np.uint8)
+
+
+def inverse_frequencies(documents: int, frequencies: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """ln(1 + (N - n + 0.5) / (n + 0.5)): the weight of words that ``frequencies`` of N documents hold, float64 [n]."""
+    return np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))

@@ -1,0 +1,150 @@
+"""The words of a shard's documents on their way to the postings, and the average length they are weighed by."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lsr_prod.analysis import words_of
+from lsr_prod.errors import ArtefactError
+from lsr_prod.formats.bm25 import word_impacts
+from lsr_prod.formats.shard import BATCH_ROWS, array_name
+from lsr_prod.indexing.arrays import GrowingArray
+from lsr_prod.indexing.texts import joined_texts
+from lsr_prod.indexing.vectors import Vectors, VectorSpill
+from lsr_prod.tables import Table
+
+__all__ = ["WordSpill", "WordVectors", "average_length", "write_dictionary"]
+
+_SAMPLE = 20_000  # documents; the mean of so many is known to about one percent
+_FEW = 1024  # documents whose words are in memory at once
+_MANY = 1 << 20  # words in memory at once, but for those of one document
+_WIDE = 1 << 31  # vocabulary: int32 ids
+
+
+def average_length(table: Table, fields: Sequence[str], *, sample: int = _SAMPLE) -> float:
+    """Words of an average document: whole parts are read, bucket after bucket, until ``sample`` documents are seen.
+
+    A document's bucket is a hash of its id, so that a bucket is a sample of the table. Documents without words count.
+
+    Args:
+        table: the sparse table.
+        fields: the text fields.
+        sample: documents.
+
+    Returns:
+        Words, rounded to 3 decimals; 1 if there are none.
+
+    Raises:
+        ArtefactError: a part is missing or torn.
+    """
+    documents, words = 0, 0
+    for file in sorted(table.files(), key=lambda file: (int(file.partition["bucket"] or 0), file.path)):
+        try:
+            with table.store.open_reader(file.path) as source, pq.ParquetFile(source) as part:
+                for batch in part.iter_batches(_FEW, columns=list(fields)):
+                    words += sum(len(words_of(text)) for text in joined_texts(batch, fields))
+                    documents += batch.num_rows
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ArtefactError(
+                f"{table.store.uri}/{file.path} cannot be read ({error}); encode the table again"
+            ) from error
+        if documents >= sample:
+            break
+    return round(words / documents, 3) if words else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WordVectors:
+    """The words of a shard's documents.
+
+    Attributes:
+        names: the T distinct words, sorted.
+        vectors: of the documents by ordinal; a word's place in ``names`` is its id.
+    """
+
+    names: list[str]
+    vectors: Vectors
+
+
+class WordSpill:
+    """Words and impacts written to files as documents come; only the dictionary stays in memory."""
+
+    def __init__(self, folder: Path, average_length: float) -> None:
+        """Begin.
+
+        Args:
+            folder: a new one, for the files.
+            average_length: of the version's documents.
+        """
+        self._folder = folder
+        self._average_length = average_length
+        self._numbers = _Numbers()
+        for name in ("by_id", "by_ordinal"):
+            (folder / name).mkdir(parents=True)
+        self._spill = VectorSpill(folder / "by_id", _WIDE)
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Append documents."""
+        lists: list[list[str]] = []
+        words = 0
+        for text in texts:
+            lists.append(words_of(text))
+            words += len(lists[-1])
+            if len(lists) == _FEW or words >= _MANY:  # documents may be long
+                self._spill.add(self._count(lists))
+                lists, words = [], 0
+        if lists:
+            self._spill.add(self._count(lists))
+
+    def finish(self, order: npt.NDArray[Any]) -> WordVectors:
+        """All documents in another order.
+
+        Args:
+            order: uint32 [N], which of the documents added stands at each ordinal.
+        """
+        vectors = self._spill.finish()
+        # Sorted by code point, which is the order of their UTF-8 bytes.
+        names = sorted(self._numbers)
+        ranks = np.empty(len(names), np.int32)
+        ranks[[self._numbers[name] for name in names]] = np.arange(len(names), dtype=np.int32)
+        ordered = VectorSpill(self._folder / "by_ordinal", _WIDE)
+        for start in range(0, len(order), BATCH_ROWS):
+            some = vectors.take(order[start : start + BATCH_ROWS])
+            ordered.add(Vectors(some.offsets, ranks[some.terms], some.impacts))
+        return WordVectors(names, ordered.finish())
+
+    def _count(self, lists: list[list[str]]) -> Vectors:
+        lengths = np.array(list(map(len, lists)), np.int64)
+        words = map(self._numbers.__getitem__, chain.from_iterable(lists))
+        numbers = np.fromiter(words, np.int64, count=int(lengths.sum()))
+        pairs, counts = np.unique(np.repeat(np.arange(len(lists)), lengths) << 32 | numbers, return_counts=True)
+        documents, terms = pairs >> 32, (pairs & (1 << 32) - 1).astype(np.int32)
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(documents, minlength=len(lists)))]).astype(np.int64)
+        return Vectors(offsets, terms, word_impacts(counts, lengths[documents], self._average_length))
+
+
+def write_dictionary(folder: Path, names: Sequence[str]) -> None:
+    """Write the words of a shard, sorted; see ``formats.shard``."""
+    with (
+        GrowingArray(folder / array_name("word_offsets"), np.dtype("<i8"), first=0) as offsets,
+        GrowingArray(folder / array_name("word_bytes"), np.dtype("u1")) as text,
+    ):
+        for start in range(0, len(names), BATCH_ROWS):
+            some = [name.encode() for name in names[start : start + BATCH_ROWS]]
+            offsets.append(text.length + np.cumsum(list(map(len, some))))
+            text.append(np.frombuffer(b"".join(some), np.uint8))
+
+
+class _Numbers(dict[str, int]):
+    """The number of every word, given when it is seen first."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self)
+        return number

@@ -1,0 +1,158 @@
+"""What changed between two versions of a sparse table: by parts first, then by the rows of the parts that differ.
+
+Parts are never changed, so a part that both versions name holds the same rows in both, and is not read. Rows that moved
+to another part, as a compaction or an increment moves them, are no change.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lsr_prod.errors import ArtefactError
+from lsr_prod.storage import Store
+from lsr_prod.tables import Table, TableFile
+
+__all__ = ["PartChange", "RowChange", "changed_parts", "changed_rows", "find_rows", "row_schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartChange:
+    """The parts of one bucket that only one of two versions names.
+
+    Attributes:
+        bucket: the bucket.
+        removed: parts of the old version.
+        added: parts of the new version.
+    """
+
+    bucket: int
+    removed: tuple[TableFile, ...]
+    added: tuple[TableFile, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the parts."""
+        return sum(file.size for file in (*self.removed, *self.added))
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """The documents of one bucket that changed.
+
+    Attributes:
+        bucket: the bucket.
+        upserts: large_string, sorted: ids that are new, or whose terms, impacts or stored fields differ.
+        deletes: large_string, sorted: ids that are gone.
+        replaced: how many of the upserts the old version has too.
+    """
+
+    bucket: int
+    upserts: pa.Array
+    deletes: pa.Array
+    replaced: int
+
+
+def row_schema(table: Table, stored_fields: Sequence[str]) -> pa.Schema:
+    """The columns that decide what an index finds; where a row came from is not among them."""
+    return pa.schema([table.schema.field(name) for name in ("doc_id", "terms", "impacts", *stored_fields)])
+
+
+def changed_parts(old: Table, new: Table) -> list[PartChange]:
+    """The parts that differ, one entry for every bucket that has such."""
+    before = {file.path: file for file in old.files()}
+    after = {file.path: file for file in new.files()}
+    buckets: dict[int, tuple[list[TableFile], list[TableFile]]] = defaultdict(lambda: ([], []))
+    for place, mine, others in ((0, before, after), (1, after, before)):
+        for path, file in mine.items():
+            if path not in others:
+                buckets[int(file.partition["bucket"] or 0)][place].append(file)
+    return [PartChange(bucket, tuple(gone), tuple(came)) for bucket, (gone, came) in sorted(buckets.items())]
+
+
+def changed_rows(store: Store, change: PartChange, schema: pa.Schema) -> RowChange:
+    """Compare the rows of one bucket; both versions of its changed parts are in memory together.
+
+    Args:
+        store: the table's folder.
+        change: the parts.
+        schema: as ``row_schema`` gives it.
+
+    Raises:
+        ArtefactError: a part is missing or damaged.
+    """
+    old, new = (_read(store, [file.path for file in files], schema) for files in (change.removed, change.added))
+    places = pc.index_in(new["doc_id"], value_set=old["doc_id"].combine_chunks())
+    known = places.is_valid()
+    differs = _differs(old.take(places.drop_null()), new.filter(known))
+    changed = new["doc_id"].filter(known).filter(pa.array(differs))
+    came = new["doc_id"].filter(pc.invert(known))
+    gone = old["doc_id"].filter(pc.invert(pc.is_in(old["doc_id"], value_set=new["doc_id"].combine_chunks())))
+    upserts = pa.chunked_array([*came.chunks, *changed.chunks], old["doc_id"].type)
+    return RowChange(change.bucket, _sorted(upserts), _sorted(gone), len(changed))
+
+
+def find_rows(store: Store, paths: Sequence[str], schema: pa.Schema, ids: pa.Array) -> pa.Table:
+    """The rows of some documents of one bucket, sorted by id; parts that hold none of them are read by id only.
+
+    Args:
+        store: the table's folder.
+        paths: the bucket's parts.
+        schema: columns to read, ``doc_id`` first.
+        ids: large_string, the documents; those that no part has are left out.
+
+    Raises:
+        ArtefactError: a part is missing or damaged.
+    """
+    found = [schema.empty_table()]
+    wanted = ids.cast(schema.field("doc_id").type)
+    for path in paths:
+        mask = pc.is_in(_read(store, [path], pa.schema([schema.field("doc_id")]))["doc_id"], value_set=wanted)
+        if pc.any(mask).as_py():
+            found.append(_read(store, [path], schema).filter(mask))
+    return pa.concat_tables(found).sort_by("doc_id")
+
+
+def _read(store: Store, paths: Collection[str], schema: pa.Schema) -> pa.Table:
+    tables = [schema.empty_table()]
+    for path in paths:
+        try:
+            with store.open_reader(path) as file:
+                # Only the file's own columns: a Hive folder's name would become one more.
+                tables.append(pq.ParquetFile(file).read(columns=schema.names).select(schema.names).cast(schema))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ArtefactError(f"{store.uri}/{path} cannot be read ({error}); encode the table again") from error
+    return pa.concat_tables(tables)
+
+
+def _sorted(ids: pa.ChunkedArray) -> pa.Array:
+    return ids.cast(pa.large_string()).combine_chunks().sort()
+
+
+def _differs(old: pa.Table, new: pa.Table) -> npt.NDArray[np.bool_]:
+    """Which rows differ; both tables have the same ids in the same order."""
+    differs = np.zeros(new.num_rows, np.bool_)
+    for field in new.schema:
+        one, other = (table[field.name].combine_chunks() for table in (old, new))
+        if pa.types.is_list(field.type):
+            differs |= _lists_differ(one, other)
+        elif field.name != "doc_id":
+            same = pc.equal(one, other).fill_null(False)
+            both_null = pc.and_(one.is_null(), other.is_null())
+            differs |= ~pc.or_(same, both_null).to_numpy(zero_copy_only=False)
+    return differs
+
+
+def _lists_differ(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
+    lengths, others = (pc.list_value_length(column).to_numpy(zero_copy_only=False) for column in (one, other))
+    differs: npt.NDArray[np.bool_] = lengths != others
+    equal = pa.array(~differs)
+    flat, flat_other = (column.filter(equal).flatten().to_numpy() for column in (one, other))
+    rows = np.repeat(np.flatnonzero(~differs), lengths[~differs])
+    differs[rows[flat != flat_other]] = True
+    return differs

@@ -1,0 +1,159 @@
+"""Documents that must not be found any more, whatever the table says; and documents that may be found again.
+
+A takedown costs one small file a shard and a publication, no shard is built: readers that refresh see it within
+seconds. The list of ids is part of every version, and every later build hides them in what it builds.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsr_prod.errors import ArtefactError, PublicationError
+from lsr_prod.formats.index import IndexVersion, Publication
+from lsr_prod.formats.table import TableProperties, bucket_of
+from lsr_prod.indexing.changes import find_rows
+from lsr_prod.indexing.publish import Head, publish_derived
+from lsr_prod.indexing.tombstones import (
+    as_ids,
+    find_ordinals,
+    load_takedowns,
+    load_tombstones,
+    read_ids,
+    save_takedowns,
+    save_tombstones,
+)
+from lsr_prod.indexing.versions import take_down, write_version
+from lsr_prod.storage import Store
+from lsr_prod.tables import open_table
+
+__all__ = ["Takedown", "delete_documents", "restore_documents"]
+
+
+@dataclass(frozen=True, slots=True)
+class Takedown:
+    """What a takedown, or its end, did.
+
+    Attributes:
+        publication: makes it visible; the current one where nothing had to change.
+        documents: that can be found.
+        changed: documents that can be found no more, or again.
+        takedowns: ids on the list.
+    """
+
+    publication: Publication
+    documents: int
+    changed: int
+    takedowns: int
+
+
+def delete_documents(index: Path, ids: Iterable[str], note: str = "") -> Takedown:
+    """Take documents down, at once and for good: in every shard now, and in every later build.
+
+    Ids that the index does not have are taken down too, so that they stay away should they come. Stored fields remain
+    in the shards' files until all shards are built again without the document.
+
+    Args:
+        index: the index folder.
+        ids: documents.
+        note: kept in the publication, for people.
+
+    Raises:
+        PublicationError: nothing is published, or no id is given.
+        ArtefactError: a shard or the list is missing or damaged.
+    """
+    gone = _listed(ids)
+    return _publish(index, lambda version: take_down(index, version, gone), note or f"takedown of {len(gone)}")
+
+
+def restore_documents(
+    index: Path, ids: Iterable[str], note: str = "", *, options: Mapping[str, str] | None = None
+) -> Takedown:
+    """End the takedown of documents: those that the index's version of the table has are found again at once.
+
+    Documents that the table no longer has, or has not yet, come with the reindex that finds them there.
+
+    Args:
+        index: the index folder.
+        ids: documents; those that were not taken down are left as they are.
+        note: kept in the publication, for people.
+        options: options of the object store, if the table lies in one.
+
+    Raises:
+        PublicationError: nothing is published, or no id is given.
+        ArtefactError: the table, a shard or the list is missing or damaged.
+    """
+    back = _listed(ids)
+
+    def derive(version: IndexVersion) -> IndexVersion:
+        taken_down = load_takedowns(index, version)
+        restored = sorted(set(back) & set(taken_down))
+        if not restored:
+            return version
+        standing = _in_table(version, restored, dict(options or {}))
+        left = sorted(set(taken_down) - set(restored))
+        return replace(_lift(index, version, standing), takedowns=save_takedowns(index, left))
+
+    return _publish(index, derive, note or f"takedown of {len(back)} ended")
+
+
+def _listed(ids: Iterable[str]) -> list[str]:
+    found = sorted(set(ids))
+    if not found:
+        raise PublicationError("no document is named; give ids")
+    return found
+
+
+def _publish(index: Path, change: Callable[[IndexVersion], IndexVersion], note: str) -> Takedown:
+    made: list[tuple[IndexVersion, IndexVersion]] = []
+
+    def derive(head: Head) -> IndexVersion:
+        if head.version is None:
+            raise PublicationError(f"{index} has no publication of this release; build one with jobs/index.py")
+        version = change(head.version)
+        if version != head.version:
+            write_version(index, version)
+        made.append((head.version, version))
+        return version
+
+    publication = publish_derived(index, derive, note=note)
+    before, after = made[-1]
+    changed = abs(before.documents - after.documents)
+    return Takedown(publication, after.documents, changed, len(load_takedowns(index, after)))
+
+
+def _lift(index: Path, version: IndexVersion, ids: pa.Array) -> IndexVersion:
+    """Let documents be found where they stand last: every earlier shard has them replaced."""
+    tombstones = list(version.tombstones)
+    for number, (shard, there) in reversed(list(enumerate(zip(version.shards, version.tombstones, strict=True)))):
+        folder = index / "shards" / shard.sha
+        found = find_ordinals(folder, shard, ids)
+        if not len(found):
+            continue
+        if there is not None:
+            left = np.setdiff1d(load_tombstones(index, shard, there), found)
+            tombstones[number] = save_tombstones(index, left)
+        here = read_ids(folder, shard).take(pa.array(found)).combine_chunks()
+        ids = ids.filter(pc.invert(pc.is_in(ids, value_set=here)))
+    return replace(version, tombstones=tuple(tombstones))
+
+
+def _in_table(version: IndexVersion, ids: list[str], options: dict[str, str]) -> pa.Array:
+    """Those of the ids that the table has at the version that the index was built from."""
+    store = Store(version.table_uri, options)
+    table = open_table(store, version.table_version)
+    if table is None:
+        raise ArtefactError(f"{store.uri} is no longer a table; whether these documents still stand cannot be known")
+    buckets = TableProperties.from_delta(dict(table.properties)).buckets
+    schema = pa.schema([table.schema.field("doc_id")])
+    wanted: dict[int, list[str]] = {}
+    for one in ids:
+        wanted.setdefault(bucket_of(one, buckets), []).append(one)
+    found: list[str] = []
+    for bucket, some in wanted.items():
+        paths = [file.path for file in table.files() if int(file.partition["bucket"] or 0) == bucket]
+        found += find_rows(store, paths, schema, as_ids(some))["doc_id"].to_pylist()
+    return as_ids(found)

@@ -1,0 +1,79 @@
+"""Where the tasks of an index job run: little work here, more on Ray, which is started when it is first needed."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from lsr_prod.cluster import ray_session
+from lsr_prod.config import RaySettings
+from lsr_prod.errors import LsrError
+
+__all__ = ["Workers"]
+
+_LITTLE = 32_000_000  # bytes of parts: they are read and indexed here before a local Ray has started
+
+Result = TypeVar("Result")
+
+
+class Workers:
+    """A context manager; the Ray session that it may have begun ends with it."""
+
+    def __init__(self, ray: RaySettings) -> None:
+        self._settings = ray
+        self._session = ExitStack()
+        self._connected = "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
+
+    def run(
+        self, function: Callable[..., Result], items: Sequence[tuple[Any, ...]], *, size: int
+    ) -> Iterator[tuple[int, Result]]:
+        """Call a function for every tuple of arguments.
+
+        Args:
+            function: of a module, without state.
+            items: arguments of each call; they and the results can be pickled.
+            size: bytes of parts that all calls together read, about.
+
+        Yields:
+            The place of the call and what it returned, as they finish.
+        """
+        if not items:
+            return
+        if size <= _LITTLE and not self._connected:
+            for number, item in enumerate(items):
+                yield number, function(*item)
+            return
+        if not self._connected:
+            self._session.enter_context(ray_session(self._settings))
+            self._connected = True
+        yield from _on_ray(function, items)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.close()
+
+
+def _on_ray(function: Callable[..., Result], items: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Result]]:
+    import ray
+    from ray.exceptions import RayTaskError
+
+    task = ray.remote(num_cpus=1)(function)
+    running = {task.remote(*item): number for number, item in enumerate(items)}
+    try:
+        while running:
+            (done,), _ = ray.wait(list(running), num_returns=1)
+            number = running.pop(done)
+            try:
+                yield number, ray.get(done)
+            except RayTaskError as error:
+                if isinstance(error.cause, LsrError):
+                    raise error.cause from error
+                raise
+    finally:
+        for left in running:
+            ray.cancel(left)

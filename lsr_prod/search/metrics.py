@@ -1,0 +1,91 @@
+"""What a Searcher tells about its queries: one call a query, to an object of the caller's.
+
+::
+
+    searcher = Searcher.open("index", observer=PrometheusObserver())
+"""
+
+from typing import TYPE_CHECKING, Protocol
+
+from lsr_prod.errors import MissingExtraError
+from lsr_prod.search.result import SearchResult
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+__all__ = ["Observer", "PrometheusObserver"]
+
+_BUCKETS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+_MATCHED_BUCKETS = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+
+
+class Observer(Protocol):
+    """Told about every query, in the thread that ran it; what it raises reaches the caller of the search."""
+
+    def answered(self, result: SearchResult) -> None:
+        """A query was answered."""
+
+    def failed(self, error: Exception) -> None:
+        """A query ended in an error."""
+
+    def opened(self, version: str, publication: int, documents: int) -> None:
+        """A version is current from now on."""
+
+
+class PrometheusObserver:
+    """Metrics ``lsr_search_*`` for Prometheus.
+
+    Counters: ``queries`` (by ``outcome``: full, partial, or the name of an error). Histograms: ``seconds`` (by
+    ``stage``: encode, match, fetch), ``matched`` (documents seen that match), ``hits``. Gauges: ``publication``,
+    ``documents``, and ``version_info``, which is 1 for the version that is current and 0 for those before.
+    """
+
+    def __init__(self, registry: "CollectorRegistry | None" = None) -> None:
+        """Register the metrics.
+
+        Args:
+            registry: of prometheus_client; None: the default one, which holds one such observer.
+
+        Raises:
+            MissingExtraError: prometheus_client is not installed.
+        """
+        try:
+            from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+        except ImportError as error:
+            raise MissingExtraError("prometheus_client", "jobs") from error
+        where = REGISTRY if registry is None else registry
+        name = "lsr_search"
+        self._queries = Counter(f"{name}_queries", "Queries by outcome.", ["outcome"], registry=where)
+        self._seconds = Histogram(
+            f"{name}_seconds", "Seconds of a query by stage.", ["stage"], registry=where, buckets=_BUCKETS
+        )
+        self._matched = Histogram(
+            f"{name}_matched", "Documents seen that match.", registry=where, buckets=_MATCHED_BUCKETS
+        )
+        self._hits = Histogram(f"{name}_hits", "Hits of a query.", registry=where, buckets=_MATCHED_BUCKETS[:6])
+        self._publication = Gauge(f"{name}_publication", "Number of the current publication.", registry=where)
+        self._documents = Gauge(f"{name}_documents", "Documents that can be found.", registry=where)
+        self._version = Gauge(f"{name}_version_info", "1 for the current version.", ["version"], registry=where)
+        self._current: str | None = None
+
+    def answered(self, result: SearchResult) -> None:
+        """See ``Observer``."""
+        self._queries.labels("partial" if result.partial else "full").inc()
+        self._seconds.labels("encode").observe(result.encode_ms / 1e3)
+        self._seconds.labels("match").observe(result.match_ms / 1e3)
+        self._seconds.labels("fetch").observe(result.fetch_ms / 1e3)
+        self._matched.observe(result.matched)
+        self._hits.observe(len(result.hits))
+
+    def failed(self, error: Exception) -> None:
+        """See ``Observer``."""
+        self._queries.labels(type(error).__name__).inc()
+
+    def opened(self, version: str, publication: int, documents: int) -> None:
+        """See ``Observer``."""
+        if self._current is not None:
+            self._version.labels(self._current).set(0)
+        self._current = version
+        self._version.labels(version).set(1)
+        self._publication.set(publication)
+        self._documents.set(documents)

@@ -1,0 +1,149 @@
+"""Mapped files whose pages are verified as they are read."""
+
+import os
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lsr_prod.errors import ArtefactError, DigestMismatchError
+from lsr_prod.formats.digest import digest_files
+from lsr_prod.formats.pages import CHECKSUMS_FILE, PAGE, MappedFiles, write_checksums
+
+NAMES = ["a.npy", "b.bin", "empty.bin"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    np.save(tmp_path / "a.npy", np.arange(3 * PAGE // 8, dtype="<i8"))
+    (tmp_path / "b.bin").write_bytes(bytes(range(256)) * 300)
+    (tmp_path / "empty.bin").write_bytes(b"")
+    write_checksums(tmp_path, NAMES)
+    return tmp_path
+
+
+def open_files(folder: Path, *, lazy: bool = True) -> MappedFiles:
+    files = digest_files(folder, [*(folder / name for name in NAMES), folder / CHECKSUMS_FILE])
+    return MappedFiles(folder, files, NAMES, lazy=lazy)
+
+
+def damage(path: Path, byte: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(byte)
+        value = file.read(1)[0]
+        file.seek(byte)
+        file.write(bytes([value ^ 16]))
+
+
+def test_checksums_are_of_pages_in_the_order_of_names(folder):
+    data = b"".join((folder / name).read_bytes().ljust(0) for name in NAMES[:1])
+    pages = [data[at : at + PAGE] for at in range(0, len(data), PAGE)]
+    other = (folder / "b.bin").read_bytes()
+    pages += [other[:PAGE], other[PAGE:]]
+    assert np.load(folder / CHECKSUMS_FILE).tolist() == [zlib.crc32(page) for page in pages]
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_files_are_mapped_and_hold_no_descriptor(folder, lazy):
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    files = open_files(folder, lazy=lazy)
+    array = files.array("a.npy")
+    assert array.tolist() == list(range(3 * PAGE // 8))
+    assert bytes(files.bytes_of("b.bin")[:4]) == b"\0\1\2\3"
+    assert len(files.bytes_of("empty.bin")) == 0
+    assert not array.flags.writeable
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_only_what_is_read_is_verified_and_every_page_of_it(folder):
+    files = open_files(folder)
+    array = files.array("a.npy")
+    for byte in (PAGE, 2 * PAGE - 1):
+        damage(folder / "a.npy", byte)
+        first = (PAGE - 128) // 8  # the first item on the damaged page
+        files.verify_items(array, "a.npy", 0, first)
+        for start, stop in [(first, first + 1), (0, len(array)), (first + PAGE // 8 - 1, len(array))]:
+            with pytest.raises(DigestMismatchError, match=rf"a\.npy is damaged at byte {PAGE}"):
+                open_files_like(files, folder).verify_items(array, "a.npy", start, stop)
+        damage(folder / "a.npy", byte)
+    files.verify_items(array, "a.npy", 0, len(array))
+
+
+def open_files_like(files: MappedFiles, folder: Path) -> MappedFiles:
+    """The same manifest, opened anew: the checksums are those of the whole files."""
+    checksums = digest_files(folder, [folder / CHECKSUMS_FILE])
+    rest = digest_files(folder, [folder / name for name in NAMES])
+    opened = MappedFiles(folder, (*rest, *checksums), NAMES, lazy=True)
+    assert opened.folder == files.folder
+    return opened
+
+
+def test_rows_are_verified_wherever_they_lie(folder):
+    array = open_files(folder).array("a.npy")
+    inside = PAGE // 8 + 5
+    damage(folder / "a.npy", 2 * PAGE - 3)
+    for starts, stops, found in [
+        ([0, 3], [1, 3], False),
+        ([0, inside], [1, inside + 1], True),
+        ([0], [len(array)], True),  # a row over all pages
+        ([len(array)], [len(array)], False),
+        ([], [], False),
+    ]:
+        files = open_files(folder)
+        if found:
+            with pytest.raises(DigestMismatchError):
+                files.verify_rows(array, "a.npy", np.array(starts), np.array(stops))
+        else:
+            files.verify_rows(array, "a.npy", np.array(starts, np.int64), np.array(stops, np.int64))
+
+
+def test_nothing_is_verified_where_nobody_asks(folder):
+    files = open_files(folder, lazy=False)
+    damage(folder / "b.bin", 5)
+    files.verify("b.bin", 0, 1 << 20)
+
+
+@pytest.mark.parametrize("cut", ["a.npy", "b.bin", CHECKSUMS_FILE])
+def test_a_file_that_is_missing_or_cut_short_is_found(folder, cut):
+    files = digest_files(folder, [*(folder / name for name in NAMES), folder / CHECKSUMS_FILE])
+    data = (folder / cut).read_bytes()
+    (folder / cut).write_bytes(data[:-1])
+    with pytest.raises(ArtefactError, match="cut short"):
+        MappedFiles(folder, files, NAMES, lazy=True)
+    (folder / cut).unlink()
+    with pytest.raises(ArtefactError, match="missing"):
+        MappedFiles(folder, files, NAMES, lazy=False)
+
+
+def test_checksums_that_are_damaged_absent_or_of_other_files_are_refused(folder):
+    names = [*(folder / name for name in NAMES), folder / CHECKSUMS_FILE]
+    whole = digest_files(folder, names)
+    with pytest.raises(ArtefactError, match=rf"lacks {CHECKSUMS_FILE}"):
+        MappedFiles(folder, digest_files(folder, names[:-1]), NAMES, lazy=True)
+    with pytest.raises(ArtefactError, match=r"lacks other"):
+        MappedFiles(folder, whole, ["other"], lazy=False)
+    damage(folder / CHECKSUMS_FILE, 130)
+    with pytest.raises(DigestMismatchError):
+        MappedFiles(folder, whole, NAMES, lazy=True)
+    write_checksums(folder, NAMES[1:])
+    with pytest.raises(ArtefactError, match="does not fit the files"):
+        MappedFiles(folder, digest_files(folder, names), NAMES, lazy=True)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x93NUMPY\x01\x00", b"x" * 500, b"\x93NUMPY\x02\x00" + b"\0" * 200],
+    ids=["empty", "short", "text", "version"],
+)
+def test_what_is_no_array_is_refused(folder, content):
+    (folder / "a.npy").write_bytes(content)
+    with pytest.raises(ArtefactError, match=r"a\.npy"):
+        open_files(folder, lazy=False).array("a.npy")
+
+
+@pytest.mark.parametrize("array", [np.zeros((2, 2)), np.array([{}], object), np.array(3)])
+def test_arrays_of_other_shapes_and_objects_are_refused(folder, array):
+    np.save(folder / "a.npy", array, allow_pickle=True)
+    with pytest.raises(ArtefactError, match=r"a\.npy"):
+        open_files(folder, lazy=False).array("a.npy")

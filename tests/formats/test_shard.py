@@ -1,0 +1,81 @@
+"""The arrays of a shard must fit each other."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lsr_prod.errors import ArtefactError
+from lsr_prod.formats.digest import digest_files
+from lsr_prod.formats.pages import MappedFiles
+from lsr_prod.formats.shard import (
+    FORWARD_ARRAYS,
+    MATCHING_ARRAYS,
+    ImpactArrays,
+    array_name,
+    local_dtype,
+    term_dtype,
+)
+
+# Two documents: the first has terms 0 and 2, the second 2.
+GOOD = {
+    "term_runs": np.array([0, 1, 1, 2], "<u4"),
+    "term_postings": np.array([0, 1, 1, 3], "<i8"),
+    "run_gaps": np.array([1, 1], "u1"),
+    "run_counts": np.array([0, 1], "u1"),
+    "run_maxima": np.array([9, 5], "u1"),
+    "ids": np.array([0, 0, 1], "u1"),
+    "impacts": np.array([9, 5, 4], "u1"),
+    "id_order": np.array([1, 0], "<u4"),
+    "id_rank": np.array([1, 0], "<u4"),
+    "forward_offsets": np.array([0, 2, 3], "<i8"),
+    "forward_terms": np.array([0, 2, 2], "<u2"),
+    "forward_impacts": np.array([9, 5, 4], "u1"),
+}
+
+
+def open_arrays(folder: Path, arrays, *, documents: int = 2, block_size: int = 256) -> ImpactArrays:
+    (folder / "impacts").mkdir()
+    for name, array in arrays.items():
+        np.save(folder / array_name(name), array)
+    names = [array_name(name) for name in arrays]
+    files = MappedFiles(folder, digest_files(folder, [folder / name for name in names]), names, lazy=False)
+    return ImpactArrays.open(files, documents=documents, block_size=block_size)
+
+
+def test_arrays_that_fit_are_taken_as_they_are(tmp_path):
+    found = open_arrays(tmp_path, GOOD)
+    for name, array in GOOD.items():
+        assert getattr(found, name).tolist() == array.tolist()
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_another_length_or_type_of_any_array_is_refused(tmp_path, name):
+    wrong = [GOOD[name][:-1], np.append(GOOD[name], GOOD[name][-1:]), GOOD[name].astype(np.float32)]
+    for number, array in enumerate([*wrong, GOOD[name].astype(">i8")]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with pytest.raises(ArtefactError, match="contradict each other"):
+            open_arrays(folder, {**GOOD, name: array})
+
+
+@pytest.mark.parametrize(
+    ("documents", "block_size"), [(1, 256), (3, 256), (2, 257), (2, 0), (2, -1), (2, (1 << 16) + 1), (2, 1 << 40)]
+)
+def test_another_number_of_documents_or_size_of_blocks_is_refused(tmp_path, documents, block_size):
+    with pytest.raises(ArtefactError, match="contradict each other"):
+        open_arrays(tmp_path, GOOD, documents=documents, block_size=block_size)
+
+
+@pytest.mark.parametrize("name", ["term_runs", "term_postings", "forward_offsets"])
+def test_an_end_that_is_not_that_of_its_array_is_refused(tmp_path, name):
+    array = GOOD[name].copy()
+    array[-1] += 1
+    with pytest.raises(ArtefactError, match="contradict each other"):
+        open_arrays(tmp_path, {**GOOD, name: array})
+
+
+def test_types_are_as_small_as_they_can_be():
+    assert [local_dtype(size).itemsize for size in (1, 256, 257, 1 << 16)] == [1, 1, 2, 2]
+    assert [term_dtype(size).itemsize for size in (1, 1 << 16, (1 << 16) + 1)] == [2, 2, 4]
+    assert {*MATCHING_ARRAYS, *FORWARD_ARRAYS, "id_order", "id_rank"} == set(GOOD)

@@ -1,0 +1,86 @@
+"""A sparse table that changes from night to night, as an increment changes it: parts that hold a leaving row go."""
+
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from lsr_prod.config import Deployment, IndexSettings
+from lsr_prod.formats.table import bucket_of
+from lsr_prod.storage import Store
+from lsr_prod.tables import open_table, write_part
+from tests.indexing.corpus import Doc, make_bundle, make_table, rows
+
+__all__ = ["VOCABULARY", "Night", "change_table", "deployment", "make_world", "random_doc", "random_night"]
+
+VOCABULARY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """What changes: documents that are new or differ, and ids that go."""
+
+    upserts: Mapping[str, Doc]
+    deletes: Collection[str] = ()
+
+    def after(self, corpus: Mapping[str, Doc]) -> dict[str, Doc]:
+        """The corpus with it."""
+        return {i: d for i, d in {**corpus, **self.upserts}.items() if i not in self.deletes}
+
+
+def make_world(root: Path, corpus: Mapping[str, Doc], *, buckets: int = 4, sink: str = "delta") -> Deployment:
+    """A bundle, a table at version 1, and the settings of an index of two shards."""
+    make_bundle(root / "bundle", [f"t{i}" for i in range(VOCABULARY)])
+    make_table(root / "table", corpus, root / "bundle", buckets=buckets, store_k=16, sink=sink)
+    return deployment(root)
+
+
+def deployment(root: Path, output: str = "index", **changes: object) -> Deployment:
+    """Settings of an index of the world."""
+    given = {"table": str(root / "table"), "bundle": str(root / "bundle"), "output": str(root / output), "shards": 2}
+    return Deployment(index=IndexSettings(**{**given, "text_fields": ["text"], **changes}))
+
+
+def change_table(root: Path, night: Night, *, buckets: int = 4, options: dict[str, str] | None = None) -> None:
+    """Commit one night: parts with leaving rows are replaced, each bucket's new rows are a part of their own."""
+    store = Store(str(root / "table") if options is None else str(root), options or {})
+    table = open_table(store)
+    leaving = {*night.upserts, *night.deletes}
+    adds, removes = [], []
+    for file in table.files():
+        with store.open_reader(file.path) as data:
+            part = pq.ParquetFile(data).read()
+        stay = [i not in leaving for i in part["doc_id"].to_pylist()]
+        if all(stay):
+            continue
+        removes.append(file.path)
+        if any(stay):
+            bucket = file.partition["bucket"]
+            adds.append((write_part(store, f"bucket={bucket}", part.filter(stay)), {"bucket": bucket}))
+    for bucket in range(buckets):
+        new = rows(night.upserts, buckets, bucket).drop(["bucket"])
+        if new.num_rows:
+            adds.append((write_part(store, f"bucket={bucket}", new), {"bucket": str(bucket)}))
+    table.commit(adds, removes, app="corpus", version=(table.transaction_version("corpus") or 0) + 1, epoch=1)
+
+
+def random_doc(dice: random.Random) -> Doc:
+    """A document of up to 12 terms, some of them frequent."""
+    terms = {min(VOCABULARY - 1, int(dice.expovariate(0.08))) for _ in range(dice.randint(0, 12))}
+    impacts = sorted((dice.randint(1, 255) for _ in terms), reverse=True)
+    return Doc(dict(zip(sorted(terms, key=lambda _: dice.random()), impacts, strict=True)), f"text {dice.random()}")
+
+
+def random_night(dice: random.Random, corpus: Mapping[str, Doc], share: float, new_ids: str) -> Night:
+    """That share of the documents inserted, as many changed, as many deleted."""
+    n = max(1, round(len(corpus) * share))
+    chosen = dice.sample(sorted(corpus), 2 * n)
+    upserts = {f"{new_ids}{i:04d}": random_doc(dice) for i in range(n)}
+    return Night({**upserts, **{i: random_doc(dice) for i in chosen[:n]}}, frozenset(chosen[n:]))
+
+
+def buckets_of(ids: Collection[str], buckets: int = 4) -> set[int]:
+    """Buckets that hold some of the ids."""
+    return {bucket_of(i, buckets) for i in ids}

@@ -1,0 +1,72 @@
+"""Indexes in an object store, for the suites of indexing and search."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from lsr_prod.formats.digest import FileDigest, canonical_json, digest_path
+from lsr_prod.formats.index import IndexVersion, Publication, Tombstones
+from lsr_prod.index_store import read_bundle, version_files
+from lsr_prod.indexing.mirror import mirror_head
+from lsr_prod.indexing.publish import publish
+from lsr_prod.storage import Store
+from tests.indexing.corpus import Doc, make_index
+
+
+def make_versions(index: Path, count: int, *, documents: int = 40, shards: int = 2) -> list[IndexVersion]:
+    """Versions that share the bundle and nothing else."""
+    return [
+        make_index(
+            index,
+            {f"d{n}-{i}": Doc({n: 9, 20 + i % 7: 1 + i}, f"text {n} {i}") for i in range(documents)},
+            vocabulary_size=40,
+            shards=shards,
+        )
+        for n in range(count)
+    ]
+
+
+def with_takedown(index: Path, version: IndexVersion) -> IndexVersion:
+    """The version with a tombstone in its first shard and a list of takedowns, written into the index."""
+    tombstones = _put(index, "tombstones", "npy", np.zeros(1, np.uint32))
+    takedowns = _put(index, "takedowns", "json", canonical_json(["gone"]))
+    rest = (None,) * (len(version.shards) - 1)
+    changed = replace(version, tombstones=(Tombstones(tombstones, 1), *rest), takedowns=takedowns)
+    Store(str(index)).put_new(f"versions/{changed.sha}.json", canonical_json(changed.to_json()))
+    return changed
+
+
+def _put(index: Path, folder: str, ending: str, content: np.ndarray | bytes) -> FileDigest:
+    draft = index / f"draft.{ending}"
+    if isinstance(content, bytes):
+        draft.write_bytes(content)
+    else:
+        np.save(draft, content)
+    sha = digest_path(draft)
+    target = index / folder / f"{sha}.{ending}"
+    target.parent.mkdir(exist_ok=True)
+    draft.rename(target)
+    return FileDigest(f"{folder}/{target.name}", sha, target.stat().st_size)
+
+
+def send(index: Path, version: IndexVersion, store: Store) -> Publication:
+    """Publish a version here and there."""
+    publish(index, version.sha)
+    return mirror_head(index, store)
+
+
+def files_of(index: Path, version: IndexVersion) -> tuple[FileDigest, ...]:
+    """The files of a version of a local index."""
+    return version_files(version, read_bundle(Store(str(index)), version.bundle_digest))
+
+
+def bytes_of(index: Path, *versions: IndexVersion) -> int:
+    """Bytes of the files of some versions, each content once."""
+    return sum({file.sha256: file.size for one in versions for file in files_of(index, one)}.values())
+
+
+def overwrite(store: Store, name: str, data: bytes) -> None:
+    """Replace an object, which no code of ours does."""
+    store.delete(name)
+    assert store.put_new(name, data)

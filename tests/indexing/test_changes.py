@@ -1,0 +1,124 @@
+"""Changes between two versions of a table, against what was changed."""
+
+import random
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsr_prod.errors import ArtefactError
+from lsr_prod.indexing.changes import changed_parts, changed_rows, find_rows, row_schema
+from lsr_prod.maintenance import compact
+from lsr_prod.storage import Store
+from lsr_prod.tables import open_table
+from tests.indexing.corpus import FIELDS, Doc, make_bundle, make_table
+from tests.indexing.nights import Night, buckets_of, change_table, make_world, random_doc, random_night
+
+DICE = random.Random(4)
+CORPUS = {**{f"doc{i:03d}": random_doc(DICE) for i in range(60)}, "doc005": Doc({1: 200, 2: 7, 9: 3}, "five")}
+
+
+def compare(store: Store, old: int, new: int) -> tuple[set[str], set[str], int]:
+    before, after = open_table(store, old), open_table(store, new)
+    schema = row_schema(after, FIELDS)
+    found = [changed_rows(store, part, schema) for part in changed_parts(before, after)]
+    for change in found:
+        for ids in (change.upserts, change.deletes):
+            assert ids.type == pa.large_string()
+            assert ids.to_pylist() == sorted(ids.to_pylist())
+            assert buckets_of(ids.to_pylist()) <= {change.bucket}
+    upserts, deletes = ([i for one in found for i in getattr(one, name).to_pylist()] for name in ("upserts", "deletes"))
+    assert len(upserts) == len(set(upserts))
+    return set(upserts), set(deletes), sum(one.replaced for one in found)
+
+
+@pytest.mark.parametrize("sink", ["delta", "parquet"])
+def test_a_night_is_found_again_whichever_sink(tmp_path, sink):
+    make_world(tmp_path, CORPUS, sink=sink)
+    night = random_night(DICE, CORPUS, 0.05, "new")
+    same = {i: CORPUS[i] for i in sorted(set(CORPUS) - set(night.upserts) - set(night.deletes))[:5]}
+    change_table(tmp_path, Night({**night.upserts, **same}, night.deletes))
+    store = Store(str(tmp_path / "table"))
+    assert compare(store, 1, 2) == (set(night.upserts), set(night.deletes), 3)
+    assert compare(store, 2, 1) == (
+        {*night.deletes, *(set(night.upserts) & set(CORPUS))},
+        set(night.upserts) - set(CORPUS),
+        3,
+    )
+    assert compare(store, 2, 2) == (set(), set(), 0)
+
+
+def test_a_table_in_an_object_store_is_compared_as_well(tmp_path, s3_options):
+    make_bundle(tmp_path / "bundle", [f"t{i}" for i in range(64)])
+    uri = f"s3://lsr/{tmp_path.name}"
+    store = Store(uri, s3_options)
+    make_table(tmp_path / "local", CORPUS, tmp_path / "bundle", store_k=16, sink="parquet")
+    for name in Store(str(tmp_path / "local")).names():
+        store.put_new(name, (tmp_path / "local" / name).read_bytes())
+    change_table(uri, Night({"doc001": Doc({1: 1})}, ["doc002"]), options=s3_options)
+    assert compare(store, 1, 2) == ({"doc001"}, {"doc002"}, 1)
+
+
+def test_rows_that_moved_into_other_parts_are_no_change(tmp_path):
+    make_world(tmp_path, CORPUS)
+    store = Store(str(tmp_path / "table"))
+    change_table(tmp_path, Night({f"more{i}": Doc({1: 9}) for i in range(20)}))
+    compact(store, 1_000_000)
+    newest = open_table(store).version
+    assert changed_parts(open_table(store, 2), open_table(store, newest))
+    assert compare(store, 2, newest) == (set(), set(), 0)
+    assert compare(store, 1, newest) == ({f"more{i}" for i in range(20)}, set(), 0)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(CORPUS["doc005"], text="another text"),
+        replace(CORPUS["doc005"], terms={}),
+        replace(CORPUS["doc005"], terms={**CORPUS["doc005"].terms, 63: 1}),
+        replace(CORPUS["doc005"], terms={t: 256 - v for t, v in CORPUS["doc005"].terms.items()}),
+    ],
+)
+def test_a_difference_in_any_field_counts(tmp_path, changed):
+    make_world(tmp_path, CORPUS)
+    change_table(tmp_path, Night({"doc005": changed, "doc006": CORPUS["doc006"]}))
+    assert compare(Store(str(tmp_path / "table")), 1, 2) == ({"doc005"}, set(), 1)
+
+
+def test_a_part_that_is_gone_is_named(tmp_path):
+    make_world(tmp_path, CORPUS)
+    change_table(tmp_path, Night({"doc005": Doc({1: 1})}))
+    store = Store(str(tmp_path / "table"))
+    (part,) = changed_parts(open_table(store, 1), open_table(store, 2))
+    (tmp_path / "table" / part.removed[0].path).unlink()
+    with pytest.raises(ArtefactError, match="cannot be read"):
+        changed_rows(store, part, row_schema(open_table(store), FIELDS))
+
+
+def test_rows_are_found_by_id(tmp_path):
+    make_world(tmp_path, CORPUS, buckets=1)
+    table = open_table(Store(str(tmp_path / "table")))
+    paths = [file.path for file in table.files()]
+    ids = pa.array(["doc003", "doc050", "nobody"], pa.large_string())
+    found = find_rows(table.store, paths, row_schema(table, FIELDS), ids)
+    assert found["doc_id"].to_pylist() == ["doc003", "doc050"]
+    assert found["text"].to_pylist() == [CORPUS["doc003"].text, CORPUS["doc050"].text]
+    assert find_rows(table.store, paths, row_schema(table, FIELDS), ids[2:]).num_rows == 0
+
+
+TERMS = st.dictionaries(st.integers(0, 63), st.integers(1, 255), max_size=4)
+DOCS = st.dictionaries(st.sampled_from("abcdefgh"), st.builds(Doc, TERMS, st.sampled_from(["", "x", "ß"])), max_size=8)
+
+
+@settings(max_examples=25, deadline=None)
+@given(DOCS, DOCS)
+def test_any_two_corpora_differ_as_their_rows_do(tmp_path_factory, old, new):
+    folder = tmp_path_factory.mktemp("tables")
+    make_world(folder, old, buckets=4, sink="parquet")
+    change_table(folder, Night(new, set(old) - set(new)))
+    changed = {i for i, d in new.items() if i not in old or list(old[i].terms.items()) != list(d.terms.items())}
+    changed |= {i for i, d in new.items() if i in old and old[i].text != d.text}
+    expected = (changed, set(old) - set(new), len(changed & set(old)))
+    assert compare(Store(str(folder / "table")), 1, 2) == expected

@@ -1,0 +1,298 @@
+"""What readers open follows the index folder; another machine goes on from what is published."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobs import takedown
+from lsr_prod import Searcher
+from lsr_prod.config import Deployment
+from lsr_prod.errors import ArtefactError, DigestMismatchError, PublicationError, StorageError
+from lsr_prod.formats.digest import canonical_json
+from lsr_prod.formats.index import Publication, latest_publication, load_version
+from lsr_prod.index_store import check_files, read_head, read_publication
+from lsr_prod.indexing import build_index, mirror, publish, rollback
+from lsr_prod.indexing.mirror import adopt_head, mirror_head
+from lsr_prod.indexing.upload import upload_version
+from lsr_prod.search.cache import IndexCache
+from lsr_prod.storage import Store
+from tests.indexing.corpus import Doc, make_bundle, make_index, make_table
+from tests.indexing.remote import files_of, make_versions, send, with_takedown
+
+MIRROR = """
+import json, sys
+from pathlib import Path
+from lsr_prod.indexing.mirror import mirror_head
+from lsr_prod.search.cache import IndexCache
+from lsr_prod.storage import Store
+index, uri, options = sys.argv[1:]
+print(mirror_head(Path(index), Store(uri, json.loads(options))).number)
+"""
+ADOPT_KILLED = """
+import json, os, sys
+from pathlib import Path
+from lsr_prod.indexing import mirror
+from lsr_prod.search.cache import IndexCache
+from lsr_prod.storage import Store
+index, uri, options, verb, last = sys.argv[1:]
+owner = Path if verb == "rename" else mirror
+real, calls = getattr(owner, verb), []
+def killing(*arguments, **named):
+    calls.append(1)
+    if len(calls) == int(last):
+        os.kill(os.getpid(), 9)
+    return real(*arguments, **named)
+setattr(owner, verb, killing)
+mirror.adopt_head(Path(index), Store(uri, json.loads(options)))
+"""
+
+
+@pytest.fixture
+def remote(tmp_path: Path, s3_options: dict[str, str]) -> Store:
+    return Store(f"s3://lsr/{tmp_path.name}", s3_options)
+
+
+def test_the_history_there_is_the_history_here(tmp_path: Path, remote: Store) -> None:
+    with pytest.raises(PublicationError, match="has no publication"):
+        mirror_head(tmp_path, remote)
+    versions = make_versions(tmp_path, 2)
+    assert mirror_head(tmp_path, remote) == latest_publication(tmp_path) == read_head(remote)
+    assert mirror_head(tmp_path, remote).number == 2
+    third = rollback(tmp_path, 1)
+    assert (third.number, third.version) == (3, versions[0].sha)
+    assert mirror_head(tmp_path, remote) == third == read_head(remote)
+    assert remote.names("publications") == ["publications/000002.json", "publications/000003.json"]
+    for version in versions:
+        check_files(remote, version)
+
+
+def test_a_folder_becomes_an_index_that_readers_open(tmp_path: Path) -> None:
+    (version,) = make_versions(tmp_path / "built", 1)
+    target = Store(str(tmp_path / "published"))
+    first = mirror_head(tmp_path / "built", target)
+    assert first == latest_publication(tmp_path / "published")
+    assert Searcher.open(tmp_path / "published", verify=True).version == version
+    changed = with_takedown(tmp_path / "built", version)
+    upload_version(tmp_path / "built", changed.sha, target)
+    file = tmp_path / "published" / files_of(tmp_path / "built", changed)[-1].path
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(DigestMismatchError):
+        send(tmp_path / "built", changed, target)
+    assert read_head(target) == first
+    file.unlink()
+    assert mirror_head(tmp_path / "built", target).version == changed.sha
+    assert Searcher.open(tmp_path / "published", verify=True).version == changed
+
+
+def test_a_head_that_moves_while_it_is_compared_is_compared_again(
+    tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = make_versions(tmp_path, 2)
+    real = mirror.latest_publication
+
+    def before_others(index: Path) -> Publication:
+        found = real(index)
+        monkeypatch.setattr(mirror, "latest_publication", real)
+        publish(index, versions[0].sha)
+        mirror_head(index, remote)
+        return found
+
+    monkeypatch.setattr(mirror, "latest_publication", before_others)
+    assert mirror_head(tmp_path, remote).number == 3
+    assert remote.names("publications") == ["publications/000003.json"]
+
+
+def test_several_that_mirror_at_once_end_in_one_state(
+    tmp_path: Path, remote: Store, s3_options: dict[str, str]
+) -> None:
+    versions = make_versions(tmp_path, 3)
+    command = [sys.executable, "-c", MIRROR, str(tmp_path), remote.uri, json.dumps(s3_options)]
+    racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    publish(tmp_path, versions[0].sha)
+    numbers = {int(racer.communicate(timeout=60)[0]) for racer in racers}
+    assert numbers <= {3, 4}
+    assert mirror_head(tmp_path, remote).number == 4
+    assert read_head(remote) == latest_publication(tmp_path)
+
+
+def test_a_slow_mirror_never_brings_an_older_version_back(
+    tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = make_versions(tmp_path, 2)
+    real = mirror.upload_version
+
+    def slow(*arguments: object) -> object:
+        monkeypatch.setattr(mirror, "upload_version", real)
+        publish(tmp_path, versions[0].sha)
+        mirror_head(tmp_path, remote)  # the quick one
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(mirror, "upload_version", slow)
+    assert mirror_head(tmp_path, remote).number == 3
+    head = read_head(remote)
+    assert head is not None
+    assert (head.number, head.version) == (3, versions[0].sha)
+
+
+def test_a_place_that_follows_another_index_is_refused(tmp_path: Path, remote: Store) -> None:
+    make_versions(tmp_path / "one", 2)
+    make_versions(tmp_path / "other", 3, shards=3)
+    mirror_head(tmp_path / "one", remote)
+    before = read_head(remote)
+    for refused in (mirror_head, adopt_head):
+        with pytest.raises(PublicationError, match="two indexes are published there"):
+            refused(tmp_path / "other", remote)
+    assert read_head(remote) == before
+    for path in (tmp_path / "other" / "publications").iterdir():
+        path.unlink()
+    assert adopt_head(tmp_path / "other", remote) == before == latest_publication(tmp_path / "other")
+    assert mirror_head(tmp_path / "other", remote) == before
+
+
+def test_another_machine_goes_on_from_what_is_published(tmp_path: Path, remote: Store) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    assert adopt_head(one, remote) is None
+    (version,) = make_versions(one, 1)
+    changed = with_takedown(one, version)
+    second = send(one, changed, remote)
+    assert adopt_head(one, remote) == second
+    assert adopt_head(other, remote) == second
+    names = {path.relative_to(other).as_posix() for path in other.rglob("*") if path.is_file()}
+    assert {file.path for file in files_of(one, changed)} < names
+    assert not (other / ".adopted").exists()
+    assert Searcher.open(other, verify=True).version == load_version(other, second.version) == changed
+    newer = replace(changed, table_version=7)
+    Store(str(other)).put_new(f"versions/{newer.sha}.json", canonical_json(newer.to_json()))
+    third = send(other, newer, remote)
+    assert third.number == 3
+    assert adopt_head(one, remote) == third
+    assert [read_publication(Store(str(one)), number).number for number in (1, 2, 3)] == [1, 2, 3]
+    assert mirror_head(one, remote) == third
+
+
+def test_what_was_published_only_here_is_never_dropped(tmp_path: Path, remote: Store) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    make_versions(one, 2)
+    mirror_head(one, remote)
+    adopt_head(other, remote)
+    make_index(other, {"b": Doc({1: 3})}, vocabulary_size=40)  # 3, not mirrored: the machine stopped
+    for i in range(2):  # 3 and 4; only 4 is mirrored
+        make_index(one, {f"c{i}": Doc({1: 3})}, vocabulary_size=40)
+    fourth = mirror_head(one, remote)
+    for refused in (mirror_head, adopt_head):
+        with pytest.raises(PublicationError, match="delete the publications from 3 on"):
+            refused(other, remote)
+    (other / "publications" / "000003.json").unlink()
+    assert adopt_head(other, remote) == fourth
+
+
+def test_a_folder_is_adopted_too(tmp_path: Path) -> None:
+    target = Store(str(tmp_path / "published"))
+    (version,) = make_versions(tmp_path / "one", 1)
+    first = mirror_head(tmp_path / "one", target)
+    assert adopt_head(tmp_path / "other", target) == first
+    assert Searcher.open(tmp_path / "other", verify=True).version == version
+
+
+@pytest.mark.parametrize(("verb", "last"), [("rename", 5), ("sync_tree", 2), ("link_new", 1), ("link_new", 2)])
+def test_a_killed_adoption_goes_on(
+    tmp_path: Path, remote: Store, s3_options: dict[str, str], verb: str, last: int
+) -> None:
+    (version,) = make_versions(tmp_path / "one", 1)
+    first = mirror_head(tmp_path / "one", remote)
+    other = tmp_path / "other"
+    arguments = [str(other), remote.uri, json.dumps(s3_options), verb, str(last)]
+    assert subprocess.run([sys.executable, "-c", ADOPT_KILLED, *arguments], check=False).returncode == -9
+    assert not (other / "publications").exists()
+    assert adopt_head(other, remote) == first
+    assert Searcher.open(other, verify=True).version == version
+
+
+def test_several_that_adopt_at_once_take_it_over_once(
+    tmp_path: Path, remote: Store, s3_options: dict[str, str]
+) -> None:
+    (version,) = make_versions(tmp_path / "one", 1)
+    first = mirror_head(tmp_path / "one", remote)
+    other = tmp_path / "other"
+    arguments = [str(other), remote.uri, json.dumps(s3_options), "link_new", "1000"]
+    racers = [subprocess.Popen([sys.executable, "-c", ADOPT_KILLED, *arguments]) for _ in range(3)]
+    assert [racer.wait(timeout=60) for racer in racers] == [0, 0, 0]
+    assert latest_publication(other) == first
+    assert Searcher.open(other, verify=True).version == version
+    assert not (other / ".adopted").exists()
+
+
+def test_a_shard_that_was_built_here_with_other_bytes_is_named(tmp_path: Path, remote: Store) -> None:
+    corpus = {"a": Doc({1: 5}, "x"), "b": Doc({2: 7}, "y")}
+    one = make_index(tmp_path / "one", corpus, vocabulary_size=4)
+    make_index(tmp_path / "other", corpus, vocabulary_size=4)
+    first = mirror_head(tmp_path / "one", remote)
+    (tmp_path / "other" / "publications" / "000001.json").unlink()
+    shard = tmp_path / "other" / "shards" / one.shards[0].sha
+    with pytest.raises(PublicationError, match=rf"{shard} was built here too"):
+        adopt_head(tmp_path / "other", remote)
+    shard.rename(tmp_path / "aside")
+    assert adopt_head(tmp_path / "other", remote) == first
+
+
+def test_a_damaged_version_is_not_mirrored(tmp_path: Path, remote: Store) -> None:
+    (version,) = make_versions(tmp_path, 1)
+    (tmp_path / files_of(tmp_path, version)[0].path).unlink()
+    with pytest.raises(ArtefactError, match="is missing"):
+        mirror_head(tmp_path, remote)
+    assert read_head(remote) is None
+
+
+def test_jobs_publish_and_take_down_where_the_settings_say(
+    tmp_path: Path, remote: Store, s3_options: dict[str, str]
+) -> None:
+    make_bundle(tmp_path / "bundle", [f"t{i}" for i in range(8)])
+    corpus = {f"d{i}": Doc({1: 5}, f"text {i}") for i in range(20)}
+    table = make_table(tmp_path / "table", corpus, tmp_path / "bundle")
+
+    def settings(publish_to: str) -> dict[str, dict[str, object]]:
+        index = {
+            "table": table,
+            "bundle": str(tmp_path / "bundle"),
+            "output": str(tmp_path / "index"),
+            "text_fields": ["text"],
+            "publish_to": publish_to,
+        }
+        return {"index": index, "storage": {"options": s3_options}}
+
+    with pytest.raises(StorageError, match="no-such-bucket"):
+        build_index(Deployment.model_validate(settings("s3://no-such-bucket/index")))
+    assert not (tmp_path / "index").exists()
+    deployment = Deployment.model_validate(settings(remote.uri))
+    first = build_index(deployment)
+    assert (first["publication"], first["mode"]) == (1, "full")
+    assert build_index(deployment)["publication"] == 1
+    cache = IndexCache(tmp_path / "cache")
+    place, publication = cache.fetch(remote.uri, remote.options)
+    assert publication == latest_publication(tmp_path / "index")
+    assert load_version(place, publication.version).documents == 20
+
+    (tmp_path / "deployment.yaml").write_text(json.dumps(settings(remote.uri)))
+    shutil.rmtree(tmp_path / "index")  # another machine
+    assert takedown.main(["--config", str(tmp_path / "deployment.yaml"), "--id", "d3"]) == 0
+    before = cache.statistics
+    place, publication = cache.fetch(remote.uri, remote.options)
+    assert publication.number == 2
+    version = load_version(place, publication.version)
+    assert version.documents == 19
+    assert (place / "takedowns").is_dir()
+    assert (place / "tombstones").is_dir()
+    assert cache.statistics.files_fetched - before.files_fetched == 2
+
+    shutil.rmtree(tmp_path / "index")
+    again = build_index(deployment)
+    assert (again["mode"], again["publication"], again["documents"]) == ("unchanged", 2, 19)
+    assert rollback(tmp_path / "index", 2).version == version.sha
+    cache.close()

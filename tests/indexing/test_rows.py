@@ -1,0 +1,49 @@
+"""Rows of a shard: sorted by id across buckets, then taken in any order."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lsr_prod.errors import ArtefactError
+from lsr_prod.indexing.rows import SpilledRows, merged_by_id, spill_sorted
+
+SCHEMA = pa.schema([("doc_id", pa.large_string()), ("text", pa.large_string())])
+_ids = st.lists(st.text(alphabet="aAéz\U0001f600\0", max_size=4), unique=True, max_size=25)
+
+
+def bucket(ids: list[str]) -> pa.Table:
+    texts = [None if len(i) == 1 else f"text of {i}" for i in ids]
+    return pa.table({"doc_id": ids, "text": texts}, schema=pa.schema([("doc_id", pa.string()), ("text", pa.string())]))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(ids=_ids, buckets=st.integers(1, 5), batch_rows=st.sampled_from([1, 3, 8]), seed=st.integers(0, 99))
+def test_rows_of_all_buckets_come_by_id_and_in_any_order(tmp_path_factory, ids, buckets, batch_rows, seed):
+    folder = tmp_path_factory.mktemp("rows")
+    tables = spill_sorted([bucket(ids[i::buckets]) for i in range(buckets)], folder)
+    batches = list(merged_by_id(tables, batch_rows))
+    merged = [row for batch in batches for row in batch.to_pylist()]
+    assert [row["doc_id"] for row in merged] == sorted(ids, key=str.encode) == sorted(ids)
+    assert all(row["text"] == (None if len(row["doc_id"]) == 1 else f"text of {row['doc_id']}") for row in merged)
+    assert all(batch.num_rows == batch_rows for batch in batches[:-1])
+    spilled = SpilledRows(folder / "all.arrow", SCHEMA, batch_rows)
+    for batch in batches:
+        spilled.add(batch)
+    spilled.finish()
+    order = np.random.default_rng(seed).permutation(len(ids)).astype(np.uint32)
+    assert spilled.take(order).to_pylist() == [merged[i] for i in order]
+    assert spilled.take(order[:3]).to_pylist() == [merged[i] for i in order[:3]]
+
+
+@pytest.mark.parametrize("batch_rows", [1, 2, 100])
+@pytest.mark.parametrize("tables", [[["a", "b"], ["b"]], [["x", "a", "x"]], [["c", "a"], ["b", "c"]]])
+def test_an_id_that_occurs_twice_is_refused(tmp_path, tables, batch_rows):
+    spilled = spill_sorted([bucket(ids) for ids in tables], tmp_path)
+    with pytest.raises(ArtefactError, match="stands in the table twice"):
+        list(merged_by_id(spilled, batch_rows))
+
+
+def test_nothing_is_nothing(tmp_path):
+    assert list(merged_by_id(spill_sorted([bucket([])], tmp_path), 4)) == []

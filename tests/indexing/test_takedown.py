@@ -1,0 +1,190 @@
+"""Takedowns: gone at once, gone after every later build, whoever publishes at the same time; and back again."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from jobs.takedown import main
+from lsr_prod.errors import ArtefactError, PublicationError
+from lsr_prod.formats.index import latest_publication, load_publication, load_version
+from lsr_prod.indexing import build_index, delete_documents, publish, restore_documents, rollback
+from tests.indexing.contents import current, dump, takedowns
+from tests.indexing.corpus import Doc
+from tests.indexing.nights import Night, change_table, deployment, make_world
+
+CORPUS = {f"doc{i:03d}": Doc({1: 1 + i % 255, i % 60: 4}, f"text {i}") for i in range(200)}
+
+TAKE_DOWN = """
+import sys
+from pathlib import Path
+from lsr_prod.indexing import delete_documents
+for one in sys.argv[2:]:
+    delete_documents(Path(sys.argv[1]), [one])
+"""
+BUILD = """
+import sys
+from pathlib import Path
+from lsr_prod.indexing import build_index
+from tests.indexing.corpus import Doc
+from tests.indexing.nights import Night, change_table, deployment
+root = Path(sys.argv[1])
+for night in range(6):
+    change_table(root, Night({f"new{night}": Doc({5: 1 + night}), f"doc{night:03d}": Doc({6: 1 + night}, "again")}))
+    build_index(deployment(root, max_delta=0.5, max_delta_shards=2))
+"""
+ROLL_BACK = """
+import sys
+from pathlib import Path
+from lsr_prod.indexing import rollback
+for _ in range(6):
+    rollback(Path(sys.argv[1]), 1)
+"""
+
+
+@pytest.fixture
+def world(tmp_path):
+    build_index(make_world(tmp_path, CORPUS))
+    return tmp_path
+
+
+def test_a_takedown_hides_at_once_and_stays(world):
+    index = world / "index"
+    done = delete_documents(index, ["doc001", "doc002", "doc001", "later"], "request 17")
+    assert (done.publication.number, done.publication.note) == (2, "request 17")
+    assert (done.changed, done.documents, done.takedowns) == (2, 198, 3)
+    assert set(CORPUS) - set(dump(index)) == {"doc001", "doc002"}
+    assert takedowns(index) == ["doc001", "doc002", "later"]
+    again = delete_documents(index, ["doc002"])
+    assert (again.publication.number, again.changed) == (2, 0)
+
+
+def test_every_later_build_leaves_the_documents_out(world):
+    index = world / "index"
+    delete_documents(index, ["doc001", "doc002", "later"])
+    change_table(world, Night({"doc001": Doc({9: 9}, "encoded again"), "later": Doc({3: 3})}))
+    summary = build_index(deployment(world))
+    assert (summary["mode"], summary["documents"], summary["tombstones"]) == ("delta", 198, 4)
+    assert not {"doc001", "doc002", "later"} & set(dump(index))
+    change_table(world, Night({"doc050": Doc({9: 9})}))
+    assert build_index(deployment(world, max_delta_shards=1))["mode"] == "merge"
+    assert not {"doc001", "doc002", "later"} & set(dump(index))
+    assert build_index(deployment(world, shards=3))["mode"] == "full"
+    assert not {"doc001", "doc002", "later"} & set(dump(index))
+    assert build_index(deployment(world, shards=3))["mode"] == "unchanged"
+    change_table(world, Night({}, ["doc002", "doc007"]))
+    build_index(deployment(world, shards=3))
+    assert set(dump(index)) == set(CORPUS) - {"doc001", "doc002", "doc007"}
+
+
+def test_a_restored_document_is_found_as_the_table_has_it(world):
+    index = world / "index"
+    before = dump(index)
+    delete_documents(index, ["doc001", "doc002", "doc003", "later"])
+    done = restore_documents(index, ["doc001", "doc099"])
+    assert (done.changed, done.documents, done.takedowns) == (1, 198, 3)
+    assert dump(index)["doc001"] == before["doc001"]
+    change_table(world, Night({"doc002": Doc({9: 9}, "changed while it was down"), "later": Doc({3: 3})}, ["doc003"]))
+    build_index(deployment(world))
+    restore_documents(index, ["doc002", "doc003", "later"])
+    assert current(index).takedowns is None
+    found = dump(index)
+    assert set(found) == (set(CORPUS) | {"later"}) - {"doc003"}
+    assert found["doc002"] == (((9, 9),), "changed while it was down")
+    build_index(deployment(world, "whole"))
+    assert dump(world / "whole") == found
+    assert build_index(deployment(world))["mode"] == "unchanged"
+
+
+def test_documents_that_were_down_during_a_merge_come_back(world):
+    index = world / "index"
+    change_table(world, Night({"new": Doc({3: 3})}))
+    build_index(deployment(world))
+    delete_documents(index, ["new"])
+    change_table(world, Night({"more": Doc({4: 3})}))
+    assert build_index(deployment(world, max_delta_shards=1))["mode"] == "merge"
+    assert restore_documents(index, ["new"]).changed == 1
+    assert set(dump(index)) == {*CORPUS, "new", "more"}
+
+
+def test_a_rollback_keeps_what_was_taken_down_since(world):
+    index = world / "index"
+    change_table(world, Night({"new": Doc({3: 3}), "doc009": Doc({8: 8})}))
+    build_index(deployment(world))
+    delete_documents(index, ["doc001", "new"])
+    back = rollback(index, 1)
+    assert (back.number, back.note) == (4, "rollback to 1")
+    assert set(dump(index)) == set(CORPUS) - {"doc001"}
+    assert takedowns(index) == ["doc001", "new"]
+    assert build_index(deployment(world))["mode"] == "delta"
+    assert set(dump(index)) == set(CORPUS) - {"doc001"}
+    restore_documents(index, ["doc001"])
+    rollback(index, 3)
+    assert "doc001" not in dump(index)
+    assert takedowns(index) == ["doc001", "new"]
+
+
+def test_a_version_built_before_a_takedown_is_not_published_by_hand(world):
+    index = world / "index"
+    change_table(world, Night({"new": Doc({3: 3})}))
+    unpublished = build_index(deployment(world, publish=False))["version"]
+    delete_documents(index, ["doc001"])
+    with pytest.raises(PublicationError, match="would bring back 1 document"):
+        publish(index, unpublished)
+    build_index(deployment(world))
+    assert "doc001" not in dump(index)
+
+
+def test_no_takedown_is_lost_whoever_publishes_at_the_same_time(world):
+    index = world / "index"
+    down = [[f"doc{i:03d}" for i in range(start, 60, 3)] for start in range(3)]
+    commands = [[TAKE_DOWN, str(index), *ids] for ids in down] + [[BUILD, str(world)], [ROLL_BACK, str(index)]]
+    racers = [subprocess.Popen([sys.executable, "-c", *command]) for command in commands]
+    assert [racer.wait(timeout=200) for racer in racers] == [0] * len(racers)
+    gone = {i for ids in down for i in ids}
+    assert set(takedowns(index)) == gone
+    assert not gone & set(dump(index))
+    newest = latest_publication(index).number
+    assert newest > 50
+    seen: set[str] = set()
+    for number in range(1, newest + 1):  # once it is down, no later version has it
+        found = set(dump(index, load_version(index, load_publication(index, number).version)))
+        assert not seen & found
+        seen |= gone - found
+    build_index(deployment(world, max_delta=0.5))
+    expected = {*CORPUS, *(f"new{night}" for night in range(6))} - gone
+    assert set(dump(index)) == expected
+
+
+def test_nothing_can_be_taken_down_where_nothing_is_published(tmp_path):
+    with pytest.raises(PublicationError, match="no publication"):
+        delete_documents(tmp_path, ["doc001"])
+    with pytest.raises(PublicationError, match="no document is named"):
+        delete_documents(tmp_path, [])
+
+
+def test_without_the_table_nothing_is_restored(world):
+    delete_documents(world / "index", ["doc001"])
+    (world / "table").rename(world / "gone")
+    with pytest.raises(ArtefactError, match="no longer a table"):
+        restore_documents(world / "index", ["doc001"])
+    assert latest_publication(world / "index").number == 2
+
+
+def test_the_job_reads_ids_from_a_file(world, capsys):
+    (world / "config.yaml").write_text(
+        f"index:\n  table: {world}/table\n  bundle: {world}/bundle\n  output: {world}/index\n"
+    )
+    (world / "ids.txt").write_text("doc001\ndoc 002\n\ndoc003\n")
+    config = ["--config", str(world / "config.yaml")]
+    assert main([*config]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("jobs/takedown.py: --id: no document is named")
+    assert main([*config, "--file", str(world / "none.txt")]) == 2
+    assert main([*config, "--file", str(world / "ids.txt"), "--id", "doc004", "--note", "two words"]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
+    assert (result["ids"], result["documents_hidden"], result["takedowns"], result["publication"]) == (4, 3, 4, 2)
+    assert load_publication(world / "index", 2).note == "two words"
+    assert main([*config, "--id", "doc004", "--restore"]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
+    assert (result["documents_restored"], result["documents"]) == (1, 198)

@@ -1,0 +1,61 @@
+"""Ordinals of deleted documents: found by id, written under the name of their content."""
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lsr_prod.errors import ArtefactError, DigestMismatchError
+from lsr_prod.indexing.tombstones import as_ids, find_ordinals, hide, load_tombstones, read_ids, save_tombstones
+from tests.indexing.corpus import Doc, make_index
+
+
+@pytest.fixture
+def made(tmp_path):
+    """An index folder with one shard of 100 documents, and its manifest."""
+    corpus = {f"d{i:02d}": Doc({1: 1 + i}) for i in random.Random(1).sample(range(100), 100)}
+    return tmp_path, make_index(tmp_path, corpus, vocabulary_size=4).shards[0]
+
+
+def test_ordinals_are_where_the_ids_stand(made):
+    index, shard = made
+    folder = index / "shards" / shard.sha
+    ids = read_ids(folder, shard)
+    found = find_ordinals(folder, shard, as_ids(["d07", "d99", "d00", "nobody", "", "d07"]))
+    assert found.dtype == np.uint32
+    assert sorted(ids.take(pa.array(found)).to_pylist()) == ["d00", "d07", "d99"]
+    assert np.array_equal(found, np.sort(found))
+    assert len(find_ordinals(folder, shard, as_ids([]))) == 0
+    assert len(find_ordinals(folder, shard, as_ids(ids.to_pylist()))) == 100
+
+
+def test_equal_ordinals_are_one_file(made):
+    index, shard = made
+    one = hide(index, shard, None, as_ids(["d01", "d02"]))
+    assert one == hide(index, shard, hide(index, shard, None, as_ids(["d02"])), as_ids(["d01", "nobody"]))
+    assert one == hide(index, shard, one, as_ids(["d01"]))
+    assert one.file.path == f"tombstones/{one.file.sha256}.npy"
+    assert one.documents == 2
+    assert len(list((index / "tombstones").iterdir())) == 2
+    assert hide(index, shard, None, as_ids(["nobody"])) is None
+    assert save_tombstones(index, np.empty(0, np.uint32)) is None
+
+
+def test_damaged_tombstones_are_refused(made):
+    index, shard = made
+    good = hide(index, shard, None, as_ids(["d01", "d02"]))
+    assert (
+        load_tombstones(index, shard, good).tolist()
+        == find_ordinals(index / "shards" / shard.sha, shard, as_ids(["d01", "d02"])).tolist()
+    )
+    outside = save_tombstones(index, np.array([3, 100], np.uint32))
+    with pytest.raises(ArtefactError, match="does not have"):
+        load_tombstones(index, shard, outside)
+    falling = save_tombstones(index, np.array([3, 3], np.uint32))
+    with pytest.raises(ArtefactError, match="rising"):
+        load_tombstones(index, shard, falling)
+    path = index / good.file.path
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(DigestMismatchError):
+        load_tombstones(index, shard, good)

@@ -1,0 +1,105 @@
+"""A version goes to an object store or a folder: killed anywhere, it goes on; what is damaged never arrives."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lsr_prod.errors import ArtefactError, DigestMismatchError
+from lsr_prod.index_store import check_files, read_head, read_version
+from lsr_prod.indexing.upload import upload_version
+from lsr_prod.storage import Store
+from tests.indexing.corpus import Doc, make_index
+from tests.indexing.remote import bytes_of, files_of, make_versions, overwrite, send, with_takedown
+
+KILLED = """
+import json, os, sys
+from pathlib import Path
+from lsr_prod.indexing.upload import upload_version
+from lsr_prod.storage import Store
+index, version, uri, options, verb, prefix, last = sys.argv[1:]
+verbs, calls = getattr(Store, verb), []
+def killing(self, *arguments):
+    calls.extend([1] * arguments[0].startswith(prefix))
+    if len(calls) == int(last):
+        os.kill(os.getpid(), 9)
+    return verbs(self, *arguments)
+setattr(Store, verb, killing)
+upload_version(Path(index), version, Store(uri, json.loads(options)), connections=2)
+"""
+
+
+@pytest.fixture
+def remote(tmp_path: Path, s3_options: dict[str, str]) -> Store:
+    return Store(f"s3://lsr/{tmp_path.name}", s3_options)
+
+
+def test_only_what_is_not_there_is_sent(tmp_path: Path, remote: Store) -> None:
+    first, second = make_versions(tmp_path, 2)
+    done = upload_version(tmp_path, first.sha, remote)
+    assert (done.bytes, done.files_there) == (bytes_of(tmp_path, first), 0)
+    assert read_head(remote) is None
+    check_files(remote, first)
+    again = upload_version(tmp_path, first.sha, remote)
+    assert (again.files, again.files_there, again.bytes_there) == (0, done.files, done.bytes)
+    changed = with_takedown(tmp_path, first)
+    assert upload_version(tmp_path, changed.sha, remote).files == 2
+    assert upload_version(tmp_path, second.sha, remote).bytes == bytes_of(tmp_path, first, second) - done.bytes
+
+
+@pytest.mark.parametrize(
+    ("verb", "prefix", "last"),
+    [("put_file_new", "", 1), ("put_file_new", "", 9), ("put_new", "bundles/", 1), ("put_new", "versions/", 1)],
+)
+def test_a_killed_upload_goes_on(
+    tmp_path: Path, remote: Store, s3_options: dict[str, str], verb: str, prefix: str, last: int
+) -> None:
+    (version,) = make_versions(tmp_path, 1)
+    files = len({file.sha256 for file in files_of(tmp_path, version)})
+    arguments = [str(tmp_path), version.sha, remote.uri, json.dumps(s3_options), verb, prefix, str(last)]
+    assert subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False).returncode == -9
+    there = len(remote.names("files"))
+    assert last - 2 <= there <= last if verb == "put_file_new" else there == files
+    assert remote.get(f"versions/{version.sha}.json") is None
+    done = upload_version(tmp_path, version.sha, remote)
+    assert (done.files_there, done.files) == (there, files - there)
+    check_files(remote, read_version(remote, version.sha))
+
+
+def test_a_damaged_file_never_arrives(tmp_path: Path, remote: Store) -> None:
+    (version,) = make_versions(tmp_path, 1)
+    file = next(file for file in files_of(tmp_path, version) if file.path.endswith("docs.arrow"))
+    path = tmp_path / file.path
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DigestMismatchError, match=r"docs\.arrow"):
+        upload_version(tmp_path, version.sha, remote)
+    assert f"files/{file.sha256}" not in remote.names()
+    assert remote.names("versions") == []
+    path.unlink()
+    with pytest.raises(ArtefactError, match=r"docs\.arrow is missing"):
+        upload_version(tmp_path, version.sha, remote)
+
+
+def test_an_object_of_another_size_is_named_and_not_replaced(tmp_path: Path, remote: Store) -> None:
+    (version,) = make_versions(tmp_path, 1)
+    send(tmp_path, version, remote)
+    name = f"files/{version.shards[0].files[0].sha256}"
+    overwrite(remote, name, b"short")
+    with pytest.raises(ArtefactError, match=rf"{name} has 5 bytes.*delete it"):
+        upload_version(tmp_path, version.sha, remote)
+    assert remote.get(name) == b"short"
+
+
+def test_two_builders_of_one_shard_do_not_mix_their_files(tmp_path: Path, remote: Store) -> None:
+    corpus = {"a": Doc({1: 5}, "x"), "b": Doc({2: 7}, "y")}
+    one, other = (make_index(tmp_path / name, corpus, vocabulary_size=4) for name in ("one", "other"))
+    assert one.shards[0].sha == other.shards[0].sha
+    assert one.sha != other.sha  # Tantivy names its segments by chance
+    upload_version(tmp_path / "one", one.sha, remote)
+    upload_version(tmp_path / "other", other.sha, remote)
+    check_files(remote, one)
+    check_files(remote, other)

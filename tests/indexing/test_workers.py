@@ -1,0 +1,43 @@
+"""Little work runs in the process of the job, more of it on Ray; errors keep their type on both."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lsr_prod.config import RaySettings
+from lsr_prod.errors import ArtefactError
+from lsr_prod.indexing.workers import Workers
+
+LITTLE = """
+import os, sys
+from lsr_prod.config import RaySettings
+from lsr_prod.indexing.workers import Workers
+with Workers(RaySettings()) as workers:
+    found = dict(workers.run(os.getpid, [()] * 3, size=1000))
+assert found == dict.fromkeys(range(3), os.getpid())
+assert "ray" not in sys.modules
+"""
+
+
+def process_of(number: int) -> tuple[int, int]:
+    if number == 7:
+        raise ArtefactError("the seventh is damaged")
+    return number, os.getpid()
+
+
+def test_little_work_starts_no_cluster():
+    subprocess.run([sys.executable, "-c", LITTLE], check=True, timeout=60)
+
+
+def test_on_ray_results_know_their_place(ray_local):
+    with Workers(RaySettings()) as workers:
+        found = dict(workers.run(process_of, [(i,) for i in range(5)], size=10**9))
+        assert {place: number for place, (number, _) in found.items()} == {i: i for i in range(5)}
+        assert os.getpid() not in {process for _, process in found.values()}
+        assert dict(workers.run(process_of, [], size=0)) == {}
+        with pytest.raises(ArtefactError, match="the seventh"):
+            list(workers.run(process_of, [(7,)], size=0))
+        one = next(workers.run(process_of, [(i,) for i in range(5)], size=0))
+        assert one[1][0] == one[0]

@@ -1,0 +1,88 @@
+"""Queries over arrays of random content, for a process that checks every access: ``python -m tests.search.corrupt``.
+
+Prints how many were refused as damaged and how many answered; an access outside an array ends it with an IndexError.
+"""
+
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+
+from lsr_prod.errors import ArtefactError
+from lsr_prod.formats.index import latest_publication
+from lsr_prod.formats.shard import ImpactArrays
+from lsr_prod.search.shard import OpenShard
+from lsr_prod.search.snapshot import Snapshot
+from lsr_prod.search.workspace import Workspace
+from tests.indexing.corpus import make_index
+from tests.search.test_kernel import topics
+
+V = 300
+
+
+def corrupt(arrays: ImpactArrays, rng: np.random.Generator) -> ImpactArrays:
+    """Some arrays with some values, or all of them, of any content."""
+    found = {}
+    for field in fields(arrays):
+        array = np.array(getattr(arrays, field.name))
+        if len(array) and rng.random() < 0.2:
+            places = rng.integers(0, len(array), rng.choice([1, 3, len(array)]))
+            limits = np.iinfo(array.dtype)
+            near = rng.integers(0, 3, len(places)) + array[places].astype(np.int64) - 1
+            wild = rng.integers(limits.min, limits.max, len(places), dtype=array.dtype, endpoint=True)
+            array[places] = np.where(rng.random(len(places)) < 0.5, near.astype(array.dtype), wild)
+        array.flags.writeable = False  # as mapped ones are: the kernels are compiled once
+        found[field.name] = array
+    return ImpactArrays(**found)
+
+
+def main(folder: str, rounds: int) -> None:
+    rng = np.random.default_rng(9)
+    shards = []
+    for n, block_size, order in ((400, 8, "id"), (400, 300, "content"), (900, 1, "id"), (300, 64, "content")):
+        index = Path(folder) / f"{n}-{block_size}"
+        make_index(index, topics(n, block_size), vocabulary_size=V, block_size=block_size, order=order)
+        snapshot = Snapshot(index, latest_publication(index), verify=False)
+        shards.append(snapshot.parts[0].shard)
+    whole = [shard.arrays for shard in shards]
+    refused = answered = 0
+    for number in range(rounds):
+        shard, arrays = shards[number % len(shards)], whole[number % len(shards)]
+        shard.arrays = corrupt(arrays, rng)
+        try:
+            ask(shard, rng)
+            answered += 1
+        except ArtefactError:
+            refused += 1
+        memory = Workspace.of_thread()
+        assert not memory.scores.any(), "scores are left in the working memory"
+        assert not memory.counts.any(), "counts are left in the working memory"
+        assert not memory.slots.any(), "slots are left in the working memory"
+    print(refused, answered)
+
+
+def ask(shard: OpenShard, rng: np.random.Generator) -> None:
+    memory = Workspace.of_thread()
+    ids = rng.choice(V, int(rng.integers(1, 40)), replace=False).astype(np.int32)
+    weights = rng.exponential(size=len(ids)).astype(np.float32)
+    mask = (rng.random(shard.manifest.documents) < 0.5).astype(np.uint8)
+    mask.flags.writeable = False
+    shard.match(
+        ids,
+        weights,
+        np.ones(len(ids), np.uint8),
+        required=int(rng.integers(1, 4)),
+        k=int(rng.choice([0, 1, 10, 1000])),
+        memory=memory,
+        allowed=mask if rng.random() < 0.5 else None,
+        floor=float(rng.choice([0.0, 5.0])),
+        exhaustive=bool(rng.random() < 0.3),
+        deadline=1e18 if rng.random() < 0.3 else None,
+    )
+    ordinals = rng.integers(0, shard.manifest.documents, 20)
+    shard.score(ordinals, ids, weights, dk=int(rng.choice([1, 64])), vocabulary_size=V, memory=memory)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
