@@ -71,7 +71,7 @@ def start(settings: ServeSettings) -> ServedSearcher:
     try:
         handle = serve.run(build_application(settings), name=settings.name, route_prefix="/" if http else None)
     except RuntimeError as error:
-        raise UnavailableError(f"the application {settings.name} did not start: {error}") from error
+        raise UnavailableError(f"the application {settings.name} did not start: {_reason(settings.name)}") from error
     return ServedSearcher(handle)
 
 
@@ -82,6 +82,14 @@ def deployments(name: str) -> Mapping[str, str]:
         deployment: f"{state.status.value.lower()}, {_replicas(state.replica_states)}"
         for deployment, state in sorted(application.deployments.items())
     }
+
+
+def _reason(name: str) -> str:
+    """Why a deployment of a failed application is down: the last line that it left."""
+    application = serve.status().applications[name]
+    messages = [application.message, *(state.message for state in application.deployments.values())]
+    lines = [line.strip() for message in messages for line in message.splitlines() if "Error: " in line]
+    return lines[-1] if lines else application.message
 
 
 def _replicas(states: Mapping[Any, int]) -> str:

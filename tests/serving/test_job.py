@@ -1,8 +1,15 @@
 """Settings that the serve job refuses before it starts anything."""
 
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lsr_prod.config import Deployment, RaySettings, ServeSettings
 from lsr_prod.errors import ConfigError
@@ -41,3 +48,26 @@ def test_a_cluster_is_named_or_made(index: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_machine_with_too_few_cores(index: Path) -> None:
     with pytest.raises(ConfigError, match=r"serve\.cpus: .*7 in all, and there are 2 cores; give 0\.28 or less"):
         serve_index(deployment(index, shard_groups=3, replicas=2), local=True)
+
+
+@pytest.mark.slow
+def test_it_serves_here_until_it_is_interrupted(index: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    config = index.parent / "deployment.yaml"
+    config.write_text(yaml.safe_dump({"serve": {"index": str(index), "cpus": 0.1, "http_port": port}}))
+    command = [sys.executable, "jobs/serve.py", "--local", "--config", str(config)]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:
+        try:
+            assert job.stdout is not None
+            assert any("serving until interrupted" in line for line in job.stdout)
+            body = json.dumps({"vector": {"t0": 1.0}}).encode()
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/search", body, timeout=30) as answer:
+                assert [hit["doc_id"] for hit in json.loads(answer.read())["hits"]] == ["a"]
+        finally:
+            job.send_signal(signal.SIGINT)
+        last = job.stdout.read().splitlines()[-1]
+    assert job.returncode == 0
+    assert json.loads(last.removeprefix("RESULT "))["publication"] == 1

@@ -24,7 +24,7 @@ from lsr_prod.formats.index import load_publication
 from lsr_prod.search import Searcher, SearchResult
 from lsr_prod.search.filters import field as attribute
 from lsr_prod.search.snapshot import Snapshot
-from lsr_prod.serving import ServedSearcher, deployments, start
+from lsr_prod.serving import ServedSearcher, UnavailableError, deployments, start
 from lsr_prod.serving.wire import result_from_json
 from tests.indexing.corpus import Doc, encode_corpus, make_index
 
@@ -182,6 +182,16 @@ def test_a_killed_router_is_replaced_while_clients_wait(served: Served) -> None:
     pid = serve.get_deployment_handle("router", APPLICATION).state.remote().result(timeout_s=30)["pid"]
     os.kill(pid, signal.SIGKILL)
     assert served.client.search_vector({2000: 1.0}, 5).hits == expected
+
+
+@pytest.mark.slow
+def test_an_application_that_does_not_start_says_why(served: Served, tmp_path: Path) -> None:
+    try:
+        with pytest.raises(UnavailableError, match="has no publication"):
+            start(ServeSettings(index=str(tmp_path), name="broken", cpus=0.01))
+    finally:
+        serve.delete("broken")
+    assert not newest(served).search_vector({}, 1).hits
 
 
 def newest(served: Served) -> Searcher:
