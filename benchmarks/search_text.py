@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         ask(searcher, texts[:50])
         parts = {"warm": ask(searcher, list(islice(cycle(texts), WARM)))}
         parts[f"{SWAPS} version swaps"] = ask_while_swapping(searcher, index, texts)
-        encoder = searcher._encoder  # an opened encoder is no page of the index
+        encoder = searcher._encoder  # an opened model is no page of the index
         del searcher
         drop_pages(index)
         cold = Searcher.open(index)

@@ -14,10 +14,6 @@ import boto3
 import hypothesis
 import pytest
 
-# A busy machine is no failure: no test is timed.
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
-
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # every listener on loopback; read when Ray is imported
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -26,6 +22,10 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"
 
 from tests.fetch_models import model_folder
+
+# A busy machine is no failure: no test is timed.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)

@@ -1,13 +1,13 @@
 """Tantivy over all shards of a version: BM25, and minimum-should-match as the oracle of the kernel."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lsr_prod.search.boolean import BooleanShard
 from lsr_prod.search.merge import Candidates
 from lsr_prod.search.part import Part
 from lsr_prod.search.snapshot import Snapshot
 
-__all__ = ["match_ids", "rank_bm25"]
+__all__ = ["match_ids", "match_query", "rank_bm25"]
 
 
 def rank_bm25(snapshot: Snapshot, tokens: Sequence[str], k: int) -> Candidates:
@@ -23,10 +23,23 @@ def rank_bm25(snapshot: Snapshot, tokens: Sequence[str], k: int) -> Candidates:
 
 def match_ids(snapshot: Snapshot, terms: Sequence[int], required: int) -> set[str]:
     """Ids of all documents that hold at least ``required`` of the terms."""
+    return _alive_ids(snapshot, lambda shard: shard.match(terms, required))
+
+
+def match_query(snapshot: Snapshot, query: str) -> set[str]:
+    """Ids of all documents that a Boolean query finds.
+
+    Raises:
+        QueryError: the query cannot be read, or asks for what the index does not hold.
+    """
+    return _alive_ids(snapshot, lambda shard: shard.match_query(query))
+
+
+def _alive_ids(snapshot: Snapshot, match: Callable[[BooleanShard], Sequence[int]]) -> set[str]:
     return {
         snapshot.parts[number].shard.documents.doc_id(ordinal)
         for number, shard in snapshot.boolean.items()
-        for ordinal in shard.match(terms, required)
+        for ordinal in match(shard)
         if snapshot.parts[number].is_alive(ordinal)
     }
 

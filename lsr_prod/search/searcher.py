@@ -6,21 +6,22 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
-from lsr_prod.errors import LineageError, QueryError
+from lsr_prod.errors import QueryError
 from lsr_prod.formats.index import IndexVersion, Publication
+from lsr_prod.search.answer import answer_bm25, answer_query, milliseconds
 from lsr_prod.search.explain import explain_document
 from lsr_prod.search.filters import shorten
 from lsr_prod.search.hybrid import check_words, weigh_words
 from lsr_prod.search.location import LocalIndex, RemoteIndex, locate
-from lsr_prod.search.merge import Candidates, Shards, fetch_hits, find_best, find_by_words
+from lsr_prod.search.merge import Shards
 from lsr_prod.search.metrics import Observer
 from lsr_prod.search.query import SparseQuery, check_text
+from lsr_prod.search.query_encoder import QueryEncoder
 from lsr_prod.search.request import Hybrid, Options, Request
-from lsr_prod.search.result import Explanation, QueryTerm, SearchResult
+from lsr_prod.search.result import Explanation, SearchResult
 from lsr_prod.search.snapshot import Snapshot, Verify
 
 if TYPE_CHECKING:
@@ -67,12 +68,10 @@ class Searcher:
         """Search an open version; ``Searcher.open`` opens one."""
         self._location = location or LocalIndex(snapshot.index)
         self._snapshot = snapshot
-        self._bundle = bundle
         self._observer = observer
         self._verify: Verify = "lazy" if verify is True else verify
-        self._encoder_threads = encoder_threads
-        self._encoder: tuple[str, BundleEncoder] | None = None
-        self._encoder_lock, self._refresh_lock = threading.Lock(), threading.Lock()
+        self._encoder = QueryEncoder(threads=encoder_threads, verify=verify is not False, bundle=bundle)
+        self._refresh_lock = threading.Lock()
 
     @classmethod
     def open(
@@ -198,8 +197,8 @@ class Searcher:
             raise QueryError(f"the batch {shorten(texts)} is no list of texts; give one")
         with self._observed():
             request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
-            queries = self._encode(snapshot, texts)
-            encode_ms = _ms(start) / max(1, len(texts))
+            queries = self._encoder.encode(snapshot, texts)
+            encode_ms = milliseconds(start) / max(1, len(texts))
             asked = zip(queries, texts, strict=True)
             return [self._answer(snapshot, query, request, encode_ms, text) for query, text in asked]
 
@@ -223,7 +222,7 @@ class Searcher:
             request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
             query = SparseQuery.from_vector(vector, snapshot.vocabulary)
             check_words(text, request.hybrid)
-            return self._answer(snapshot, query, request, _ms(start), text)
+            return self._answer(snapshot, query, request, milliseconds(start), text)
 
     async def search_async(self, text: str, k: int = 10, **options: Unpack[Options]) -> SearchResult:
         """``search`` in a thread of asyncio's pool: the event loop goes on."""
@@ -265,7 +264,7 @@ class Searcher:
         """
         snapshot = self._snapshot
         if isinstance(query, str):
-            sparse, text = self._encode(snapshot, [query])[0], query
+            sparse, text = self._encoder.encode(snapshot, [query])[0], query
         else:
             sparse = SparseQuery.from_vector(query, snapshot.vocabulary)
             check_words(text, hybrid)
@@ -289,25 +288,28 @@ class Searcher:
         Raises:
             QueryError: ``k`` or a field is outside its range, or the index has no text fields.
         """
-        from lsr_prod.analysis import distinct_words
-        from lsr_prod.search.baseline import rank_bm25
+        with self._observed():
+            check_text(text)
+            snapshot = self._snapshot
+            request = Request(k=k, fields=fields, count=count)
+            result = answer_bm25(snapshot, self._shards(snapshot), text, request)
+            if self._observer is not None:
+                self._observer.answered(result)
+            return result
 
-        check_text(text)
-        request, snapshot = Request(k=k, fields=fields, count=count), self._snapshot
-        snapshot.check_fields(fields)
-        if not snapshot.version.text_fields:
-            raise QueryError("this index has no text for BM25; build it with index.text_fields")
-        start = time.perf_counter()
-        shards: Shards = snapshot
-        if snapshot.version.average_length is None:
-            names = distinct_words(text)
-            best = rank_bm25(snapshot, names, k)
-            query = tuple(QueryTerm(name, 1.0, "text") for name in names)
-        else:
-            shards = self._shards(snapshot)
-            words = weigh_words(shards, snapshot.version, text)
-            best, query = find_by_words(shards, words, request), words.query_terms
-        return _result(snapshot, shards, best, request, 1, query, 0.0, start)
+    def match_boolean(self, query: str) -> set[str]:
+        """Ids of all documents that a Boolean query in Tantivy's syntax finds, over text and attributes.
+
+        Args:
+            query: such as ``lock AND NOT thread``, ``(json OR xml) AND year:[2020 TO *]``; see ``boolean_query``.
+
+        Raises:
+            QueryError: the query cannot be read, or asks for what the index does not hold.
+        """
+        from lsr_prod.search.baseline import match_query
+
+        check_text(query)
+        return match_query(self._snapshot, query)
 
     def match_tantivy(self, terms: Iterable[int], required: int = 1) -> set[str]:
         """Ids of all documents that hold at least ``required`` of the terms, by Tantivy's minimum-should-match.
@@ -344,32 +346,7 @@ class Searcher:
         Raises:
             MissingExtraError: ONNX Runtime is not installed.
         """
-        return self._encoder_of(self._snapshot)
-
-    def _encoder_of(self, snapshot: Snapshot) -> "BundleEncoder":
-        from lsr_prod.inference import BundleEncoder
-
-        digest = snapshot.version.bundle_digest
-        with self._encoder_lock:
-            if self._encoder is None or self._encoder[0] != digest:
-                folder = self._bundle or snapshot.bundle
-                encoder = BundleEncoder(folder, threads=self._encoder_threads, verify=self._verify is not False)
-                if encoder.bundle.digest != digest:
-                    raise LineageError(
-                        f"the bundle {folder} is not the one that made the index ({digest[:12]}); "
-                        "give that one, or none: the index brings it"
-                    )
-                self._encoder = (digest, encoder)
-            return self._encoder[1]
-
-    def _encode(self, snapshot: Snapshot, texts: Sequence[str]) -> list[SparseQuery]:
-        for text in texts:
-            check_text(text)
-        encoder = self._encoder_of(snapshot)
-        batch = encoder.encode(texts, kind="query")
-        names = encoder.vocabulary
-        rows = (batch.row(i) for i in range(len(batch)))
-        return [SparseQuery(ids, weights, tuple(names[i] for i in ids.tolist())) for ids, weights in rows]
+        return self._encoder.of(self._snapshot)
 
     def _shards(self, snapshot: Snapshot) -> Shards:
         return snapshot
@@ -377,22 +354,8 @@ class Searcher:
     def _answer(
         self, snapshot: Snapshot, query: SparseQuery, request: Request, encode_ms: float, text: str | None
     ) -> SearchResult:
-        snapshot.check_fields(request.fields if request.deduplicate is None else [*request.fields, request.deduplicate])
-        if request.filter is not None:
-            request = replace(request, filter=snapshot.check_filter(request.filter))
-        start = time.perf_counter()
-        deadline = None
-        if request.deadline_ms is not None:
-            deadline = time.monotonic() + (request.deadline_ms - encode_ms) / 1e3
-        shards, step = self._shards(snapshot), snapshot.version.impact_step
-        words = None if request.hybrid is None or text is None else weigh_words(shards, snapshot.version, text)
-        best = find_best(shards, query, request, impact_step=step, deadline=deadline, words=words)
-        asked = query.top(request.qk)
-        terms = tuple(QueryTerm(term, weight) for term, weight in zip(asked.terms, asked.weights.tolist(), strict=True))
-        if words is not None:
-            terms += words.query_terms
-        required = request.required(len(asked.ids))
-        result = _result(snapshot, shards, best, request, required, terms, encode_ms, start)
+        shards = self._shards(snapshot)
+        result = answer_query(snapshot, shards, query, request, encode_ms=encode_ms, text=text)
         if self._observer is not None:
             self._observer.answered(result)
         return result
@@ -411,33 +374,3 @@ def _failures_told(observer: Observer) -> Iterator[None]:
     except Exception as error:
         observer.failed(error)
         raise
-
-
-def _result(
-    snapshot: Snapshot,
-    shards: Shards,
-    best: Candidates,
-    request: Request,
-    required: int,
-    query: tuple[QueryTerm, ...],
-    encode_ms: float,
-    start: float,
-) -> SearchResult:
-    match_ms, start = _ms(start), time.perf_counter()
-    hits = fetch_hits(shards, best.ranked, request.fields)
-    return SearchResult(
-        hits,
-        best.matched,
-        best.exact,
-        required,
-        query,
-        snapshot.publication.version,
-        best.partial,
-        encode_ms,
-        match_ms,
-        _ms(start),
-    )
-
-
-def _ms(start: float) -> float:
-    return (time.perf_counter() - start) * 1e3

@@ -1,0 +1,71 @@
+"""Texts of queries become vectors, by the bundle that made the index and by no other."""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lsr_prod.errors import LineageError
+from lsr_prod.search.query import SparseQuery, check_text
+from lsr_prod.search.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from lsr_prod.inference import BundleEncoder
+
+__all__ = ["QueryEncoder"]
+
+
+class QueryEncoder:
+    """Opens the bundle of a version on first use, and again when a later version has another one. Safe to share."""
+
+    def __init__(self, *, threads: int, verify: bool, bundle: Path | None) -> None:
+        """Open nothing yet.
+
+        Args:
+            threads: ONNX Runtime threads that encode one query.
+            verify: compare the bundle's files with their sha256 when it is opened.
+            bundle: folder of the encoder, instead of the copy in the index.
+        """
+        self._threads = threads
+        self._verify = verify
+        self._bundle = bundle
+        self._opened: tuple[str, BundleEncoder] | None = None
+        self._lock = threading.Lock()
+
+    def of(self, snapshot: Snapshot) -> "BundleEncoder":
+        """The encoder of a version.
+
+        Raises:
+            LineageError: the bundle that was given did not make the index.
+            MissingExtraError: ONNX Runtime is not installed.
+        """
+        from lsr_prod.inference import BundleEncoder
+
+        digest = snapshot.version.bundle_digest
+        with self._lock:
+            if self._opened is None or self._opened[0] != digest:
+                folder = self._bundle or snapshot.bundle
+                encoder = BundleEncoder(folder, threads=self._threads, verify=self._verify)
+                if encoder.bundle.digest != digest:
+                    raise LineageError(
+                        f"the bundle {folder} is not the one that made the index ({digest[:12]}); "
+                        "give that one, or none: the index brings it"
+                    )
+                self._opened = (digest, encoder)
+            return self._opened[1]
+
+    def encode(self, snapshot: Snapshot, texts: Sequence[str]) -> list[SparseQuery]:
+        """The vectors of texts, for one version.
+
+        Raises:
+            QueryError: one of them is no text.
+            LineageError: the bundle that was given did not make the index.
+            MissingExtraError: ONNX Runtime is not installed.
+        """
+        for text in texts:
+            check_text(text)
+        encoder = self.of(snapshot)
+        batch = encoder.encode(texts, kind="query")
+        names = encoder.vocabulary
+        rows = (batch.row(i) for i in range(len(batch)))
+        return [SparseQuery(ids, weights, tuple(names[i] for i in ids.tolist())) for ids, weights in rows]

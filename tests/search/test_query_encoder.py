@@ -1,0 +1,45 @@
+"""Queries are encoded by the bundle that made the index, and by no other."""
+
+import numpy as np
+import pytest
+
+from lsr_prod.errors import DigestMismatchError, LineageError, QueryError
+from lsr_prod.inference import BundleEncoder
+from lsr_prod.search import Searcher
+from lsr_prod.search.query_encoder import QueryEncoder
+from tests.indexing.corpus import Doc, make_index
+
+
+def test_a_bundle_that_did_not_make_the_index_is_refused(text_index, tiny_bundle, tmp_path):
+    make_index(tmp_path / "other", {"a": Doc({1: 1})}, vocabulary_size=4)
+    with pytest.raises(LineageError, match="is not the one that made the index"):
+        Searcher.open(tmp_path / "other", bundle=tiny_bundle).search("a lock")
+    assert Searcher.open(text_index, bundle=tiny_bundle).search("a lock", 1).hits[0].doc_id == "threading.Lock"
+
+
+def test_vectors_are_those_of_the_bundle_and_the_model_is_opened_once(text_index, tiny_bundle):
+    snapshot = Searcher.open(text_index).snapshot
+    encoder = QueryEncoder(threads=1, verify=True, bundle=None)
+    texts = ["how do threads wait", ""]
+    batch = BundleEncoder(tiny_bundle).encode(texts, kind="query")
+    for number, query in enumerate(encoder.encode(snapshot, texts)):
+        ids, weights = batch.row(number)
+        assert np.array_equal(query.ids, ids)
+        assert np.array_equal(query.weights, weights)
+        assert query.terms == tuple(snapshot.vocabulary.names[i] for i in ids)
+    assert encoder.of(snapshot) is encoder.of(snapshot)
+    with pytest.raises(QueryError):
+        encoder.encode(snapshot, ["fine", None])
+
+
+def test_a_damaged_model_is_not_opened(text_index, tiny_bundle, tmp_path):
+    copy = tmp_path / "bundle"
+    copy.mkdir()
+    for path in tiny_bundle.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    graph = copy / "model.onnx"
+    data = bytearray(graph.read_bytes())
+    data[len(data) // 2] ^= 1
+    graph.write_bytes(data)
+    with pytest.raises(DigestMismatchError, match=r"model\.onnx"):
+        Searcher.open(text_index, bundle=copy).search("a lock")
