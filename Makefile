@@ -16,14 +16,15 @@ export TOKENIZERS_PARALLELISM := false
 
 DATA ?= ../shared/data
 
-.PHONY: help quickstart search bench bench-encode bench-search faults test test-all lint types models optimum lock clean
+.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale faults test test-all lint types models optimum lock clean
 
 help:
 	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
 	@echo "make search      a prompt on the quickstart's index"
-	@echo "make bench       search the quickstart's index from threads"
+	@echo "make bench       search the quickstart's index from threads, and from text across version swaps and on cold pages"
 	@echo "make bench-encode  race encoding against sentence-transformers; DATA=folder with scifact/ and debian_packages/"
 	@echo "make bench-search  race search against its peers (long); SEARCH_ARGS=--quick tries it; DATA=folder with splade_queries/"
+	@echo "make bench-filters  what filters cost; make bench-scale: 1, 4 and 16 million documents"
 	@echo "make test        ruff-clean, typed and tested: what CI runs, without the quickstart"
 	@echo "make test-all    the slow tests too"
 	@echo "make faults      break the encode job some 300 times and count what it loses; LSR_FAULTS_SEED=N repeats one"
@@ -49,6 +50,7 @@ quickstart: $(READY) models
 
 bench: $(READY)
 	@$(BIN)/python benchmarks/search_threads.py .quickstart/index .quickstart/collection/queries.jsonl
+	@$(BIN)/python benchmarks/search_text.py .quickstart/index .quickstart/collection/queries.jsonl
 
 bench-encode: $(READY) models $(OPTIMUM)/.ready
 	@$(BIN)/python benchmarks/encode.py $(DATA) --peer-python $(OPTIMUM)/bin/python
@@ -56,6 +58,12 @@ bench-encode: $(READY) models $(OPTIMUM)/.ready
 SPLADE := $(DATA)/splade_queries/msmarco-passage.dev-subset.splade-v3.jsonl.gz
 bench-search: $(READY) $(PEERS)/.ready
 	@$(BIN)/python benchmarks/search.py --peer-python $(PEERS)/bin/python --splade $(SPLADE) $(SEARCH_ARGS)
+
+bench-filters: $(READY)
+	@$(BIN)/python benchmarks/search_filters.py
+
+bench-scale: $(READY)
+	@$(BIN)/python benchmarks/search_scale.py
 
 search: $(READY)
 	@$(BIN)/python -m lsr_prod.search .quickstart/index

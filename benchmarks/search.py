@@ -99,11 +99,12 @@ def run(spec: Spec, collection: Collection, asked: argparse.Namespace) -> list[R
 
 def ours() -> list[Contestant]:
     """Our rows."""
-    base = Contestant(EXACT, "search_ours", "Ours", fresh=True)
+    base = Contestant(EXACT, "search_ours", "Ours", {"compress": False}, fresh=True)
     return [
         replace(base, options={"min_terms": 1, "overlap_threshold": 0.0}),
         replace(base, name=TWO, options={"min_terms": 2, "overlap_threshold": 0.0}),
         replace(base, name=RATIO, options={"min_terms": 1, "overlap_threshold": 0.4}),
+        replace(base, name=COMPRESSED, build={"compress": True}, options={"min_terms": 1, "overlap_threshold": 0.0}),
     ]
 
 

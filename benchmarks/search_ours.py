@@ -35,7 +35,7 @@ BLOCK = 256
 
 
 class Ours:
-    """Options: ``min_terms`` (a count) and ``overlap_threshold`` (a share of the query's terms).
+    """Options: ``compress``, ``min_terms`` (a count) and ``overlap_threshold`` (a share of the query's terms).
 
     A query is what a Searcher does with one whose terms it has looked up: match every shard, verify pages that were not
     read before, and fetch the ids of the hits.
@@ -44,12 +44,12 @@ class Ours:
     version = f"format {INDEX_FORMAT}"
 
     @staticmethod
-    def build(collection: Collection, folder: Path, _options: Mapping[str, Any]) -> float:
+    def build(collection: Collection, folder: Path, options: Mapping[str, Any]) -> float:
         """CPU seconds from rows to the order of documents and the impact arrays on disk, one thread.
 
         Tantivy's part of an index is not made. The kernels of the builder are compiled before the clock starts.
         """
-        return build_folder(collection, folder, {})
+        return build_folder(collection, folder, {}, compress=options["compress"])
 
     def __init__(self, collection: Collection, folders: Path | Sequence[Path], options: Mapping[str, Any]) -> None:
         """Open one shard, or several as one index: their documents follow each other."""
@@ -66,7 +66,7 @@ class Ours:
         """Bytes: ``matching`` is what a query may read to match and rank."""
         size = {"matching": MATCHING_ARRAYS, "forward": FORWARD_ARRAYS, "ids": ("id_order", "id_rank")}
         return {
-            part: sum((folder / array_name(name)).stat().st_size for folder in self._folders for name in names)
+            part: sum(_size(folder / array_name(name)) for folder in self._folders for name in names)
             for part, names in size.items()
         }
 
@@ -110,16 +110,19 @@ class Ours:
         return postings, 2 * postings + 13 * runs
 
 
-def build_folder(collection: Collection, folder: Path, columns: Mapping[str, pa.Array]) -> float:
+def build_folder(
+    collection: Collection, folder: Path, columns: Mapping[str, pa.Array], *, compress: bool = False
+) -> float:
     """Build a shard without Tantivy's part; returns the CPU seconds of ordering and of the arrays.
 
     Args:
         collection: the documents; their ids are the numbers of their rows.
         folder: of the shard.
         columns: more columns of ``docs.arrow``, by row.
+        compress: postings in fewer bytes.
     """
     vectors = _vectors(collection)
-    layout = Layout(BLOCK, "content", 1 << 30, collection.vocabulary, (), ())
+    layout = Layout(BLOCK, "content", 1 << 30, collection.vocabulary, (), (), compress=compress)
     _order(vectors.take(np.arange(2 * BLOCK)), collection.vocabulary)
     start = time.process_time()
     order = _order(vectors, collection.vocabulary)
@@ -158,6 +161,10 @@ def _write_documents(folder: Path, order: npt.NDArray[Any], columns: Mapping[str
             taken = [column.take(pa.array(rows)) for column in columns.values()]
             writer.write_batch(pa.record_batch([ids, *taken], schema=schema))
     write_checksums(folder, [DOCUMENTS_FILE, *_arrays(folder)])
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _arrays(folder: Path) -> list[str]:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
@@ -28,7 +28,9 @@ from search_topics import CHUNK
 
 from lsr_prod.cli import print_result
 
-OURS = Contestant("ours", "search_ours", "Ours", options={"min_terms": 1, "overlap_threshold": 0.0})
+OURS = Contestant(
+    "ours", "search_ours", "Ours", build={"compress": False}, options={"min_terms": 1, "overlap_threshold": 0.0}
+)
 TERMS, QUERY_TERMS, K = 20, 7, 10
 
 
@@ -63,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--chunks", type=int, default=16, help="of 65,536 documents in a shard")
     parser.add_argument("--min-terms", type=int, default=1, help="terms that a document must share")
     asked = parser.parse_args(argv)
-    contestant = Contestant(OURS.name, OURS.module, OURS.engine, options={**OURS.options, "min_terms": asked.min_terms})
+    contestant = replace(OURS, options={**OURS.options, "min_terms": asked.min_terms})
     asked.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=asked.folder) as scratch, ExitStack() as stack:
         folder = Path(scratch)

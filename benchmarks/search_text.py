@@ -2,10 +2,10 @@
 
     python benchmarks/search_text.py INDEX QUERIES.jsonl
 
-One thread, k=10, threshold 0.2, stored fields fetched. The index is copied, so that versions can be published: a takedown
-and its end, in turns, by another thread that refreshes the same Searcher while queries run. Cold pages: the copy's files
-are dropped from the page cache, the index is opened anew, and every query is asked once; encoding stays warm. Prints a
-table and ``RESULT {json}``.
+One thread, k=10, threshold 0.2, stored fields fetched. The index is copied, so that versions can be published: a
+takedown and its end, in turns, by another thread that refreshes the same Searcher while queries run. Cold pages: the
+copy's files are dropped from the page cache, the index is opened anew, and every query is asked once; encoding stays
+warm. Prints a table and ``RESULT {json}``.
 """
 
 import gc

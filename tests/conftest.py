@@ -11,7 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
+import hypothesis
 import pytest
+
+# A busy machine is no failure: no test is timed.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # every listener on loopback; read when Ray is imported
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"

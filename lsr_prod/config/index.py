@@ -24,6 +24,9 @@ class IndexSettings(Section):
         None, ge=1, description="terms of a document in the postings, heaviest first; unset: all stored"
     )
     block_size: int = Field(256, ge=64, le=65536, description="documents in a block of the impact arrays")
+    compress: bool = Field(
+        False, description="postings in about a fifth fewer bytes: bitmaps for terms that a block is full of"
+    )
     order: DocumentOrder = Field(
         "content", description="content: similar documents stand together, so that queries read less; id: by doc_id"
     )

@@ -91,8 +91,10 @@ class MappedFiles:
         """A mapped ``.npy`` of one dimension, a plain view.
 
         Raises:
-            ArtefactError: it is no such array.
+            ArtefactError: it is no such array, or not there.
         """
+        if name not in self._bytes:
+            raise ArtefactError(f"{self.folder} lacks {name}; build the shard again")
         raw = self._bytes[name]
         self.verify(name, 0, min(len(raw), 1024))
         head = io.BytesIO(raw[:1024].tobytes())

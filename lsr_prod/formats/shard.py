@@ -14,6 +14,8 @@ little-endian ``.npy`` that is mapped, never read whole:
     impacts/run_maxima.npy       uint8  [R]  largest impact of the run
     impacts/ids.npy              uint8 or uint16 [P]  ordinal less the block's first, rising inside a run
     impacts/impacts.npy          uint8  [P]
+    impacts/term_ids.npy         int64  [T + 1]  compressed only: where a term's bytes in ``ids`` begin
+    impacts/term_impacts.npy     int64  [T + 1]  compressed only: where its impacts begin
     impacts/id_order.npy         uint32 [N]  ordinals by rising doc_id
     impacts/id_rank.npy          uint32 [N]  place of a document among all by rising doc_id; ties in score rank by it
     impacts/word_offsets.npy     int64  [W + 1]  with BM25 only: the words of the shard, sorted by their UTF-8 bytes
@@ -26,6 +28,9 @@ little-endian ``.npy`` that is mapped, never read whole:
     checksums.npy                see ``formats.pages``
 
 A block has up to 256 documents where ids and counts are uint8. Term ids are uint16 where the vocabulary allows it.
+Compressed shards have fewer bytes in two arrays: the ids of a run of more than 32 documents are a bitmap of 32 bytes
+(place p is bit p % 8 of byte p // 8), and the impact of a run of one document stands in ``run_maxima`` only.
+
 With BM25 the words of the text have postings too: word ``i`` of the shard is the term ``V + i``, so that T = V + W, and
 its impacts are those of ``formats.bm25``. The forward arrays hold the encoder's terms alone.
 """
@@ -40,6 +45,7 @@ from lsr_prod.formats.pages import MappedFiles
 
 __all__ = [
     "BATCH_ROWS",
+    "BITMAP_ABOVE",
     "DOCUMENTS_FILE",
     "FORWARD_ARRAYS",
     "IMPACTS_FOLDER",
@@ -83,6 +89,10 @@ def array_name(name: str) -> str:
     return f"{IMPACTS_FOLDER}/{name}.npy"
 
 
+_COMPRESSED_ARRAYS = ("term_ids", "term_impacts")
+BITMAP_ABOVE = 32  # documents of a run, and bytes of the bitmap that then stands for their ids
+
+
 @dataclass(frozen=True, slots=True)
 class ImpactArrays:
     """The arrays of a shard, memory-mapped; see the module for shapes."""
@@ -92,6 +102,8 @@ class ImpactArrays:
     run_gaps: npt.NDArray[np.uint8]
     run_counts: LocalIds
     run_maxima: npt.NDArray[np.uint8]
+    term_ids: npt.NDArray[np.int64]
+    term_impacts: npt.NDArray[np.int64]
     ids: LocalIds
     impacts: npt.NDArray[np.uint8]
     id_order: npt.NDArray[np.uint32]
@@ -100,6 +112,12 @@ class ImpactArrays:
     forward_terms: TermIds
     forward_impacts: npt.NDArray[np.uint8]
 
+    @property
+    def compressed(self) -> bool:
+        """Whether ids may be bitmaps."""
+        postings = int(self.term_postings[-1])
+        return len(self.ids) != postings or len(self.impacts) != postings
+
     @classmethod
     def open(cls, files: MappedFiles, *, documents: int, block_size: int) -> "ImpactArrays":
         """Take the arrays out of a shard's mapped files.
@@ -107,7 +125,10 @@ class ImpactArrays:
         Raises:
             ArtefactError: an array is missing, is no array, or types and lengths contradict each other.
         """
-        arrays = cls(*(files.array(array_name(field.name)) for field in fields(cls)))
+        compressed = array_name("term_ids") in files
+        # Uncompressed, a posting has one item in each array.
+        names = {} if compressed else dict.fromkeys(_COMPRESSED_ARRAYS, "term_postings")
+        arrays = cls(*(files.array(array_name(names.get(field.name, field.name))) for field in fields(cls)))
         if not arrays._fits(documents, block_size):
             raise ArtefactError(f"the impact arrays of {files.folder} contradict each other; build the shard again")
         return arrays
@@ -116,14 +137,16 @@ class ImpactArrays:
         """Whether types and lengths agree, so that no index leaves its array."""
         term, local = self.forward_terms.dtype, local_dtype(block_size)
         byte, word, wide = np.dtype(np.uint8), np.dtype(np.uint32), np.dtype(np.int64)
-        types = (word, wide, byte, local, byte, local, byte, word, word, wide, term, byte)
+        types = (word, wide, byte, local, byte, wide, wide, local, byte, word, word, wide, term, byte)
         return (
             0 < block_size <= 1 << 16
             and tuple(getattr(self, field.name).dtype for field in fields(self)) == types
             and term in (np.uint16, np.int32)
-            and len(self.term_runs) == len(self.term_postings) > 0
+            and len(self.term_runs) == len(self.term_postings) == len(self.term_ids) == len(self.term_impacts) > 0
             and self.term_runs[-1] == len(self.run_gaps) == len(self.run_counts) == len(self.run_maxima)
-            and self.term_postings[-1] == len(self.ids) == len(self.impacts) < 1 << 32
+            and self.term_postings[-1] < 1 << 32
+            and self.term_ids[-1] == len(self.ids) <= self.term_postings[-1]
+            and self.term_impacts[-1] == len(self.impacts) <= self.term_postings[-1]
             and len(self.id_order) == len(self.id_rank) == documents
             and len(self.forward_offsets) == documents + 1
             and self.forward_offsets[-1] == len(self.forward_terms) == len(self.forward_impacts)

@@ -8,7 +8,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["GrowingArray", "filled_array"]
+_HEADER = 128  # bytes of an .npy before its items
+
+__all__ = ["GrowingArray", "filled_array", "mapped_array"]
 
 
 class GrowingArray:
@@ -65,3 +67,9 @@ def filled_array(path: Path, dtype: np.dtype[Any], length: int) -> npt.NDArray[A
         with GrowingArray(path, dtype):
             return empty
     return np.asarray(np.lib.format.open_memmap(path, "w+", dtype, (length,)))
+
+
+def mapped_array(path: Path) -> npt.NDArray[Any]:
+    """A mapped ``.npy``, read only; one without items is read."""
+    array = np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > _HEADER else None)
+    return np.asarray(array)

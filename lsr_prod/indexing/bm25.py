@@ -24,6 +24,7 @@ __all__ = ["WordSpill", "WordVectors", "average_length", "write_dictionary"]
 
 _SAMPLE = 20_000  # documents; the mean of so many is known to about one percent
 _FEW = 1024  # documents whose words are in memory at once
+_MANY = 1 << 20  # words in memory at once, but for those of one document
 _WIDE = 1 << 31  # vocabulary: int32 ids
 
 
@@ -91,8 +92,16 @@ class WordSpill:
 
     def add(self, texts: Sequence[str]) -> None:
         """Append documents."""
-        for start in range(0, len(texts), _FEW):
-            self._spill.add(self._count([words_of(text) for text in texts[start : start + _FEW]]))
+        lists: list[list[str]] = []
+        words = 0
+        for text in texts:
+            lists.append(words_of(text))
+            words += len(lists[-1])
+            if len(lists) == _FEW or words >= _MANY:  # documents may be long
+                self._spill.add(self._count(lists))
+                lists, words = [], 0
+        if lists:
+            self._spill.add(self._count(lists))
 
     def finish(self, order: npt.NDArray[Any]) -> WordVectors:
         """All documents in another order.

@@ -36,6 +36,7 @@ class Layout:
         text_fields: stored fields joined into Tantivy's text.
         attributes: name and type of the stored fields that become attributes.
         average_length: words of an average document, for BM25 impacts; None: words have no postings.
+        compress: postings in fewer bytes.
     """
 
     block_size: int
@@ -46,6 +47,7 @@ class Layout:
     text_fields: tuple[str, ...]
     attributes: tuple[tuple[str, AttributeType], ...] = ()
     average_length: float | None = None
+    compress: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ def plan_index(deployment: Deployment) -> IndexPlan:
         tuple(settings.text_fields),
         tuple(sorted(settings.attributes.items())),
         _average_length(table, settings) if settings.bm25 else None,
+        settings.compress,
     )
     shards = tuple(
         _plan_shard(table, range(shard, properties.buckets, settings.shards), layout)
@@ -172,6 +175,8 @@ def _check_fit(settings: IndexSettings, properties: TableProperties) -> None:
             f"{settings.dk} is more than the table stores of a document",
             f"give at most {properties.store_k}, or encode again with a larger encode.store_k",
         )
+    if settings.compress and settings.block_size > 256:
+        raise ConfigError("index.compress", "a bitmap has 256 places", "set index.block_size to 256 or less")
     check_attributes(settings.attributes, properties.stored_fields)
     if settings.bm25 and not settings.text_fields:
         raise ConfigError("index.bm25", "there are no text fields", "name some in index.text_fields, or leave it false")

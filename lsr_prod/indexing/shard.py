@@ -31,10 +31,11 @@ from lsr_prod.formats.shard import (
     array_name,
     term_dtype,
 )
-from lsr_prod.indexing.arrays import GrowingArray, filled_array
+from lsr_prod.indexing.arrays import GrowingArray, filled_array, mapped_array
 from lsr_prod.indexing.attributes import parse_attributes
 from lsr_prod.indexing.bm25 import WordSpill, WordVectors, write_dictionary
 from lsr_prod.indexing.boolean import BooleanWriter
+from lsr_prod.indexing.compress import compress_postings
 from lsr_prod.indexing.order import order_documents
 from lsr_prod.indexing.plan import Layout, ShardPlan
 from lsr_prod.indexing.postings import Field, write_postings
@@ -168,12 +169,14 @@ def write_arrays(
             offsets.append(terms.length + some.offsets[1:])
             terms.append(some.terms)
             impacts.append(some.impacts)
-    ordered = Vectors(*(_mapped(folder / array_name(name)) for name in FORWARD_ARRAYS))
+    ordered = Vectors(*(mapped_array(folder / array_name(name)) for name in FORWARD_ARRAYS))
     fields = [Field(ordered, layout.vocabulary_size, layout.dk)]
     if words is not None:
         write_dictionary(folder, words.names)
         fields.append(Field(words.vectors, len(words.names)))
     write_postings(folder, fields, block_size=layout.block_size)
+    if layout.compress:
+        compress_postings(folder)
     return ordered, int(np.minimum(ordered.lengths, layout.dk).sum())
 
 
@@ -202,11 +205,6 @@ def _write_documents(
             boolean.add(vectors.take(ordinals).top(layout.dk), batch, columns)
             stored.write_table(pa.Table.from_arrays([*batch.columns, *columns], schema=schema))
     return boolean.seconds, unreadable
-
-
-def _mapped(path: Path) -> npt.NDArray[Any]:
-    array = np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > 128 else None)
-    return np.asarray(array)
 
 
 def _seal(draft: Path, plan: ShardPlan, postings: int) -> ShardManifest:

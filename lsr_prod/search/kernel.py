@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 
 from lsr_prod.compiled import compiled
+from lsr_prod.formats.shard import BITMAP_ABOVE
 from lsr_prod.search.heap import offer, sort_hits
 
 __all__ = ["DAMAGED", "DONE", "ENTRY", "PAUSED", "PROGRESS", "TOO_SMALL", "match_shard"]
 
 DONE, PAUSED, DAMAGED, TOO_SMALL = 0, 1, -1, -2
-# A run of a term of the query: the next one of the same block (-1 at the end), its first posting, its postings less 1,
-# and which term of the query it is of.
-ENTRY = np.dtype([("next", "<i4"), ("start", "<u4"), ("count", "<u2"), ("term", "<u2")])
+# A run of a term of the query: the next one of the same block (-1 at the end), its first item in ids and in impacts (of
+# a compressed run of one: that impact), its postings less 1, and which term of the query it is of.
+ENTRY = np.dtype([("next", "<i4"), ("ids", "<u4"), ("impacts", "<u4"), ("count", "<u2"), ("term", "<u2")])
 PROGRESS = 7  # places of the array that says how far a query is: see match_shard
 
 _LEVELS = 512  # of the sort by bounds: two octaves below the largest
@@ -38,8 +39,11 @@ def match_shard(
     run_gaps: Any,
     run_counts: Any,
     run_maxima: Any,
+    term_ids: Any,
+    term_impacts: Any,
     ids: Any,
     impacts: Any,
+    compressed: bool,
     id_rank: Any,
     block_size: int,
     allowed: Any,
@@ -67,13 +71,16 @@ def match_shard(
     """Find the best k documents of a shard.
 
     Args:
-        term_runs: and the seven after it: see ``formats.shard``.
+        term_runs: and the eight after it: see ``formats.shard``.
         term_postings: where a term's postings begin.
         run_gaps: steps between a term's blocks.
         run_counts: postings of a run less 1.
         run_maxima: largest impacts.
+        term_ids: where a term's items in ``ids`` begin.
+        term_impacts: where its items in ``impacts`` begin.
         ids: places in the block.
         impacts: impacts.
+        compressed: whether ids may be bitmaps, and runs of one have no item in ``impacts``.
         id_rank: uint32 [N], places by id.
         block_size: documents in a block.
         allowed: uint8 [N], 1 for documents that may be found; empty: all.
@@ -113,7 +120,11 @@ def match_shard(
             run_gaps,
             run_counts,
             run_maxima,
+            term_ids,
+            term_impacts,
+            compressed,
             len(ids),
+            len(impacts),
             query_ids,
             query_weights,
             counted,
@@ -133,6 +144,7 @@ def match_shard(
     state = _scan(
         ids,
         impacts,
+        compressed,
         id_rank,
         block_size,
         allowed,
@@ -174,7 +186,11 @@ def _bound(
     run_gaps: Any,
     run_counts: Any,
     run_maxima: Any,
-    postings: int,
+    term_ids: Any,
+    term_impacts: Any,
+    compressed: bool,
+    id_items: int,
+    impact_items: int,
     query_ids: Any,
     query_weights: Any,
     counted: Any,
@@ -192,7 +208,9 @@ def _bound(
         first, last = np.int64(term_runs[term_id]), np.int64(term_runs[term_id + 1])
         if first > last or last > len(run_gaps):
             return DAMAGED
-        if term_postings[term_id] < 0 or term_postings[term_id + 1] > postings:
+        if term_ids[term_id] < 0 or term_ids[term_id + 1] > id_items:
+            return DAMAGED
+        if term_impacts[term_id] < 0 or term_impacts[term_id + 1] > impact_items:
             return DAMAGED
         total += last - first
     if total > len(run_gaps):  # terms that share runs
@@ -208,7 +226,9 @@ def _bound(
     for term in range(len(query_ids) - 1, -1, -1):
         term_id = query_ids[term]
         weight, adds = query_weights[term], np.uint16(counted[term])
-        start: Any = term_postings[term_id]
+        postings: Any = term_postings[term_id]
+        id_at: Any = term_ids[term_id]
+        impact_at: Any = term_impacts[term_id]
         block: Any = np.int64(-1)
         before: Any = block
         for run in range(np.int64(term_runs[term_id]), np.int64(term_runs[term_id + 1])):
@@ -224,13 +244,25 @@ def _bound(
             hits[block] += adds
             entry = entries[made]
             entry.next = heads[block]
-            entry.start = start
+            entry.ids = id_at
+            entry.impacts = impact_at
             entry.count = run_counts[run]
             entry.term = term
             heads[block] = made
             made += np.int32(1)
-            start += np.int64(run_counts[run]) + 1
-        if start != term_postings[term_id + 1]:
+            count = np.int64(run_counts[run]) + 1
+            postings += count
+            id_at += count
+            impact_at += count
+            if compressed:
+                if count == 1:
+                    entry.impacts = run_maxima[run]
+                    impact_at -= 1
+                elif count > BITMAP_ABOVE:
+                    id_at -= count - BITMAP_ABOVE
+        if postings != term_postings[term_id + 1] or id_at != term_ids[term_id + 1]:
+            return DAMAGED
+        if impact_at != term_impacts[term_id + 1]:
             return DAMAGED
     return int(made)
 
@@ -267,21 +299,50 @@ def _rank(bounds: Any, hits: Any, heads: Any, terms: int, required: int, floor: 
 
 @compiled
 def _add_up(
-    ids: Any, impacts: Any, query_weights: Any, counted: Any, first: int, entries: Any, scores: Any, counts: Any
+    ids: Any,
+    impacts: Any,
+    compressed: bool,
+    query_weights: Any,
+    counted: Any,
+    first: int,
+    entries: Any,
+    scores: Any,
+    counts: Any,
 ) -> int:
-    """Add the postings of a block's entries; returns how many."""
+    """Add the postings of a block's entries; returns how many, -1 where a bitmap has not as many bits as postings."""
     added: Any = np.int64(0)
     at: Any = first
     while at >= 0:
         entry = entries[at]
-        start: Any = np.int64(entry.start)
-        stop = start + np.int64(entry.count) + 1
+        count: Any = np.int64(entry.count) + 1
+        id_at: Any = np.int64(entry.ids)
+        impact_at: Any = np.int64(entry.impacts)
         weight, adds = query_weights[entry.term], np.uint16(counted[entry.term])
-        for posting in range(start, stop):
-            place = ids[posting]
-            scores[place] += weight * np.float32(impacts[posting])
-            counts[place] += adds
-        added += stop - start
+        if compressed and count == 1:
+            scores[ids[id_at]] += weight * np.float32(impact_at)
+            counts[ids[id_at]] += adds
+        elif compressed and count > BITMAP_ABOVE:
+            stop = impact_at + count
+            for number in range(BITMAP_ABOVE):
+                bits = np.int64(ids[id_at + number])
+                place: Any = np.int64(8 * number)
+                while bits:
+                    if bits & 1:
+                        if impact_at == stop:
+                            return -1
+                        scores[place] += weight * np.float32(impacts[impact_at])
+                        counts[place] += adds
+                        impact_at += 1
+                    bits >>= 1
+                    place += 1
+            if impact_at != stop:
+                return -1
+        else:
+            for step in range(count):
+                local = ids[id_at + step]
+                scores[local] += weight * np.float32(impacts[impact_at + step])
+                counts[local] += adds
+        added += count
         at = entry.next
     return int(added)
 
@@ -290,6 +351,7 @@ def _add_up(
 def _scan(
     ids: Any,
     impacts: Any,
+    compressed: bool,
     id_rank: Any,
     block_size: int,
     allowed: Any,
@@ -331,7 +393,12 @@ def _scan(
             progress[0] += 1
             continue
         progress[0] += 1
-        progress[4] += _add_up(ids, impacts, query_weights, counted, heads[block], entries, scores, counts)
+        added = _add_up(ids, impacts, compressed, query_weights, counted, heads[block], entries, scores, counts)
+        if added < 0:
+            scores[:] = 0
+            counts[:] = 0
+            return DAMAGED
+        progress[4] += added
         base = np.int64(block) * block_size
         size: Any = min(block_size, documents - base)
         best, seen = np.int32(0), np.int64(0)

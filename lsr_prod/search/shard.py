@@ -83,6 +83,7 @@ class OpenShard:
         self.words = Words.open(self._files, len(self.arrays.term_runs) - 1)
         self.blocks = -(-manifest.documents // manifest.block_size)
         self._places = 1 << (8 * self.arrays.ids.itemsize)
+        self._compressed = self.arrays.compressed
         self._verified_terms = np.zeros(len(self.arrays.term_runs) - 1, bool)
         self._verified_ranks = False
 
@@ -138,8 +139,11 @@ class OpenShard:
                 a.run_gaps,
                 a.run_counts,
                 a.run_maxima,
+                a.term_ids,
+                a.term_impacts,
                 a.ids,
                 a.impacts,
+                self._compressed,
                 a.id_rank,
                 self.manifest.block_size,
                 _NO_MASK if allowed is None else allowed,
@@ -295,9 +299,11 @@ class OpenShard:
             first, last = int(a.term_runs[term]), int(a.term_runs[term + 1])
             for name in ("run_gaps", "run_counts", "run_maxima"):
                 verify(getattr(a, name), array_name(name), first, last)
-            first, last = int(a.term_postings[term]), int(a.term_postings[term + 1])
             for name in ("ids", "impacts"):
-                verify(getattr(a, name), array_name(name), first, last)
+                starts = getattr(a, f"term_{name}")
+                if self._compressed:
+                    verify(starts, array_name(f"term_{name}"), term, term + 2)
+                verify(getattr(a, name), array_name(name), int(starts[term]), int(starts[term + 1]))
             self._verified_terms[term] = True
 
     def verify_ranks(self) -> None:

@@ -3,16 +3,18 @@
 import bisect
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtefactError
 from lsr_prod.formats.pages import MappedFiles
-from lsr_prod.formats.shard import WORD_ARRAYS, ImpactArrays, WordArrays, array_name
+from lsr_prod.formats.shard import BITMAP_ABOVE, WORD_ARRAYS, ImpactArrays, WordArrays, array_name
 
 __all__ = ["Words", "posting_impact"]
 
+_KEPT = 1 << 14  # words whose ids are kept: queries ask for the same ones again, and each of them twice
 _NO_RUN = 255  # in run_gaps: that many blocks further, but no run
 
 
@@ -34,6 +36,7 @@ class Words:
         self.first = first
         self._files = files
         self._arrays = arrays
+        self._asked: dict[str, int] = {}
 
     @classmethod
     def open(cls, files: MappedFiles, terms: int) -> "Words | None":
@@ -63,15 +66,22 @@ class Words:
         Raises:
             DigestMismatchError: the dictionary is damaged.
         """
+        return np.array([self._id(name) for name in names], np.int32)
+
+    def _id(self, name: str) -> int:
+        found = self._asked.get(name)
+        if found is None:
+            if len(self._asked) >= _KEPT:
+                self._asked.clear()
+            found = self._asked[name] = self._find(name.encode())
+        return found
+
+    def _find(self, word: bytes) -> int:
         offsets, text = self._verified
         places = range(len(offsets) - 1)
-        found = np.full(len(names), -1, np.int32)
-        for i, name in enumerate(names):
-            wanted = name.encode()
-            place = bisect.bisect_left(places, wanted, key=lambda at: bytes(text[offsets[at] : offsets[at + 1]]))
-            if place < len(places) and text[offsets[place] : offsets[place + 1]] == wanted:
-                found[i] = self.first + place
-        return found
+        place = bisect.bisect_left(places, word, key=lambda at: bytes(text[offsets[at] : offsets[at + 1]]))
+        there = place < len(places) and text[offsets[place] : offsets[place + 1]] == word
+        return self.first + place if there else -1
 
     @cached_property
     def _verified(self) -> tuple[memoryview, memoryview]:
@@ -99,7 +109,17 @@ def posting_impact(arrays: ImpactArrays, block_size: int, term: int, ordinal: in
     run = int(np.searchsorted(blocks, block))
     if run == len(blocks) or blocks[run] != block:
         return 0
-    start = int(arrays.term_postings[term]) + int(counts[:run].sum())
-    postings = slice(start, start + int(counts[run]))
-    at = np.flatnonzero(arrays.ids[postings] == place)
-    return int(arrays.impacts[postings][at[0]]) if len(at) else 0
+    compressed = arrays.compressed
+    bitmaps = compressed & (counts > BITMAP_ABOVE)
+    id_at = int(arrays.term_ids[term]) + int(np.where(bitmaps, BITMAP_ABOVE, counts)[:run].sum())
+    impact_at = int(arrays.term_impacts[term]) + int(np.where(compressed & (counts == 1), 0, counts)[:run].sum())
+    places: npt.NDArray[Any] = arrays.ids[id_at : id_at + int(counts[run])]
+    if bitmaps[run]:
+        bitmap = arrays.ids[id_at : id_at + BITMAP_ABOVE].view(np.uint8)
+        places = np.flatnonzero(np.unpackbits(bitmap, bitorder="little"))
+    at = np.flatnonzero(places == place)
+    if not len(at):
+        return 0
+    if compressed and counts[run] == 1:
+        return int(arrays.run_maxima[runs][gaps != _NO_RUN][run])
+    return int(arrays.impacts[impact_at + at[0]])

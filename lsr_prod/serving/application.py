@@ -7,6 +7,7 @@ from ray import serve
 from ray.serve import Application
 
 from lsr_prod.config import ServeSettings
+from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.client import ServedSearcher
 from lsr_prod.serving.replica import ShardReplica
 from lsr_prod.serving.router import Router
@@ -58,13 +59,19 @@ def start(settings: ServeSettings) -> ServedSearcher:
     """Start the application on the connected cluster, or change the one of that name; returns when it answers.
 
     The HTTP endpoint, if there is one, listens where the settings say; gRPC is off.
+
+    Raises:
+        UnavailableError: a deployment does not start; the text has the reason.
     """
     http = settings.http_port is not None
     serve.start(
         proxy_location="HeadOnly" if http else "Disabled",
         http_options={"host": settings.http_host, "port": settings.http_port} if http else {"host": "127.0.0.1"},
     )
-    handle = serve.run(build_application(settings), name=settings.name, route_prefix="/" if http else None)
+    try:
+        handle = serve.run(build_application(settings), name=settings.name, route_prefix="/" if http else None)
+    except RuntimeError as error:
+        raise UnavailableError(f"the application {settings.name} did not start: {error}") from error
     return ServedSearcher(handle)
 
 

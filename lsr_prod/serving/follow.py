@@ -4,8 +4,6 @@ import logging
 import threading
 from collections.abc import Callable
 
-from lsr_prod.errors import LsrError
-
 __all__ = ["Follower"]
 
 log = logging.getLogger(__name__)
@@ -43,7 +41,7 @@ class Follower:
         while not self._stop.wait(self._seconds):
             try:
                 changed = self._refresh()
-            except (LsrError, OSError, ValueError, KeyError) as error:
+            except Exception as error:  # whatever it is: the next publication may open
                 self.problem = f"{type(error).__name__}: {error}"
                 log.exception("cannot follow the publications", extra={"fields": {"problem": self.problem}})
             else:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,9 +99,10 @@ class Router:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._answer, question)
 
     async def state(self) -> dict[str, Any]:
-        """For people: the version that queries read, the last failure to follow a publication."""
+        """For people: the process, the version that queries read, the last failure to follow a publication."""
         publication = self._searcher.publication
         return {
+            "pid": os.getpid(),
             "publication": publication.number,
             "version": publication.version,
             "documents": self._searcher.documents,
@@ -143,6 +145,8 @@ def _parse(body: bytes) -> Any:
     if len(body) > _MAX_BODY:
         raise QueryError(f"the request has {len(body)} bytes; send at most {_MAX_BODY}")
     try:
-        return json.loads(body)
+        value = json.loads(body)
+        json.dumps(value, ensure_ascii=False).encode()  # the answer repeats terms: no lone surrogates
+        return value
     except (ValueError, RecursionError) as error:
         raise QueryError(f"the request is no JSON ({error}); send an object with text or vector") from error

@@ -78,4 +78,18 @@ def test_an_end_that_is_not_that_of_its_array_is_refused(tmp_path, name):
 def test_types_are_as_small_as_they_can_be():
     assert [local_dtype(size).itemsize for size in (1, 256, 257, 1 << 16)] == [1, 1, 2, 2]
     assert [term_dtype(size).itemsize for size in (1, 1 << 16, (1 << 16) + 1)] == [2, 2, 4]
-    assert {*MATCHING_ARRAYS, *FORWARD_ARRAYS, "id_order", "id_rank"} == set(GOOD)
+    assert {*MATCHING_ARRAYS, *FORWARD_ARRAYS, "id_order", "id_rank"} == {*GOOD, "term_ids", "term_impacts"}
+
+
+def test_a_compressed_shard_says_where_items_begin(tmp_path):
+    items = {"term_ids": GOOD["term_postings"], "term_impacts": np.array([0, 0, 0, 2], "<i8")}
+    compressed = {**GOOD, **items, "impacts": GOOD["impacts"][1:]}
+    for name in ("good", "long", "short", "half"):
+        (tmp_path / name).mkdir()
+    assert open_arrays(tmp_path / "good", compressed).compressed
+    with pytest.raises(ArtefactError, match="contradict each other"):
+        open_arrays(tmp_path / "long", {**compressed, "impacts": GOOD["impacts"]})
+    with pytest.raises(ArtefactError, match="contradict each other"):
+        open_arrays(tmp_path / "short", {**compressed, "term_ids": items["term_ids"][1:]})
+    with pytest.raises(ArtefactError, match="term_impacts"):
+        open_arrays(tmp_path / "half", {name: array for name, array in compressed.items() if name != "term_impacts"})

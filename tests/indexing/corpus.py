@@ -110,6 +110,7 @@ def make_index(
     order: DocumentOrder = "content",
     deleted: Collection[str] = (),
     bm25: bool = False,
+    compress: bool = False,
     attributes: Mapping[str, AttributeType] | None = None,
     step: float = STEP,
 ) -> IndexVersion:
@@ -121,11 +122,13 @@ def make_index(
     average = mean_words(corpus) if bm25 else None
     typed = dict(sorted((attributes or {}).items()))
     stored = (*FIELDS, *typed)
-    layout = Layout(block_size, order, dk, card.vocabulary_size, stored, ("text",), tuple(typed.items()), average)
+    layout = Layout(
+        block_size, order, dk, card.vocabulary_size, stored, ("text",), tuple(typed.items()), average, compress
+    )
     built = []
     for shard in range(shards):
         table = rows(corpus, shards, shard, more=tuple(typed))
-        identity = [digest, shard, shards, block_size, order, dk, typed, average, table.to_pylist()]
+        identity = [digest, shard, shards, block_size, order, dk, typed, average, compress, table.to_pylist()]
         plan = ShardPlan(digest_json(identity), Store("memory"), 0, (shard,), table.num_rows, layout)
         half = table.num_rows // 2
         built.append(build_shard(plan, [table.slice(half), table.slice(0, half)], index).manifest)

@@ -14,12 +14,14 @@ from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.errors import ArtefactError, ConfigError
 from lsr_prod.formats.bm25 import word_impacts
 from lsr_prod.formats.digest import canonical_json
-from lsr_prod.indexing import publish
+from lsr_prod.indexing import build_index, publish
 from lsr_prod.indexing.bm25 import WordSpill, average_length
 from lsr_prod.indexing.plan import plan_index
+from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
 from tests.indexing.corpus import Doc, make_bundle, make_index, make_table
+from tests.indexing.nights import Night, change_table
 
 CORPUS = {f"d{i:03d}": Doc({1: 1}, "lock " * (i % 7) + f"number{i}") for i in range(300)}
 MEAN = sum(len(words_of(doc.text)) for doc in CORPUS.values()) / len(CORPUS)
@@ -45,6 +47,17 @@ def test_words_come_back_by_ordinal(tmp_path_factory, lists, data):
         assert dict(zip(names, words.vectors.impacts[start:stop], strict=True)) == dict(
             zip(counts, expected, strict=True)
         )
+
+
+def test_long_documents_are_counted_a_few_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("lsr_prod.indexing.bm25._MANY", 4)
+    monkeypatch.setattr("lsr_prod.indexing.bm25._FEW", 3)
+    texts = ["a b c d e f", "", "a", "b", "a a a", "", "", "", "c d e", "f"]
+    spill = WordSpill(tmp_path / "spill", 2.0)
+    spill.add(texts)
+    found = spill.finish(np.arange(len(texts)))
+    assert found.vectors.lengths.tolist() == [6, 0, 1, 1, 1, 0, 0, 0, 3, 1]
+    assert [found.names[i] for i in found.vectors.terms[:6]] == list("abcdef")
 
 
 @pytest.fixture
@@ -112,3 +125,23 @@ def test_a_shard_says_what_its_words_take(made):
         "impacts/word_offsets.npy",
         "impacts/word_bytes.npy",
     }
+
+
+def test_a_delta_shard_weighs_words_as_the_base_does(made):
+    """Its documents are found with the others; what they replace counts in frequencies until all is built anew."""
+    build_index(deployment(made))
+    before = Searcher.open(made / "index").version
+    change_table(made, Night({"new": Doc({1: 2}, "lock fox"), "d001": Doc({1: 1}, "fox")}, ["d002"]))
+    assert build_index(deployment(made))["mode"] == "delta"
+    searcher = Searcher.open(made / "index")
+    assert searcher.version.average_length == before.average_length
+    foxes = searcher.bm25("fox number2")
+    assert [hit.doc_id for hit in foxes.hits] == ["d001", "new"]
+    weights = {term.term: term.weight for term in foxes.query}
+    assert weights == pytest.approx({"fox": np.log1p((302 - 1.5) / 2.5), "number2": np.log1p((302 - 0.5) / 1.5)})
+    assert searcher.bm25("lock", 400, count=True).matched == sum(i % 7 > 0 for i in range(300)) - 1
+
+    change_table(made, Night({f"long{i}": Doc({1: 1}, "fox " * 99) for i in range(20)}))
+    drifted = build_index(deployment(made))
+    assert drifted["mode"] == "full"
+    assert Searcher.open(made / "index").version.average_length > 2 * before.average_length

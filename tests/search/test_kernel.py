@@ -91,15 +91,19 @@ def check(
     block_size=st.sampled_from([1, 3, 8, 64, 300]),
     dk=st.sampled_from([2, 64]),
     order=st.sampled_from(["content", "id"]),
+    compress=st.booleans(),
     deleted=st.sets(st.integers(0, 40)),
     step=st.sampled_from([STEP, 1.0, 0.3, 1e-3]),
 )
-def test_the_scan_tantivy_and_a_brute_force_agree(corpus, queries, shards, block_size, dk, order, deleted, step):
+def test_the_scan_tantivy_and_a_brute_force_agree(
+    corpus, queries, shards, block_size, dk, order, compress, deleted, step
+):
     gone = {doc_id for i, doc_id in enumerate(corpus) if i in deleted}
     alive = {doc_id: doc for doc_id, doc in corpus.items() if doc_id not in gone}
     docs = {doc_id: doc for doc_id, (doc, _) in corpus.items()}
     with tempfile.TemporaryDirectory() as folder:
         layout = {"shards": shards, "block_size": block_size, "dk": dk, "order": order, "step": step}
+        layout["compress"] = compress and block_size <= 256
         make_index(Path(folder), docs, vocabulary_size=V, deleted=gone, attributes=TYPES, **layout)
         searcher = Searcher.open(folder)
         assert searcher.documents == len(alive)
@@ -147,11 +151,19 @@ class Matrix:
 
 
 @pytest.mark.parametrize(
-    ("block_size", "order", "shards"), [(64, "content", 1), (256, "content", 3), (300, "content", 1), (64, "id", 2)]
+    ("block_size", "order", "shards", "compress"),
+    [
+        (64, "content", 1, True),
+        (256, "content", 3, False),
+        (256, "content", 1, True),
+        (300, "content", 1, False),
+        (64, "id", 2, False),
+    ],
 )
-def test_many_blocks_most_of_which_are_not_read(tmp_path, block_size, order, shards):
+def test_many_blocks_most_of_which_are_not_read(tmp_path, block_size, order, shards, compress):
     corpus = topics(6000, block_size)
-    make_index(tmp_path, corpus, vocabulary_size=300, block_size=block_size, order=order, shards=shards)
+    layout = {"block_size": block_size, "order": order, "shards": shards, "compress": compress}
+    make_index(tmp_path, corpus, vocabulary_size=300, **layout)
     searcher, matrix = Searcher.open(tmp_path), Matrix(corpus, 300)
     rng = np.random.default_rng(7)
     skipped = 0

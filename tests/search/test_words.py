@@ -40,6 +40,14 @@ def test_every_word_is_found_and_no_other(made):
     assert words.ids([]).tolist() == []
 
 
+def test_ids_that_are_kept_are_those_that_are_found(made, monkeypatch):
+    monkeypatch.setattr("lsr_prod.search.words._KEPT", 2)
+    words, names = opened(made).words, ["a", "none", "fill", "aa", "a", "none", "b", "b"]
+    expected = {name: opened(made).words.ids([name]).tolist()[0] for name in names}
+    for _ in range(3):
+        assert words.ids(names).tolist() == [expected[name] for name in names]
+
+
 @pytest.mark.parametrize("block_size", [1, 7, 256, 300])
 def test_an_impact_is_found_however_far_the_blocks_lie(tmp_path, block_size):
     """More than 255 blocks between two documents take entries without a run."""

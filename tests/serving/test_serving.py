@@ -176,6 +176,14 @@ def test_the_same_for_longer(served: Served) -> None:
     campaign(served, queries=1000, publications=5)
 
 
+@pytest.mark.slow
+def test_a_killed_router_is_replaced_while_clients_wait(served: Served) -> None:
+    expected = newest(served).search_vector({2000: 1.0}, 5).hits
+    pid = serve.get_deployment_handle("router", APPLICATION).state.remote().result(timeout_s=30)["pid"]
+    os.kill(pid, signal.SIGKILL)
+    assert served.client.search_vector({2000: 1.0}, 5).hits == expected
+
+
 def newest(served: Served) -> Searcher:
     """The embedded searcher of the version that is served, once the router follows."""
     sha = load_publication(served.index, served.publications).version

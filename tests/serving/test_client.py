@@ -1,0 +1,79 @@
+"""The client: what it does when routers die, are slow, or refuse."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+from ray.exceptions import ActorDiedError, RayTaskError
+
+from lsr_prod.errors import QueryError
+from lsr_prod.search import SearchResult
+from lsr_prod.serving import ServedSearcher, UnavailableError
+from lsr_prod.serving.wire import result_to_json
+
+RESULT = SearchResult((), 3, True, 1, (), "v", False, 0.0, 0.0, 0.0)
+
+
+class Handle:
+    """Answers with one outcome after the other."""
+
+    def __init__(self, *outcomes):
+        self.outcomes, self.questions = list(outcomes), []
+        self.ask = SimpleNamespace(remote=self._remote)
+
+    def _remote(self, question):
+        self.questions.append(question)
+        outcome = self.outcomes.pop(0)
+
+        def result(timeout_s):
+            assert timeout_s >= 0
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        return SimpleNamespace(result=result)
+
+
+ANSWER = {"results": [result_to_json(RESULT)]}
+
+
+def test_a_question_is_sent_again_where_a_router_died():
+    handle = Handle(ActorDiedError(), ActorDiedError(), ANSWER)
+    assert ServedSearcher(handle).search("a text", 3, min_terms=2) == RESULT
+    assert handle.questions == [{"text": "a text", "k": 3, "min_terms": 2}] * 3
+
+
+def test_it_gives_up_after_the_attempts():
+    with pytest.raises(UnavailableError, match="2 routers were lost"):
+        ServedSearcher(Handle(*[ActorDiedError()] * 3), attempts=2).search("a")
+
+
+def test_no_answer_in_time():
+    with pytest.raises(UnavailableError, match="no router answered within 7 s"):
+        ServedSearcher(Handle(TimeoutError()), timeout_s=7).search("a")
+
+
+def test_errors_of_the_router_are_raised():
+    refused = {"error": "QueryError", "message": "k=-1 is not possible"}
+    with pytest.raises(QueryError, match=r"^k=-1 is not possible$"):
+        ServedSearcher(Handle(refused)).search("a", -1)
+    with pytest.raises(RayTaskError):
+        ServedSearcher(Handle(RayTaskError("ask", "traceback", ZeroDivisionError()))).search("a")
+
+
+def test_counts_count_every_match():
+    handle = Handle(ANSWER, ANSWER)
+    client = ServedSearcher(handle)
+    assert client.count("a") == client.count({"lock": 1.0}) == 3
+    assert handle.questions == [
+        {"text": "a", "k": 0, "count": True},
+        {"vector": [["lock", 1.0]], "k": 0, "count": True},
+    ]
+
+
+def test_a_batch_is_one_question():
+    handle = Handle({"results": ANSWER["results"] * 2})
+    start = time.monotonic()
+    assert ServedSearcher(handle).search_batch(("a", "b")) == [RESULT, RESULT]
+    assert handle.questions == [{"texts": ["a", "b"], "k": 10}]
+    assert time.monotonic() - start < 5

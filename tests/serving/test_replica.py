@@ -1,0 +1,67 @@
+"""A replica of a shard group, in this process."""
+
+import asyncio
+import os
+
+import numpy as np
+import pytest
+
+from lsr_prod.errors import PublicationError
+from lsr_prod.formats.index import latest_publication
+from lsr_prod.search import Searcher
+from lsr_prod.search.part import ShardQuery
+from lsr_prod.serving.replica import ShardReplica
+from lsr_prod.serving.versions import Pin
+from tests.indexing.corpus import STEP, Doc, make_index
+from tests.search.test_sharded import CORPUS, V
+
+QUERY = ShardQuery(np.array([0, 1], np.int32), np.array([2, 1], np.float32) * STEP, np.ones(2, np.uint8), 1, 5)
+
+
+@pytest.fixture
+def index(tmp_path, unpatched_ray):
+    make_index(tmp_path, CORPUS, vocabulary_size=V, shards=3)
+    return tmp_path
+
+
+def test_it_answers_for_its_shards(index):
+    async def run():
+        replicas = [ShardReplica(str(index), group, 2, threads=2, poll_seconds=60) for group in range(2)]
+        publication = latest_publication(index)
+        pin = Pin(publication.number, publication.version)
+        found = [await replica.match(pin, QUERY) for replica in replicas]
+        assert [sorted({row[2] for row in each.ranked}) for each in found] == [[0, 2], [1]]
+        ranked = sorted(row for each in found for row in each.ranked)[:5]
+        expected = Searcher.open(index).search_vector({0: 2.0, 1: 1.0}, 5, fields=["text"]).hits
+        assert [(doc_id, -negative, overlap) for negative, doc_id, _, _, overlap in ranked] == [
+            (hit.doc_id, hit.score, hit.overlap) for hit in expected
+        ]
+        one = found[1].ranked[:2]
+        assert [row[1] for row in await replicas[1].rescore(pin, one, QUERY.ids, QUERY.weights)] == [r[1] for r in one]
+        texts = await replicas[1].fields(pin, one, ["text"])
+        assert [value["text"] for value in texts] == [CORPUS[row[1]].text for row in one]
+        late = await replicas[0].match(pin, QUERY, -1.0)
+        assert (late.partial, late.ranked) == (True, [])
+        state = await replicas[0].state()
+        assert state == {"pid": os.getpid(), "versions": [pin.version], "problem": None}
+
+    asyncio.run(run())
+
+
+def test_it_follows_publications_and_keeps_the_one_before(index):
+    async def run():
+        replica = ShardReplica(str(index), 0, 1, threads=1, poll_seconds=0.05)
+        before = latest_publication(index)
+        make_index(index, {"new": Doc({0: 9})}, vocabulary_size=V)
+        after = latest_publication(index)
+        for _ in range(200):
+            if len((await replica.state())["versions"]) == 2:
+                break
+            await asyncio.sleep(0.05)
+        assert (await replica.state())["versions"] == [before.version, after.version]
+        assert len((await replica.match(Pin(before.number, before.version), QUERY)).ranked) >= 5
+        assert len((await replica.match(Pin(after.number, after.version), QUERY)).ranked) == 1
+        with pytest.raises(PublicationError):
+            await replica.match(Pin(3, "0" * 64), QUERY)
+
+    asyncio.run(run())
