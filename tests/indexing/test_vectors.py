@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.errors import ArtefactError
@@ -35,6 +35,7 @@ def heaviest_first(rows: list[list[tuple[int, int]]]) -> list[list[tuple[int, in
     return [sorted(row, key=lambda pair: -pair[1]) for row in rows]
 
 
+@settings(deadline=None)
 @given(_rows, st.integers(0, 8), st.randoms(use_true_random=False))
 def test_rows_come_back_heaviest_first_in_any_order(rows, dk, random):
     vectors = Vectors.from_rows(table(rows), V)
@@ -46,6 +47,7 @@ def test_rows_come_back_heaviest_first_in_any_order(rows, dk, random):
     assert as_rows(vectors.top(dk)) == [row[:dk] for row in expected]
 
 
+@settings(deadline=None)
 @given(_rows.filter(bool))
 def test_a_slice_of_a_table_is_read_as_what_it_is(rows):
     sliced = table([[(1, 1)], *rows, [(2, 2)]]).slice(1, len(rows))
