@@ -77,8 +77,9 @@ def read_publication(store: Store, number: int) -> Publication:
     if data is None:
         raise PublicationError(f"{store.uri} has no publication {number}; give the number of one that is there")
     try:
-        value = json.loads(data)
-        found = Publication(number, str(value["version"]), str(value["published_at"]), str(value.get("note", "")))
+        found = Publication.from_json(json.loads(data))
+        if found.number != number:
+            raise ValueError(f"it says that it is number {found.number}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtefactError(f"{store.uri}/{name} is no publication ({error!r}); publish a version again") from error
     _check_sha("version", found.version, store)
