@@ -23,6 +23,7 @@ from lsr_prod.errors import QueryError
 from lsr_prod.formats.index import load_publication
 from lsr_prod.search import Searcher, SearchResult
 from lsr_prod.search.filters import field as attribute
+from lsr_prod.search.request import Hybrid
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.serving import ServedSearcher, UnavailableError, deployments, start
 from lsr_prod.serving.wire import result_from_json
@@ -59,7 +60,7 @@ class Served:
     def publish(self) -> str:
         """Another version; its sha256."""
         make = corpus_of(self.publications, self.encoded)
-        sha = make_index(self.index, make, bundle=self.bundle, shards=SHARDS, block_size=64).sha
+        sha = make_index(self.index, make, bundle=self.bundle, shards=SHARDS, block_size=64, bm25=True).sha
         self.publications += 1
         snapshot = Snapshot(self.index, load_publication(self.index, self.publications))
         self.embedded[sha] = Searcher(snapshot)
@@ -103,6 +104,8 @@ def question(rng: random.Random) -> tuple[dict[int, float], int, dict]:
             {"deduplicate": "text"},
             {"filter": attribute("doc_id").starts_with("d1"), "count": True},
             {"min_score": 3.0, "deadline_ms": 60_000},
+            {"hybrid": Hybrid(words=2.0), "text": "group 7"},
+            {"hybrid": Hybrid(fusion="rrf"), "text": "version group 3"},
         ]
     )
     return vector, rng.randint(0, 30), options
