@@ -27,8 +27,8 @@ class ShardedSearcher(Searcher):
     """A ``Searcher`` whose queries use several threads each: for few callers, large shards and cores that are free.
 
     The calling thread takes part, and threads of the pool help it as far as they are free; so many callers at once
-    never wait for the pool. Threads cost a query some 0.1 ms: for most queries a second, ask a ``Searcher`` from
-    threads of your own instead.
+    never wait for the pool. A query of less than a millisecond gains nothing: for most queries a second, ask a
+    ``Searcher`` from threads of your own instead.
 
     Hits are those of the ``Searcher``, ties included. ``matched`` is too with ``count=True``; without, it counts the
     documents seen, and which blocks can be left out depends on which shard is done first.
