@@ -10,7 +10,7 @@ from lsr_prod.config import Deployment, MaintainSettings
 from lsr_prod.encoding.table import table_digest
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import canonical_json
-from lsr_prod.formats.index import IndexVersion
+from lsr_prod.formats.index import IndexVersion, Publication
 from lsr_prod.maintenance import maintain
 from lsr_prod.maintenance.job import versions_of_indexes
 from lsr_prod.storage import Store
@@ -27,8 +27,8 @@ def publish_version(index: Path, number: int, table: Store, version: int) -> Non
     made = IndexVersion((), "b" * 64, "v" * 64, 0.01, 8, table.location, version, (), ())
     store = Store(str(index))
     store.put_new(f"versions/{made.sha}.json", canonical_json(made.to_json()))
-    record = {"number": number, "version": made.sha, "published_at": "today"}
-    store.put_new(f"publications/{number:06d}.json", canonical_json(record))
+    record = Publication(number, made.sha, "today")
+    store.put_new(f"publications/{number:06d}.json", canonical_json(record.to_json()))
 
 
 def test_the_job_merges_and_deletes_and_keeps_what_indexes_name(tmp_path: Path, ray_local: None):
