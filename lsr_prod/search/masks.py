@@ -5,6 +5,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +30,12 @@ class Mask:
     Attributes:
         allowed: uint8 [N], read-only, 1 for those in the set.
         ordinals: int64 [n], rising.
+        vectors: of those documents, where they are few: offsets, terms and impacts, side by side.
     """
 
     allowed: Allowed
     ordinals: npt.NDArray[np.int64]
+    vectors: tuple[npt.NDArray[Any], ...] = ()
 
     @classmethod
     def of(cls, allowed: Allowed) -> "Mask":
@@ -42,7 +45,8 @@ class Mask:
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self.allowed.nbytes + self.ordinals.nbytes
+        arrays: tuple[npt.NDArray[Any], ...] = (self.allowed, self.ordinals, *self.vectors)
+        return sum(array.nbytes for array in arrays)
 
 
 def evaluate(expression: Filter, batches: Sequence[pa.RecordBatch]) -> Allowed:

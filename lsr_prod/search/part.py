@@ -112,7 +112,7 @@ class Part:
             mask = self._mask(query.filter)
             encoded = query.words is None and query.counted.all()  # the forward arrays hold no words
             if encoded and _is_few(mask):
-                return self._score_all(mask.ordinals, query, memory)
+                return self._score_all(mask, query, memory)
             allowed = mask.allowed
         return self.shard.match(
             query.ids,
@@ -148,8 +148,9 @@ class Part:
             raise ArtefactError(f"{self.shard.folder} has no words, though its version has; build the index again")
         return self.shard.words.ids(names)
 
-    def _score_all(self, ordinals: npt.NDArray[np.int64], query: ShardQuery, memory: Workspace) -> ShardHits:
+    def _score_all(self, mask: "Mask", query: ShardQuery, memory: Workspace) -> ShardHits:
         """Score documents one by one: the same hits as the scan, for a filter that few documents pass."""
+        ordinals = mask.ordinals
         scores, overlaps = self.shard.score(
             ordinals,
             query.ids,
@@ -157,7 +158,7 @@ class Part:
             dk=self.dk,
             vocabulary_size=self.vocabulary_size,
             memory=memory,
-            verified=True,
+            vectors=mask.vectors,
         )
         found = overlaps >= query.required
         matched = int(found.sum())
@@ -203,9 +204,7 @@ class Part:
             self.shard.documents.verify_columns(self.shard.documents.filter_columns)
             allowed = evaluate(expression, self.shard.documents.batches)
             mask = Mask.of(allowed if self._alive is None else allowed & self._alive)
-            if _is_few(mask):  # verified once here, not by every query
-                self.shard.verify_vectors(mask.ordinals)
-            return mask
+            return replace(mask, vectors=self.shard.gather(mask.ordinals, self.dk)) if _is_few(mask) else mask
 
         for asked, mask in self._recent_masks.copy():  # to make a key costs as much as a small scan
             if asked is expression:

@@ -4,6 +4,7 @@ import bisect
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,9 @@ from lsr_prod.search.documents import Documents
 from lsr_prod.search.words import Words, posting_impact
 from lsr_prod.search.workspace import Workspace
 
-__all__ = ["OpenShard", "ShardHits"]
+__all__ = ["OpenShard", "ShardHits", "Vectors"]
+
+Vectors = tuple[npt.NDArray[Any], ...]  # offsets, terms, impacts
 
 _SLICE = 1 << 18  # postings between two looks at the clock
 _EVERYTHING = 1 << 62
@@ -204,7 +207,7 @@ class OpenShard:
         dk: int,
         vocabulary_size: int,
         memory: Workspace,
-        verified: bool = False,
+        vectors: Vectors = (),
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
         """Score given documents from the document-ordered copy.
 
@@ -215,7 +218,7 @@ class OpenShard:
             dk: terms of a document that are looked at, heaviest first.
             vocabulary_size: V.
             memory: of the calling thread.
-            verified: ``verify_vectors`` was called for these documents before.
+            vectors: of these documents, as ``gather`` returned them; empty: they are read from the map.
 
         Returns:
             Scores float32 [n] and shared terms uint16 [n].
@@ -226,14 +229,18 @@ class OpenShard:
         from lsr_prod.search.forward import score_documents
 
         a = self.arrays
-        if not verified:
+        if vectors:
+            offsets, terms, impacts = vectors
+            ordinals = np.arange(len(ordinals))
+        else:
             self.verify_vectors(ordinals)
+            offsets, terms, impacts = a.forward_offsets, a.forward_terms, a.forward_impacts
         scores, counts = np.empty(len(ordinals), np.float32), np.empty(len(ordinals), np.uint16)
         slots = memory.term_slots(vocabulary_size)
         whole = score_documents(
-            a.forward_offsets,
-            a.forward_terms,
-            a.forward_impacts,
+            offsets,
+            terms,
+            impacts,
             ordinals,
             dk,
             ids,
@@ -245,6 +252,27 @@ class OpenShard:
         if not whole:
             raise self._damage()
         return scores, counts
+
+    def gather(self, ordinals: npt.NDArray[np.int64], dk: int) -> Vectors:
+        """Vectors of given documents side by side: scattered over the map, each would cost several reads of memory.
+
+        Args:
+            ordinals: int64 [n].
+            dk: terms of a document, heaviest first.
+
+        Returns:
+            Offsets int64 [n + 1], terms and impacts, read-only.
+        """
+        self.verify_vectors(ordinals)
+        a = self.arrays
+        starts = a.forward_offsets[ordinals]
+        lengths = np.minimum(a.forward_offsets[ordinals + 1] - starts, dk)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        vectors = (offsets, a.forward_terms[places], a.forward_impacts[places])
+        for array in vectors:
+            array.flags.writeable = False  # as the mapped arrays are: one type, one compilation
+        return vectors
 
     def ordinal(self, doc_id: str) -> int | None:
         """The ordinal of a document, or None if it is not in this shard."""

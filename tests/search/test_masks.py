@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -131,3 +132,9 @@ def test_a_failure_is_raised_and_not_kept():
             cache.get("a", fail)
     assert cache.get("a", ones).nbytes == 90
     assert (cache.misses, cache.bytes) == (1, 90)
+
+
+def test_the_vectors_of_few_documents_count_as_bytes():
+    plain = ones(5)
+    held = replace(plain, vectors=(np.zeros(6, np.int64), np.zeros(20, np.uint16), np.zeros(20, np.uint8)))
+    assert held.nbytes == plain.nbytes + 48 + 40 + 20
