@@ -25,7 +25,7 @@ class IndexSettings(Section):
     )
     block_size: int = Field(256, ge=64, le=65536, description="documents in a block of the impact arrays")
     compress: bool = Field(
-        False, description="postings in about a fifth fewer bytes: bitmaps for terms that a block is full of"
+        False, description="postings in about a sixth fewer bytes: bitmaps for terms that a block is full of"
     )
     order: DocumentOrder = Field(
         "content", description="content: similar documents stand together, so that queries read less; id: by doc_id"

@@ -50,6 +50,7 @@ __all__ = [
     "FORWARD_ARRAYS",
     "IMPACTS_FOLDER",
     "MATCHING_ARRAYS",
+    "NO_RUN",
     "ORDINAL_FIELD",
     "TANTIVY_FOLDER",
     "TERMS_FIELD",
@@ -90,6 +91,7 @@ def array_name(name: str) -> str:
 
 
 _COMPRESSED_ARRAYS = ("term_ids", "term_impacts")
+NO_RUN = 255  # in run_gaps: that many blocks further, but no run
 BITMAP_ABOVE = 32  # documents of a run, and bytes of the bitmap that then stands for their ids
 
 

@@ -6,12 +6,10 @@ from typing import Any
 import numpy as np
 
 from lsr_prod.compiled import compiled
-from lsr_prod.formats.shard import BITMAP_ABOVE, array_name
+from lsr_prod.formats.shard import BITMAP_ABOVE, NO_RUN, array_name
 from lsr_prod.indexing.arrays import filled_array, mapped_array
 
 __all__ = ["compress_postings"]
-
-_NO_RUN = 255  # in run_gaps: that many blocks further, but no run
 
 
 def compress_postings(folder: Path) -> None:
@@ -45,7 +43,7 @@ def _measure(term_runs: Any, gaps: Any, run_counts: Any, id_starts: Any, impact_
     for term in range(len(term_runs) - 1):
         id_at, impact_at = id_starts[term], impact_starts[term]
         for run in range(np.int64(term_runs[term]), np.int64(term_runs[term + 1])):
-            if gaps[run] == _NO_RUN:
+            if gaps[run] == NO_RUN:
                 continue
             count = np.int64(run_counts[run]) + 1
             id_at += BITMAP_ABOVE if count > BITMAP_ABOVE else count
@@ -68,7 +66,7 @@ def _compress(
     for term in range(len(term_runs) - 1):
         posting = np.int64(term_postings[term])
         for run in range(np.int64(term_runs[term]), np.int64(term_runs[term + 1])):
-            if gaps[run] == _NO_RUN:
+            if gaps[run] == NO_RUN:
                 continue
             count = np.int64(run_counts[run]) + 1
             if count > BITMAP_ABOVE:

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from lsr_prod.compiled import compiled
-from lsr_prod.formats.shard import array_name, local_dtype
+from lsr_prod.formats.shard import NO_RUN, array_name, local_dtype
 from lsr_prod.indexing.arrays import filled_array
 from lsr_prod.indexing.vectors import Vectors
 
 __all__ = ["Field", "write_postings"]
 
 _ALL = 1 << 31
-_NO_RUN = 255  # in run_gaps: that many blocks further, but no run
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ def _count(offsets: Any, terms: Any, dk: int, block_size: int, runs: Any, postin
             term = terms[at]
             postings[term] += 1
             if last_block[term] != block:
-                runs[term] += (block - last_block[term]) // _NO_RUN + 1
+                runs[term] += (block - last_block[term]) // NO_RUN + 1
                 last_block[term] = block
 
 
@@ -108,10 +107,10 @@ def _fill(
             if last_block[term] != block:
                 gap = block - last_block[term]
                 last_block[term] = block
-                while gap >= _NO_RUN:
-                    run_gaps[next_run[term]] = _NO_RUN
+                while gap >= NO_RUN:
+                    run_gaps[next_run[term]] = NO_RUN
                     next_run[term] += 1
-                    gap -= _NO_RUN
+                    gap -= NO_RUN
                 run_gaps[next_run[term]] = gap
                 next_run[term] += 1
             else:

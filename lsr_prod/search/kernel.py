@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lsr_prod.compiled import compiled
-from lsr_prod.formats.shard import BITMAP_ABOVE
+from lsr_prod.formats.shard import BITMAP_ABOVE, NO_RUN
 from lsr_prod.search.heap import offer, sort_hits
 
 __all__ = ["DAMAGED", "DONE", "ENTRY", "PAUSED", "PROGRESS", "TOO_SMALL", "match_shard"]
@@ -29,7 +29,6 @@ PROGRESS = 7  # places of the array that says how far a query is: see match_shar
 _LEVELS = 512  # of the sort by bounds: two octaves below the largest
 _LEVEL_BITS = 15  # of a float32 that one level spans
 _INFINITE = 0x7F800000  # the bits of infinity; those of NaN are above
-_NO_RUN = 255  # in run_gaps: that many blocks further, but no run
 
 
 @compiled
@@ -234,7 +233,7 @@ def _bound(
         for run in range(np.int64(term_runs[term_id]), np.int64(term_runs[term_id + 1])):
             gap = run_gaps[run]
             block += gap
-            if gap == _NO_RUN:
+            if gap == NO_RUN:
                 continue
             # A block that a term meets twice would have a bound, and a count, past every limit.
             if block <= before or block >= len(bounds):

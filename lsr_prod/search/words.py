@@ -10,12 +10,11 @@ import numpy.typing as npt
 
 from lsr_prod.errors import ArtefactError
 from lsr_prod.formats.pages import MappedFiles
-from lsr_prod.formats.shard import BITMAP_ABOVE, WORD_ARRAYS, ImpactArrays, WordArrays, array_name
+from lsr_prod.formats.shard import BITMAP_ABOVE, NO_RUN, WORD_ARRAYS, ImpactArrays, WordArrays, array_name
 
 __all__ = ["Words", "posting_impact"]
 
 _KEPT = 1 << 14  # words whose ids are kept: queries ask for the same ones again, and each of them twice
-_NO_RUN = 255  # in run_gaps: that many blocks further, but no run
 
 
 class Words:
@@ -103,8 +102,8 @@ def posting_impact(arrays: ImpactArrays, block_size: int, term: int, ordinal: in
     """
     runs = slice(int(arrays.term_runs[term]), int(arrays.term_runs[term + 1]))
     gaps = arrays.run_gaps[runs]
-    blocks = np.cumsum(gaps, dtype=np.int64)[gaps != _NO_RUN] - 1
-    counts = arrays.run_counts[runs][gaps != _NO_RUN].astype(np.int64) + 1
+    blocks = np.cumsum(gaps, dtype=np.int64)[gaps != NO_RUN] - 1
+    counts = arrays.run_counts[runs][gaps != NO_RUN].astype(np.int64) + 1
     block, place = divmod(ordinal, block_size)
     run = int(np.searchsorted(blocks, block))
     if run == len(blocks) or blocks[run] != block:
@@ -121,5 +120,5 @@ def posting_impact(arrays: ImpactArrays, block_size: int, term: int, ordinal: in
     if not len(at):
         return 0
     if compressed and counts[run] == 1:
-        return int(arrays.run_maxima[runs][gaps != _NO_RUN][run])
+        return int(arrays.run_maxima[runs][gaps != NO_RUN][run])
     return int(arrays.impacts[impact_at + at[0]])
