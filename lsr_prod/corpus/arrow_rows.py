@@ -12,7 +12,7 @@ from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.rows import BadRow, Document, TypedValue, judge
 from lsr_prod.corpus.source_file import DamagedFileError
 
-__all__ = ["arrow_rows", "parquet_batches", "stream_batches"]
+__all__ = ["arrow_rows", "column_values", "parquet_batches", "stream_batches"]
 
 _ROWS = 256  # rows made into Python values at once
 _BUFFER = 1 << 20  # a column of a row group is read in pieces of this size, and not whole
@@ -70,10 +70,10 @@ def arrow_rows(
     for batch in batches:
         count, unwanted = batch.num_rows, set()
         if wants is not None and column in batch.schema.names:
-            ids = _values(batch.column(column), is_id=True)
+            ids = column_values(batch.column(column), is_id=True)
             unwanted = {i for i in range(count) if not _may_be_wanted(ids[i], wants)}
             batch = batch.take(pa.array([i for i in range(count) if i not in unwanted], pa.int64()))
-        values = {name: _values(batch.column(name), is_id=name == column) for name in batch.schema.names}
+        values = {name: column_values(batch.column(name), is_id=name == column) for name in batch.schema.names}
         place = 0
         for i in range(count):
             if i in unwanted:
@@ -109,8 +109,13 @@ def _may_be_wanted(doc_id: object, wants: Callable[[str], bool]) -> bool:
     return not isinstance(doc_id, str) or not doc_id or wants(doc_id)
 
 
-def _values(column: pa.Array, *, is_id: bool) -> list[Any]:
-    """Values for ``judge``: strings as bytes, because Arrow does not check that those of a file are UTF-8."""
+def column_values(column: pa.Array, *, is_id: bool = False) -> list[Any]:
+    """Values for ``judge``: strings as bytes, because Arrow does not check that those of a file are UTF-8.
+
+    Args:
+        column: of any type.
+        is_id: integers become their decimal text.
+    """
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_dictionary(column.type):

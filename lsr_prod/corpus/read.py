@@ -5,7 +5,8 @@ import io
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from functools import partial
+from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ from lsr_prod.corpus.sources import cut_of
 from lsr_prod.errors import SourceError, StorageError
 from lsr_prod.storage import Store
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "guarded"]
 
 _BLOCK = 1 << 20
 # What the decoders raise over bytes that they do not understand. Arrow and gzip use a plain OSError for that too;
@@ -29,6 +30,7 @@ _BLOCK = 1 << 20
 _DAMAGE = (pa.ArrowException, EOFError, zlib.error, csv.Error, UnicodeDecodeError, DamagedFileError, OSError)
 
 _Row = tuple[int, Document | BadRow | None]  # None: a document that is not wanted
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,46 +59,15 @@ class Reader:
             SourceError: the file is gone, has another size than the plan pinned, or cannot be read for now.
         """
         batch = RowBatch(self.source, piece.file, piece.ordinal, self.cells, self.keep)
-        for position, row in self._rows(piece, batch.wants if self.keep is not None else None):
+        wants = batch.wants if self.keep is not None else None
+        for position, row in guarded(piece, self.options, partial(self._decode, piece, wants)):
             if row is not None:
                 batch.add(position, row)
             if batch.full:
                 yield batch.take()
         yield batch.take()
 
-    def _rows(self, piece: Slice, wants: Callable[[str], bool] | None) -> Iterator[_Row]:
-        file, store = piece.file, Store(piece.file.uri, self.options)
-        try:
-            if store.size(file.name) != file.size:
-                raise SourceError(
-                    f"{file.location} is not as the plan pinned it ({file.size} bytes); run the job again"
-                )
-            if file.size == 0:
-                return
-            with store.open_reader(file.name) as handle:
-                yield from self._undamaged(piece, _Watched(handle), wants)
-        except (StorageError, FileNotFoundError) as error:
-            raise SourceError(f"{file.location} cannot be read for now ({error}); run the job again") from error
-
-    def _undamaged(self, piece: Slice, watched: "_Watched", wants: Callable[[str], bool] | None) -> Iterator[_Row]:
-        position, rows = piece.first_row if cut_of(piece.file, self.source) == "groups" else piece.start, 0
-        try:
-            with io.BufferedReader(watched, _BLOCK) as handle:
-                for at, row in self._decode(piece, handle, wants):
-                    yield at, row
-                    position, rows = at + 1, rows + 1
-        except _DAMAGE as error:
-            if isinstance(error, MemoryError):  # Arrow's is both
-                raise
-            if watched.failure is not None:
-                failure = watched.failure
-                raise SourceError(
-                    f"{piece.file.location} cannot be read for now ({failure}); run the job again"
-                ) from error
-            what = " ".join(str(error).split()) or type(error).__name__
-            yield position, BadRow("damaged_file", shorten(f"{what}, after {rows} rows"), None, "")
-
-    def _decode(self, piece: Slice, handle: BinaryIO, wants: Callable[[str], bool] | None) -> Iterator[_Row]:
+    def _decode(self, piece: Slice, wants: Callable[[str], bool] | None, handle: BinaryIO) -> Iterator[_Row]:
         file, source = piece.file, self.source
         limit = 16 * source.max_text_bytes + _BLOCK  # escapes can make JSON six times as long as its text
         if file.format in ("parquet", "arrow"):
@@ -117,6 +88,50 @@ class Reader:
             else:
                 delimiter = "," if file.format.startswith("csv") else "\t"
                 yield from csv_rows(plain, start, stop, delimiter, source, limit)
+
+
+def guarded(
+    piece: Slice, options: dict[str, str], decode: Callable[[BinaryIO], Iterator[tuple[int, T]]]
+) -> Iterator[tuple[int, T | BadRow]]:
+    """What ``decode`` makes of a slice's file, and a row ``damaged_file`` where its bytes do not decode further.
+
+    Args:
+        piece: the slice; its file has to have the size that was pinned.
+        options: options of the object store.
+        decode: (position, row) of every row of the slice in the open file.
+
+    Raises:
+        SourceError: the file is gone, has another size, or cannot be read for now.
+    """
+    file, store = piece.file, Store(piece.file.uri, options)
+    try:
+        if store.size(file.name) != file.size:
+            raise SourceError(f"{file.location} is not as the plan pinned it ({file.size} bytes); run the job again")
+        if file.size == 0:
+            return
+        with store.open_reader(file.name) as handle:
+            yield from _undamaged(piece, _Watched(handle), decode)
+    except (StorageError, FileNotFoundError) as error:
+        raise SourceError(f"{file.location} cannot be read for now ({error}); run the job again") from error
+
+
+def _undamaged(
+    piece: Slice, watched: "_Watched", decode: Callable[[BinaryIO], Iterator[tuple[int, T]]]
+) -> Iterator[tuple[int, T | BadRow]]:
+    position, rows = piece.first_row if piece.file.format == "parquet" else piece.start, 0
+    try:
+        with io.BufferedReader(watched, _BLOCK) as handle:
+            for at, row in decode(handle):
+                yield at, row
+                position, rows = at + 1, rows + 1
+    except _DAMAGE as error:
+        if isinstance(error, MemoryError):  # Arrow's is both
+            raise
+        if watched.failure is not None:
+            failure = watched.failure
+            raise SourceError(f"{piece.file.location} cannot be read for now ({failure}); run the job again") from error
+        what = " ".join(str(error).split()) or type(error).__name__
+        yield position, BadRow("damaged_file", shorten(f"{what}, after {rows} rows"), None, "")
 
 
 class _Watched(io.RawIOBase):

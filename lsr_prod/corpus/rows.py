@@ -14,7 +14,19 @@ from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.formats.table import cell_of
 
-__all__ = ["RAW_LIMIT", "BadRow", "Document", "RowBatch", "TypedValue", "judge", "row_schema", "shorten"]
+__all__ = [
+    "RAW_LIMIT",
+    "BadRow",
+    "Document",
+    "RowBatch",
+    "TypedValue",
+    "as_string",
+    "is_visible",
+    "judge",
+    "row_schema",
+    "shorten",
+    "show",
+]
 
 RAW_LIMIT = 4096
 """Bytes of a bad row that are kept; bytes that are no UTF-8 become U+FFFD."""
@@ -91,7 +103,7 @@ def judge(record: Mapping[str, Any], source: SourceSettings) -> Document | BadRo
     for name in source.fields:
         column = source.columns.get(name, name)
         if column in record:
-            fields[name], found = _as_string(column, record[column])
+            fields[name], found = as_string(column, record[column])
             problem = problem or found
     doc_id = fields.get(source.id_field)
     problem = problem or _id_problem(source, doc_id)
@@ -101,7 +113,7 @@ def judge(record: Mapping[str, Any], source: SourceSettings) -> Document | BadRo
         assert doc_id
         return Document(doc_id, text, tuple(fields.get(name) for name in source.stored_fields))
     shown = {name: record.get(source.column(name)) for name in sorted(source.fields)}
-    return BadRow(*problem, doc_id or None, shorten(_show(shown)))
+    return BadRow(*problem, doc_id or None, show(shown))
 
 
 def _id_problem(source: SourceSettings, doc_id: str | None) -> tuple[str, str] | None:
@@ -125,7 +137,7 @@ def _join(source: SourceSettings, fields: Mapping[str, str | None]) -> str:
 
 
 def _text_problem(source: SourceSettings, text: str) -> tuple[str, str] | None:
-    if not _visible(text):
+    if not is_visible(text):
         names = ", ".join(source.column(name) for name in source.text_fields)
         return "empty_text", f"fields {names} hold no visible character"
     if (size := len(text.encode())) > source.max_text_bytes:
@@ -133,8 +145,8 @@ def _text_problem(source: SourceSettings, text: str) -> tuple[str, str] | None:
     return None
 
 
-def _visible(text: str) -> bool:
-    """Whether a character would show; spaces, controls (NUL is one) and what is not assigned would not."""
+def is_visible(text: str) -> bool:
+    """Whether a character of ``text`` would show; spaces, controls (NUL is one) and what is not assigned would not."""
     return any(character.isprintable() and not character.isspace() for character in text)
 
 
@@ -145,7 +157,13 @@ def shorten(raw: bytes | str) -> str:
     return data[:RAW_LIMIT].decode("utf-8", "replace")
 
 
-def _as_string(name: str, value: object) -> tuple[str | None, tuple[str, str] | None]:
+def as_string(name: str, value: object) -> tuple[str | None, tuple[str, str] | None]:
+    """A field's value as text that UTF-8 can hold, and else what is wrong with it (reason, detail); null is neither.
+
+    Args:
+        name: of the column, for the detail.
+        value: as JSON has it, a ``TypedValue``, or bytes that were never checked to be UTF-8.
+    """
     if value is None:
         return None, None
     if isinstance(value, bytes):
@@ -164,12 +182,15 @@ def _as_string(name: str, value: object) -> tuple[str | None, tuple[str, str] | 
     return value, None
 
 
-def _show(record: Mapping[str, Any]) -> str:
+def show(record: Mapping[str, Any]) -> str:
+    """A record of typed columns for people: the first ``RAW_LIMIT`` bytes of its JSON."""
     shown = {name: shorten(value) if isinstance(value, bytes | str) else value for name, value in record.items()}
-    return json.dumps(shown, ensure_ascii=False, default=_show_value)
+    return shorten(json.dumps(shown, ensure_ascii=False, default=_show_value))
 
 
 def _show_value(value: object) -> str:
+    if isinstance(value, bytes):
+        return shorten(value)
     return value.shown if isinstance(value, TypedValue) else str(value)
 
 

@@ -24,7 +24,9 @@ _BEIR = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst")
 _Target = tuple[str, Entry, FileFormat]
 
 
-def resolve_source(settings: SourceSettings, options: dict[str, str]) -> Iterator[SourceFile]:
+def resolve_source(
+    settings: SourceSettings, options: dict[str, str], *, collections: bool = True
+) -> Iterator[SourceFile]:
     """List the files of the corpus in their order: paths as given, names sorted inside a folder or glob.
 
     Lazy: a file is hashed shortly before it is yielded, and errors come while iterating.
@@ -32,6 +34,7 @@ def resolve_source(settings: SourceSettings, options: dict[str, str]) -> Iterato
     Args:
         settings: the section ``source``.
         options: options of the object store.
+        collections: ``auto`` tells BEIR folders and saved datasets; False: a folder is the files that it has.
 
     Yields:
         Every file once, with its size and tag.
@@ -42,7 +45,7 @@ def resolve_source(settings: SourceSettings, options: dict[str, str]) -> Iterato
     seen: set[str] = set()
     several = len(settings.paths) > 1
     for path in settings.paths:
-        for file in _resolve(path, settings, options):
+        for file in _resolve(path, settings, options, collections):
             if several or is_glob(path):  # one folder names a file once: no need to remember a million
                 if file.location in seen:
                     continue
@@ -50,7 +53,7 @@ def resolve_source(settings: SourceSettings, options: dict[str, str]) -> Iterato
             yield file
 
 
-def _resolve(path: str, settings: SourceSettings, options: dict[str, str]) -> Iterator[SourceFile]:
+def _resolve(path: str, settings: SourceSettings, options: dict[str, str], collections: bool) -> Iterator[SourceFile]:
     if not is_remote(path):
         path = str(Path(path).absolute())
     try:
@@ -59,14 +62,14 @@ def _resolve(path: str, settings: SourceSettings, options: dict[str, str]) -> It
             return
         if settings.version is not None:
             raise ConfigError("source.version", f"{path} is no Delta table", "leave the field unset")
-        yield from _pinned(_targets(path, settings, options), options)
+        yield from _pinned(_targets(path, settings, options, collections), options)
     except FileNotFoundError as error:
         raise ConfigError("source.paths", f"{error.filename or path} went while it was listed", "run again") from error
 
 
-def _targets(path: str, settings: SourceSettings, options: dict[str, str]) -> Iterator[_Target]:
+def _targets(path: str, settings: SourceSettings, options: dict[str, str], collections: bool) -> Iterator[_Target]:
     wanted, store = settings.format, Store(path, options)
-    folder_like = not is_remote(path) or not (format_of(path, "auto") or is_glob(path))
+    folder_like = collections and (not is_remote(path) or not (format_of(path, "auto") or is_glob(path)))
     if wanted in ("auto", "beir") and folder_like:
         corpus = next((entry for name in _BEIR if (entry := store.entry(name))), None)
         if corpus is not None:

@@ -209,7 +209,7 @@ def check_lengths(folder: Path, encode: EncodeSettings) -> None:
         ConfigError: the model does not take texts that long, or the lengths do not fit each other.
     """
     card = EncoderCard.load(folder)
-    if encode.max_length is not None and encode.max_length > (longest := _longest_input(folder)):
+    if encode.max_length is not None and encode.max_length > (longest := _longest_input(folder, card)):
         raise ConfigError(
             "encode.max_length",
             f"{encode.max_length} is more than the model has positions",
@@ -225,13 +225,13 @@ def check_lengths(folder: Path, encode: EncodeSettings) -> None:
     )
 
 
-def _longest_input(folder: Path) -> int:
-    """Tokens of the longest input of a bundle's model, from its ``config.json``."""
+def _longest_input(folder: Path, card: EncoderCard) -> int:
+    """Tokens of the longest input of a bundle, from its ``config.json``; half of them where a text is given twice."""
     config = json.loads((folder / "config.json").read_bytes())
     positions = int(config["max_position_embeddings"])
     if config.get("model_type") == "roberta":
         positions -= int(config["pad_token_id"]) + 1  # its positions start behind the padding index
-    return positions
+    return positions // 2 if card.attention == "echo" else positions
 
 
 def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:

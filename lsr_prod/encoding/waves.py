@@ -8,13 +8,11 @@ import json
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import ray
-from ray.data import DataContext
 from ray.exceptions import RayError
 
 from lsr_prod.corpus.read import Reader
@@ -28,9 +26,10 @@ from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.progress import Progress
 from lsr_prod.encoding.receipts import with_receipts
 from lsr_prod.encoding.table import files_by_bucket
-from lsr_prod.errors import EncoderLostError, IncompleteWaveError, LsrError
+from lsr_prod.errors import EncoderLostError, IncompleteWaveError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.inference import Counters
+from lsr_prod.ray_data import data_settings, our_error
 from lsr_prod.tables import open_table
 
 __all__ = ["WaveCosts", "WaveRunner"]
@@ -89,7 +88,7 @@ class WaveRunner:
             try:
                 return self._attempt(wave)
             except RayError as error:
-                ours = _ours(error)
+                ours = our_error(error)
                 if ours is not None:
                     raise ours from error
                 lost = error
@@ -148,7 +147,7 @@ class WaveRunner:
         read = _ReadSlices(Reader(self.work.source, cells, self.work.table.options, keep), tuple(todo))
         items = [{"slices": json.dumps([piece.to_json() for piece in group])} for group in groups]
         blocks = min(len(todo), _TASKS_PER_ACTOR * self.pool.size.actors)
-        with _data_settings():
+        with data_settings(target_max_block_size=_LARGEST_BLOCK_BYTES):
             tasks = ray.data.from_items(items, override_num_blocks=len(items))
             rows = tasks.map_batches(read, batch_size=1, batch_format="pyarrow")
             return list(rows.repartition(blocks, keys=["cell"]).materialize().to_arrow_refs())
@@ -164,15 +163,6 @@ def _cells(plan: Plan, buckets: int, actors: int) -> int:
     return buckets * math.ceil(_TASKS_PER_ACTOR * actors / buckets)
 
 
-def _ours(error: BaseException | None) -> LsrError | None:
-    """The error of ours that a task ended with, below Ray's wrappers."""
-    while error is not None:
-        if isinstance(error, LsrError) and not isinstance(error, RayError):
-            return error
-        error = getattr(error, "cause", None) or error.__cause__
-    return None
-
-
 def _groups(slices: Sequence[Slice], limit: int) -> Iterator[list[Slice]]:
     """Small files share a task: a task a file would cost more than the file."""
     group: list[Slice] = []
@@ -185,26 +175,6 @@ def _groups(slices: Sequence[Slice], limit: int) -> Iterator[list[Slice]]:
         size += piece.size
     if group:
         yield group
-
-
-@contextmanager
-def _data_settings() -> Iterator[None]:
-    """Ray Data's settings for a wave; those of other datasets in this process come back afterwards."""
-    context = DataContext.get_current()
-    wanted = {
-        "enable_progress_bars": False,  # the job shows one bar of its own
-        "print_on_execution_start": False,
-        "target_max_block_size": _LARGEST_BLOCK_BYTES,
-        "max_errored_blocks": 0,  # an errored block would drop its rows without an exception
-    }
-    before = {name: getattr(context, name) for name in wanted}
-    for name, value in wanted.items():
-        setattr(context, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(context, name, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,3 +156,12 @@ def test_a_file_that_cannot_be_hashed_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(sources, "store_digest", refuse)
     with pytest.raises(ConfigError, match=r"a\.jsonl cannot be read \(.*permission denied"):
         resolve(tmp_path)
+
+
+def test_a_folder_is_its_files_where_collections_are_not_asked_for(tmp_path: Path):
+    for name in ("corpus.jsonl", "pairs.jsonl"):
+        (tmp_path / name).write_text("{}\n")
+    settings = SourceSettings(paths=[str(tmp_path)])
+    assert [file.name for file in resolve_source(settings, {})] == ["corpus.jsonl"]
+    found = resolve_source(settings, {}, collections=False)
+    assert [file.name for file in found] == ["corpus.jsonl", "pairs.jsonl"]

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,14 @@ from tests.encoding.poison_encoder import poison_factory, term_of
 
 SETTINGS = {"kind": "document", "top_k": 8, "batch_tokens": 64}
 SHORT_S = 2.0
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt: a process of a parallel run of tests ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_the_vectors_are_those_of_this_process(tiny_bundle: Path):
@@ -94,7 +103,7 @@ def test_a_child_that_ended_between_two_calls_is_replaced(tmp_path: Path):
         assert encoder.starts == 2
 
 
-def test_a_request_that_was_given_up_is_not_answered_to_the_next_one():
+def test_a_request_that_was_given_up_is_not_answered_to_the_next_one(interruptible: None):
     with IsolatedEncoder(poison_factory(), timeout_s=60) as encoder:
         encoder.encode(["warm"], **SETTINGS)
         timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
