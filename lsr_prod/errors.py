@@ -23,6 +23,9 @@
     │   ├── EncoderTimeoutError  it did not answer in time
     │   ├── EncoderLostError     encoder actors, or their machines, died again and again; ends the job
     │   └── EncoderBrokenError   it fails whatever it is given; ends the job
+    ├── TrainingError            a training cannot go on
+    │   ├── TrainingCollapsedError  vectors became empty or full, or the loss is no number
+    │   └── WorkersLostError     training processes died more often than `train.max_failures`
     ├── ParityError              the exported graph ranks differently from the torch model
     ├── PublicationError         nothing is published, or the gates refused a version
     │   └── StaleParentError     another publication came first; derive the version again from the new head
@@ -55,6 +58,9 @@ __all__ = [
     "StaleWaveError",
     "StorageError",
     "TableConflictError",
+    "TrainingCollapsedError",
+    "TrainingError",
+    "WorkersLostError",
 ]
 
 
@@ -158,6 +164,18 @@ class EncoderLostError(EncoderError):
 
 class EncoderBrokenError(EncoderError):
     """The model does not open, or ends its process on every document."""
+
+
+class TrainingError(LsrError):
+    """A training cannot go on; its checkpoints stand."""
+
+
+class TrainingCollapsedError(TrainingError):
+    """Vectors became empty or full, or the loss is no number; going on would only cost."""
+
+
+class WorkersLostError(TrainingError):
+    """Training processes, or their machines, died more often than the settings allow."""
 
 
 class ParityError(LsrError):

@@ -7,15 +7,20 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from lsr_prod.errors import ArtefactError, FormatVersionError
+from lsr_prod.errors import ArtefactError, ConfigError, FormatVersionError
 from lsr_prod.formats.digest import canonical_json, read_record
 
-__all__ = ["CARD_FILE", "EncoderCard", "Kind"]
+__all__ = ["CARD_FILE", "Attention", "EncoderCard", "Kind"]
 
 CARD_FILE = "encoder_card.json"
 CARD_FORMAT = 1
 
 Kind = Literal["query", "document"]
+Attention = Literal["bidirectional", "causal", "echo"]
+
+# Written only where they differ from what every encoder had before there was a choice: its card, and so its digest,
+# stay as they were.
+_OPTIONAL = ("attention", "pooled_states", "output_vocabulary", "output_casing", "query_encoder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,16 @@ class EncoderCard:
         document_prompt: text put before every document.
         activation: ``log1p_relu`` is log(1 + relu(max_j logits_j)); ``l0`` applies log1p once more.
         pooled_tokens: ``all`` pools every token that is not padding; ``not_bos`` leaves the first out (causal models).
+        attention: what a token sees: every other one (``bidirectional``, as masked language models do), those before it
+            (``causal``), or those before it in a text that is given twice, of which the second copy is pooled
+            (``echo``; papers/csplade, 4).
+        pooled_states: ``tokens`` takes the maximum over the tokens' logits; ``mean`` averages the hidden states before
+            the vocabulary head (papers/esplade-pretraining, J.1).
+        output_vocabulary: ``tokenizer``: its tokens are the output terms; ``words``: the head has terms of its own.
+        output_casing: ``uncased`` returns no cased terms: a word that has only a cased one counts as its lowercase form
+            (papers/casing, post-processing).
+        query_encoder: ``model`` encodes queries as it does documents; ``idf``: a query is the output terms that stand
+            in it, weighed by their inverse frequency in the documents of the index (``formats.idf``).
         parents: digests of what this encoder was made from, nearest first.
     """
 
@@ -46,6 +61,11 @@ class EncoderCard:
     document_prompt: str = ""
     activation: Literal["log1p_relu", "l0"] = "log1p_relu"
     pooled_tokens: Literal["all", "not_bos"] = "all"
+    attention: Attention = "bidirectional"
+    pooled_states: Literal["tokens", "mean"] = "tokens"
+    output_vocabulary: Literal["tokenizer", "words"] = "tokenizer"
+    output_casing: Literal["all", "uncased"] = "all"
+    query_encoder: Literal["model", "idf"] = "model"
     parents: tuple[str, ...] = field(default=())
     format: int = CARD_FORMAT
 
@@ -57,9 +77,24 @@ class EncoderCard:
         """Text put before a text of that kind."""
         return self.query_prompt if kind == "query" else self.document_prompt
 
+    def check_model_encodes(self, kind: Kind) -> None:
+        """Refuse texts that no model of this encoder reads.
+
+        Raises:
+            ConfigError: ``kind`` is query, and queries are weighed by IDF.
+        """
+        if kind == "query" and self.query_encoder == "idf":
+            raise ConfigError(
+                "kind",
+                "the card says query_encoder idf: no model reads queries",
+                "search by text, or encode documents",
+            )
+
     def to_json(self) -> dict[str, Any]:
         """The form stored on disk."""
-        return {**asdict(self), "parents": list(self.parents)}
+        standard = {one.name: one.default for one in fields(self)}
+        values = {**asdict(self), "parents": list(self.parents)}
+        return {name: value for name, value in values.items() if name not in _OPTIONAL or value != standard[name]}
 
     def save(self, folder: Path) -> None:
         """Write ``encoder_card.json`` into ``folder``."""

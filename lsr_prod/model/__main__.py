@@ -1,6 +1,7 @@
 """Make a model directory of any masked language model: ``python -m lsr_prod.model SOURCE DEST [--casing ...]``.
 
-What decides a vector is set here, once, and stays with the model: lengths, prompts, casing, activation, pooled tokens.
+What decides a vector is set here, once, and stays with the model: lengths, prompts, casing, activation, pooled tokens,
+and whether queries have a model.
 """
 
 import argparse
@@ -29,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--casing", choices=("none", "lowercase"), help="lowercase texts before they are tokenised")
     parser.add_argument("--activation", choices=("log1p_relu", "l0"), help="l0 takes the logarithm twice")
     parser.add_argument("--pooled-tokens", choices=("all", "not_bos"), help="not_bos leaves the first token out")
+    parser.add_argument("--query-encoder", choices=("model", "idf"), help="idf: queries are weighed without a model")
     arguments = vars(parser.parse_args(argv))
     disable_progress_bar()  # type: ignore[no-untyped-call]
     source, dest = arguments.pop("source"), arguments.pop("dest")

@@ -7,7 +7,9 @@
       config.json  model.safetensors          as transformers writes them
       tokenizer.json  tokenizer_config.json
       modules.json  sentence_bert_config.json config_sentence_transformers.json  1_SpladePooling/config.json
+      output_layer.safetensors  output_vocabulary.json   of a head with terms of its own (``output_layer``)
 
+The files of sentence-transformers are left out where it has no setting for what the encoder does.
 It is made in a draft beside its place and renamed, so that it is there whole or not at all.
 """
 
@@ -26,6 +28,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_files, digest_json
+from lsr_prod.model.backbone import is_causal
+from lsr_prod.model.output_layer import (
+    has_own_output_layer,
+    save_output_layer,
+    weights_without_output_layer,
+    write_output_vocabulary,
+)
 
 __all__ = ["draft_folder", "model_digest", "move_into_place", "write_model_directory", "write_tokenizer"]
 
@@ -39,15 +48,20 @@ _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_toke
 
 
 def write_model_directory(
-    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, card: EncoderCard
+    folder: Path,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    card: EncoderCard,
+    words: list[str] | None = None,
 ) -> str:
     """Write a model directory, whole or not at all.
 
     Args:
         folder: absent, empty, or already this very model directory.
-        model: a masked language model.
+        model: a language model.
         tokenizer: its tokenizer.
         card: the encoder card.
+        words: the output terms where they are not the tokenizer's tokens.
 
     Returns:
         Its digest (hex).
@@ -55,14 +69,23 @@ def write_model_directory(
     Raises:
         ConfigError: the folder holds something else.
     """
-    if card.pooled_tokens != "all":
+    own = has_own_output_layer(model)
+    inexpressible = _inexpressible(card, own=own)
+    if inexpressible:
+        log.warning("sentence-transformers cannot open this model", extra={"fields": inexpressible})
+    elif card.pooled_tokens != "all":
         log.warning("sentence-transformers pools every token", extra={"fields": {"pooled_tokens": card.pooled_tokens}})
     with draft_folder(folder) as draft:
-        model.save_pretrained(draft)
+        model.save_pretrained(draft, state_dict=weights_without_output_layer(model) if own else None)
         # safetensors makes its file readable by the owner only; the folder's other files follow the umask.
         (draft / "model.safetensors").chmod((draft / "config.json").stat().st_mode)
         write_tokenizer(draft, tokenizer, card)
-        _write_sentence_transformers(draft, card)
+        if own:
+            save_output_layer(draft, model)
+        if words is not None:
+            write_output_vocabulary(draft, words)
+        if not inexpressible:
+            _write_sentence_transformers(draft, card)
         card.save(draft)
         digest = model_digest(draft)
         move_into_place(draft, folder, field="output")
@@ -94,11 +117,13 @@ def move_into_place(draft: Path, folder: Path, *, field: str) -> None:
     Raises:
         ConfigError: ``folder`` holds something else.
     """
-    if folder.exists() and any(folder.iterdir()):
+    try:
+        draft.rename(folder)  # takes the place of an empty folder only
+    except OSError:
+        if not folder.is_dir() or not any(folder.iterdir()):
+            raise
         if model_digest(folder) != model_digest(draft):
-            raise ConfigError(field, f"{folder} holds something else", "name a folder that does not exist")
-        return
-    draft.rename(folder)
+            raise ConfigError(field, f"{folder} holds something else", "name a folder that does not exist") from None
 
 
 def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerFast, card: EncoderCard) -> None:
@@ -122,6 +147,18 @@ def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerFast, card: Enco
             **{name: str(token) for name, token in special.items() if token is not None},
         },
     )
+
+
+def _inexpressible(card: EncoderCard, *, own: bool) -> dict[str, str]:
+    """What of an encoder sentence-transformers has no setting for: it would open the folder and make other vectors."""
+    fields = {
+        "architecture": card.architecture if is_causal(card.architecture) else "",
+        "pooled_states": card.pooled_states if card.pooled_states != "tokens" else "",
+        "output_layer": "its own" if own else "",
+        "output_casing": card.output_casing if card.output_casing != "all" else "",
+        "query_encoder": card.query_encoder if card.query_encoder != "model" else "",
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def _write_sentence_transformers(folder: Path, card: EncoderCard) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["activate", "fill_unpooled", "pooled_positions"]
+__all__ = ["activate", "fill_unpooled", "mean_states", "pooled_positions"]
 
 
 def pooled_positions(attention_mask: Tensor, pooled_tokens: Literal["all", "not_bos"]) -> Tensor:
@@ -42,6 +42,22 @@ def fill_unpooled(hidden: Tensor, pooled: Tensor) -> Tensor:
     source = pooled.to(torch.float32).argmax(dim=1)  # any pooled position will do
     index = source[:, None, None].expand(-1, 1, hidden.shape[2])
     return torch.where(pooled[:, :, None], hidden, hidden.gather(1, index))
+
+
+def mean_states(hidden: Tensor, pooled: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean state of every text, as a text of one token (papers/esplade-pretraining, J.1).
+
+    Args:
+        hidden: [B, L, d].
+        pooled: bool [B, L].
+
+    Returns:
+        States [B, 1, d], and bool [B, 1]: whether the text has a pooled position at all.
+    """
+    kept = pooled[:, :, None].to(hidden.dtype)
+    counts = pooled.sum(dim=1, keepdim=True)  # [B, 1]
+    means = (hidden * kept).sum(dim=1, keepdim=True) / counts.clamp(min=1)[:, :, None].to(hidden.dtype)
+    return means, counts > 0
 
 
 def activate(maxima: Tensor, pooled: Tensor, activation: Literal["log1p_relu", "l0"]) -> Tensor:

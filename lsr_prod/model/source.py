@@ -1,11 +1,12 @@
-"""Reading an encoder: a model directory, a sentence-transformers folder, a plain masked language model, or an id.
+"""Reading an encoder: a model directory, a sentence-transformers folder, a plain language model, or an id.
 
 Weights come from safetensors only and no code of a source is ever run: a pickle in a folder stays closed.
 """
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,23 +14,35 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
-from tokenizers import Tokenizer, normalizers
 from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
     AutoConfig,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 
 from lsr_prod.errors import ConfigError
+from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.model.backbone import check_architecture
+from lsr_prod.model.backbone import check_architecture, is_causal, output_layer
+from lsr_prod.model.card_changes import add_lowercase, change_card, longest_input, output_terms
 from lsr_prod.model.directory import model_digest
+from lsr_prod.model.first_token import prepend_first_token
+from lsr_prod.model.output_layer import (
+    OUTPUT_LAYER_FILE,
+    load_output_layer,
+    output_layer_names,
+    read_output_vocabulary,
+)
 from lsr_prod.model.peer import PeerFolder, read_peer_folder
+from lsr_prod.vocabulary.words import lowercases
 
 __all__ = ["output_vocabulary", "read_source"]
 
@@ -37,28 +50,15 @@ log = logging.getLogger(__name__)
 
 # What an encoder can be made of; above all no pickle.
 _FETCHED = ["*.json", "*.txt", "*.model", "*.safetensors"]
-_SETTABLE = (
-    "casing",
-    "query_max_length",
-    "document_max_length",
-    "query_prompt",
-    "document_prompt",
-    "activation",
-    "pooled_tokens",
-)
-_CHOICES = {
-    "casing": ("none", "lowercase"),
-    "activation": ("log1p_relu", "l0"),
-    "pooled_tokens": ("all", "not_bos"),
-}
+_GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _QUERY_LENGTH, _DOCUMENT_LENGTH = 64, 256
-_REMEDY = "give a masked language model with its vocabulary head"
+_REMEDY = "give a language model with its vocabulary head"
 
 
 def read_source(
     source: str | Path, overrides: Mapping[str, Any]
-) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, EncoderCard]:
-    """Read model, tokenizer and card.
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, EncoderCard, list[str] | None]:
+    """Read model, tokenizer, card, and the terms of the head's rows where they are not the tokenizer's tokens.
 
     Args:
         source: folder or Hugging Face id, see ``SparseEncoder.load``.
@@ -66,23 +66,28 @@ def read_source(
 
     Raises:
         ConfigError: nothing loadable is there, it has no trained vocabulary head, or an override is impossible.
+        ArtefactError: it is a model directory that lacks a part.
     """
     folder = _local_folder(source)
     peer = read_peer_folder(folder)
     weights = folder / peer.weights if peer else folder
     model = _read_model(weights)
     tokenizer = _read_tokenizer(weights)
-    longest = _longest_input(model.config)
+    words = None
     if (folder / CARD_FILE).is_file():
         card = EncoderCard.load(folder)
-        if card.vocabulary_sha256 != digest_json(output_vocabulary(tokenizer, card.vocabulary_size)):
+        words = read_output_vocabulary(folder) if card.output_vocabulary == "words" else None
+        terms = output_vocabulary(tokenizer, len(output_layer(model)[0])) if words is None else words
+        if card.vocabulary_sha256 != digest_json(output_terms(terms, card.output_casing)):
             raise ConfigError(
                 "source", f"the tokenizer of {folder} is not its card's output vocabulary", "save it again"
             )
     else:
-        card = _new_card(model.config, tokenizer, peer, longest, parent=model_digest(folder))
-    card = _override(card, overrides, tokenizer, longest)
-    return model, tokenizer, card
+        if is_causal(type(model).__name__):
+            prepend_first_token(tokenizer, model.config)
+        card = _new_card(model.config, tokenizer, peer, parent=model_digest(folder))
+        terms = output_vocabulary(tokenizer, card.vocabulary_size)
+    return model, tokenizer, change_card(card, overrides, model.config, tokenizer, terms), words
 
 
 def output_vocabulary(tokenizer: PreTrainedTokenizerFast, size: int) -> list[str]:
@@ -100,7 +105,7 @@ def _local_folder(source: str | Path) -> Path:
         return path
     text = str(source)
     if isinstance(source, Path) or path.exists() or text.startswith((".", "/", "~")) or text.count("/") > 1:
-        raise ConfigError("source", f"there is no folder at {source}", "give a folder of a masked language model")
+        raise ConfigError("source", f"there is no folder at {source}", "give a folder of a language model")
     try:
         return Path(snapshot_download(text, allow_patterns=_FETCHED))
     except (HFValidationError, RepositoryNotFoundError, LocalEntryNotFoundError, OSError) as error:
@@ -116,32 +121,63 @@ def _read_model(folder: Path) -> PreTrainedModel:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ConfigError("source", f"{folder} has no config.json that transformers reads", _REMEDY) from error
-    check_architecture(_architecture(config), field="source")
+    name = _architecture(config)
+    check_architecture(name, field="source")
+    _repair_padding(config)
+    own = (folder / OUTPUT_LAYER_FILE).is_file()
+    config.tie_word_embeddings |= own  # the architecture's own layer is replaced; until then it needs no memory
+    loader: Any = AutoModelForCausalLM if is_causal(name) else AutoModelForMaskedLM
     try:
-        model, report = AutoModelForMaskedLM.from_pretrained(
-            folder,
-            use_safetensors=True,
-            trust_remote_code=False,
-            dtype=torch.float32,
-            output_loading_info=True,
-        )
+        with _without_load_report():
+            model, report = loader.from_pretrained(
+                folder,
+                config=config,
+                use_safetensors=True,
+                trust_remote_code=False,
+                dtype=torch.float32,
+                output_loading_info=True,
+            )
     except OSError as error:
         raise ConfigError(
             "source", f"{folder} has no model.safetensors", "convert its weights to safetensors"
         ) from error
-    if report["missing_keys"]:
-        raise ConfigError(
-            "source",
-            f"{folder} has no weights for {', '.join(sorted(report['missing_keys'])[:3])}: its head is not trained",
-            _REMEDY,
-        )
     assert isinstance(model, PreTrainedModel)
+    missing = set(report["missing_keys"]) - (output_layer_names(model) if own else set())
+    if missing:
+        raise ConfigError(
+            "source", f"{folder} has no weights for {', '.join(sorted(missing)[:3])}: its head is not trained", _REMEDY
+        )
+    if own:
+        load_output_layer(folder, model)
+    if is_causal(name):
+        # Nothing is generated, and some published settings of it cannot be saved.
+        model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
     return model
 
 
-def _read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+def _repair_padding(config: PreTrainedConfig) -> None:
+    """Some decoders name a padding token that they have no embedding for; padding is masked, any other will do."""
+    padding = config.pad_token_id
+    if padding is not None and not 0 <= padding < config.vocab_size:
+        config.pad_token_id = None
+
+
+@contextmanager
+def _without_load_report() -> Iterator[None]:
+    """transformers lists missing weights as a warning; here they are an error, or come from another file."""
+    logger = logging.getLogger("transformers")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    reader: Any = PreTrainedTokenizerFast if _is_generic(folder) else AutoTokenizer
+    try:
+        tokenizer = reader.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ConfigError("source", f"{folder} has no tokenizer", "add its tokenizer.json") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
@@ -149,37 +185,46 @@ def _read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+def _is_generic(folder: Path) -> bool:
+    """Whether ``tokenizer.json`` is all there is to the tokenizer, as in every model directory.
+
+    transformers would build a Qwen2 model's tokenizer by the rules of Qwen2 whatever its own files say.
+    """
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_bytes()) if path.is_file() else {}
+    return settings.get("tokenizer_class") in _GENERIC and (folder / TOKENIZER_FILE).is_file()
+
+
 def _architecture(config: PreTrainedConfig) -> str:
-    """Class name of the masked language model that a configuration belongs to, or its model type if it has none."""
-    known: Any = MODEL_FOR_MASKED_LM_MAPPING
-    return str(known[type(config)].__name__) if type(config) in known else f"the model type {config.model_type}"
-
-
-def _longest_input(config: PreTrainedConfig) -> int:
-    positions = int(config.max_position_embeddings)
-    if config.model_type == "roberta":
-        positions -= config.pad_token_id + 1  # its positions start behind the padding index
-    return positions
+    """Class name of the language model that a configuration belongs to, or its model type if it has none."""
+    masked: Any = MODEL_FOR_MASKED_LM_MAPPING
+    causal: Any = MODEL_FOR_CAUSAL_LM_MAPPING
+    for known in (masked, causal):
+        if type(config) in known:
+            return str(known[type(config)].__name__)
+    return f"the model type {config.model_type}"
 
 
 def _new_card(
-    config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast, peer: PeerFolder | None, longest: int, parent: str
+    config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast, peer: PeerFolder | None, parent: str
 ) -> EncoderCard:
-    size = int(config.vocab_size)
+    size, longest, name = int(config.vocab_size), longest_input(config), _architecture(config)
     card = EncoderCard(
-        architecture=_architecture(config),
+        architecture=name,
         vocabulary_size=size,
         vocabulary_sha256=digest_json(output_vocabulary(tokenizer, size)),
-        casing="lowercase" if _lowercases(tokenizer.backend_tokenizer) else "none",
+        casing="lowercase" if lowercases(tokenizer.backend_tokenizer) else "none",
         query_max_length=min(_QUERY_LENGTH, longest),
         document_max_length=min(_DOCUMENT_LENGTH, longest),
+        pooled_tokens="not_bos" if is_causal(name) else "all",
+        attention="causal" if is_causal(name) else "bidirectional",
         parents=(parent,),
     )
     if peer is None:
         return card
     length = min(peer.max_length or tokenizer.model_max_length, longest)
     if peer.lowercase and card.casing == "none":
-        _add_lowercase(tokenizer.backend_tokenizer)
+        add_lowercase(tokenizer)
     return replace(
         card,
         casing="lowercase" if peer.lowercase else card.casing,
@@ -189,36 +234,3 @@ def _new_card(
         document_prompt=peer.document_prompt,
         activation=peer.activation,
     )
-
-
-def _override(
-    card: EncoderCard, overrides: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, longest: int
-) -> EncoderCard:
-    for name in overrides:
-        if name not in _SETTABLE:
-            raise ConfigError(name, "this field of the encoder card cannot be set", f"set {', '.join(_SETTABLE)}")
-        if name in _CHOICES and overrides[name] not in _CHOICES[name]:
-            raise ConfigError(name, f"{overrides[name]!r} is unknown", f"use one of {', '.join(_CHOICES[name])}")
-    changed = replace(card, **overrides)
-    shortest = tokenizer.num_special_tokens_to_add() + 1
-    for name in ("query_max_length", "document_max_length"):
-        if not shortest <= getattr(changed, name) <= longest:
-            raise ConfigError(
-                name, f"{getattr(changed, name)} is no length of this model", f"give {shortest} to {longest} tokens"
-            )
-    if changed.casing != card.casing:
-        if changed.casing == "none":
-            raise ConfigError("casing", "the tokenizer lowercases already", "leave the field out")
-        _add_lowercase(tokenizer.backend_tokenizer)
-    return changed
-
-
-def _lowercases(backend: Tokenizer) -> bool:
-    normalizer = json.loads(backend.to_str())["normalizer"]
-    steps = [normalizer, *((normalizer or {}).get("normalizers", []))]
-    return any(step and (step["type"] == "Lowercase" or step.get("lowercase") is True) for step in steps)
-
-
-def _add_lowercase(backend: Tokenizer) -> None:
-    steps = [normalizers.Lowercase(), *([backend.normalizer] if backend.normalizer else [])]
-    backend.normalizer = normalizers.Sequence(steps)

@@ -1,9 +1,10 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ArtefactError, FormatVersionError
+from lsr_prod.errors import ArtefactError, ConfigError, FormatVersionError
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 
 CARD = EncoderCard("BertForMaskedLM", 5, "0" * 64, casing="lowercase", query_max_length=8, document_prompt="d: ")
@@ -28,3 +29,16 @@ def test_what_is_not_a_card_is_refused(tmp_path: Path) -> None:
     (tmp_path / CARD_FILE).write_text(json.dumps({**CARD.to_json(), "color": 1}))
     with pytest.raises(ArtefactError, match="color"):
         EncoderCard.load(tmp_path)
+
+
+def test_cards_from_before_there_was_a_choice_of_query_encoder_stay_as_they_are(tmp_path: Path) -> None:
+    assert "query_encoder" not in CARD.to_json()
+    CARD.save(tmp_path)
+    assert EncoderCard.load(tmp_path).query_encoder == "model"
+    idf = replace(CARD, query_encoder="idf")
+    idf.save(tmp_path)
+    assert EncoderCard.load(tmp_path) == idf
+    CARD.check_model_encodes("query")
+    idf.check_model_encodes("document")
+    with pytest.raises(ConfigError, match="no model reads queries"):
+        idf.check_model_encodes("query")

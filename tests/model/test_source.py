@@ -49,7 +49,7 @@ def test_other_kinds_of_models(tmp_path: Path) -> None:
     GPT2LMHeadModel(GPT2Config(vocab_size=11, n_embd=8, n_layer=1, n_head=1)).save_pretrained(tmp_path / "causal")
     T5Config(vocab_size=11).save_pretrained(tmp_path / "t5")
     for folder in ("causal", "t5"):
-        with pytest.raises(ConfigError, match="no masked language model with a known head"):
+        with pytest.raises(ConfigError, match="no language model with a known head"):
             SparseEncoder.load(tmp_path / folder)
 
 

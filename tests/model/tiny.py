@@ -11,10 +11,18 @@ from transformers import (
     BertForMaskedLM,
     DistilBertConfig,
     DistilBertForMaskedLM,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
     ModernBertConfig,
     ModernBertForMaskedLM,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
     RobertaConfig,
     RobertaForMaskedLM,
 )
@@ -23,6 +31,7 @@ SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
 WORDS = [f"{'w' if i % 2 else 'W'}{i}" for i in range(92)]  # half of them cased
 VOCABULARY = [*SPECIAL, *WORDS]
 ARCHITECTURES = ("albert", "bert", "distilbert", "modernbert", "roberta")
+CAUSAL = ("gpt_neox", "llama", "qwen2", "qwen3")
 # The padding id is not 0: RoBERTa counts its positions from it, and a runtime that pads with 0 would be found out.
 _PAD = 7
 VOCABULARY[0], VOCABULARY[_PAD] = VOCABULARY[_PAD], VOCABULARY[0]
@@ -34,6 +43,15 @@ _SIZES = {
     "intermediate_size": 48,
     "max_position_embeddings": 72,
 }
+
+
+def causal_tokenizer(*, bos: bool) -> PreTrainedTokenizerFast:
+    """Of a decoder: it may begin a text, never ends it, and has no padding."""
+    backend = tiny_tokenizer().backend_tokenizer
+    backend.post_processor = (
+        processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 2)]) if bos else None
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
 def tiny_tokenizer(*, lowercase: bool = False) -> PreTrainedTokenizerFast:
@@ -61,11 +79,20 @@ def tiny_model(architecture: str) -> PreTrainedModel:
 
 def tiny_checkpoint(folder: Path, architecture: str) -> Path:
     tiny_model(architecture).save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
+    tokenizer = causal_tokenizer(bos=architecture == "llama") if architecture in CAUSAL else tiny_tokenizer()
+    tokenizer.save_pretrained(folder)
     return folder
 
 
+# Two heads share one key and value. Heads are tied in Llama and Qwen2, and of their own in the other two.
+_DECODER = {"vocab_size": len(VOCABULARY), "bos_token_id": 2, "eos_token_id": 3, **_SIZES}
+_GROUPED = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+
 _MODELS = {
+    "gpt_neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**_DECODER, tie_word_embeddings=False)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**(_DECODER | _GROUPED), tie_word_embeddings=True)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**(_DECODER | _GROUPED), tie_word_embeddings=True)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**(_DECODER | _GROUPED), tie_word_embeddings=False)),
     "albert": lambda: AlbertForMaskedLM(AlbertConfig(**_COMMON, **_SIZES, embedding_size=16)),
     "bert": lambda: BertForMaskedLM(BertConfig(**_COMMON, **_SIZES)),
     "distilbert": lambda: DistilBertForMaskedLM(

@@ -1,0 +1,183 @@
+"""An output matrix of an encoder's own: other terms than the tokenizer's, or a bias that the architecture has not.
+
+It lies in the model directory beside the weights that transformers reads::
+
+    output_layer.safetensors   weight [U, d], absent where it is the input embeddings'; bias [U], absent where none is
+    output_vocabulary.json     the U terms, where they are not the tokenizer's tokens
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.digest import canonical_json, read_record
+
+__all__ = [
+    "OUTPUT_LAYER_FILE",
+    "OUTPUT_VOCABULARY_FILE",
+    "OutputLayer",
+    "add_output_bias",
+    "has_own_output_layer",
+    "load_output_layer",
+    "output_layer_names",
+    "read_output_vocabulary",
+    "replace_output_layer",
+    "save_output_layer",
+    "weights_without_output_layer",
+    "write_output_vocabulary",
+]
+
+OUTPUT_LAYER_FILE = "output_layer.safetensors"
+OUTPUT_VOCABULARY_FILE = "output_vocabulary.json"
+
+
+class OutputLayer(nn.Linear):
+    """An output matrix [U, d] with or without a bias that stands in place of the architecture's."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
+        """Take the parameters as they are, without a copy."""
+        super().__init__(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+        self.weight = weight
+        if bias is not None:
+            self.bias = bias
+
+
+def replace_output_layer(model: PreTrainedModel, weight: Tensor, bias: Tensor | None) -> None:
+    """Put an output matrix of U terms, tied to nothing, in place of the model's; its input embeddings stay.
+
+    Args:
+        model: a language model, in place.
+        weight: [U, d], one row a term; d is what the head's transform returns.
+        bias: [U], or None.
+
+    Raises:
+        ConfigError: rows of another width, or a bias of another length.
+    """
+    width = _layer(model).weight.shape[1]
+    if weight.ndim != 2 or weight.shape[1] != width:
+        raise ConfigError("head", f"its rows have {weight.shape[-1]} values", f"this model's head needs {width}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ConfigError("head", f"{len(weight)} rows have {len(bias)} biases", "give one a row")
+    place = _layer(model).weight
+    _put(model, _parameter(weight, place), None if bias is None else _parameter(bias, place))
+    model.config.tie_word_embeddings = False
+
+
+def add_output_bias(model: PreTrainedModel, bias: Tensor) -> None:
+    """Give a head without a bias one; the output matrix stays what it is, tied to the input embeddings or not.
+
+    Args:
+        model: a language model, in place.
+        bias: [U].
+
+    Raises:
+        ConfigError: the head has a bias, or it is of another length.
+    """
+    layer = _layer(model)
+    if layer.bias is not None:
+        raise ConfigError("head", f"{type(model).__name__} has a bias already", "change that one")
+    if bias.shape != layer.weight.shape[:1]:
+        raise ConfigError("head", f"{len(layer.weight)} rows have {len(bias)} biases", "give one a row")
+    _put(model, layer.weight, _parameter(bias, layer.weight))
+
+
+def has_own_output_layer(model: PreTrainedModel) -> bool:
+    """Whether the output layer is another than the architecture's."""
+    return isinstance(_output(model), OutputLayer)
+
+
+def output_layer_names(model: PreTrainedModel) -> set[str]:
+    """Names of the output layer's parameters in the model; some heads have their bias under a second name."""
+    name, parent = _names(model)
+    prefix = f"{parent}." if parent else ""
+    return {f"{name}.weight", f"{name}.bias", f"{prefix}bias"}
+
+
+def weights_without_output_layer(model: PreTrainedModel) -> dict[str, Tensor]:
+    """What transformers saves of a model that has an output layer of its own."""
+    leave = output_layer_names(model)
+    return {name: value for name, value in model.state_dict().items() if name not in leave}
+
+
+def save_output_layer(folder: Path, model: PreTrainedModel) -> None:
+    """Write ``output_layer.safetensors``."""
+    layer = _layer(model)
+    tensors = {} if _is_tied(model) else {"weight": layer.weight}
+    if layer.bias is not None:
+        tensors["bias"] = layer.bias
+    contents = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(contents, folder / OUTPUT_LAYER_FILE, metadata={"format": "pt"})
+    # safetensors makes its file readable by the owner only; the folder's other files follow the umask.
+    (folder / OUTPUT_LAYER_FILE).chmod((folder / "config.json").stat().st_mode)
+
+
+def load_output_layer(folder: Path, model: PreTrainedModel) -> None:
+    """Put what ``save_output_layer`` wrote into a model whose other weights are read.
+
+    Raises:
+        ConfigError: it does not fit the model.
+    """
+    tensors = {name: tensor.to(torch.float32) for name, tensor in load_file(folder / OUTPUT_LAYER_FILE).items()}
+    if "weight" in tensors:
+        replace_output_layer(model, tensors["weight"], tensors.get("bias"))
+    else:
+        add_output_bias(model, tensors["bias"])
+
+
+def write_output_vocabulary(folder: Path, vocabulary: list[str]) -> None:
+    """Write ``output_vocabulary.json``."""
+    (folder / OUTPUT_VOCABULARY_FILE).write_bytes(canonical_json(vocabulary) + b"\n")
+
+
+def read_output_vocabulary(folder: Path) -> list[str]:
+    """The terms of the output layer.
+
+    Raises:
+        ArtefactError: they are absent, or no list of texts.
+    """
+
+    def parse(vocabulary: Any) -> list[str]:
+        if not isinstance(vocabulary, list) or not all(isinstance(term, str) for term in vocabulary):
+            raise TypeError("no list of terms")
+        return vocabulary
+
+    return read_record(folder / OUTPUT_VOCABULARY_FILE, parse, "save the model again")
+
+
+def _put(model: PreTrainedModel, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
+    name, parent = _names(model)
+    model.set_submodule(name, OutputLayer(weight, bias))
+    owner: Any = model.get_submodule(parent)
+    if "bias" in owner._parameters:  # the same bias again; one that is left behind would be trained for nothing
+        owner._parameters["bias"] = bias
+
+
+def _layer(model: PreTrainedModel) -> nn.Linear:
+    layer: Any = _output(model)
+    assert isinstance(layer, nn.Linear)
+    return layer
+
+
+def _output(model: Any) -> nn.Module:
+    layer: nn.Module = model.get_output_embeddings()
+    return layer
+
+
+def _names(model: PreTrainedModel) -> tuple[str, str]:
+    """The output layer and the module that holds it."""
+    layer = _output(model)
+    name = next(name for name, module in model.named_modules() if module is layer)
+    return name, name.rpartition(".")[0]
+
+
+def _is_tied(model: PreTrainedModel) -> bool:
+    return _layer(model).weight is model.get_input_embeddings().weight
+
+
+def _parameter(value: Tensor, like: Tensor) -> nn.Parameter:
+    return nn.Parameter(value.detach().to(device=like.device, dtype=like.dtype).clone())
