@@ -21,6 +21,7 @@ from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, Bundle, Cut, write_
 from lsr_prod.formats.card import CARD_FILE
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder, model_digest
+from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.directory import draft_folder, move_into_place, write_tokenizer
 from lsr_prod.storage import is_remote
 
@@ -48,6 +49,7 @@ def export_bundle(settings: ExportSettings) -> Mapping[str, Any]:
     output = _local_output(settings.output)
     texts = read_parity_texts(settings.parity_texts)
     encoder = _load(settings.model)
+    _check_precision(settings.precision, encoder.card.architecture)
     columns, cut = _columns(encoder, settings, texts)
     top_k = min(settings.top_k, encoder.card.vocabulary_size if columns is None else len(columns))
     digest = _model_digest(settings.model, encoder)
@@ -73,6 +75,15 @@ def export_bundle(settings: ExportSettings) -> Mapping[str, Any]:
         **{f"parity_{name}": value for name, value in asdict(parity).items()},
         "seconds": time.perf_counter() - started,
     }
+
+
+def _check_precision(precision: str, architecture: str) -> None:
+    if precision == "fp16" and is_causal(architecture):
+        raise ConfigError(
+            "export.precision",
+            f"16 bits do not hold the squares in the norms of a {architecture}, nor its late positions",
+            "take fp32 or int8",
+        )
 
 
 def _min_overlap(settings: ExportSettings) -> float:
@@ -117,9 +128,13 @@ def _write_bundle(
 
 def _load(source: str) -> SparseEncoder:
     try:
-        return SparseEncoder.load(source)
+        encoder = SparseEncoder.load(source)
     except ConfigError as error:
         raise ConfigError("export.model", error.problem, error.remedy) from error
+    for name, weight in encoder.model.named_parameters():
+        if not weight.isfinite().all():  # they would be terms of weight 0 in every text, which no parity check sees
+            raise ConfigError("export.model", f"{source} has numbers in {name} that are not finite", "train it again")
+    return encoder
 
 
 def _local_output(output: str) -> Path:

@@ -16,8 +16,10 @@ from torch import Tensor, nn
 
 from lsr_prod.errors import ConfigError, ParityError
 from lsr_prod.formats.bundle import Cut
+from lsr_prod.formats.card import Kind
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.model import SparseEncoder
+from lsr_prod.model.backbone import head_input, hidden_states
 
 __all__ = ["check_lost", "find_columns"]
 
@@ -60,7 +62,7 @@ def check_lost(encoder: SparseEncoder, texts: Sequence[str], columns: npt.NDArra
     Raises:
         ParityError: it is more.
     """
-    terms = np.concatenate([encoder.encode(texts, kind, batch_size=8).terms for kind in ("document", "query")])
+    terms = np.concatenate([encoder.encode(texts, kind, batch_size=8).terms for kind in _kinds(encoder)])
     lost = float(np.mean(~np.isin(terms, columns))) if len(terms) else 0.0
     if lost > most:
         raise ParityError(
@@ -70,9 +72,14 @@ def check_lost(encoder: SparseEncoder, texts: Sequence[str], columns: npt.NDArra
     return lost
 
 
+def _kinds(encoder: SparseEncoder) -> tuple[Kind, ...]:
+    """The kinds of texts that go through the model."""
+    return ("document", "query") if encoder.card.query_encoder == "model" else ("document",)
+
+
 def _active(encoder: SparseEncoder, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
     active = np.zeros(encoder.card.vocabulary_size, np.bool_)
-    for kind in ("document", "query"):
+    for kind in _kinds(encoder):
         for start in range(0, len(texts), 256):
             active[encoder.encode(texts[start : start + 256], kind, batch_size=8).terms] = True
     return active
@@ -80,10 +87,13 @@ def _active(encoder: SparseEncoder, texts: Sequence[str]) -> npt.NDArray[np.bool
 
 @torch.inference_mode()
 def _largest_logits(encoder: SparseEncoder) -> npt.NDArray[np.float64]:
-    """Upper bound of every term's logit, [V]; infinite where the head's input does not come out of a LayerNorm."""
+    """Upper bound of every term's logit, [V], the largest of its rows in the head.
+
+    Infinite where the head's input does not come out of a LayerNorm.
+    """
     model: Any = encoder.model
     head = model.get_output_embeddings()
-    norm = _norm_before(encoder, head)
+    norm = _norm_before_output(encoder)
     if norm is None or norm.weight is None:
         return np.full(encoder.card.vocabulary_size, np.inf)
     weight = head.weight.double()  # [V, d]
@@ -91,23 +101,21 @@ def _largest_logits(encoder: SparseEncoder) -> npt.NDArray[np.float64]:
     for bias, factor in ((norm.bias, weight), (head.bias, None)):
         if bias is not None:
             bound = bound + (bias.double() if factor is None else factor @ bias.double())
-    result: npt.NDArray[np.float64] = bound.numpy()
+    result: npt.NDArray[np.float64] = encoder.fold(bound[None])[0].numpy()
     return result
 
 
-def _norm_before(encoder: SparseEncoder, head: nn.Module) -> nn.LayerNorm | None:
-    """The LayerNorm whose output is what the head reads, seen in one forward pass."""
+def _norm_before_output(encoder: SparseEncoder) -> nn.LayerNorm | None:
+    """The LayerNorm whose output the output matrix is multiplied with, seen in one forward pass."""
     made: list[tuple[nn.LayerNorm, Tensor]] = []
-    read: list[Tensor] = []
 
     def keep(module: nn.Module, _: Any, output: Tensor) -> None:
         assert isinstance(module, nn.LayerNorm)
         made.append((module, output))
 
-    norms = [module for module in encoder.modules() if isinstance(module, nn.LayerNorm)]
-    hooks = [norm.register_forward_hook(keep) for norm in norms]
-    hooks.append(head.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0])))
-    encoder.encode(["a"])
+    hooks = [norm.register_forward_hook(keep) for norm in encoder.modules() if isinstance(norm, nn.LayerNorm)]
+    token = torch.zeros(1, 1, dtype=torch.int64, device=encoder.model.device)
+    states = head_input(encoder.model, hidden_states(encoder.model, token, torch.ones_like(token)))
     for hook in hooks:
         hook.remove()
-    return next((norm for norm, output in made if any(output is tensor for tensor in read)), None)
+    return next((norm for norm, output in made if output is states), None)

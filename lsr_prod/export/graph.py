@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lsr_prod.export.head import MAXIMA, fold_weights, rewrite_head
-from lsr_prod.model import SparseEncoder
+from lsr_prod.model import SparseEncoder, pooling
+from lsr_prod.model.backbone import output_layer
 
 __all__ = ["INPUTS", "export_graph", "halve_graph", "quantise_graph", "save_graph"]
 
@@ -26,15 +27,53 @@ _EXTERNAL_ABOVE = 1_900_000_000  # bytes; a protobuf ends at 2 GiB
 
 
 class _TopTerms(nn.Module):
-    """[B, L] ids and mask -> [B, k] terms and weights."""
+    """[B, L] ids and mask -> [B, k] terms and weights.
+
+    A graph has no loop over texts: it makes logits [B, L, V], and ``rewrite_head`` cuts their vocabulary.
+    """
 
     def __init__(self, encoder: SparseEncoder, k: int) -> None:
         super().__init__()
         self.encoder, self.k = encoder, k
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
-        weights, terms = self.encoder(input_ids, attention_mask).topk(self.k, dim=1)
-        return terms, weights
+        states, pooled = self.encoder.pooled_states(input_ids, attention_mask)
+        logits = self.logits(pooling.fill_unpooled(states, pooled))  # [B, L, d] -> [B, L, V]
+        return self.heaviest(pooling.activate(logits.amax(dim=1), pooled, self.encoder.card.activation))
+
+    def logits(self, states: Tensor) -> Tensor:
+        return nn.functional.linear(states, *output_layer(self.encoder.model))
+
+    def heaviest(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        heaviest, terms = weights.topk(self.k, dim=1)
+        return terms, heaviest
+
+
+class _TopUncasedTerms(_TopTerms):
+    """The same with uncased terms: of the head only those rows are there that become one of them."""
+
+    columns: Tensor
+    rows: Tensor
+    bias: Tensor | None
+
+    def __init__(self, encoder: SparseEncoder, k: int, columns: npt.NDArray[np.int64] | None) -> None:
+        super().__init__(encoder, k)
+        assert encoder.uncased is not None
+        kept = torch.arange(len(encoder.vocabulary)) if columns is None else torch.from_numpy(columns)
+        rows, self.fold = encoder.uncased.restricted(kept)
+        bias = output_layer(encoder.model)[1]
+        self.register_buffer("columns", kept)
+        self.register_buffer("rows", rows)
+        self.register_buffer("bias", None if bias is None else bias.detach()[rows])
+
+    def logits(self, states: Tensor) -> Tensor:
+        # A Gather in the graph, whatever the number of rows; an index may become a GatherND.
+        weight = output_layer(self.encoder.model)[0].index_select(0, self.rows)
+        return nn.functional.linear(states, weight, self.bias)
+
+    def heaviest(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        places, heaviest = super().heaviest(self.fold(weights))
+        return self.columns[places], heaviest
 
 
 def export_graph(
@@ -54,10 +93,11 @@ def export_graph(
     input_ids = torch.full((2, 8), encoder.model.config.pad_token_id or 0)
     attention_mask = torch.tensor([[1] * 8, [1] * 5 + [0] * 3])
     input_ids[attention_mask > 0] = _any_token(encoder)
+    made = _TopTerms(encoder, top_k) if encoder.uncased is None else _TopUncasedTerms(encoder, top_k, columns)
     axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     with torch.no_grad(), _quiet_exporter(), _plain_attention(encoder.model):
         program = torch.onnx.export(
-            _TopTerms(encoder, top_k).eval(),
+            made.eval(),
             (input_ids, attention_mask),
             dynamo=True,
             dynamic_shapes=(axes, axes),
@@ -68,7 +108,7 @@ def export_graph(
     assert program is not None
     model: onnx.ModelProto = program.model_proto
     _strip(model)
-    rewrite_head(model, columns=columns)
+    rewrite_head(model, columns=columns if encoder.uncased is None else None)
     return model
 
 

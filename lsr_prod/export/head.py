@@ -1,9 +1,10 @@
 """The vocabulary head of an exported graph, rewritten to cost less and give the same vectors.
 
-The exporter leaves ``ReduceMax(MatMul(hidden, weight) + bias)`` over logits [B, L, V], which fit no cache. Here the
-columns of the weight are cut into blocks: [B, L, block] stays in the cache until its maximum is taken, and the bias is
-added once to [B, V]. Both are exact, rounding included: adding a constant and rounding never change an order. Columns
-that no text activates can be left out; a last ``Gather`` gives the others their term ids back.
+The exporter leaves ``ReduceMax(MatMul(hidden, weight) + bias)`` over logits [B, L, V], which fit no cache; a head
+without a bias has no addition. Here the columns of the weight are cut into blocks: [B, L, block] stays in the cache
+until its maximum is taken, and the bias is added once to [B, V]. Both are exact, rounding included: adding a constant
+and rounding never change an order. Columns that no text activates can be left out; a last ``Gather`` gives the others
+their term ids back.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ column: rows 4,096 bytes apart fall into one set of the first cache, and it took
 MAXIMA = "head_max"
 """Name of the logits' maxima over the tokens, without bias, in a rewritten graph."""
 
-_REARRANGING = ("Transpose", "Gather", "Split")
+_REARRANGING = ("Transpose", "Gather", "Split", "Reshape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +33,20 @@ class VocabularyHead:
     Attributes:
         hidden: name of the states that enter it, [B, L, d].
         product: the MatMul.
-        addition: the bias's Add.
+        addition: the bias's Add, or None.
         maximum: the ReduceMax over the tokens.
         top: the TopK.
         weight: float32 [d, V].
-        bias: float32 [V].
+        bias: float32 [V], or None.
     """
 
     hidden: str
     product: onnx.NodeProto
-    addition: onnx.NodeProto
+    addition: onnx.NodeProto | None
     maximum: onnx.NodeProto
     top: onnx.NodeProto
     weight: npt.NDArray[np.float32]
-    bias: npt.NDArray[np.float32]
+    bias: npt.NDArray[np.float32] | None
 
 
 def find_head(model: onnx.ModelProto) -> VocabularyHead:
@@ -58,17 +59,16 @@ def find_head(model: onnx.ModelProto) -> VocabularyHead:
     (top,) = (node for node in model.graph.node if node.op_type == "TopK")
     constants = {weight.name: weight for weight in model.graph.initializer}
     for maximum in (node for node in model.graph.node if node.op_type == "ReduceMax"):
-        addition = makers.get(maximum.input[0])
-        if addition is None or addition.op_type != "Add":
+        addition, bias, product = None, None, makers.get(maximum.input[0])
+        if product is not None and product.op_type == "Add" and product.input[1] in constants:
+            addition, bias = product, numpy_helper.to_array(constants[product.input[1]])
+            product = makers.get(addition.input[0])
+        if product is None or product.op_type != "MatMul":
             continue
-        product = makers.get(addition.input[0])
-        if product is None or product.op_type != "MatMul" or addition.input[1] not in constants:
-            continue
-        bias = numpy_helper.to_array(constants[addition.input[1]])
         return VocabularyHead(
             product.input[0], product, addition, maximum, top, _constant(model, product.input[1]), bias
         )
-    raise ValueError("the exported graph has no ReduceMax over a vocabulary head with a bias")
+    raise ValueError("the exported graph has no ReduceMax over a vocabulary head")
 
 
 def rewrite_head(model: onnx.ModelProto, *, columns: npt.NDArray[np.int64] | None = None, block: int = BLOCK) -> None:
@@ -99,11 +99,15 @@ def rewrite_head(model: onnx.ModelProto, *, columns: npt.NDArray[np.int64] | Non
         nodes.append(helper.make_node("MatMul", [head.hidden, name], [f"{name}_logits"]))
         nodes.append(helper.make_node("ReduceMax", [f"{name}_logits", tokens], [f"{name}_max"], keepdims=0))
     nodes.append(helper.make_node("Concat", [f"{name}_max" for name in names], [MAXIMA], axis=1))
-    bias = constant("head_bias", np.ascontiguousarray(head.bias[kept]))
-    nodes.append(helper.make_node("Add", [MAXIMA, bias], [head.maximum.output[0]]))
+    if head.bias is None:
+        nodes.append(helper.make_node("Identity", [MAXIMA], [head.maximum.output[0]]))
+    else:
+        bias = constant("head_bias", np.ascontiguousarray(head.bias[kept]))
+        nodes.append(helper.make_node("Add", [MAXIMA, bias], [head.maximum.output[0]]))
     at = list(graph.node).index(head.product)
     for old in (head.product, head.addition, head.maximum):
-        graph.node.remove(old)
+        if old is not None:
+            graph.node.remove(old)
     for offset, node in enumerate(nodes):
         graph.node.insert(at + offset, node)
     if columns is not None:
@@ -150,6 +154,8 @@ def _rearranged(model: onnx.ModelProto, node: onnx.NodeProto) -> list[npt.NDArra
     attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     if node.op_type == "Transpose":
         return [first.transpose(attributes["perm"])]
+    if node.op_type == "Reshape":  # of the rows of a Gather: the exporter computes it where they are few
+        return [first.reshape(others[0])]
     if node.op_type == "Gather":
         return [np.take(first, others[0].astype(np.int64), axis=attributes.get("axis", 0))]
     return np.split(first, np.cumsum(others[0].astype(np.int64))[:-1], axis=attributes.get("axis", 0))

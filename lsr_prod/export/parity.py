@@ -1,6 +1,7 @@
 """The parity check: the graph must give the torch model's vectors, and above all its rankings.
 
-Every text is encoded as a document and as a query by both sides; each query ranks all the texts by brute force.
+Every text is encoded as a document and as a query by both sides; each query ranks all the texts by brute force. Where
+queries have no model, documents rank documents.
 """
 
 import json
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from lsr_prod.errors import ConfigError, ParityError
 from lsr_prod.export.sentences import SENTENCES
+from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
@@ -78,8 +80,10 @@ _NAMES = ("texts", "overlap", "weight_difference", "top10_overlap")
 def measure_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequence[str]) -> Parity:
     """Encode ``texts`` on both sides and compare vectors and rankings."""
     top_k = bundle.bundle.top_k
-    ours = [encoder.encode(texts, kind, batch_size=8).top(top_k) for kind in ("document", "query")]
-    theirs = [bundle.encode(texts, kind=kind) for kind in ("document", "query")]
+    asked: Kind = "query" if encoder.card.query_encoder == "model" else "document"
+    kinds: tuple[Kind, Kind] = ("document", asked)
+    ours = [encoder.encode(texts, kind, batch_size=8).top(top_k) for kind in kinds]
+    theirs = [bundle.encode(texts, kind=kind) for kind in kinds]
     size = encoder.card.vocabulary_size
     (our_documents, our_queries), (their_documents, their_queries) = (
         [_dense(batch, size) for batch in side] for side in (ours, theirs)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lsr_prod.config import ExportSettings
 from lsr_prod.errors import ConfigError
@@ -11,6 +12,7 @@ from lsr_prod.export import export_bundle
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder, model_digest
+from lsr_prod.model.backbone import output_layer
 from tests.model.tiny import tiny_checkpoint
 
 JOB = Path(__file__).parents[2] / "jobs" / "export.py"
@@ -31,6 +33,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bundle(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("bundle") / "new" / "bundle"
     return folder, dict(export_bundle(_settings(model, folder, top_k=1000)))
+
+
+def test_a_model_with_a_row_that_is_no_number_is_refused(model: Path, tmp_path: Path) -> None:
+    encoder = SparseEncoder.load(model)
+    with torch.no_grad():
+        output_layer(encoder.model)[0][5] = torch.nan
+    encoder.save(tmp_path / "broken")
+    with pytest.raises(ConfigError, match=r"export\.model: .*weight that are not finite"):
+        export_bundle(_settings(tmp_path / "broken", tmp_path / "bundle"))
+    assert not (tmp_path / "bundle").exists()
 
 
 def test_the_summary_says_what_was_made(model: Path, bundle: tuple[Path, dict[str, Any]]) -> None:
