@@ -107,8 +107,10 @@ class BundleEncoder:
             One vector a text, in order.
 
         Raises:
+            ConfigError: they are queries, and the card says that these have no model.
             FloatingPointError: the graph returned NaN or infinity for one of them.
         """
+        self.card.check_model_encodes(kind)
         return self.encode_ids(self.token_ids(texts, kind=kind), top_k=top_k, batch_tokens=batch_tokens)
 
     def token_ids(self, texts: Sequence[str], *, kind: Kind, max_length: int | None = None) -> list[list[int]]:

@@ -25,6 +25,8 @@ little-endian ``.npy`` that is mapped, never read whole:
     impacts/forward_impacts.npy  uint8  [F]
     tantivy/                     fields: ``terms`` (u64, indexed), ``ordinal`` (u64, fast), ``text`` (stemmed)
     docs.arrow                   Arrow IPC file: doc_id, stored fields, attributes; record batches of 16,384 rows
+    text_terms.npy               uint32 [V + 1]  only where queries have no model: how many documents have each output
+                                                 term in their text, and how many have any (``formats.idf``); read whole
     checksums.npy                see ``formats.pages``
 
 A block has up to 256 documents where ids and counts are uint8. Term ids are uint16 where the vocabulary allows it.
@@ -55,6 +57,7 @@ __all__ = [
     "TANTIVY_FOLDER",
     "TERMS_FIELD",
     "TEXT_FIELD",
+    "TEXT_TERMS_FILE",
     "WORD_ARRAYS",
     "ImpactArrays",
     "WordArrays",
@@ -66,6 +69,7 @@ __all__ = [
 IMPACTS_FOLDER = "impacts"
 TANTIVY_FOLDER = "tantivy"
 DOCUMENTS_FILE = "docs.arrow"
+TEXT_TERMS_FILE = "text_terms.npy"
 BATCH_ROWS = 16384
 TERMS_FIELD = "terms"
 ORDINAL_FIELD = "ordinal"

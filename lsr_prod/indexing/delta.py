@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +86,7 @@ def plan_delta(plan: IndexPlan, selections: Sequence[Selection], digests: Sequen
         "role": "delta",
         "buckets": [selection.bucket for selection in selections],
         "rows": [digest.sha256 for digest in digests],
-        "layout": asdict(plan.layout),
+        "layout": plan.layout.identity(),
     }
     return ShardPlan(
         digest_json(identity),
@@ -96,6 +96,7 @@ def plan_delta(plan: IndexPlan, selections: Sequence[Selection], digests: Sequen
         sum(digest.rows for digest in digests),
         plan.layout,
         "delta",
+        plan.properties.bundle_digest,
     )
 
 

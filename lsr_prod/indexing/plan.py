@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.config.index import DocumentOrder
@@ -17,6 +18,7 @@ from lsr_prod.indexing.attributes import check_attributes
 from lsr_prod.indexing.bm25 import average_length
 from lsr_prod.storage import Store, is_remote, require_exists
 from lsr_prod.tables import Table, open_table
+from lsr_prod.text_terms import TermReader
 
 __all__ = ["IndexPlan", "Layout", "ShardPlan", "digest_parts", "plan_index"]
 
@@ -37,6 +39,7 @@ class Layout:
         attributes: name and type of the stored fields that become attributes.
         average_length: words of an average document, for BM25 impacts; None: words have no postings.
         compress: postings in fewer bytes.
+        text_terms: sha256 of what decides which output terms stand in a text; None: they are not counted.
     """
 
     block_size: int
@@ -48,6 +51,11 @@ class Layout:
     attributes: tuple[tuple[str, AttributeType], ...] = ()
     average_length: float | None = None
     compress: bool = False
+    text_terms: str | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """What names shards; what is not asked for does not change a name."""
+        return {name: value for name, value in asdict(self).items() if name != "text_terms" or value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,7 @@ class ShardPlan:
         documents: rows in them.
         layout: see ``Layout``.
         role: ``base``: all rows of the buckets; ``delta``: some of them.
+        bundle: digest of the bundle, which the index has, for the terms of texts; None: they are not counted.
     """
 
     sha: str
@@ -71,6 +80,7 @@ class ShardPlan:
     documents: int
     layout: Layout
     role: ShardRole = "base"
+    bundle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +106,7 @@ class IndexPlan:
     @property
     def layout_digest(self) -> str:
         """sha256 of the layout and of the number of base shards."""
-        return digest_json({"layout": asdict(self.layout), "shards": len(self.shards)})
+        return digest_json({"layout": self.layout.identity(), "shards": len(self.shards)})
 
     @property
     def documents(self) -> int:
@@ -128,6 +138,7 @@ def plan_index(deployment: Deployment) -> IndexPlan:
             "give the bundle that made it, or encode again"
         )
     _check_fit(settings, properties)
+    _check_idf(settings, card)
     layout = Layout(
         settings.block_size,
         settings.order,
@@ -138,9 +149,10 @@ def plan_index(deployment: Deployment) -> IndexPlan:
         tuple(sorted(settings.attributes.items())),
         _average_length(table, settings) if settings.bm25 else None,
         settings.compress,
+        TermReader.digest(Path(settings.bundle)) if card.query_encoder == "idf" else None,
     )
     shards = tuple(
-        _plan_shard(table, range(shard, properties.buckets, settings.shards), layout)
+        _plan_shard(table, range(shard, properties.buckets, settings.shards), layout, bundle.digest)
         for shard in range(settings.shards)
     )
     return IndexPlan(shards, Path(settings.bundle), properties, layout, table, digest_parts(table))
@@ -188,6 +200,15 @@ def _check_fit(settings: IndexSettings, properties: TableProperties) -> None:
             )
 
 
+def _check_idf(settings: IndexSettings, card: EncoderCard) -> None:
+    if card.query_encoder == "idf" and not settings.text_fields:
+        raise ConfigError(
+            "index.text_fields",
+            "there are none, and the queries of this bundle are weighed by how many texts have a term",
+            "name the stored fields that were encoded; without any, encode again with source.stored_fields",
+        )
+
+
 def _average_length(table: Table, settings: IndexSettings) -> float:
     """What the index was built with, as long as the table is close to it: another value changes every shard."""
     found = average_length(table, settings.text_fields)
@@ -217,7 +238,7 @@ def _open(store: Store, version: int | None) -> Table:
     return pinned
 
 
-def _plan_shard(table: Table, buckets: Sequence[int], layout: Layout) -> ShardPlan:
+def _plan_shard(table: Table, buckets: Sequence[int], layout: Layout, bundle: str) -> ShardPlan:
     mine = [file for file in table.files() if int(file.partition["bucket"] or 0) in buckets]
     if any(file.rows is None for file in mine):
         raise ArtefactError(f"{table.store.uri} has parts without a row count; it was not written by jobs/encode.py")
@@ -225,7 +246,9 @@ def _plan_shard(table: Table, buckets: Sequence[int], layout: Layout) -> ShardPl
         "format": INDEX_FORMAT,
         "buckets": list(buckets),
         "parts": sorted([file.path, file.size] for file in mine),
-        "layout": asdict(layout),
+        "layout": layout.identity(),
     }
     rows = sum(file.rows or 0 for file in mine)
-    return ShardPlan(digest_json(identity), table.store, table.version, tuple(buckets), rows, layout)
+    return ShardPlan(
+        digest_json(identity), table.store, table.version, tuple(buckets), rows, layout, bundle=bundle
+    )  # fmt: skip

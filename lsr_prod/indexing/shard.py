@@ -18,6 +18,7 @@ import pyarrow as pa
 from lsr_prod.errors import ArtefactError
 from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, attribute_column
 from lsr_prod.formats.digest import canonical_json, digest_files
+from lsr_prod.formats.idf import TermCounts
 from lsr_prod.formats.index import SHARD_FILE, ShardManifest, load_shard
 from lsr_prod.formats.pages import write_checksums
 from lsr_prod.formats.shard import (
@@ -27,6 +28,7 @@ from lsr_prod.formats.shard import (
     IMPACTS_FOLDER,
     MATCHING_ARRAYS,
     TANTIVY_FOLDER,
+    TEXT_TERMS_FILE,
     WORD_ARRAYS,
     array_name,
     term_dtype,
@@ -42,6 +44,7 @@ from lsr_prod.indexing.postings import Field, write_postings
 from lsr_prod.indexing.rows import SpilledRows, merged_by_id, spill_sorted
 from lsr_prod.indexing.texts import joined_texts
 from lsr_prod.indexing.vectors import Vectors, VectorSpill
+from lsr_prod.text_terms import TermReader
 
 __all__ = ["BuiltShard", "build_shard", "sync_tree", "write_arrays"]
 
@@ -105,7 +108,7 @@ def _write(plan: ShardPlan, buckets: Iterable[pa.Table], draft: Path, threads: i
     layout = plan.layout
     spill = draft / "spill"
     spill.mkdir()
-    rows, vectors, words = _spill(buckets, layout, spill)
+    rows, vectors, words = _spill(buckets, plan, draft, _term_reader(plan, draft.parents[1]))
     if len(vectors) != plan.documents:
         raise ArtefactError(
             f"the table's log counts {plan.documents} rows in this shard, its parts hold {len(vectors)}"
@@ -124,19 +127,38 @@ def _write(plan: ShardPlan, buckets: Iterable[pa.Table], draft: Path, threads: i
     return BuiltShard(manifest, False, seconds_impacts, seconds_tantivy, unreadable.total())
 
 
-def _spill(buckets: Iterable[pa.Table], layout: Layout, spill: Path) -> tuple[SpilledRows, Vectors, WordSpill | None]:
-    """Sort the rows by id; the stored columns go to one file, the vectors and the words to others."""
+def _spill(
+    buckets: Iterable[pa.Table], plan: ShardPlan, draft: Path, reader: TermReader | None
+) -> tuple[SpilledRows, Vectors, WordSpill | None]:
+    """Sort the rows by id; the stored columns go to one file, the vectors and the words to others.
+
+    The terms of texts are counted on the way: a shard holds each of its rows once, whoever builds it however often.
+    """
+    layout, spill = plan.layout, draft / "spill"
     schema = pa.schema([pa.field(name, pa.large_string()) for name in ("doc_id", *layout.stored_fields)])
     rows = SpilledRows(spill / "rows.arrow", schema, BATCH_ROWS)
     vectors = VectorSpill(spill, layout.vocabulary_size)
     words = None if layout.average_length is None else WordSpill(spill / "words", layout.average_length)
+    counts = None if reader is None else TermCounts.none(layout.vocabulary_size)
     for batch in merged_by_id(spill_sorted(buckets, spill), BATCH_ROWS):
         vectors.add(Vectors.from_rows(batch, layout.vocabulary_size))
         rows.add(batch)
         if words is not None:
             words.add(joined_texts(batch, layout.text_fields))
+        if reader is not None:
+            counts = reader.count(joined_texts(batch, layout.text_fields), counts)
     rows.finish()
+    if counts is not None:
+        (draft / TEXT_TERMS_FILE).write_bytes(counts.to_bytes())
     return rows, vectors.finish(), words
+
+
+def _term_reader(plan: ShardPlan, index: Path) -> TermReader | None:
+    """What finds the terms of texts, where queries are weighed by them."""
+    if plan.layout.text_terms is None:
+        return None
+    assert plan.bundle is not None
+    return TermReader.open(index / "bundles" / plan.bundle)
 
 
 def write_arrays(

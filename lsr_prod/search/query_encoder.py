@@ -1,4 +1,7 @@
-"""Texts of queries become vectors, by the bundle that made the index and by no other."""
+"""Texts of queries become vectors, by the bundle that made the index and by no other.
+
+Where its card says ``query_encoder: idf`` that takes the tokenizer alone; else ONNX Runtime runs the model.
+"""
 
 import threading
 from collections.abc import Sequence
@@ -6,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lsr_prod.errors import LineageError
+from lsr_prod.formats.bundle import Bundle
 from lsr_prod.search.query import SparseQuery, check_text
 from lsr_prod.search.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
+    from lsr_prod.text_terms import TermReader
 
 __all__ = ["QueryEncoder"]
 
@@ -30,6 +35,7 @@ class QueryEncoder:
         self._verify = verify
         self._bundle = bundle
         self._opened: tuple[str, BundleEncoder] | None = None
+        self._reader: tuple[str, TermReader] | None = None
         self._lock = threading.Lock()
 
     def of(self, snapshot: Snapshot) -> "BundleEncoder":
@@ -46,13 +52,39 @@ class QueryEncoder:
             if self._opened is None or self._opened[0] != digest:
                 folder = self._bundle or snapshot.bundle
                 encoder = BundleEncoder(folder, threads=self._threads, verify=self._verify)
-                if encoder.bundle.digest != digest:
-                    raise LineageError(
-                        f"the bundle {folder} is not the one that made the index ({digest[:12]}); "
-                        "give that one, or none: the index brings it"
-                    )
+                _check(encoder.bundle, folder, digest)
                 self._opened = (digest, encoder)
             return self._opened[1]
+
+    def reader(self, snapshot: Snapshot) -> "TermReader":
+        """What finds the terms of queries that have no model.
+
+        Raises:
+            LineageError: the bundle that was given did not make the index.
+            ArtefactError: it is damaged.
+        """
+        from lsr_prod.text_terms import TermReader
+
+        digest = snapshot.version.bundle_digest
+        with self._lock:
+            if self._reader is None or self._reader[0] != digest:
+                folder = self._bundle or snapshot.bundle
+                _check(Bundle.load(folder, verify=self._verify), folder, digest)
+                self._reader = (digest, TermReader.open(folder))
+            return self._reader[1]
+
+    def warm(self, snapshot: Snapshot) -> None:
+        """Open what encodes the queries of a version.
+
+        Raises:
+            LineageError: the bundle that was given did not make the index.
+            MissingExtraError: ONNX Runtime is asked for and not installed.
+        """
+        if snapshot.card.query_encoder == "idf":
+            self.reader(snapshot)
+            _ = snapshot.term_weights
+        else:
+            self.of(snapshot)
 
     def encode(self, snapshot: Snapshot, texts: Sequence[str]) -> list[SparseQuery]:
         """The vectors of texts, for one version.
@@ -60,12 +92,23 @@ class QueryEncoder:
         Raises:
             QueryError: one of them is no text.
             LineageError: the bundle that was given did not make the index.
-            MissingExtraError: ONNX Runtime is not installed.
+            MissingExtraError: queries have a model, and ONNX Runtime is not installed.
         """
         for text in texts:
             check_text(text)
+        if snapshot.card.query_encoder == "idf":
+            reader, weights = self.reader(snapshot), snapshot.term_weights
+            return [weights.weigh(*reader.query(text)) for text in texts]
         encoder = self.of(snapshot)
         batch = encoder.encode(texts, kind="query")
         names = encoder.vocabulary
         rows = (batch.row(i) for i in range(len(batch)))
         return [SparseQuery(ids, weights, tuple(names[i] for i in ids.tolist())) for ids, weights in rows]
+
+
+def _check(bundle: Bundle, folder: Path, digest: str) -> None:
+    if bundle.digest != digest:
+        raise LineageError(
+            f"the bundle {folder} is not the one that made the index ({digest[:12]}); "
+            "give that one, or none: the index brings it"
+        )

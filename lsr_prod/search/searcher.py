@@ -339,9 +339,26 @@ class Searcher:
         """The V terms, by id."""
         return self._snapshot.vocabulary.names
 
+    def encode(self, texts: Sequence[str]) -> list[SparseQuery]:
+        """The vectors of queries, as ``search`` makes them: by the model, or by IDF where the index has no other.
+
+        Raises:
+            QueryError: one of them is no text.
+            MissingExtraError: queries have a model, and ONNX Runtime is not installed.
+        """
+        return self._encoder.encode(self._snapshot, texts)
+
+    def warm(self) -> None:
+        """Open what encodes queries, which the first text would do.
+
+        Raises:
+            MissingExtraError: queries have a model, and ONNX Runtime is not installed.
+        """
+        self._encoder.warm(self._snapshot)
+
     @property
     def encoder(self) -> "BundleEncoder":
-        """The encoder of queries, opened on first use.
+        """The model of the index, opened on first use; it encodes documents, and queries unless these have none.
 
         Raises:
             MissingExtraError: ONNX Runtime is not installed.

@@ -4,7 +4,7 @@ import bisect
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,21 @@ from lsr_prod.search.workspace import Workspace
 
 __all__ = ["OpenShard", "ShardHits", "Vectors"]
 
+_Item = TypeVar("_Item", bound=np.generic)
 Vectors = tuple[npt.NDArray[Any], ...]  # offsets, terms, impacts
 
 _SLICE = 1 << 18  # postings between two looks at the clock
 _EVERYTHING = 1 << 62
-_NO_MASK = np.empty(0, np.uint8)
-_NO_MASK.flags.writeable = False  # masks are read-only: one type of array, one compilation
+
+
+def _sealed(array: npt.NDArray[_Item]) -> npt.NDArray[_Item]:
+    """A read-only view. Mapped arrays and those of another process are so, and kernels compile for each type anew."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+_NO_MASK = _sealed(np.empty(0, np.uint8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +137,7 @@ class OpenShard:
             match_shard,
         )
 
+        ids, weights, counted = _sealed(ids), _sealed(weights), _sealed(counted)
         self._verify_terms(ids)
         self.verify_ranks()
         a, k = self.arrays, min(k, self.manifest.documents)
@@ -243,8 +253,8 @@ class OpenShard:
             impacts,
             ordinals,
             dk,
-            ids,
-            weights,
+            _sealed(ids),
+            _sealed(weights),
             slots,
             scores,
             counts,
@@ -269,10 +279,7 @@ class OpenShard:
         lengths = np.minimum(a.forward_offsets[ordinals + 1] - starts, dk)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-        vectors = (offsets, a.forward_terms[places], a.forward_impacts[places])
-        for array in vectors:
-            array.flags.writeable = False  # as the mapped arrays are: one type, one compilation
-        return vectors
+        return _sealed(offsets), _sealed(a.forward_terms[places]), _sealed(a.forward_impacts[places])
 
     def ordinal(self, doc_id: str) -> int | None:
         """The ordinal of a document, or None if it is not in this shard."""

@@ -13,10 +13,12 @@ import numpy.typing as npt
 from lsr_prod.errors import LineageError, QueryError
 from lsr_prod.formats.attributes import attribute_column
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
+from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json, verify_files
 from lsr_prod.formats.index import Publication, ShardManifest, load_version, verify_shard
 from lsr_prod.formats.shard import TANTIVY_FOLDER
 from lsr_prod.search.filters import shorten
+from lsr_prod.search.idf import TermWeights, read_weights
 from lsr_prod.search.merge import Candidates, Ranked
 from lsr_prod.search.part import Part, ShardQuery
 from lsr_prod.search.query import Vocabulary
@@ -123,6 +125,20 @@ class Snapshot:
         if digest_json(vocabulary) != self.version.vocabulary_sha256:
             raise LineageError(f"{self.bundle} has not the vocabulary of the index; build the index again")
         return Vocabulary(vocabulary)
+
+    @cached_property
+    def card(self) -> EncoderCard:
+        """What the encoder is; it says whether queries have a model."""
+        return EncoderCard.load(self.bundle)
+
+    @cached_property
+    def term_weights(self) -> TermWeights:
+        """What weighs queries that have no model; of all shards of the version, those included that are not open.
+
+        Raises:
+            ArtefactError: a shard has no counts, or damaged ones.
+        """
+        return read_weights(self.index, self.version.shards, self.vocabulary, verify=self._verify is not False)
 
     def match(self, query: ShardQuery) -> Candidates:
         """The best documents of every open shard, one shard after the other; see ``Shards``.
