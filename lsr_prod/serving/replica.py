@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from lsr_prod.search.merge import Candidates, Ranked
 from lsr_prod.search.part import ShardQuery
+from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.serving.follow import Follower
 from lsr_prod.serving.loopback import keep_internal_port_on_loopback
 from lsr_prod.serving.versions import Pin, Versions
@@ -43,8 +44,7 @@ class ShardReplica:
         keep_internal_port_on_loopback()
         self._versions = Versions(Path(index), group, groups)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lsr-match")
-        anything = ShardQuery(np.zeros(1, np.int32), np.ones(1, np.float32), np.ones(1, np.uint8), 1, 1)
-        self._versions.last.match(anything)
+        _compile(self._versions.last)
         self._follower = Follower(self._versions.follow, poll_seconds)
 
     async def match(self, pin: Pin, query: ShardQuery, left_s: float | None = None) -> Candidates:
@@ -78,3 +78,12 @@ class ShardReplica:
 
     async def _run(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+def _compile(snapshot: Snapshot) -> None:
+    """Ask in each way that has a kernel of its own: a replica that takes calls must not compile first."""
+    anything = ShardQuery(np.zeros(1, np.int32), np.ones(1, np.float32), np.ones(1, np.uint8), 1, 1)
+    snapshot.match(anything)
+    filled = [number for number, part in snapshot.parts.items() if part.shard.manifest.documents]
+    documents: list[Ranked] = [(0.0, "", number, 0, 0) for number in filled]
+    snapshot.rescore(documents, anything.ids, anything.weights)

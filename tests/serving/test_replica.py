@@ -2,13 +2,15 @@
 
 import asyncio
 import os
+from dataclasses import replace
 
+import numba
 import numpy as np
 import pytest
 
 from lsr_prod.errors import PublicationError
 from lsr_prod.formats.index import latest_publication
-from lsr_prod.search import Searcher
+from lsr_prod.search import Searcher, forward, kernel
 from lsr_prod.search.part import ShardQuery
 from lsr_prod.serving.replica import ShardReplica
 from lsr_prod.serving.versions import Pin
@@ -46,6 +48,54 @@ def test_it_answers_for_its_shards(index):
         assert state == {"pid": os.getpid(), "versions": [pin.version], "problem": None}
 
     asyncio.run(run())
+
+
+def test_a_group_whose_shards_are_empty_answers(tmp_path, unpatched_ray):
+    make_index(tmp_path, {"one": Doc({0: 9})}, vocabulary_size=V, shards=3)
+
+    async def run():
+        publication = latest_publication(tmp_path)
+        pin = Pin(publication.number, publication.version)
+        replicas = [ShardReplica(str(tmp_path), group, 3, threads=1, poll_seconds=60) for group in range(3)]
+        found = [await replica.match(pin, QUERY) for replica in replicas]
+        assert sorted(row[1] for each in found for row in each.ranked) == ["one"]
+
+    asyncio.run(run())
+
+
+def test_calls_of_other_processes_need_no_kernel_but_those_of_the_start(index, monkeypatch):
+    types = {"match_shard": set(), "score_documents": set()}
+
+    def record(module, name):
+        compiled = getattr(module, name)
+
+        def call(*arguments):
+            types[name].add(tuple(map(numba.typeof, arguments)))
+            return compiled(*arguments)
+
+        monkeypatch.setattr(module, name, call)
+
+    record(kernel, "match_shard")
+    record(forward, "score_documents")
+
+    async def run():
+        replica = ShardReplica(str(index), 0, 1, threads=1, poll_seconds=60)
+        assert [len(each) for each in types.values()] == [1, 1]
+        publication = latest_publication(index)
+        pin = Pin(publication.number, publication.version)
+        arrays = {name: as_ray_brings(getattr(QUERY, name)) for name in ("ids", "weights", "counted")}
+        brought = replace(QUERY, **arrays)
+        for query in (QUERY, brought):
+            for options in ({}, {"required": 2}, {"exhaustive": True}, {"floor": 0.5}):
+                found = await replica.match(pin, replace(query, **options))
+                await replica.rescore(pin, found.ranked, query.ids, query.weights)
+
+    asyncio.run(run())
+    assert [len(each) for each in types.values()] == [1, 1]
+
+
+def as_ray_brings(array):
+    return np.frombuffer(array.tobytes(), array.dtype)  # read-only
 
 
 def test_it_follows_publications_and_keeps_the_one_before(index):
