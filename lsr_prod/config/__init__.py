@@ -7,21 +7,45 @@ environment, as the object store's own tools read them.
 
 from lsr_prod.config.corpus import EncodeSettings, MaintainSettings, SourceSettings
 from lsr_prod.config.deployment import Deployment, RaySettings, StorageSettings
+from lsr_prod.config.encoder import AdaptEncoderSettings
 from lsr_prod.config.index import EvaluateSettings, IndexSettings
+from lsr_prod.config.language import AdaptCausalSettings, AdaptMlmSettings, DistilHeadSettings, PretrainEmlmSettings
 from lsr_prod.config.load import load_deployment
+from lsr_prod.config.mine import MineSettings, TeacherScoresSettings
 from lsr_prod.config.model import ExportSettings
 from lsr_prod.config.serve import ServeSettings
+from lsr_prod.config.train import FinetuneSettings, StageSettings, TrainSettings
+from lsr_prod.config.vocabulary import (
+    CalibrateSettings,
+    ExpandVocabularySettings,
+    RescaleHeadSettings,
+    TransferVocabularySettings,
+)
 
 __all__ = [
+    "AdaptCausalSettings",
+    "AdaptEncoderSettings",
+    "AdaptMlmSettings",
+    "CalibrateSettings",
     "Deployment",
+    "DistilHeadSettings",
     "EncodeSettings",
     "EvaluateSettings",
+    "ExpandVocabularySettings",
     "ExportSettings",
+    "FinetuneSettings",
     "IndexSettings",
     "MaintainSettings",
+    "MineSettings",
+    "PretrainEmlmSettings",
     "RaySettings",
+    "RescaleHeadSettings",
     "ServeSettings",
     "SourceSettings",
+    "StageSettings",
     "StorageSettings",
+    "TeacherScoresSettings",
+    "TrainSettings",
+    "TransferVocabularySettings",
     "load_deployment",
 ]

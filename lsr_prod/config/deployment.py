@@ -4,9 +4,11 @@ from pydantic import Field, field_validator
 
 from lsr_prod.config.corpus import EncodeSettings, MaintainSettings, SourceSettings
 from lsr_prod.config.index import EvaluateSettings, IndexSettings
+from lsr_prod.config.mine import MineSettings
 from lsr_prod.config.model import ExportSettings
 from lsr_prod.config.section import Section
 from lsr_prod.config.serve import ServeSettings
+from lsr_prod.config.train import TrainSettings
 from lsr_prod.config.vectors import VectorsSettings
 
 __all__ = ["Deployment", "RaySettings", "StorageSettings"]
@@ -44,6 +46,8 @@ class Deployment(Section):
     ray: RaySettings = Field(RaySettings(), description="where jobs run")
     storage: StorageSettings = Field(StorageSettings(), description="object stores")
     source: SourceSettings | None = Field(None, description="the corpus")
+    mine: MineSettings | None = Field(None, description="training pairs + index -> training rows with hard negatives")
+    train: TrainSettings | None = Field(None, description="model -> trained model, by a chain of stages")
     export: ExportSettings | None = Field(None, description="model -> bundle")
     encode: EncodeSettings | None = Field(None, description="corpus -> sparse table")
     index: IndexSettings | None = Field(None, description="sparse table -> index")

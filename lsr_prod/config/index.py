@@ -30,7 +30,10 @@ class IndexSettings(Section):
     order: DocumentOrder = Field(
         "content", description="content: similar documents stand together, so that queries read less; id: by doc_id"
     )
-    text_fields: list[str] = Field(["title", "text"], description="stored fields that Tantivy indexes for BM25")
+    text_fields: list[str] = Field(
+        ["title", "text"],
+        description="stored fields that Tantivy indexes for BM25; their terms weigh queries that have no model",
+    )
     bm25: bool = Field(
         False, description="give the words of text_fields postings too, for hybrid search; else Tantivy alone has them"
     )

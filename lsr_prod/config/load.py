@@ -3,8 +3,9 @@
 import argparse
 import difflib
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -18,6 +19,7 @@ from pydantic_settings import (
 )
 
 from lsr_prod.config.deployment import Deployment
+from lsr_prod.config.train import STAGES
 from lsr_prod.errors import ConfigError
 
 __all__ = ["load_deployment"]
@@ -107,9 +109,13 @@ def _unknown_argument(message: str) -> ConfigError:
 def _first_problem(error: ValidationError) -> ConfigError:
     problem = error.errors(include_url=False)[0]
     location = [str(part) for part in problem["loc"]]
-    field = ".".join(location)
+    field = ".".join(_without_kinds(location))
     if problem["type"] == "extra_forbidden":
         return ConfigError(field, "there is no such setting", _suggest(location))
+    if problem["type"] == "union_tag_invalid":
+        name = problem["ctx"]["discriminator"].strip("'")
+        wanted = problem["ctx"]["expected_tags"].replace("'", "")
+        return ConfigError(f"{field}.{name}", f"{problem['ctx']['tag']!r} is not possible", f"use one of {wanted}")
     if problem["type"] == "missing":
         return ConfigError(field, "it is required and was not given", f"set it in the file or as --{field} VALUE")
     message = problem["msg"].removeprefix("Value error, ")
@@ -119,16 +125,24 @@ def _first_problem(error: ValidationError) -> ConfigError:
 
 
 def _suggest(location: Sequence[str]) -> str:
-    names = list(Deployment.model_fields)
-    if len(location) > 1 and location[0] in names:
-        names = list(_section_model(location[0]).model_fields)
-    close = difflib.get_close_matches(location[1] if len(location) > 1 else location[0], names, n=1, cutoff=0.5)
+    model: type[BaseModel] = Deployment
+    for before, part in pairwise(["", *location[:-1]]):
+        if before.isdigit() and part in STAGES:
+            model = STAGES[part]
+        field = model.model_fields.get(part)  # none: the place of an item in a list
+        model = _section_model(field.annotation) or model if field else model
+    names = list(model.model_fields)
+    close = difflib.get_close_matches(location[-1], names, n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else f"there are: {', '.join(names)}"
 
 
-def _section_model(section: str) -> type[BaseModel]:
-    annotation: Any = Deployment.model_fields[section].annotation
-    if isinstance(annotation, type):
+def _without_kinds(location: Sequence[str]) -> list[str]:
+    """The path of a setting; pydantic puts the kind of a stage behind its number."""
+    return [part for before, part in pairwise(["", *location]) if not before.isdigit() or part not in STAGES]
+
+
+def _section_model(annotation: Any) -> type[BaseModel] | None:
+    """The section that a field holds, alone, in a list or as one of several."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    models: list[type[BaseModel]] = [arg for arg in annotation.__args__ if arg is not type(None)]
-    return models[0]
+    return next((found for one in get_args(annotation) if (found := _section_model(one))), None)

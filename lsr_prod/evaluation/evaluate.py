@@ -137,8 +137,8 @@ def _report(
 
 
 def _cost(searcher: Searcher, judged: Judged, settings: EvaluateSettings) -> dict[str, float]:
-    encoded = searcher.encoder.encode(list(judged.queries.values()), kind="query", top_k=settings.qk)
-    queries = [[int(term) for term in encoded.row(i)[0]] for i in range(len(encoded))]
+    encoded = searcher.encode(list(judged.queries.values()))
+    queries = [query.top(settings.qk).ids.tolist() for query in encoded]
     terms = sorted({term for query in queries for term in query})
     return {
         "l0_query": sum(map(len, queries)) / len(queries),

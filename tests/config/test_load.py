@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ YAML = """
 source: {paths: [corpus.jsonl]}
 encode: {bundle: bundle, table: table, batch_tokens: 4096}
 """
+
+MLM = "train: {{model: m, output: o, work: w, stages: [{{stage: adapt_mlm, data: {{paths: [p], kind: texts}}, {}}}]}}"
 
 
 def _load(folder: Path, *argv: str, text: str = YAML, needs: tuple[str, ...] = ("source", "encode")) -> Deployment:
@@ -31,6 +34,16 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_p
     [
         ((), "encode: {bundle: b, table: t, batch_token: 5}", "encode.batch_token", "did you mean batch_tokens?"),
         ((), "encodes: {}", "encodes", "did you mean encode?"),
+        (
+            (),
+            "train: {model: m, output: o, work: w, stages: [{data: {paths: [p], kind: pairs, pathz: 1}}]}",
+            "train.stages.0.data.pathz",
+            "did you mean paths?",
+        ),
+        ((), MLM.format("steps: 3, mask_rates: 0.5"), "train.stages.0.mask_rates", "did you mean mask_rate?"),
+        ((), MLM.format("steps: 3, mask_rate: 1.5"), "train.stages.0.mask_rate", "less than 1"),
+        ((), MLM.format("epochs: 2, steps: 3"), "train.stages.0", "give steps or epochs"),
+        ((), MLM.format("stage: adapt_mln"), "train.stages.0.stage", "use one of finetune, adapt_mlm"),
         (("--encode.batch_token", "5"), YAML, "encode.batch_token", "did you mean batch_tokens?"),
         ((), "encode: {bundle: b, table: t, batch_tokens: -5}", "encode.batch_tokens", "greater than or equal to 1"),
         (("--encode.batch_tokens", "many"), YAML, "encode.batch_tokens", "valid integer"),
@@ -83,7 +96,7 @@ def test_help_names_every_field_with_its_default(capsys: pytest.CaptureFixture[s
         annotation = field.annotation
         model = annotation if isinstance(annotation, type) else annotation.__args__[0]  # type: ignore[union-attr]
         for name, setting in model.model_fields.items():
-            assert f"--{section}.{name} " in text
+            assert re.search(rf"--{section}\.{name}[. ]", text)  # a section inside a section has fields of its own
             assert setting.description, f"{section}.{name} has no description"
             assert " ".join(setting.description.split())[:20] in text
     assert "tokens of a batch, padding included; a GPU takes many more (default: 512)" in text

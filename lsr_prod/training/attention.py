@@ -1,0 +1,140 @@
+"""Attention with dropout on a CPU, in tiles that stay in the cache.
+
+torch's fast attention for CPUs has no dropout: it falls back to a plain form that draws a number for each pair of
+tokens one at a time and keeps three tensors of all pairs for the way back. Here the pairs of a few heads are made at a
+time, nothing of their size is kept, and one draw of 64 bits decides on four of them.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+__all__ = ["attention_with_dropout", "kept_pairs", "use_cpu_attention"]
+
+_NAME = "lsr_cpu_dropout"
+_TILE = 1 << 18  # pairs of tokens in hand at once: 1 MB
+
+
+def use_cpu_attention(model: PreTrainedModel) -> None:
+    """Let a model that is trained on a CPU drop attention by ``attention_with_dropout``."""
+    AttentionInterface.register(_NAME, _attend)
+    AttentionMaskInterface.register(_NAME, sdpa_mask)
+    model.set_attn_implementation(_NAME)
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **others: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """What transformers calls; all that this module is not for goes to torch's own attention."""
+    causal = module.is_causal if is_causal is None else is_causal
+    ours = dropout > 0 and not causal and query.shape == key.shape and query.device.type == "cpu"
+    if not ours or torch.is_autocast_enabled("cpu"):
+        found: tuple[Tensor, Tensor | None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **others
+        )
+        return found
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return attention_with_dropout(query, key, value, attention_mask, dropout, scale).transpose(1, 2), None
+
+
+def attention_with_dropout(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, scale: float
+) -> Tensor:
+    """``dropout(softmax(scale * query key^T)) value``; its random numbers follow from torch's generator.
+
+    Args:
+        query: [B, H, L, d].
+        key: the same.
+        value: the same.
+        mask: bool [B, 1 or H, 1 or L, L], True where a key is seen, or a float one that is added; None: all are seen.
+        dropout: share of the pairs that is dropped, rounded to 1 / 65,536.
+        scale: of the products.
+
+    Returns:
+        [B, H, L, d].
+    """
+    seed = int(torch.randint(2**62, ()))
+    function: Any = _Attention
+    attended: Tensor = function.apply(query, key, value, mask, dropout, scale, seed)
+    return attended
+
+
+def kept_pairs(pairs: int, dropout: float, generator: torch.Generator) -> Tensor:
+    """Which pairs stay, bool [pairs]."""
+    draws = torch.empty(-(-pairs // 4), dtype=torch.int64).random_(-(2**63), 2**63 - 1, generator=generator)
+    return draws.view(torch.int16)[:pairs] >= round(dropout * 65_536) - 32_768
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        dropout: float,
+        scale: float,
+        seed: int,
+    ) -> Tensor:
+        ctx.save_for_backward(query, key, value, mask)
+        ctx.dropout, ctx.scale, ctx.seed = dropout, scale, seed
+        found = torch.empty_like(query)
+        for text, heads, shares, kept in _tiles(query, key, mask, dropout, scale, seed):
+            found[text, heads] = torch.bmm(shares.mul_(kept), value[text, heads]).mul_(_factor(dropout))
+        return found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, mask = ctx.saved_tensors
+        to_query, to_key, to_value = (torch.empty_like(one) for one in (query, key, value))
+        for text, heads, shares, kept in _tiles(query, key, mask, ctx.dropout, ctx.scale, ctx.seed):
+            above = gradient[text, heads] * _factor(ctx.dropout)
+            to_value[text, heads] = torch.bmm((shares * kept).transpose(1, 2), above)
+            slopes = torch.bmm(above, value[text, heads].transpose(1, 2)).mul_(kept).mul_(shares)
+            # of the softmax: p (g - sum(p g))
+            slopes.addcmul_(shares, slopes.sum(dim=2, keepdim=True), value=-1).mul_(ctx.scale)
+            to_query[text, heads] = torch.bmm(slopes, key[text, heads])
+            to_key[text, heads] = torch.bmm(slopes.transpose(1, 2), query[text, heads])
+        return to_query, to_key, to_value, None, None, None, None
+
+
+def _factor(dropout: float) -> float:
+    return 1 / (1 - round(dropout * 65_536) / 65_536)
+
+
+def _tiles(
+    query: Tensor, key: Tensor, mask: Tensor | None, dropout: float, scale: float, seed: int
+) -> Iterator[tuple[int, slice, Tensor, Tensor]]:
+    """Text, heads, the softmax of their pairs [h, L, L] and which of these stay; the same whenever it is asked."""
+    B, H, L, _ = query.shape
+    generator = torch.Generator().manual_seed(seed)
+    several = max(1, _TILE // (L * L))
+    for text in range(B):
+        for first in range(0, H, several):
+            heads = slice(first, min(first + several, H))
+            scores = torch.bmm(query[text, heads], key[text, heads].transpose(1, 2)).mul_(scale)  # [h, L, L]
+            if mask is not None:
+                seen = mask[text, heads if mask.shape[1] > 1 else slice(None)]
+                scores = scores.masked_fill_(~seen, float("-inf")) if seen.dtype == torch.bool else scores.add_(seen)
+            yield (
+                text,
+                heads,
+                torch.softmax(scores, dim=2),
+                kept_pairs(scores.numel(), dropout, generator).view_as(scores),
+            )

@@ -1,0 +1,118 @@
+"""Examples become the padded batch of a step, with negatives drawn for exactly this step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from lsr_prod.errors import TrainingError
+from lsr_prod.training.draws import draw
+from lsr_prod.training.training_set import Example
+
+__all__ = ["TokenBatch", "TrainBatch", "make_batch", "pad"]
+
+_MULTIPLE = 8  # what tensor cores like, and fewer shapes to compile for
+_NEGATIVES = 3  # what a number is drawn for
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """Padded texts.
+
+    Attributes:
+        input_ids: int64 [B, L].
+        attention_mask: int64 [B, L], 0 at padding.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TrainBatch:
+    """What one worker trains on in one step.
+
+    Attributes:
+        queries: n texts.
+        documents: n * c texts; those of query i are i*c .. i*c+c-1, its positive first.
+        scores: float32 [n, c], a teacher's; None where the rows have none.
+    """
+
+    queries: TokenBatch
+    documents: TokenBatch
+    scores: Tensor | None
+
+
+def make_batch(
+    examples: Sequence[Example],
+    rows: npt.NDArray[np.int64],
+    *,
+    negatives: int,
+    seed: int,
+    step: int,
+    pad_id: int,
+) -> TrainBatch:
+    """Draw negatives and pad. The draw of a row depends on seed, step and row, and not on who asks for which rows.
+
+    Args:
+        examples: n rows of a training set.
+        rows: int64 [n], their numbers.
+        negatives: hard negatives of a query; a row with fewer repeats them, each about equally often.
+        seed: of the draw.
+        step: the step, counted over all epochs.
+        pad_id: token of the padding.
+
+    Returns:
+        Tensors on the CPU, padded to a multiple of 8 tokens.
+
+    Raises:
+        TrainingError: a row has no negative, though some are wanted.
+    """
+    if len(examples) != len(rows):
+        raise ValueError(f"{len(examples)} examples for {len(rows)} rows")
+    drawn = _drawn_documents([len(example.documents) for example in examples], rows, negatives, seed, step)
+    documents = [
+        example.documents[place] for example, places in zip(examples, drawn.tolist(), strict=True) for place in places
+    ]
+    scores = [
+        example.scores[places] for example, places in zip(examples, drawn, strict=True) if example.scores is not None
+    ]
+    return TrainBatch(
+        queries=pad([example.query for example in examples], pad_id),
+        documents=pad(documents, pad_id),
+        scores=torch.from_numpy(np.stack(scores)) if scores else None,
+    )
+
+
+def pad(texts: Sequence[npt.NDArray[np.int32]], pad_id: int) -> TokenBatch:
+    """Token lists, one text each, as a rectangle whose width is a multiple of 8."""
+    lengths = np.array([len(text) for text in texts], np.int64)
+    width = -(-int(lengths.max(initial=1)) // _MULTIPLE) * _MULTIPLE
+    present = np.arange(width) < lengths[:, None]  # [B, L]
+    ids = np.full(present.shape, pad_id, np.int64)
+    ids[present] = np.concatenate([*texts, np.empty(0, np.int32)])
+    return TokenBatch(torch.from_numpy(ids), torch.from_numpy(present.astype(np.int64)))
+
+
+def _drawn_documents(
+    counts: list[int], rows: npt.NDArray[np.int64], negatives: int, seed: int, step: int
+) -> npt.NDArray[np.int64]:
+    """int64 [n, 1 + negatives]: places in a row's documents; the positive's, 0, then those that were drawn."""
+    drawn = np.zeros((len(rows), 1 + negatives), np.int64)
+    if not negatives or not len(rows):
+        return drawn
+    there = np.array(counts, np.int64) - 1  # [n] negatives that a row has
+    if there.min() < 1:
+        row = int(rows[int(there.argmin())])
+        raise TrainingError(f"row {row} has no negative; prepare the training set for batch.negatives of {negatives}")
+    starts = np.cumsum(there) - there
+    owners = np.repeat(np.arange(len(rows)), there)
+    places = np.arange(int(there.sum())) - starts[owners]
+    # Every row's negatives in a random order of their own; the first of them are drawn.
+    order = np.lexsort((draw(seed, _NEGATIVES, step, rows[owners], places), owners))
+    picks = starts[:, None] + np.arange(negatives) % there[:, None]
+    drawn[:, 1:] = 1 + places[order][picks]
+    return drawn

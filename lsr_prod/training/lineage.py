@@ -1,0 +1,107 @@
+"""Where a trained model comes from: ``training.json`` beside its card, and the digests of all that it was made from.
+
+Nothing in it is volatile, no time and no path: a stage that is run again makes the same model directory.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lsr_prod.errors import ArtefactError, FormatVersionError
+from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.digest import canonical_json
+from lsr_prod.model import model_digest
+from lsr_prod.storage import Store
+from lsr_prod.training.folders import has_folder, read_from_folder
+
+__all__ = ["TRAINING_FILE", "Ancestor", "lineage", "read_training", "write_lineage"]
+
+TRAINING_FILE = "training.json"
+TRAINING_FORMAT = 1
+_REMEDY = "take a model that jobs/train.py wrote"
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestor:
+    """One model on the way back.
+
+    Attributes:
+        model: its digest.
+        training: its ``training.json``; None: it was not trained by a chain, or is not at hand.
+    """
+
+    model: str
+    training: Mapping[str, Any] | None
+
+
+def write_lineage(folder: Path, *, parent: str, parents: tuple[str, ...], training: Mapping[str, Any]) -> str:
+    """Complete a model directory that nobody reads yet.
+
+    Args:
+        folder: the model directory.
+        parent: digest of the model that it was made from.
+        parents: those that the parent was made from, nearest first.
+        training: what made it; JSON values.
+
+    Returns:
+        The digest (hex) of the model directory.
+    """
+    replace(EncoderCard.load(folder), parents=(parent, *parents)).save(folder)
+    content = {"format": TRAINING_FORMAT, "parent": parent, **training}
+    text = json.dumps(json.loads(canonical_json(content)), indent=2, sort_keys=True, ensure_ascii=False)
+    (folder / TRAINING_FILE).write_text(text + "\n", encoding="utf-8")
+    return model_digest(folder)
+
+
+def read_training(folder: Path) -> Mapping[str, Any] | None:
+    """``training.json`` of a model directory; None: it has none.
+
+    Raises:
+        ArtefactError: it is damaged.
+        FormatVersionError: a newer release wrote it.
+    """
+    path = folder / TRAINING_FILE
+    return _parse(path.read_bytes(), str(path)) if path.is_file() else None
+
+
+def lineage(folder: Path, store: Store | None = None) -> list[Ancestor]:
+    """The model and all that it was made from, itself first.
+
+    Args:
+        folder: a model directory.
+        store: the work store of the chain, which has what the parents were made by.
+
+    Raises:
+        ArtefactError: a record is missing or damaged, or names another parent than the card.
+    """
+    card = EncoderCard.load(folder)
+    found = [Ancestor(model_digest(folder), read_training(folder))]
+    for digest in card.parents:
+        training = found[-1].training
+        if training is not None and training["parent"] != digest:
+            raise ArtefactError(
+                f"{folder} names {digest} as a parent, and its training {training['parent']}; {_REMEDY}"
+            )
+        found.append(Ancestor(digest, _training_of(store, digest) if store else None))
+    return found
+
+
+def _training_of(store: Store, digest: str) -> Mapping[str, Any] | None:
+    name = f"models/{digest}"
+    data = read_from_folder(store, name, TRAINING_FILE) if has_folder(store, name) else None
+    return None if data is None else _parse(data, f"{store.uri}/{name}/{TRAINING_FILE}")
+
+
+def _parse(data: bytes, where: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(data)
+        if value["format"] != TRAINING_FORMAT:
+            raise FormatVersionError(f"{where} has format {value['format']}; this release reads {TRAINING_FORMAT}")
+        if not isinstance(value["parent"], str) or not isinstance(value["stage"], str):
+            raise TypeError("parent and stage are names")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(f"{where} is damaged ({type(error).__name__}: {error}); {_REMEDY}") from error
+    training: Mapping[str, Any] = value
+    return training

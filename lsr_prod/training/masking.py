@@ -1,0 +1,55 @@
+"""The heaviest terms of a vector: what training masks keep, and what serving prunes to."""
+
+import torch
+from torch import Tensor
+
+__all__ = ["heaviest_terms", "keep_top"]
+
+_ROWS = 64  # rows with ties that are looked at together
+
+
+def keep_top(weights: Tensor, k: int | None) -> Tensor:
+    """Keep the ``k`` heaviest terms of every row; of equally heavy ones those with the lower ids.
+
+    Beside the result, the memory is that of one boolean mask.
+
+    Args:
+        weights: [B, V], at least 0.
+        k: terms kept; 0 or None: all.
+
+    Returns:
+        [B, V], zero elsewhere; the gradient passes through the kept terms.
+    """
+    if not k or k >= weights.shape[1]:
+        return weights
+    terms, values = heaviest_terms(weights.detach(), k)
+    kept = torch.zeros_like(weights, dtype=torch.bool).scatter_(1, terms, values > 0)
+    return torch.where(kept, weights, 0.0)
+
+
+@torch.no_grad()
+def heaviest_terms(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Ids and weights of the ``k`` heaviest terms of every row, by rising id; ties go to the lower id.
+
+    Args:
+        weights: [B, V], at least 0.
+        k: at most V.
+
+    Returns:
+        int64 [B, k] and [B, k]. A row with fewer active terms is filled up with inactive ones of weight 0.
+    """
+    values, terms = weights.topk(k, dim=1, sorted=False)
+    least = values.amin(dim=1, keepdim=True)
+    surplus = ((weights >= least).sum(dim=1) > k) & (least[:, 0] > 0)
+    for rows in torch.split(surplus.nonzero()[:, 0], _ROWS):
+        terms[rows] = _lowest_ids(weights[rows], least[rows], k)
+    terms = terms.sort(dim=1).values
+    return terms, weights.gather(1, terms)
+
+
+def _lowest_ids(weights: Tensor, least: Tensor, k: int) -> Tensor:
+    """The ``k`` ids of rows in which more than ``k`` terms weigh ``least`` or more."""
+    tied = weights == least
+    room = k - (weights > least).sum(dim=1, keepdim=True)
+    kept = (weights > least) | (tied & (tied.cumsum(dim=1) <= room))
+    return kept.nonzero()[:, 1].view(len(weights), k)

@@ -1,0 +1,88 @@
+"""The process group of the training processes: they meet at one address, and listen on no other.
+
+torch's own rendezvous listens on every interface of the machine. Here the first worker opens the socket itself, on the
+address by which Ray knows its machine, and gloo and NCCL are told the interface that has that address.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import psutil
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
+
+__all__ = ["Group", "process_group"]
+
+# A validation keeps the other workers waiting; a worker that dies is noticed at once by its closed connections.
+_TIMEOUT = timedelta(hours=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """This process among the workers.
+
+    Attributes:
+        rank: its number; 0 is the first.
+        world: number of workers.
+        device: where it computes.
+    """
+
+    rank: int
+    world: int
+    device: torch.device
+
+
+@contextmanager
+def process_group(
+    rank: int, world: int, *, use_gpu: bool, address: str, share: Callable[[tuple[str, int] | None], tuple[str, int]]
+) -> Iterator[Group]:
+    """Join the workers; one alone has nothing to join.
+
+    Args:
+        rank: number of this worker.
+        world: how many there are.
+        use_gpu: whether each computes on the GPU that it sees.
+        address: IP address of this worker's machine.
+        share: hands the first worker's address and port to all; called once by each, by the others with None.
+    """
+    group = Group(rank, world, torch.device("cuda", 0) if use_gpu else torch.device("cpu"))
+    if use_gpu:
+        torch.cuda.set_device(group.device)
+    if world == 1:
+        yield group
+        return
+    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = _interface(address)
+    dist.init_process_group(
+        "nccl" if use_gpu else "gloo", store=_store(rank, world, address, share), rank=rank, world_size=world,
+        timeout=_TIMEOUT,
+    )  # fmt: skip
+    try:
+        yield group
+    finally:
+        dist.destroy_process_group()
+
+
+def _store(rank: int, world: int, address: str, share: Callable[[tuple[str, int] | None], tuple[str, int]]) -> TCPStore:
+    if rank > 0:
+        host, port = share(None)
+        return TCPStore(host, port, world, is_master=False, timeout=_TIMEOUT)
+    listener = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+    port = int(listener.getsockname()[1])
+    store = TCPStore(
+        address, port, world, is_master=True, timeout=_TIMEOUT, wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+    )  # fmt: skip
+    share((address, port))
+    return store
+
+
+def _interface(address: str) -> str:
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(found.address == address for found in addresses):
+            return name
+    raise OSError(f"no network interface of this machine has the address {address}")

@@ -1,0 +1,73 @@
+"""The record of a finished stage: ``stages/<stage digest>.json`` in the work store."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lsr_prod.errors import ArtefactError, FormatVersionError
+from lsr_prod.formats.digest import canonical_json
+from lsr_prod.storage import Store
+
+__all__ = ["StageRecord", "load_record", "save_record"]
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StageRecord:
+    """What a finished stage made.
+
+    Attributes:
+        model: digest of its model, which lies in the work store.
+        parent: digest of the model that it started from.
+        training: what its model directory says of it.
+        summary: its figures, as the run that finished it gave them.
+    """
+
+    model: str
+    parent: str
+    training: Mapping[str, Any]
+    summary: Mapping[str, Any]
+
+
+def load_record(store: Store, name: str) -> StageRecord | None:
+    """The record of a stage; None: it is not finished.
+
+    Raises:
+        ArtefactError: it is damaged.
+        FormatVersionError: a newer release wrote it.
+    """
+    data = store.get(_path(name))
+    if data is None:
+        return None
+    try:
+        value = json.loads(data)
+        if value["format"] != _FORMAT:
+            where = f"{store.uri}/{_path(name)}"
+            raise FormatVersionError(f"{where} has format {value['format']}; this release reads {_FORMAT}")
+        return StageRecord(value["model"], value["parent"], dict(value["training"]), dict(value["summary"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtefactError(
+            f"{store.uri}/{_path(name)} is damaged ({type(error).__name__}: {error}); delete it to train again"
+        ) from error
+
+
+def save_record(store: Store, name: str, record: StageRecord) -> StageRecord:
+    """Write the record of a stage that is done; returns the one that counts: another run may have been quicker."""
+    value = {
+        "format": _FORMAT,
+        "model": record.model,
+        "parent": record.parent,
+        "training": dict(record.training),
+        "summary": dict(record.summary),
+    }
+    if store.put_new(_path(name), canonical_json(value) + b"\n"):
+        return record
+    found = load_record(store, name)
+    assert found is not None  # records are never deleted by a run
+    return found
+
+
+def _path(name: str) -> str:
+    return f"stages/{name}.json"

@@ -1,0 +1,95 @@
+"""Texts become token ids as ``SparseEncoder`` makes them, in any process that has the tokenizer's JSON."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.bundle import TOKENIZER_FILE
+from lsr_prod.formats.card import EncoderCard
+
+__all__ = ["TextForm", "TokenSettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextForm:
+    """What becomes of texts of one kind: a prompt before each, and tokens at most, special tokens included.
+
+    Without a ``max_length`` texts stay whole.
+    """
+
+    prompt: str
+    max_length: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSettings:
+    """All that decides token ids.
+
+    Attributes:
+        tokenizer: content of ``tokenizer.json``.
+        query: form of a query.
+        document: form of a document; plain texts have the same length and no prompt.
+    """
+
+    tokenizer: str = field(repr=False)
+    query: TextForm
+    document: TextForm
+
+    @classmethod
+    def of_model(
+        cls, model: Path, *, query_max_length: int | None, document_max_length: int | None, plain: bool
+    ) -> "TokenSettings":
+        """Tokenizer and prompts of a model directory, with lengths of one's own.
+
+        Args:
+            model: the model directory.
+            query_max_length: tokens of a query, special tokens included; None: all.
+            document_max_length: tokens of a document; None: all.
+            plain: texts are no queries and documents; they get no prompt.
+
+        Raises:
+            ArtefactError: it is no model directory.
+            ConfigError: a length leaves no token for text.
+        """
+        card = EncoderCard.load(model)
+        tokenizer = (model / TOKENIZER_FILE).read_text(encoding="utf-8")
+        found = cls(
+            tokenizer,
+            TextForm("" if plain else card.query_prompt, query_max_length),
+            TextForm("" if plain else card.document_prompt, document_max_length),
+        )
+        plain_tokenizer = Tokenizer.from_str(tokenizer)
+        plain_tokenizer.no_truncation()
+        for kind, form in (("query", found.query), ("document", found.document)):
+            taken = len(plain_tokenizer.encode(form.prompt).ids)
+            if form.max_length is not None and taken >= form.max_length:
+                raise ConfigError(
+                    f"{kind}_max_length",
+                    f"{form.max_length} leaves no token for text",
+                    f"give more than {taken}, the special tokens and the prompt",
+                )
+        return found
+
+    def token_ids(self, texts: Sequence[str], form: TextForm) -> list[npt.NDArray[np.int32]]:
+        """Token ids of each text."""
+        tokenizer = _tokenizer(self.tokenizer, form.max_length)
+        encodings: list[Any] = tokenizer.encode_batch_fast([form.prompt + text for text in texts])
+        return [np.array(encoding.ids, np.int32) for encoding in encodings]
+
+
+@lru_cache(maxsize=4)  # a process of Ray runs many tasks, and parsing takes longer than a small one
+def _tokenizer(content: str, max_length: int | None) -> Tokenizer:
+    tokenizer = Tokenizer.from_str(content)
+    tokenizer.no_padding()
+    if max_length is None:
+        tokenizer.no_truncation()
+    else:
+        tokenizer.enable_truncation(max_length)
+    return tokenizer

@@ -1,0 +1,199 @@
+"""Whoever keeps the curves of a training beside its log: Ray's metrics, TensorBoard, MLflow."""
+
+import importlib
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from lsr_prod.config.train import WatchSettings
+from lsr_prod.errors import ConfigError
+
+__all__ = ["GuardedTracker", "Tracker", "check_watch", "open_trackers"]
+
+log = logging.getLogger(__name__)
+
+_REMEDY = "give one that answers, or leave it unset"
+_MLFLOW_DEFAULTS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+}
+
+
+def check_watch(settings: WatchSettings) -> None:
+    """Refuse trackers that are asked for and cannot be imported, before anything is trained.
+
+    Raises:
+        ConfigError: TensorBoard or MLflow is not installed.
+    """
+    if settings.tensorboard is not None:
+        _import_tensorboard()
+    if settings.mlflow is not None:
+        _import_mlflow()
+
+
+def open_trackers(settings: WatchSettings, run: str, resumed_at: int | None) -> "list[GuardedTracker]":
+    """Open what is asked for, and Ray's metrics where this process is one of Ray's.
+
+    Args:
+        settings: ``tensorboard`` and ``mlflow``.
+        run: letters, digits, '.', '_' and '-'.
+        resumed_at: the step that the run goes on from; None: a new run.
+
+    Raises:
+        ConfigError: a tracker refuses a new run. One that refuses a run that goes on is logged and left out.
+    """
+    openers: list[tuple[str, Callable[[], Tracker]]] = []
+    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+        openers.append(("ray", lambda: _RayMetrics(run)))
+    if (folder := settings.tensorboard) is not None:
+        openers.append(("tensorboard", lambda: _TensorBoard(Path(folder) / run, resumed_at)))
+    if (uri := settings.mlflow) is not None:
+        openers.append(("mlflow", lambda: _Mlflow(uri, run)))
+    trackers: list[GuardedTracker] = []
+    for name, opener in openers:
+        try:
+            trackers.append(GuardedTracker(name, opener()))
+        except Exception as error:
+            if resumed_at is None:
+                for tracker in trackers:
+                    tracker.close(failed=True)
+                raise ConfigError(f"watch.{name}", f"it cannot be opened ({_short(error)})", _REMEDY) from error
+            log.warning("tracker not opened", extra={"fields": {"tracker": name, "error": _short(error)}})
+    return trackers
+
+
+class Tracker(Protocol):
+    """Whoever keeps curves."""
+
+    def report(self, step: int, values: Mapping[str, float], now: float) -> None:
+        """Take the values of a step; ``now`` is seconds since 1970."""
+
+    def close(self, *, failed: bool) -> None:
+        """The run has ended."""
+
+
+class GuardedTracker:
+    """A tracker whose failures end no run: after each in a row, twice as many reports are kept from it."""
+
+    def __init__(self, name: str, tracker: Tracker) -> None:
+        self._name, self._tracker = name, tracker
+        self._failures = self._skip = 0
+
+    def report(self, step: int, values: Mapping[str, float], now: float) -> None:
+        """Pass the values on; a failure is logged."""
+        if self._skip:
+            self._skip -= 1
+            return
+        try:
+            self._tracker.report(step, values, now)
+        except Exception as error:  # noqa: BLE001 - whatever ails a tracker, the training goes on
+            self._failures += 1
+            self._skip = 2**self._failures
+            fields = {"tracker": self._name, "step": step, "error": _short(error), "reports_skipped": self._skip}
+            log.warning("tracker failed", extra={"fields": fields})
+        else:
+            self._failures = 0
+
+    def close(self, *, failed: bool) -> None:
+        """Close; a failure is logged."""
+        try:
+            self._tracker.close(failed=failed)
+        except Exception as error:  # noqa: BLE001 - as above
+            log.warning("tracker not closed", extra={"fields": {"tracker": self._name, "error": _short(error)}})
+
+
+class _RayMetrics:
+    """Gauges ``lsr_train_<name>`` on Ray's Prometheus endpoint, tagged with the run."""
+
+    def __init__(self, run: str) -> None:
+        from ray.util.metrics import Gauge
+
+        self._make, self._run = Gauge, run
+        self._gauges: dict[str, Any] = {}
+
+    def report(self, step: int, values: Mapping[str, float], now: float) -> None:  # noqa: ARG002 - Ray has its clock
+        for name, value in {**values, "step": float(step)}.items():
+            if name not in self._gauges:
+                metric = f"lsr_train_{re.sub('[^A-Za-z0-9_]', '_', name)}"
+                self._gauges[name] = self._make(metric, f"{name} of a training", tag_keys=("run",))
+            self._gauges[name].set(value, tags={"run": self._run})
+
+    def close(self, *, failed: bool) -> None:
+        """The last values stay until the process ends."""
+
+
+class _TensorBoard:
+    """An event file in the run's folder."""
+
+    def __init__(self, folder: Path, resumed_at: int | None) -> None:
+        module = _import_tensorboard()
+        purge = 0 if resumed_at is None else resumed_at + 1
+        self._writer = module.SummaryWriter(str(folder), purge_step=purge)
+
+    def report(self, step: int, values: Mapping[str, float], now: float) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step, walltime=now)
+        self._writer.flush()
+
+    def close(self, *, failed: bool) -> None:  # noqa: ARG002 - an event file does not say
+        self._writer.close()
+
+
+class _Mlflow:
+    """The run of this name in the experiment ``lsr_prod``; one that is there already goes on."""
+
+    def __init__(self, uri: str, run: str) -> None:
+        self._module = _import_mlflow()
+        self._client = self._module.MlflowClient(uri)
+        experiment = self._client.get_experiment_by_name("lsr_prod")
+        number = experiment.experiment_id if experiment else self._client.create_experiment("lsr_prod")
+        found = self._client.search_runs([number], filter_string=f"tags.lsr_run = '{run}'", max_results=1)
+        if found:
+            self._run = found[0].info.run_id
+            self._client.update_run(self._run, status="RUNNING")
+        else:
+            self._run = self._client.create_run(number, run_name=run, tags={"lsr_run": run}).info.run_id
+
+    def report(self, step: int, values: Mapping[str, float], now: float) -> None:
+        metrics = [
+            self._module.entities.Metric(_metric_name(name), value, int(now * 1000), step)
+            for name, value in values.items()
+        ]
+        self._client.log_batch(self._run, metrics)
+
+    def close(self, *, failed: bool) -> None:
+        self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")
+
+
+def _metric_name(name: str) -> str:
+    """MLflow takes letters, digits and some marks."""
+    return re.sub(r"[^\w\-. :/]", "_", name)
+
+
+def _import_tensorboard() -> Any:
+    return _import("tensorboard", "torch.utils.tensorboard", "tensorboard")
+
+
+def _import_mlflow() -> Any:
+    # A training tells nobody who was not asked, and a server that is away keeps it for seconds, not for minutes.
+    for name, value in _MLFLOW_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    return _import("mlflow", "mlflow", "mlflow-skinny")
+
+
+def _import(field: str, module: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"watch.{field}", f"{package} is not installed", f"run pip install {package}, or leave it unset"
+        ) from error
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

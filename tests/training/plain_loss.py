@@ -1,0 +1,148 @@
+"""The loss of a whole batch written out plainly: one query at a time, one score at a time, no worker, no shortcut."""
+
+import math
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from lsr_prod.config.objective import LossSettings, ObjectiveSettings, RegularizerSettings
+
+
+def plain_total(
+    objective: ObjectiveSettings,
+    vocabulary: list[str],
+    queries: Tensor,
+    documents: Tensor,
+    teacher: Tensor,
+    extra: Tensor | None,
+    step: int,
+    steps: int,
+) -> Tensor:
+    sparsity = objective.sparsity
+    masks = (sparsity.keep_query or 0, sparsity.keep_document or 0)
+    if sparsity.keep == "masked":
+        queries, documents = top(queries, masks[0]), top(documents, masks[1])
+        extra = None if extra is None else top(extra, masks[1])
+    total = rankings(objective.losses, queries, documents, teacher, extra, 0, 0)
+    if sparsity.keep == "both" and any(masks):
+        total = total + rankings(objective.losses, queries, documents, teacher, extra, *masks)
+    if objective.pruning is not None:
+        for qk, dk in objective.pruning.levels:
+            pruned = rankings(objective.losses, queries, documents, teacher, extra, qk, dk)
+            total = total + objective.pruning.weight * pruned / len(objective.pruning.levels)
+    if objective.overlap is not None:
+        total = total + objective.overlap.weight * overlap(objective, queries, documents)
+    for penalty in sparsity.regularizers:
+        total = total + ramp(penalty, step, steps) * regularizer(penalty, vocabulary, queries, documents)
+    return total
+
+
+def rankings(
+    losses: list[LossSettings],
+    queries: Tensor,
+    documents: Tensor,
+    teacher: Tensor,
+    extra: Tensor | None,
+    qk: int,
+    dk: int,
+) -> Tensor:
+    queries, documents = top(queries, qk), top(documents, dk)
+    extra = documents[:0] if extra is None else top(extra, dk)
+    n, c = len(queries), len(documents) // len(queries)
+    total = torch.zeros((), dtype=queries.dtype)
+    for loss in losses:
+        for kind in ("dot", "cosine") if loss.similarity == "both" else (loss.similarity,):
+            temperature = loss.temperature if kind == "dot" else loss.cosine_temperature
+            for i in range(n):
+                own = [similarity(kind, queries[i], documents[i * c + j]) for j in range(c)]
+                positive = own[0] - loss.margin
+                everyones = [similarity(kind, queries[i], documents[j]) for j in range(n * c) if j != i * c]
+                everyones += [similarity(kind, queries[i], document) for document in extra]
+                if loss.loss == "info_nce":
+                    value = cross_entropy(positive, everyones if loss.in_batch else own[1:], temperature)
+                elif loss.loss == "n_pair":
+                    others = [similarity(kind, queries[i], documents[j * c]) for j in range(n) if j != i]
+                    value = cross_entropy(own[0], others, temperature)
+                elif loss.loss == "margin_mse":
+                    margins = [((own[0] - own[j]) - (teacher[i, 0] - teacher[i, j])).square() for j in range(1, c)]
+                    value = torch.stack(margins).mean()
+                else:
+                    target = torch.softmax(teacher[i] / loss.temperature, 0)
+                    student = torch.log_softmax(torch.stack(own) / temperature, 0)
+                    value = (target * (target.log() - student)).sum()
+                total = total + loss.weight * value / n
+    return total
+
+
+def cross_entropy(positive: Tensor, negatives: list[Tensor], temperature: float) -> Tensor:
+    scores = torch.stack([positive, *negatives]) / temperature
+    return scores.exp().sum().log() - scores[0]
+
+
+def similarity(kind: str, query: Tensor, document: Tensor) -> Tensor:
+    dot = (query * document).sum()
+    if kind == "dot":
+        return dot
+    size = (query.square().sum() * document.square().sum()).sqrt()
+    return dot / size if size > 0 else dot
+
+
+def top(rows: Tensor, k: int) -> Tensor:
+    if not k:
+        return rows
+    kept = torch.zeros_like(rows, dtype=torch.bool)
+    for i, row in enumerate(rows.tolist()):
+        kept[i, sorted(range(len(row)), key=lambda term: (-row[term], term))[:k]] = True
+    return torch.where(kept, rows, 0.0)
+
+
+def overlap(objective: ObjectiveSettings, queries: Tensor, documents: Tensor) -> Tensor:
+    settings = objective.overlap
+    assert settings is not None
+    n, c = len(queries), len(documents) // len(queries)
+    queries, positives = top(queries, settings.qk), top(documents[::c], settings.dk)
+    total = torch.zeros((), dtype=queries.dtype)
+    for query, positive in zip(queries, positives, strict=True):
+        size = int((query > 0).sum())
+        if size:
+            a, b = query / (query + settings.softness), positive / (positive + settings.softness)
+            shared = (a * b).sum()
+            if settings.term == "jaccard":
+                total = total + 1 - shared / (a.sum() + b.sum() - shared)
+            else:
+                required = max(1, math.ceil(Fraction(str(settings.overlap_threshold)) * size))
+                total = total + torch.relu(required / size - shared / a.sum())
+    return total / n
+
+
+def ramp(penalty: RegularizerSettings, step: int, steps: int) -> float:
+    if penalty.ramp == "none":
+        return 1.0
+    share = min(1.0, step / (penalty.ramp_steps or max(1, round(penalty.ramp_share * steps))))
+    return share if penalty.ramp == "linear" else share**2
+
+
+def regularizer(penalty: RegularizerSettings, vocabulary: list[str], queries: Tensor, documents: Tensor) -> Tensor:
+    if penalty.regularizer == "joint_flops":
+        return penalty.joint * (queries.mean(0) * documents.mean(0)).sum()
+    total = torch.zeros((), dtype=queries.dtype)
+    for rows, weight in ((queries, penalty.query), (documents, penalty.document)):
+        entering = rows
+        if penalty.l0_mask is not None:
+            entering = rows * ((rows > 0).sum(1, keepdim=True) > penalty.l0_mask)
+        if penalty.regularizer == "flops":
+            value = entering.mean(0).square().sum()
+        elif penalty.regularizer == "l1":
+            value = entering.sum(1).mean()
+        elif penalty.regularizer == "cased":
+            value = sum((rows[:, t].square().sum() for t, term in enumerate(vocabulary) if term != term.lower()))
+        else:
+            shares = (documents > 0).double().mean(0)
+            factors = [
+                0.0 if x == 0 else 1 / (1 + (x ** math.log(2, penalty.df_alpha) - 1) ** penalty.df_beta)
+                for x in shares.tolist()
+            ]
+            value = (torch.tensor(factors).to(rows.dtype) * rows.mean(0)).square().sum()
+        total = total + weight * value
+    return total

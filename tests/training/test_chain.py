@@ -1,0 +1,375 @@
+"""A chain of stages: done work is skipped, begun work goes on, and a wrong setting is found before any work."""
+
+import copy
+import json
+import signal
+from contextlib import nullcontext
+from importlib.metadata import version
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lsr_prod.config import Deployment
+from lsr_prod.errors import ArtefactError, ConfigError, DigestMismatchError, TrainingError
+from lsr_prod.formats.card import EncoderCard
+from lsr_prod.model import SparseEncoder, model_digest
+from lsr_prod.storage import Store
+from lsr_prod.training import chain
+from lsr_prod.training.chain import ray_for, run_chain
+from lsr_prod.training.folders import fetch_folder
+from lsr_prod.training.lineage import lineage, read_training
+from tests.model.tiny import tiny_model, tiny_tokenizer
+from tests.training.stand_in import start_chain, train_a_little
+
+Settings = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a small masked language model, as transformers writes one."""
+    folder = tmp_path_factory.mktemp("start") / "bert"
+    tiny_model("bert").save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def settings(start: Path, tmp_path: Path) -> Settings:
+    """Two stages on one file of pairs."""
+    rows = [{"query": f"w{i} w7", "positive": f"w{i} w9 w5"} for i in range(1, 40)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stage = {
+        "data": {"paths": [str(tmp_path / "pairs.jsonl")], "kind": "pairs"},
+        "batch": {"queries": 4},
+        "steps": 3,
+        "objective": {"losses": [{"loss": "info_nce"}]},
+        "optimizer": {"learning_rate": 0.01},
+    }
+    train = {
+        "model": str(start),
+        "output": str(tmp_path / "out" / "model"),
+        "work": str(tmp_path / "work"),
+        "stages": [{**copy.deepcopy(stage), "seed": seed} for seed in (1, 2)],
+    }
+    return {"train": train}
+
+
+@pytest.fixture(autouse=True)
+def _small_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "ray_for", lambda *_: nullcontext())
+    monkeypatch.setattr(chain, "run_stage", train_a_little)
+
+
+def run(settings: Settings) -> dict[str, Any]:
+    return dict(run_chain(Deployment.model_validate(settings)))
+
+
+def run_apart(settings: Settings, folder: Path) -> dict[str, Any]:
+    """In a process of its own: this one, with all that ran in it, may add numbers up in another order."""
+    assert ended(start_chain(settings, folder / "summary")) == 0
+    return dict(json.loads((folder / "summary").read_text()))
+
+
+def runs(settings: Settings) -> list[int]:
+    """Seeds of the stages that were run, sorted."""
+    return sorted(int(path.read_text()) for path in (Path(settings["train"]["work"]) / "runs").iterdir())
+
+
+def skipped(summary: dict[str, Any]) -> list[bool]:
+    return [row["skipped"] for row in summary["stage_rows"]]
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_chain_trains_stage_by_stage_and_is_done_once(settings: Settings, tmp_path: Path) -> None:
+    first = run(settings)
+    output = tmp_path / "out" / "model"
+    assert (first["stages"], first["stages_skipped"], skipped(first)) == (2, 0, [False, False])
+    assert first["model_digest"] == model_digest(output) == first["stage_rows"][1]["model"]
+    assert first["stage_rows"][1]["parent"] == first["stage_rows"][0]["model"] != first["model_digest"]
+    assert first["stage_rows"][0]["parent"] == first["start_digest"]
+    assert [path.name for path in output.parent.iterdir()] == ["model"]
+    SparseEncoder.load(output)
+    before = files_below(tmp_path)
+    again = run(settings)
+    assert (again["stages_skipped"], again["model_digest"]) == (2, first["model_digest"])
+    assert files_below(tmp_path) == before
+    assert runs(settings) == [1, 2]
+
+
+def test_a_chain_of_what_was_done_is_done_again_from_the_store_alone(settings: Settings, tmp_path: Path) -> None:
+    first = run(settings)
+    settings["train"]["output"] = str(tmp_path / "elsewhere")
+    assert run(settings)["model_digest"] == first["model_digest"] == model_digest(tmp_path / "elsewhere")
+    settings["train"]["work"] = str(tmp_path / "work2")
+    settings["train"]["output"] = str(tmp_path / "third")
+    assert run(settings)["model_digest"] == first["model_digest"]  # nothing volatile is in a model directory
+    assert runs(settings) == [1, 2]
+
+
+def test_a_model_directory_is_a_start_too(settings: Settings, start: Path, tmp_path: Path) -> None:
+    digest = SparseEncoder.load(start).save(tmp_path / "directory")
+    settings["train"]["model"] = str(tmp_path / "directory")
+    summary = run(settings)
+    assert summary["start_digest"] == digest
+    assert (tmp_path / "work" / "models" / digest).is_dir()
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "expected"),
+    [
+        (0, {"steps": 4}, [False, False]),
+        (1, {"steps": 4}, [True, False]),
+        (0, {"seed": 5}, [False, False]),
+        (1, {"objective": {"losses": [{"loss": "info_nce", "temperature": 2.0}]}}, [True, False]),
+        (0, {"watch": {"every": 3}}, [True, True]),
+        (0, {"checkpoint_every": 7}, [True, True]),
+        (1, {"data": {"max_bad_fraction": 0.5}}, [True, True]),
+        (1, {"data": {"max_text_bytes": 500}}, [True, False]),
+    ],
+)
+def test_a_changed_stage_runs_again_with_those_after_it(
+    settings: Settings, tmp_path: Path, number: int, change: Settings, expected: list[bool]
+) -> None:
+    run(settings)
+    stage = settings["train"]["stages"][number]
+    for key, value in change.items():
+        stage[key] = {**stage[key], **value} if key == "data" else value
+    settings["train"]["output"] = str(tmp_path / "changed")
+    assert skipped(run(settings)) == expected
+
+
+def test_data_that_moved_is_the_same_and_data_that_changed_is_not(settings: Settings, tmp_path: Path) -> None:
+    run(settings)
+    settings["train"]["output"] = str(tmp_path / "changed")
+    data = tmp_path / "pairs.jsonl"
+    (tmp_path / "moved").mkdir()
+    moved = data.rename(tmp_path / "moved" / "pairs.jsonl")
+    for stage in settings["train"]["stages"]:
+        stage["data"]["paths"] = [str(moved)]
+    assert skipped(run(settings)) == [True, True]
+    moved.write_text(moved.read_text() + '{"query": "w1", "positive": "w3"}\n')
+    settings["train"]["output"] = str(tmp_path / "third")
+    assert skipped(run(settings)) == [False, False]
+
+
+def test_lineage_walks_back_to_the_start(settings: Settings, tmp_path: Path) -> None:
+    settings["train"]["stages"][0]["watch"] = {"mlflow": "http://user:secret@tracking:5000"}
+    summary = run(settings)
+    output, store = tmp_path / "out" / "model", Store(settings["train"]["work"])
+    middle, first = summary["stage_rows"][0]["model"], summary["start_digest"]
+    start_card = EncoderCard.load(fetch_folder(store, f"models/{first}"))
+    assert EncoderCard.load(output).parents == (middle, first, *start_card.parents)
+    found = lineage(output, store)
+    assert [ancestor.model for ancestor in found] == [summary["model_digest"], middle, first, *start_card.parents]
+    trained = [ancestor.training for ancestor in found]
+    assert trained[2:] == [None] * len(trained[2:])
+    assert trained[0] is not None
+    assert trained[1] is not None
+    assert (trained[0]["parent"], trained[1]["parent"]) == (middle, first)
+    assert trained[0]["stage"] == "finetune"
+    assert [one["settings"]["seed"] for one in trained[:2] if one] == [1 + 1, 1]
+    assert trained[0]["training_set"] == "0" * 64
+    assert trained[0]["versions"]["torch"] == version("torch")
+    text = json.dumps([read_training(output), trained[1]])
+    assert "secret" not in text
+    assert str(tmp_path) not in text
+    assert [ancestor.training is None for ancestor in lineage(output)][:2] == [False, True]
+
+
+def test_a_stage_that_fails_leaves_its_forerunners(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(stage: Any, *arguments: Any, **named: Any) -> Any:
+        if stage.seed == 2:
+            raise TrainingError("no more machines")
+        return train_a_little(stage, *arguments, **named)
+
+    with monkeypatch.context() as context:
+        context.setattr(chain, "run_stage", failing)
+        with pytest.raises(TrainingError):
+            run(settings)
+    assert not (tmp_path / "out" / "model").exists()
+    assert list((tmp_path / "out").iterdir()) == []
+    assert skipped(run(settings)) == [True, False]
+
+
+def test_a_killed_chain_goes_on_at_its_stage(settings: Settings, tmp_path: Path) -> None:
+    for step in (1, 2):
+        assert ended(start_chain(settings, tmp_path / "answer", kill_step=(2, step))) == -signal.SIGKILL
+        assert not (tmp_path / "out" / "model").exists()
+    assert skipped(run_apart(settings, tmp_path)) == [True, False]
+    assert runs(settings) == [1, 2, 2, 2]
+    settings["train"] |= {"work": str(tmp_path / "work2"), "output": str(tmp_path / "whole")}
+    assert run_apart(settings, tmp_path)["model_digest"] == model_digest(tmp_path / "out" / "model")
+
+
+@pytest.mark.parametrize(
+    "write", [(Store, "put_new", n) for n in (1, 2, 3, 4, 5)] + [(Path, "rename", n) for n in (1, 2, 4, 5)]
+)
+def test_a_chain_killed_between_its_writes_ends_as_if_it_had_not_been(
+    settings: Settings, tmp_path: Path, write: tuple[type, str, int]
+) -> None:
+    assert ended(start_chain(settings, tmp_path / "answer", kill_write=write)) == -signal.SIGKILL
+    done = run_apart(settings, tmp_path)["model_digest"]
+    assert done == model_digest(tmp_path / "out" / "model")
+    settings["train"] |= {"work": str(tmp_path / "work2"), "output": str(tmp_path / "whole")}
+    assert run_apart(settings, tmp_path)["model_digest"] == done
+
+
+def test_chains_at_once_end_in_one_state(settings: Settings, tmp_path: Path) -> None:
+    answers = [tmp_path / f"answer{i}" for i in range(3)]
+    assert [ended(racer) for racer in [start_chain(settings, answer) for answer in answers]] == [0, 0, 0]
+    models = {json.loads(answer.read_text())["model_digest"] for answer in answers}
+    assert models == {model_digest(tmp_path / "out" / "model")}
+
+
+def ended(process: BaseProcess) -> int | None:
+    process.join(120)
+    return process.exitcode
+
+
+def test_the_work_may_lie_in_an_object_store(
+    settings: Settings, tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    local = run(settings)
+    work = f"s3://lsr/{tmp_path.name}"
+    settings["storage"] = {"options": s3_options}
+    settings["train"] |= {"work": work, "output": str(tmp_path / "remote")}
+    assert run(settings)["model_digest"] == local["model_digest"]
+    assert skipped(run(settings)) == [True, True]
+    found = lineage(tmp_path / "remote", Store(work, s3_options))
+    assert [ancestor.training is None for ancestor in found[:3]] == [False, False, True]
+
+
+def test_what_is_damaged_or_gone_in_the_store_is_named(settings: Settings, tmp_path: Path) -> None:
+    summary = run(settings)
+    work = tmp_path / "work"
+    model, stage = summary["model_digest"], summary["stage_rows"][1]["stage"]
+    settings["train"]["output"] = str(tmp_path / "again")
+    weights = work / "models" / model / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    with pytest.raises(DigestMismatchError, match=r"model\.safetensors"):
+        run(settings)
+    (work / "models" / f"{model}.json").unlink()
+    with pytest.raises(ArtefactError, match=rf"is gone; delete stages/{stage}\.json"):
+        run(settings)
+    (work / "stages" / f"{stage}.json").write_text("{}")
+    with pytest.raises(ArtefactError, match="is damaged"):
+        run(settings)
+    assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ("data.columns", "train.stages.0.data.columns"),
+        ("train.stages.batch.queries", "train.stages.0.batch.queries"),
+        ("train.workers", "train.workers"),
+    ],
+)
+def test_a_setting_that_a_stage_refuses_is_named_whole(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, said: str, field: str
+) -> None:
+    def refusing(*arguments: Any, **named: Any) -> Any:
+        raise ConfigError(said, "it is wrong", "mend it")
+
+    monkeypatch.setattr(chain, "run_stage", refusing)
+    with pytest.raises(ConfigError) as caught:
+        run(settings)
+    assert caught.value.field == field
+
+
+def _set(settings: Settings, path: str, value: Any) -> None:
+    *places, name = path.split(".")
+    here: Any = settings
+    for place in places:
+        here = here[int(place)] if isinstance(here, list) else here.setdefault(place, {})
+    here[name] = value
+
+
+VALIDATION = {"queries": "q", "qrels": "r", "corpus": "c"}
+LORA = {"lora": {"targets": ["nowhere"]}}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field"),
+    [
+        ("train.model", "/nowhere/model", "train.model"),
+        ("train.model", "FILE", "train.model"),
+        ("train.output", "FILE", "train.output"),
+        ("train.output", "FULL", "train.output"),
+        ("train.output", "s3://lsr/model", "train.output"),
+        ("train.work", "FILE", "train.work"),
+        ("train.workers", 5, "train.workers"),
+        ("train.stages.1.data.paths", ["/nowhere"], "train.stages.1.data.paths"),
+        ("train.stages.1.data.paths", ["TABLE.csv"], "train.stages.1.data.paths"),
+        ("train.stages.1.data.version", 3, "train.stages.1.data.version"),
+        ("train.stages.1.query_max_length", 1000, "train.stages.1.query_max_length"),
+        ("train.stages.0.document_max_length", 73, "train.stages.0.document_max_length"),
+        ("train.stages.1.validation", VALIDATION, "train.stages.1.validation.corpus"),
+        ("train.stages.1.scale", LORA, "train.stages.1.scale.lora.targets"),
+    ],
+)
+def test_a_wrong_setting_is_found_before_any_work(
+    settings: Settings, tmp_path: Path, path: str, value: Any, field: str
+) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("x")
+    (tmp_path / "t.csv").write_text("query,positive\na,b\n")
+    names = {"FILE": str(tmp_path / "file"), "FULL": str(tmp_path / "full"), "TABLE.csv": str(tmp_path / "t.csv")}
+    value = [names.get(one, one) for one in value] if isinstance(value, list) else value
+    _set(settings, path, names.get(value, value) if isinstance(value, str) else value)
+    before = files_below(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        run(settings)
+    assert caught.value.field == field, caught.value
+    assert files_below(tmp_path) == before
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_model_that_is_damaged_is_no_start(settings: Settings, tmp_path: Path) -> None:
+    card = tmp_path / "model" / "encoder_card.json"
+    SparseEncoder.load(settings["train"]["model"]).save(card.parent)
+    card.write_text("{}")
+    settings["train"]["model"] = str(card.parent)
+    with pytest.raises(ConfigError, match=r"train\.model"):
+        run(settings)
+
+
+@pytest.mark.usefixtures("ray_local")
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"cpus_per_worker": 3}, "train.cpus_per_worker"),
+        ({"workers": 4}, "train.cpus_per_worker"),
+        ({"use_gpu": True}, "train.use_gpu"),
+        ({"workers": 4, "min_workers": 2}, None),
+    ],
+)
+def test_workers_that_no_machine_has_room_for_are_refused(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, change: Settings, field: str | None
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    deployment = Deployment.model_validate({"train": settings["train"] | change})
+    assert deployment.train is not None
+    refused = nullcontext() if field is None else pytest.raises(ConfigError, match=field)
+    with refused, ray_for(deployment.train, deployment.ray):
+        pass
+
+
+def test_an_output_of_another_chain_is_refused(settings: Settings, tmp_path: Path) -> None:
+    run(settings)
+    settings["train"]["stages"][1]["steps"] = 4
+    before = files_below(tmp_path)
+    with pytest.raises(ConfigError, match=r"train\.output.*holds something else"):
+        run(settings)
+    assert files_below(tmp_path) == before

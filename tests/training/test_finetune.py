@@ -1,0 +1,129 @@
+"""The whole stage on Ray Train: real workers, a real validation, real checkpoints."""
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+
+from lsr_prod.config import Deployment
+from lsr_prod.errors import TrainingCollapsedError
+from lsr_prod.model import SparseEncoder
+from lsr_prod.training.chain import run_chain
+from lsr_prod.training.watch import read_log
+from tests.training.small import difference, small_collection, small_start, small_training, weights_of
+
+pytestmark = pytest.mark.usefixtures("ray_local")
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_start(tmp_path_factory.mktemp("start") / "bert")
+
+
+def _train(folder: Path, start: Path, *, workers: int = 1, **stage: Any) -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
+    settings = small_training(folder, start, workers=workers, **stage)
+    return dict(run_chain(Deployment.model_validate(settings))["stage_rows"][0])
+
+
+@contextmanager
+def _listeners() -> Iterator[set[str]]:
+    """Addresses that a process below this one listens on while the block runs."""
+    found: set[str] = set()
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.3):
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    connections = process.net_connections("tcp")
+                    found.update(one.laddr.ip for one in connections if one.status == psutil.CONN_LISTEN)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _losses(folder: Path) -> list[float]:
+    (log,) = (folder / "work" / "runs").glob("*/steps.jsonl")
+    return [report["values"]["loss"] for report in read_log(log)]
+
+
+def test_two_workers_train_validate_and_keep_the_best(tmp_path: Path, start: Path) -> None:
+    validation = {**small_collection(tmp_path, 3), "keep_best": "RR@10"}
+    with _listeners() as listeners:
+        row = _train(tmp_path, start, workers=2, batch={"queries": 9, "chunk": 4}, validation=validation)
+    assert listeners <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    assert listeners
+    (run,) = (tmp_path / "work" / "runs").iterdir()
+    reports = read_log(run / "steps.jsonl")
+    assert [report["step"] for report in reports] == list(range(1, 13))
+    assert reports[-1]["values"]["loss"] < reports[0]["values"]["loss"]
+    judged = {r["step"]: r["values"]["validation/RR@10"] for r in reports if "validation/RR@10" in r["values"]}
+    assert sorted(judged) == [3, 6, 9, 12]
+    assert (row["rows"], row["steps"], row["best"]) == (42, 12, max(judged.values()))
+    assert judged[row["best_step"]] == row["best"]
+    checkpoints = sorted(run.glob("checkpoint_2*"))
+    assert [json.loads((one / "checkpoint.json").read_text())["step"] for one in checkpoints] == [8, 12]
+    best = load_file(checkpoints[-1] / "best.safetensors")
+    trained = SparseEncoder.load(tmp_path / "out").model.state_dict()
+    assert best
+    assert all((trained[name] == value).all() for name, value in best.items())
+
+
+def test_a_collapse_ends_the_run_at_once(tmp_path: Path, start: Path) -> None:
+    optimizer = {"learning_rate": 1e30, "max_grad_norm": None, "warmup_steps": 0}
+    with pytest.raises(TrainingCollapsedError, match=r"step \d+: .*lower"):
+        _train(tmp_path, start, optimizer=optimizer, checkpoint_every=1)
+    assert len(list((tmp_path / "work" / "runs").glob("*/steps.jsonl"))) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_stage_trained_again_has_the_same_bits(tmp_path: Path, start: Path) -> None:
+    for name in ("a", "b"):
+        _train(tmp_path / name, start, workers=2, dropout=0.1)
+    assert weights_of(tmp_path / "a" / "out") == weights_of(tmp_path / "b" / "out")
+    assert _losses(tmp_path / "a") == _losses(tmp_path / "b")
+
+
+@pytest.mark.slow
+def test_shards_replicas_and_one_worker_agree(
+    tmp_path: Path, start: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    one, two, shards = (tmp_path / name for name in ("one", "two", "shards"))
+    _train(one, start, dropout=0.0)
+    _train(two, start, workers=2, dropout=0.0)
+    shards.mkdir()
+    settings = small_training(shards, start, workers=2, dropout=0.0, scale={"strategy": "fsdp"})
+    settings["train"]["work"], settings["storage"] = f"s3://lsr/{tmp_path.name}", {"options": s3_options}
+    row = run_chain(Deployment.model_validate(settings))["stage_rows"][0]
+    assert _losses(two) == pytest.approx(_losses(one), abs=1e-4)
+    assert row["loss"] == pytest.approx(_losses(two)[-1], abs=1e-4)
+    assert difference(one / "out", two / "out") < 1e-4
+    assert difference(two / "out", shards / "out") < 1e-4
+
+
+@pytest.mark.slow
+def test_low_rank_updates_are_merged(tmp_path: Path, start: Path) -> None:
+    _train(tmp_path, start, scale={"lora": {"rank": 4}}, batch={"queries": 8, "accumulate": 2})
+    before, after = (
+        SparseEncoder.load(start).model.state_dict(),
+        SparseEncoder.load(tmp_path / "out").model.state_dict(),
+    )
+    assert before.keys() == after.keys()
+    changed = {name for name in before if not (before[name] == after[name]).all()}
+    assert any("attention" in name for name in changed)
+    assert not any("LayerNorm" in name or "embeddings" in name for name in changed)

@@ -1,0 +1,62 @@
+"""Replicas and shards give the gradient of one worker, at once and through the gradient cache."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lsr_prod.config.objective import LossSettings, ObjectiveSettings, RegularizerSettings, SparsitySettings
+from lsr_prod.model import SparseEncoder
+from lsr_prod.training.batches import TrainBatch, pad
+from lsr_prod.training.loss import TrainingLoss
+from lsr_prod.training.optimizer import full_tensor, trained_parameters
+from lsr_prod.training.parallel import Replica
+from lsr_prod.training.process_group import Group
+from lsr_prod.training.step import StepPlan, backward
+from tests.training.gloo import run_workers
+
+CPU = torch.device("cpu")
+OBJECTIVE = ObjectiveSettings(
+    losses=[LossSettings(loss="info_nce")],
+    sparsity=SparsitySettings(
+        regularizers=[RegularizerSettings(regularizer="flops", query=0.1, document=0.1, ramp="none")]
+    ),
+)
+
+
+def _gradients(
+    rank: int, world: int, model: str, strategy: Any, chunk: int | None, accumulate: int
+) -> dict[str, Tensor]:
+    """The whole gradient of one and the same batch, of which this worker has a share."""
+    encoder = SparseEncoder.load(Path(model)).eval()
+    group = Group(rank, world, CPU)
+    replica = Replica(encoder, strategy, group)
+    draw = np.random.default_rng(7)
+    texts = [np.array([101, *draw.integers(1000, 30000, 3 + i % 4), 102], np.int32) for i in range(16)]
+    parts = []
+    for rows in np.split(np.arange(8), accumulate):
+        own = np.array_split(rows, world)[rank]
+        parts.append(TrainBatch(pad([texts[i] for i in own], 0), pad([texts[8 + i] for i in own], 0), None))
+    loss = TrainingLoss(OBJECTIVE, vocabulary=encoder.vocabulary, steps=10)
+    plan = StepPlan(group, chunk, None, seed=0)
+    backward(replica, loss, parts, step=1, plan=plan, negatives=None)
+    return {name: full_tensor(p.grad) for name, p in trained_parameters(encoder.model).items() if p.grad is not None}
+
+
+@pytest.fixture(scope="module")
+def alone(tiny_model: Path) -> dict[int, dict[str, Tensor]]:
+    return {parts: _gradients(0, 1, str(tiny_model), "ddp", None, parts) for parts in (1, 2)}
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize(("chunk", "accumulate"), [(None, 1), (3, 2)], ids=["at_once", "cached_in_parts"])
+def test_two_workers_have_the_gradient_of_one(
+    tiny_model: Path, alone: dict[int, dict[str, Tensor]], strategy: str, chunk: int | None, accumulate: int
+) -> None:
+    for found in run_workers(_gradients, 2, 2, str(tiny_model), strategy, chunk, accumulate):
+        assert sorted(found) == sorted(alone[accumulate])
+        for name, expected in alone[accumulate].items():
+            torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-5, msg=name)

@@ -1,0 +1,243 @@
+"""Documents trained against fixed queries: vectors by the formula, no gradient of queries, chunks, resumption."""
+
+import hashlib
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lsr_prod.config import Deployment
+from lsr_prod.config.objective import ObjectiveSettings
+from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.errors import ArtefactError, ConfigError, DigestMismatchError
+from lsr_prod.model import SparseEncoder
+from lsr_prod.storage import Store
+from lsr_prod.training.batches import TokenBatch, TrainBatch, pad
+from lsr_prod.training.chain import run_chain
+from lsr_prod.training.facts import ModelFacts
+from lsr_prod.training.loss import TrainingLoss
+from lsr_prod.training.optimizer import full_tensor, trained_parameters
+from lsr_prod.training.parallel import Replica
+from lsr_prod.training.prepare import prepare_training_set
+from lsr_prod.training.process_group import Group
+from lsr_prod.training.query_weights import count_terms, idf_encoder, query_weights, reader_of, weigh_queries
+from lsr_prod.training.stages import check_stage, identity
+from lsr_prod.training.step import StepPlan, backward
+from lsr_prod.training.text_layouts import Asked
+from lsr_prod.training.trainer import Trainer
+from lsr_prod.training.training_set import TrainingSet
+from tests.model.tiny import VOCABULARY, tiny_checkpoint
+from tests.training.gloo import run_workers
+from tests.training.small import small_collection, small_training, weights_of
+
+IDS = {term: number for number, term in enumerate(VOCABULARY)}
+CPU = Group(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model directory whose queries have no model."""
+    folder = tmp_path_factory.mktemp("start")
+    SparseEncoder.load(tiny_checkpoint(folder / "plain", "bert"), query_encoder="idf").save(folder / "idf")
+    return folder / "idf"
+
+
+def settings(folder: Path, start: Path, **stage: object) -> Deployment:
+    regularizers = [{"regularizer": "flops", "document": 0.01, "l0_mask": 5}]
+    objective = {"losses": [{"loss": "info_nce"}], "sparsity": {"regularizers": regularizers}}
+    return Deployment.model_validate(small_training(folder, start, **{"objective": objective, **stage}))
+
+
+def test_vectors_are_presence_times_weight_whatever_pads_them():
+    weights = torch.arange(10.0) + 1
+    queries = pad([torch.tensor([3, 7]).numpy(), torch.tensor([0]).numpy(), torch.tensor([], dtype=int).numpy()], 99)
+    rows = weigh_queries(queries, weights)
+    expected = torch.zeros(3, 10)
+    expected[0, 3], expected[0, 7], expected[1, 0] = 4, 8, 1
+    assert torch.equal(rows, expected)
+    nobody = weigh_queries(
+        TokenBatch(torch.zeros(0, 8, dtype=torch.long), torch.zeros(0, 8, dtype=torch.long)), weights
+    )
+    assert nobody.shape == (0, 10)
+
+
+def test_every_document_counts_once_all_of_it(start, tmp_path):
+    rows = [
+        {"query": "w1", "positive": "w1 W2", "negatives": ["w3 w3 w5"]},
+        {"query": "w3", "positive": "w3 w3 w5", "negatives": ["w1 W2", " ".join(["W4"] * 60) + " w7"]},
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = TrainingDataSettings(paths=[str(tmp_path / "rows.jsonl")], kind="negatives")
+    work, encoder = Store(str(tmp_path / "work")), SparseEncoder.load(start)
+    file = count_terms(data, encoder, work, {})
+    found = query_weights(file, work, len(VOCABULARY))
+    df = {"w1": 1, "W2": 1, "w3": 1, "w5": 1, "W4": 1, "w7": 1}  # w7 stands where a document would be cut
+    expected = [math.log(1 + (3 - df.get(term, 0) + 0.5) / (df.get(term, 0) + 0.5)) for term in VOCABULARY]
+    assert found.tolist() == pytest.approx(expected, rel=1e-6)
+    assert count_terms(data, encoder, work, {}) == file
+    other = count_terms(data, SparseEncoder.load(start, casing="lowercase"), work, {})
+    assert other.path != file.path
+    with pytest.raises(DigestMismatchError, match="has changed"):
+        query_weights(replace(file, sha256=hashlib.sha256(b"").hexdigest()), work, len(VOCABULARY))
+    work.delete(file.path)
+    with pytest.raises(ArtefactError, match="is gone"):
+        query_weights(file, work, len(VOCABULARY))
+
+
+def trained(folder: Path, start: Path, steps: int, **stage: object) -> Trainer:
+    """A trainer after some steps, without Ray but for the preparation."""
+    asked = settings(folder, start, **stage).train.stages[0]
+    assert isinstance(asked, FinetuneSettings)
+    work, encoder = Store(str(folder / "work")), SparseEncoder.load(start)
+    summary = prepare_training_set(
+        asked.data,
+        model=start,
+        query_max_length=encoder.card.query_max_length,
+        document_max_length=encoder.card.document_max_length,
+        store=work,
+        options={},
+        negatives=asked.batch.negatives,
+        layout=Asked(encoder.card, tuple(encoder.vocabulary)),
+    )
+    weights = query_weights(count_terms(asked.data, encoder, work, {}), work, len(VOCABULARY))
+    trainer = Trainer(encoder, TrainingSet.open(work, summary.digest), asked, CPU, query_weights=weights)
+    for _ in range(steps):
+        trainer.train_step()
+    return trainer
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_a_step_is_that_of_the_loss_against_fixed_queries(start, tmp_path):
+    trainer = trained(tmp_path, start, 0, dropout=0.0)
+    encoder = SparseEncoder.load(start)
+    (part,) = trainer._parts()
+    assert {VOCABULARY[i] for i in part.queries.input_ids[part.queries.attention_mask > 0].tolist()} >= {"w3"}
+    queries = weigh_queries(part.queries, trainer._plan.query_weights)
+    documents = encoder(part.documents.input_ids, part.documents.attention_mask)
+    scores = queries @ documents.T
+    positive = torch.arange(len(queries)) * 2
+    expected = torch.nn.functional.cross_entropy(scores, positive)
+    result = trainer.train_step()
+    assert result.losses["info_nce"] == pytest.approx(float(expected.detach()), rel=1e-4)
+    found, _ = result.vectors()
+    assert torch.equal(found, queries)
+    assert result.losses["total"] >= result.losses["info_nce"]
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_chunks_give_the_weights_of_the_whole_batch(start, tmp_path):
+    whole = trained(tmp_path, start, 3, dropout=0.0)
+    cut = trained(tmp_path, start, 3, dropout=0.0, batch={"queries": 8, "negatives": 1, "chunk": 3})
+    for name, value in whole.weights(keep=True).items():
+        if not name.endswith("key.bias"):  # the softmax does not see them: rounding errors become steps of full size
+            assert torch.allclose(value, cut.weights(keep=True)[name], atol=1e-5), name
+
+
+def gradients(rank: int, world: int, start: str, strategy: Any, chunk: int | None) -> dict[str, torch.Tensor]:
+    """The whole gradient of one and the same batch against fixed queries, of which this worker has a share."""
+    encoder = SparseEncoder.load(Path(start)).eval()
+    group = Group(rank, world, torch.device("cpu"))
+    replica = Replica(encoder, strategy, group)
+    own = np.array_split(np.arange(6), world)[rank]
+    queries = pad([np.array([5 + i, 20 + 2 * i], np.int32)[: 1 + i % 2] for i in own], 7)
+    documents = pad([np.array([2, 5 + i, 9, 30 + i, 3], np.int32) for i in own], 7)
+    objective = ObjectiveSettings.model_validate(
+        {
+            "losses": [{"loss": "info_nce"}],
+            "sparsity": {"regularizers": [{"regularizer": "flops", "document": 0.1, "ramp": "none"}]},
+        }
+    )
+    plan = StepPlan(group, chunk, None, 0, torch.linspace(0.5, 3, len(VOCABULARY)))
+    loss = TrainingLoss(objective, vocabulary=encoder.vocabulary, steps=10)
+    backward(replica, loss, [TrainBatch(queries, documents, None)], step=1, plan=plan, negatives=None)
+    return {name: full_tensor(p.grad) for name, p in trained_parameters(encoder.model).items() if p.grad is not None}
+
+
+@pytest.mark.parametrize(("strategy", "chunk"), [("ddp", None), ("fsdp", 2)])
+def test_two_workers_have_the_gradient_of_one(start: Path, strategy: str, chunk: int | None) -> None:
+    alone = gradients(0, 1, str(start), "ddp", None)
+    for found in run_workers(gradients, 2, 2, str(start), strategy, chunk):
+        assert sorted(found) == sorted(alone)
+        for name, value in alone.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_a_training_that_went_on_ends_with_the_weights_of_one_that_ran_through(start, tmp_path):
+    whole = trained(tmp_path, start, 6)
+    half = trained(tmp_path, start, 3)
+    resumed = trained(tmp_path, start, 0)
+    resumed.load(3, half.tensors(keep=True))
+    for _ in range(3):
+        resumed.train_step()
+    for name, value in whole.weights(keep=True).items():
+        assert torch.equal(value, resumed.weights(keep=True)[name]), name
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_a_chain_trains_and_validates_without_a_model_for_queries(start, tmp_path):
+    validation = {**small_collection(tmp_path, every=6), "keep_best": "RR@10"}
+    plain = start.parent / "plain"  # whose queries have a model until the first stage is done
+    deployment = settings(tmp_path, plain, validation=validation, batch={"queries": 8, "negatives": 1, "chunk": 6})
+    stages = [{"stage": "set_encoder", "query_encoder": "idf"}, *deployment.model_dump()["train"]["stages"]]
+    deployment = Deployment.model_validate({"train": {**deployment.model_dump()["train"], "stages": stages}})
+    summary = run_chain(deployment)
+    row = summary["stage_rows"][-1]
+    assert row["quarantined"] == 0
+    assert 0 < row["validation/l0_query"] <= 2
+    assert row["validation/RR@10"] >= 0
+    made = SparseEncoder.load(tmp_path / "out")
+    assert made.card.query_encoder == "idf"
+    assert weights_of(tmp_path / "out") != weights_of(start)
+    assert run_chain(deployment)["stages_skipped"] == 2
+
+
+def test_a_validation_weighs_queries_by_its_own_documents(start):
+    encoder = SparseEncoder.load(start)
+    documents = ["w1 w3", "w3 w5", "w3"]
+    encode = idf_encoder(encoder, documents)(encoder)
+    batch = encode(["w3 w1 w9", "", "w5"], "query")
+    ids, weights = batch.row(0)
+    assert ids.tolist() == [IDS["w9"], IDS["w1"], IDS["w3"]]
+    assert weights.tolist() == pytest.approx([math.log(1 + (3 - df + 0.5) / (df + 0.5)) for df in (0, 1, 3)], rel=1e-6)
+    assert len(batch.row(1)[0]) == 0
+    assert torch.equal(
+        torch.from_numpy(encode(documents, "document").weights), torch.from_numpy(encoder.encode(documents).weights)
+    )
+    assert reader_of(encoder).query("w3").ids == [IDS["w3"]]
+
+
+def test_what_queries_without_a_model_cannot_have_is_refused(start, tmp_path):
+    facts = ModelFacts.of(SparseEncoder.load(start))
+    regularizers = [{"regularizer": "flops", "query": 0.01}]
+    objective = {"losses": [{"loss": "info_nce"}], "sparsity": {"regularizers": regularizers}}
+    train = settings(tmp_path, start, objective=objective).train
+    with pytest.raises(ConfigError, match=r"regularizers\.0\.query"):
+        check_stage(train.stages[0], train, facts, {})
+    corpus = {"paths": [str(tmp_path / "none.jsonl")], "kind": "texts"}
+    train = settings(tmp_path, start, idf_corpus=corpus).train
+    with pytest.raises(ConfigError, match=r"idf_corpus\.paths"):
+        check_stage(train.stages[0], train, facts, {})
+    with pytest.raises(ConfigError, match="the model encodes queries"):
+        check_stage(train.stages[0], train, replace(facts, query_encoder="model"), {})
+    with pytest.raises(ConfigError, match="query_prompt"):
+        SparseEncoder.load(start, query_prompt="query: ")
+    with pytest.raises(ValueError, match="kind is texts"):
+        settings(tmp_path, start, idf_corpus={**corpus, "kind": "pairs"})
+
+
+def test_a_corpus_of_its_own_is_pinned_and_names_the_stage(start, tmp_path):
+    facts = ModelFacts.of(SparseEncoder.load(start))
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "w1 w3"}) + "\n")
+    plain = settings(tmp_path, start).train.stages[0]
+    train = settings(tmp_path, start, idf_corpus={"paths": [str(tmp_path / "texts.jsonl")], "kind": "texts"}).train
+    pins, _ = check_stage(train.stages[0], train, facts, {})
+    assert pins.keys() == {"data", "idf_corpus"}
+    assert "idf_corpus" not in identity(plain)  # stages that do not ask for it keep their names
+    assert "paths" not in identity(train.stages[0])["idf_corpus"]
