@@ -1,0 +1,1 @@
+"""What a model's output terms are: words and surfaces, transfer onto another vocabulary, expansion, casing, scale."""

@@ -1,0 +1,69 @@
+"""Casing of output terms (papers/casing.txt): which are cased, and how a vocabulary becomes an uncased one."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lsr_prod.vocabulary.surfaces import Surface, is_special, notation_of, spell, surfaces
+
+__all__ = ["UncasedGroups", "cased_terms", "uncased_groups"]
+
+
+class UncasedGroups(NamedTuple):
+    """How V terms become U uncased ones (casing, 3: uncased vocabulary only).
+
+    The weight of an uncased term is the maximum over the rows of its group.
+
+    Attributes:
+        rows: K rows of the V that are kept, ascending; all others are dropped.
+        groups: K numbers below U, the group of each kept row.
+        terms: U uncased terms, in the notation of the vocabulary.
+    """
+
+    rows: list[int]
+    groups: list[int]
+    terms: list[str]
+
+
+def cased_terms(vocabulary: Sequence[str]) -> list[bool]:
+    """Which terms have a capital letter.
+
+    Markers of word pieces are no letters, special tokens are no words, and the terms of a byte-level vocabulary are
+    read as the text that they stand for.
+
+    Args:
+        vocabulary: V terms of a WordPiece, byte-level BPE or SentencePiece vocabulary, or whole words.
+    """
+    return [_is_cased(surface) for surface in surfaces(vocabulary)]
+
+
+def uncased_groups(vocabulary: Sequence[str]) -> UncasedGroups:
+    """Drop the cased terms whose lowercase form is a term; those that are there only cased become it.
+
+    Special tokens stay as they are.
+
+    Args:
+        vocabulary: V terms.
+    """
+    notation, plain = notation_of(vocabulary), surfaces(vocabulary)
+    lowercase = {surface for surface in plain if not _is_cased(surface)}
+    rows: list[int] = []
+    groups: list[int] = []
+    terms: list[str] = []
+    group_of: dict[Surface, int] = {}
+    for row, surface in enumerate(plain):
+        lowered = surface._replace(text=surface.text.lower()) if _is_cased(surface) else surface
+        if lowered != surface and lowered in lowercase:
+            continue
+        if lowered == surface:
+            group_of[surface] = len(terms)
+            terms.append(vocabulary[row])
+        elif lowered not in group_of:
+            group_of[lowered] = len(terms)
+            terms.append(spell(lowered, notation))
+        rows.append(row)
+        groups.append(group_of[lowered])
+    return UncasedGroups(rows, groups, terms)
+
+
+def _is_cased(surface: Surface) -> bool:
+    return surface.place != "special" and not is_special(surface.text) and surface.text != surface.text.lower()

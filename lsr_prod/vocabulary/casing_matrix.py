@@ -1,0 +1,119 @@
+"""Which casing of input tokens leads to which casing of output terms (papers/casing.txt, 5.2 and figure 2)."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.card import Kind
+from lsr_prod.model import SparseEncoder
+from lsr_prod.training.tokens import TextForm, TokenSettings
+from lsr_prod.vocabulary.casing import cased_terms
+from lsr_prod.vocabulary.surfaces import surfaces
+
+__all__ = ["CLASSES", "CasingMatrix", "casing_matrix"]
+
+CLASSES = ("uncased", "cased", "special")
+_BATCH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class CasingMatrix:
+    """Active output terms by the casing of the input token that has their maximum, and by their own.
+
+    Attributes:
+        counts: int64 [3, 3], input token x output term, in the order of ``CLASSES``.
+        texts: texts that were encoded.
+    """
+
+    counts: NDArray[np.int64]
+    texts: int
+
+    def save(self, path: Path) -> None:
+        """Write ``{"texts": ..., "counts": {input: {output: count}}}``."""
+        rows = {
+            source: {output: int(self.counts[i, j]) for j, output in enumerate(CLASSES)}
+            for i, source in enumerate(CLASSES)
+        }
+        path.write_text(json.dumps({"texts": self.texts, "counts": rows}, indent=2) + "\n", encoding="utf-8")
+
+    def draw(self, path: Path, title: str = "") -> None:
+        """Write the picture, absolute counts as in the paper; what has no count in row and column is left out.
+
+        Raises:
+            ConfigError: matplotlib is not installed.
+        """
+        try:
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+            from matplotlib.figure import Figure
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                "picture", "matplotlib is not installed", "install it with: pip install matplotlib"
+            ) from error
+        shown = [i for i in range(len(CLASSES)) if i < 2 or self.counts[i].any() or self.counts[:, i].any()]
+        names = [CLASSES[i] for i in shown]
+        counts = self.counts[np.ix_(shown, shown)]
+        figure = Figure(figsize=(1.6 * len(shown) + 1.5, 1.2 * len(shown) + 1.2), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        axes.imshow(np.log10(counts + 1), cmap="Blues", vmin=0)
+        axes.set_xticks(range(len(shown)), names)
+        axes.set_yticks(range(len(shown)), names)
+        axes.set_xlabel("output term")
+        axes.set_ylabel("input token")
+        axes.set_title(title)
+        darkest = np.log10(counts.max() + 1)
+        for (row, column), count in np.ndenumerate(counts):
+            dark = np.log10(count + 1) > 0.6 * darkest
+            axes.text(column, row, f"{count:,}", ha="center", va="center", color="white" if dark else "black")
+        figure.savefig(path, dpi=150)
+
+
+@torch.inference_mode()
+def casing_matrix(encoder: SparseEncoder, texts: Sequence[str], kind: Kind = "query") -> CasingMatrix:
+    """Count the active terms of texts. The token with a term's maximum is where the term comes from.
+
+    Args:
+        encoder: any encoder that pools its tokens.
+        texts: each with a visible character.
+        kind: decides prompt and length; the paper has queries.
+
+    Raises:
+        ConfigError: the encoder averages hidden states, so that no term comes from one token.
+    """
+    if encoder.card.pooled_states == "mean":
+        raise ConfigError("model", "it averages its hidden states, so no term comes from one token", "take another one")
+    tokenizer = encoder.tokenizer
+    tokens = _classes(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))), set(tokenizer.all_special_tokens))
+    terms = _classes(encoder.vocabulary, set(tokenizer.all_special_tokens))
+    form = TextForm(encoder.card.prompt(kind), encoder.card.max_length(kind))
+    rows = TokenSettings(tokenizer.backend_tokenizer.to_str(), form, form).token_ids(texts, form)
+    counts = np.zeros((3, 3), dtype=np.int64)
+    encoder.eval()
+    for start in range(0, len(rows), _BATCH):
+        some = rows[start : start + _BATCH]
+        ids = np.full((len(some), max(map(len, some))), encoder.model.config.pad_token_id or 0)
+        mask = np.zeros_like(ids)
+        for i, row in enumerate(some):
+            ids[i, : len(row)], mask[i, : len(row)] = row, 1
+        found = encoder.find_maxima(torch.from_numpy(ids), torch.from_numpy(mask))
+        text, term = (part.numpy() for part in found.weights.nonzero(as_tuple=True))
+        places = found.positions.numpy()[text, term].astype(np.int64)
+        np.add.at(counts, (tokens[ids[text, places]], terms[term]), 1)
+    return CasingMatrix(counts, len(texts))
+
+
+def _classes(terms: Sequence[str], special: set[str]) -> NDArray[np.int64]:
+    """Place in ``CLASSES`` of each term."""
+    places = (surface.place for surface in surfaces(terms))
+    return np.array(
+        [
+            2 if place == "special" or term in special else int(is_cased)
+            for term, place, is_cased in zip(terms, places, cased_terms(terms), strict=True)
+        ]
+    )

@@ -1,0 +1,154 @@
+"""What ``lsr-prod inspect-vocabulary`` shows of a model, its vocabulary, and one that it could be moved onto."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerFast
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.model import SparseEncoder
+from lsr_prod.vocabulary.casing import cased_terms
+from lsr_prod.vocabulary.head_scale import HeadNorms, head_norms
+from lsr_prod.vocabulary.initialisation import semantic
+from lsr_prod.vocabulary.pieces import term_pieces
+from lsr_prod.vocabulary.surfaces import Surface, Terms, align, notation_of, overlap_share, spell
+from lsr_prod.vocabulary.target import read_embeddings, read_target, target_terms
+from lsr_prod.vocabulary.transfer_stage import fragmentation
+
+__all__ = ["Inspection", "Neighbours", "inspect_vocabulary", "neighbours", "read_texts"]
+
+_NEAREST = 5  # the paper's table 4
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """A row of the paper's table 4.
+
+    Attributes:
+        term: a term of the target.
+        pieces: its sub-tokens in the model's vocabulary.
+        nearest: terms of the model that its row is made of, heaviest first, and their weights.
+        support: how many there are.
+        shared: the model has the term too; its row is copied.
+    """
+
+    term: str
+    pieces: list[str]
+    nearest: list[tuple[str, float]]
+    support: int
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """All figures of a model and a target.
+
+    Attributes:
+        terms: V.
+        cased: terms with a capital letter.
+        norms: of the head.
+        target_terms: V'; None without a target.
+        overlap: share of the target's terms that the model has.
+        fragmentation: tokens per word in the texts, of the model and of the target; None without texts.
+        neighbours: of the words that were asked for.
+    """
+
+    terms: int
+    cased: int
+    norms: HeadNorms
+    target_terms: int | None
+    overlap: float | None
+    fragmentation: tuple[float, float | None] | None
+    neighbours: list[Neighbours]
+
+
+def inspect_vocabulary(
+    model: str, *, target: str | None, target_embeddings: str | None, words: Sequence[str], texts: Sequence[str]
+) -> Inspection:
+    """Look at a model.
+
+    Args:
+        model: a source of ``SparseEncoder.load``.
+        target: a tokenizer's folder or file, or a model directory.
+        target_embeddings: folder of a model with the target's tokens, for ``words``; None: the target itself.
+        words: words of the target whose neighbours are wanted.
+        texts: to count tokens and words in.
+
+    Raises:
+        ConfigError: something is not there, or a word is no term of the target.
+    """
+    encoder = SparseEncoder.load(model)
+    tokenizer = None if target is None else read_target(target)
+    found: list[Neighbours] = []
+    overlap = None
+    if tokenizer is not None:
+        source = Terms.of(encoder.tokenizer, encoder.vocabulary)
+        overlap = overlap_share(align(source, Terms.of(tokenizer, target_terms(tokenizer))))
+        if words:
+            found = neighbours(encoder, tokenizer, target_embeddings or str(target), words)
+    elif words:
+        raise ConfigError("--words", "neighbours are those in another vocabulary", "give --target too")
+    other = None if tokenizer is None or not texts else fragmentation(list(texts), tokenizer)
+    return Inspection(
+        terms=encoder.card.vocabulary_size,
+        cased=sum(cased_terms(encoder.vocabulary)),
+        norms=head_norms(encoder),
+        target_terms=None if tokenizer is None else len(tokenizer),
+        overlap=overlap,
+        fragmentation=(fragmentation(list(texts), encoder.tokenizer), other) if texts else None,
+        neighbours=found,
+    )
+
+
+def neighbours(
+    encoder: SparseEncoder, tokenizer: PreTrainedTokenizerFast, target_embeddings: str, words: Sequence[str]
+) -> list[Neighbours]:
+    """What the rows of some words of a target would be made of, by semantic and by sub-token initialisation.
+
+    Args:
+        encoder: the model that would be moved.
+        tokenizer: of the target.
+        target_embeddings: folder of a model with its tokens.
+        words: as people write them.
+
+    Raises:
+        ConfigError: a word is no term of the target.
+    """
+    terms = target_terms(tokenizer)
+    rows = [_row(word, terms) for word in words]
+    aligned = align(Terms.of(encoder.tokenizer, encoder.vocabulary), Terms.of(tokenizer, terms))
+    combination = semantic(aligned, read_embeddings(target_embeddings, terms, bias=False).embeddings)
+    pieces = term_pieces(terms, encoder.tokenizer)
+    return [
+        Neighbours(
+            term=terms[row],
+            pieces=[encoder.vocabulary[piece] for piece in pieces[row]],
+            nearest=[(encoder.vocabulary[old], weight) for old, weight in combination.entries(row)[:_NEAREST]],
+            support=len(combination.entries(row)),
+            shared=bool(aligned[row] >= 0),
+        )
+        for row in rows
+    ]
+
+
+def read_texts(path: Path, count: int) -> list[str]:
+    """The first texts of a JSONL file with a field ``text``.
+
+    Raises:
+        ConfigError: it is not there, or has other lines.
+    """
+    try:
+        with path.open(encoding="utf-8") as lines:
+            return [str(json.loads(line)["text"]) for line in islice(lines, count)]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError("--texts", f"{path} cannot be read ({error})", "give JSONL with a field text") from error
+
+
+def _row(word: str, terms: Sequence[str]) -> int:
+    term = spell(Surface(word, "initial"), notation_of(terms))
+    if term not in terms:
+        raise ConfigError("--words", f"{word!r} is no term of the target", "give words that are one of its tokens")
+    return terms.index(term)

@@ -1,0 +1,52 @@
+"""Sparsemax (Martins and Astudillo 2016): the projection of scores onto the simplex, which leaves most weights at 0."""
+
+import torch
+from torch import Tensor
+
+__all__ = ["sparsemax", "sparsemax_support"]
+
+_SUPPORT = 64  # scores that are sorted at first
+
+
+def sparsemax(scores: Tensor) -> Tensor:
+    """Weights of each row: at least 0, of sum 1, nearest to the scores (vocabulary-transfer, eq. 8).
+
+    Args:
+        scores: [B, n], n at least 1.
+
+    Returns:
+        [B, n], of the scores' type.
+    """
+    columns, weights = sparsemax_support(scores)
+    return torch.zeros_like(scores).scatter_(1, columns, weights)
+
+
+def sparsemax_support(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The same as columns and weights.
+
+    Only the k highest scores of a row are sorted. They decide the row where its threshold is above the lowest of
+    them; k grows until that holds in every row, so the result is exact.
+
+    Args:
+        scores: [B, n], n at least 1.
+
+    Returns:
+        Columns, int64 [B, k], and their weights [B, k], descending; 0 beyond a row's support.
+    """
+    n = scores.shape[1]
+    k = min(_SUPPORT, n)
+    while True:
+        highest, columns = scores.topk(k, dim=1)
+        threshold = _threshold(highest.double())  # [B, 1]
+        if k == n or bool((threshold >= highest[:, -1:]).all()):
+            weights = (highest - threshold).clamp_(min=0).to(scores.dtype)
+            return columns, weights
+        k = min(4 * k, n)
+
+
+def _threshold(highest: Tensor) -> Tensor:
+    """What is taken from every score; of descending scores [B, k], the support at least among them."""
+    sums = highest.cumsum(dim=1) - 1
+    counts = torch.arange(1, highest.shape[1] + 1, dtype=highest.dtype, device=highest.device)
+    support = (counts * highest > sums).sum(dim=1, keepdim=True)  # [B, 1], at least 1
+    return sums.gather(1, support - 1) / support

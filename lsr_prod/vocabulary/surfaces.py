@@ -1,0 +1,157 @@
+"""Surfaces: what the terms of a vocabulary stand for, whatever markers its tokenizer writes them with.
+
+Three notations are known. WordPiece marks what goes on inside a word (``##ing``); byte-level BPE and SentencePiece mark
+what begins one (``Ġthe``, ``▁the``), and byte-level BPE writes each byte as a character of its own. A vocabulary of
+whole words has no marker.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.pre_tokenizers import ByteLevel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+__all__ = ["Notation", "Surface", "Terms", "align", "is_special", "notation_of", "overlap_share", "spell", "surfaces"]
+
+Notation = Literal["word_piece", "byte_level", "sentence_piece", "words"]
+
+_MARKERS: dict[str, Notation] = {"##": "word_piece", "Ġ": "byte_level", "▁": "sentence_piece"}
+_RARE = 0.01  # a character of some script that happens to be another notation's marker
+# The roles of a special token, and the one or two names that tokenizers have for each.
+_ROLES = {
+    "pad": ("pad_token",),
+    "unknown": ("unk_token",),
+    "begin": ("cls_token", "bos_token"),
+    "end": ("sep_token", "eos_token"),
+    "mask": ("mask_token",),
+}
+_DECODER = ByteLevelDecoder()
+_ENCODER = ByteLevel(add_prefix_space=False, use_regex=False)
+
+
+class Surface(NamedTuple):
+    """A term without its marker.
+
+    Attributes:
+        text: what it stands for; of a special token, or of bytes that are no text, the term itself.
+        place: ``initial`` at the beginning of a word, ``inner`` inside one, ``special`` for what is no text.
+    """
+
+    text: str
+    place: Literal["initial", "inner", "special"]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """A vocabulary and which of its terms are special tokens.
+
+    Attributes:
+        terms: the terms in their order.
+        roles: ``pad``, ``unknown``, ``begin``, ``end`` or ``mask`` -> the term that has this role.
+    """
+
+    terms: Sequence[str]
+    roles: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tokenizer: "PreTrainedTokenizerFast", terms: Sequence[str]) -> "Terms":
+        """Terms with the special tokens of their tokenizer."""
+        known, roles = set(terms), {}
+        for role, names in _ROLES.items():
+            tokens = [str(token) for name in names if (token := getattr(tokenizer, name, None)) is not None]
+            if found := [token for token in tokens if token in known]:
+                roles[role] = found[0]
+        return cls(terms, roles)
+
+
+def align(source: Terms, target: Terms) -> NDArray[np.int64]:
+    """The source term that each target term equals, case and accents included (vocabulary-transfer, 4.2.2: O = V n V').
+
+    Special tokens are aligned by their role. A target token with several roles takes the first that the source has.
+
+    Args:
+        source: V terms.
+        target: V' terms.
+
+    Returns:
+        [V'], a row of the source, or -1 for a new term.
+    """
+    rows: dict[Surface, int] = {}
+    for row, surface in enumerate(surfaces(source.terms)):
+        rows.setdefault(surface, row)
+    found = np.array([rows.get(surface, -1) for surface in surfaces(target.terms)], dtype=np.int64)
+    row_of = {term: row for row, term in enumerate(source.terms)}
+    place_of = {term: place for place, term in enumerate(target.terms)}
+    for role in reversed(list(_ROLES)):
+        if role in source.roles and role in target.roles:
+            found[place_of[target.roles[role]]] = row_of[source.roles[role]]
+    return found
+
+
+def overlap_share(aligned: NDArray[np.int64]) -> float:
+    """Share of the target's terms that the source has."""
+    return float((aligned >= 0).mean())
+
+
+def notation_of(vocabulary: Sequence[str]) -> Notation:
+    """How a vocabulary marks words: by the marker that most of its terms begin with."""
+    counts = {marker: sum(term.startswith(marker) for term in vocabulary) for marker in _MARKERS}
+    marker = max(counts, key=lambda marker: counts[marker])
+    return _MARKERS[marker] if counts[marker] > _RARE * len(vocabulary) else "words"
+
+
+def surfaces(vocabulary: Sequence[str]) -> list[Surface]:
+    """What each term of a vocabulary stands for."""
+    notation = notation_of(vocabulary)
+    return [_surface(term, notation) for term in vocabulary]
+
+
+def spell(surface: Surface, notation: Notation) -> str:
+    """The term that a surface has in a notation.
+
+    Raises:
+        ValueError: the surface goes on inside a word, and the notation has whole words only.
+    """
+    text, place = surface
+    if place == "special":
+        return text
+    match notation:
+        case "word_piece":
+            return text if place == "initial" else f"##{text}"
+        case "sentence_piece":
+            return f"▁{text}" if place == "initial" else text
+        case "byte_level":
+            spaced = f" {text}" if place == "initial" else text
+            return "".join(piece for piece, _ in _ENCODER.pre_tokenize_str(spaced))
+        case "words":
+            if place == "inner":
+                raise ValueError(f"{text!r} is part of a word, and this vocabulary has whole words only")
+            return text
+
+
+def is_special(term: str) -> bool:
+    """Whether a term is spelt as special tokens are: ``[CLS]``, ``<s>``, ``<|endoftext|>``, ``<0x0A>``."""
+    return len(term) > 2 and (term[0] + term[-1]) in ("[]", "<>")
+
+
+def _surface(term: str, notation: Notation) -> Surface:
+    if is_special(term):
+        return Surface(term, "special")
+    match notation:
+        case "word_piece":
+            return Surface(term[2:], "inner") if term.startswith("##") and len(term) > 2 else Surface(term, "initial")
+        case "sentence_piece":
+            return Surface(term[1:], "initial") if term.startswith("▁") else Surface(term, "inner")
+        case "byte_level":
+            text = _DECODER.decode([term])
+            if "\ufffd" in text:  # part of a character
+                return Surface(term, "special")
+            return Surface(text[1:], "initial") if text.startswith(" ") else Surface(text, "inner")
+        case "words":
+            return Surface(term, "initial")

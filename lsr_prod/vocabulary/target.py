@@ -1,0 +1,172 @@
+"""What a model is moved onto: the tokenizer of a target, and the embeddings and bias of a model that has its tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokenizerFast
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.bundle import TOKENIZER_FILE
+from lsr_prod.formats.digest import digest_files, digest_json
+from lsr_prod.model import SparseEncoder
+from lsr_prod.model.backbone import output_layer
+
+__all__ = [
+    "TargetModel",
+    "check_embeddings",
+    "digest_embeddings",
+    "digest_target",
+    "has_bias",
+    "read_embeddings",
+    "read_target",
+    "target_terms",
+]
+
+_WEIGHTS = "model.safetensors"
+# Names that special tokens have where nothing but tokenizer.json says what they are for.
+_KNOWN = {
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]", "<s>"),
+    "sep_token": ("[SEP]", "</s>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TargetModel:
+    """What a model knows of a vocabulary.
+
+    Attributes:
+        embeddings: [V', d'], in the order of the terms that were asked for.
+        bias: [V'] of its head; None: it has none.
+    """
+
+    embeddings: Tensor
+    bias: Tensor | None
+
+
+def read_target(target: str) -> PreTrainedTokenizerFast:
+    """The tokenizer of a model directory, of a folder, or in a ``tokenizer.json``.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    path = Path(target)
+    if path.is_file():
+        return _from_file(path)
+    if not (path / TOKENIZER_FILE).is_file():
+        raise ConfigError(
+            "target", f"{target} has no {TOKENIZER_FILE}", "name a model directory, a tokenizer's folder or its file"
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError("target", f"the tokenizer of {target} cannot be read ({error})", "save it again") from error
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise ConfigError("target", f"the tokenizer of {target} is no fast one", "convert it")
+    return tokenizer
+
+
+def target_terms(tokenizer: PreTrainedTokenizerFast) -> list[str]:
+    """Tokens in the order of their ids."""
+    vocabulary = tokenizer.get_vocab()
+    return sorted(vocabulary, key=lambda token: vocabulary[token])
+
+
+def digest_target(target: str) -> str:
+    """Digest (hex) of a tokenizer, whatever folder it lies in."""
+    tokenizer = read_target(target)
+    special = {name: str(token) for name, token in sorted(tokenizer.special_tokens_map.items())}
+    return digest_json({"tokenizer": tokenizer.backend_tokenizer.to_str(), "special": special})
+
+
+def read_embeddings(folder: str, terms: Sequence[str], *, bias: bool) -> TargetModel:
+    """Input embeddings, and the head's bias if there is one, of any model that has these tokens.
+
+    Args:
+        folder: model directory, or folder of any encoder of transformers; a head is not needed.
+        terms: the tokens wanted, in any order.
+        bias: read the head's bias; a model without a head has none.
+
+    Raises:
+        ConfigError: nothing loadable is there, or it lacks a token.
+    """
+    path = check_embeddings(folder)
+    vocabulary = read_target(folder).get_vocab()
+    if missing := [term for term in terms if term not in vocabulary]:
+        raise ConfigError(
+            "target_embeddings",
+            f"{folder} lacks {len(missing)} of the target's {len(terms)} tokens, {missing[0]!r} among them",
+            "name a model that was trained with the target's tokenizer",
+        )
+    rows = torch.tensor([vocabulary[term] for term in terms])
+    if _has_head(path):
+        encoder = SparseEncoder.load(path)
+        matrix, found = encoder.model.get_input_embeddings().weight, output_layer(encoder.model)[1]
+        if encoder.card.output_vocabulary == "words":
+            found = None
+    else:
+        model = AutoModel.from_pretrained(path, trust_remote_code=False, use_safetensors=True, dtype=torch.float32)
+        matrix, found = model.get_input_embeddings().weight, None
+    assert isinstance(matrix, Tensor)
+    return TargetModel(matrix.detach()[rows], found.detach()[rows] if bias and found is not None else None)
+
+
+def check_embeddings(folder: str) -> Path:
+    """Refuse a folder that no embeddings can be read of.
+
+    Raises:
+        ConfigError: it has no weights in safetensors, or no configuration.
+    """
+    path = Path(folder)
+    if not (path / _WEIGHTS).is_file() or not (path / "config.json").is_file():
+        raise ConfigError(
+            "target_embeddings",
+            f"{folder} has no config.json and {_WEIGHTS}",
+            "name the folder of a model with the target's tokens, or take another initialisation than semantic",
+        )
+    return path
+
+
+def _has_head(path: Path) -> bool:
+    """Whether a folder of a model holds a vocabulary head with weights of its own."""
+    architecture = (AutoConfig.from_pretrained(path, trust_remote_code=False).architectures or [""])[0]
+    return "ForMaskedLM" in architecture or "ForCausalLM" in architecture
+
+
+def digest_embeddings(folder: str) -> str:
+    """Digest (hex) of the files that embeddings are read of."""
+    path = check_embeddings(folder)
+    files = [path / name for name in (_WEIGHTS, "config.json", TOKENIZER_FILE) if (path / name).is_file()]
+    return digest_json([file.to_json() for file in digest_files(path, files)])
+
+
+def has_bias(folder: str) -> bool:
+    """Whether the head of a model in safetensors has a bias for each token; no weight is read."""
+    path = check_embeddings(folder)
+    if not _has_head(path):
+        return False
+    size = int(AutoConfig.from_pretrained(path, trust_remote_code=False).vocab_size)
+    with safe_open(path / _WEIGHTS, "pt") as weights:
+        biases = [name for name in weights.keys() if name.endswith("bias")]  # noqa: SIM118 - it is no mapping
+        return any(weights.get_slice(name).get_shape() == [size] for name in biases)
+
+
+def _from_file(path: Path) -> PreTrainedTokenizerFast:
+    try:
+        backend = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises nothing more special
+        raise ConfigError("target", f"{path} is no tokenizer.json ({error})", "name one") from error
+    names = {role: [name for name in known if backend.token_to_id(name) is not None] for role, known in _KNOWN.items()}
+    make: Any = PreTrainedTokenizerFast
+    tokenizer: PreTrainedTokenizerFast = make(
+        tokenizer_object=backend, **{role: found[0] for role, found in names.items() if found}
+    )
+    return tokenizer

@@ -1,0 +1,169 @@
+"""A model on another vocabulary: embeddings and head are made anew, all else stays (vocabulary-transfer, 4.2)."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.digest import digest_json
+from lsr_prod.model import SparseEncoder
+from lsr_prod.model.backbone import is_causal, output_layer
+from lsr_prod.model.first_token import prepend_first_token
+from lsr_prod.model.output_layer import add_output_bias, output_layer_names, replace_output_layer
+from lsr_prod.model.source import output_vocabulary
+from lsr_prod.vocabulary.initialisation import Initialisation
+from lsr_prod.vocabulary.words import lowercases
+
+__all__ = ["check_tokenizer", "move_to_vocabulary", "replace_head", "tied"]
+
+# Roles of special tokens in a model's configuration, and the tokens that may have them.
+_ROLES = {"pad": ("pad",), "bos": ("bos", "cls"), "eos": ("eos", "sep"), "cls": ("cls", "bos"), "sep": ("sep", "eos")}
+
+
+def move_to_vocabulary(
+    encoder: SparseEncoder, tokenizer: PreTrainedTokenizerFast, initialisation: Initialisation, bias: Tensor | None
+) -> SparseEncoder:
+    """The encoder with another tokenizer, whose tokens are its inputs and its output terms.
+
+    Args:
+        encoder: a masked or causal language model; it is left as it is.
+        tokenizer: of the V' new tokens.
+        initialisation: how rows of input embeddings and output matrix, one where they are tied, are made.
+        bias: [V'] of the head; None for a head without one.
+
+    Raises:
+        ConfigError: the tokenizer has no padding token, or its ids have gaps.
+    """
+    model, size = encoder.model, len(tokenizer)
+    check_tokenizer(tokenizer)
+    matrix, embeddings = output_layer(model)[0], _embeddings(model)
+    moved: Any = _rebuilt(model, _config(model.config, tokenizer))
+    with torch.no_grad():
+        moved.get_input_embeddings().weight.copy_(initialisation.rows(embeddings))
+        if not tied(model):
+            moved.get_output_embeddings().weight.copy_(initialisation.rows(matrix))
+    _set_bias(moved, bias)
+    # Types of the target that this model has no embeddings for would be refused by its forward pass.
+    takes_types = int(getattr(moved.config, "type_vocab_size", 0) or 0) > 1
+    tokenizer = copy.deepcopy(tokenizer)
+    if is_causal(encoder.card.architecture):
+        prepend_first_token(tokenizer, moved.config)
+    tokenizer.model_input_names = ["input_ids", *(["token_type_ids"] if takes_types else []), "attention_mask"]
+    card = replace(
+        encoder.card,
+        vocabulary_size=size,
+        vocabulary_sha256=digest_json(output_vocabulary(tokenizer, size)),
+        casing="lowercase" if lowercases(tokenizer.backend_tokenizer) else "none",
+        output_vocabulary="tokenizer",
+        output_casing="all",
+    )
+    return SparseEncoder(moved.eval(), tokenizer, card)
+
+
+def replace_head(
+    encoder: SparseEncoder, terms: Sequence[str], initialisation: Initialisation, bias: Tensor | None
+) -> SparseEncoder:
+    """The encoder with other output terms; its tokenizer and its input embeddings stay.
+
+    Args:
+        encoder: a masked or causal language model; it is left as it is.
+        terms: U output terms.
+        initialisation: how rows of the output matrix are made.
+        bias: [U]; None for a head without one.
+    """
+    model: Any = copy.deepcopy(encoder.model)
+    matrix, _ = output_layer(model)
+    replace_output_layer(model, initialisation.rows(matrix), bias)
+    vocabulary = list(terms)
+    card = replace(
+        encoder.card,
+        vocabulary_size=len(vocabulary),
+        vocabulary_sha256=digest_json(vocabulary),
+        output_vocabulary="words",
+        output_casing="all",
+    )
+    return SparseEncoder(model.eval(), encoder.tokenizer, card, vocabulary)
+
+
+def tied(model: PreTrainedModel) -> bool:
+    """Whether the output matrix is that of the input embeddings."""
+    return output_layer(model)[0] is _embeddings(model)
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Refuse a tokenizer that a model cannot be moved onto.
+
+    Raises:
+        ConfigError: it has no padding token, or its ids have gaps.
+    """
+    if tokenizer.pad_token_id is None:
+        raise ConfigError(
+            "target", "its tokenizer has no padding token", "name one as pad_token in its tokenizer_config.json"
+        )
+    if sorted(tokenizer.get_vocab().values()) != list(range(len(tokenizer))):
+        raise ConfigError("target", "the ids of its tokens have gaps", "give a tokenizer that numbers them from 0")
+
+
+def _embeddings(model: PreTrainedModel) -> Tensor:
+    weight = model.get_input_embeddings().weight
+    assert isinstance(weight, Tensor)
+    return weight
+
+
+def _config(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast) -> PreTrainedConfig:
+    """The configuration for another vocabulary: its size and the ids of its special tokens."""
+    config = copy.deepcopy(config)
+    old_padding = config.pad_token_id
+    config.vocab_size = len(tokenizer)
+    for role, names in _ROLES.items():
+        if hasattr(config, f"{role}_token_id"):
+            ids = [getattr(tokenizer, f"{name}_token_id", None) for name in names]
+            setattr(config, f"{role}_token_id", next((token for token in ids if token is not None), None))
+    if config.model_type == "roberta":
+        assert old_padding is not None
+        config.max_position_embeddings += config.pad_token_id - old_padding
+    return config
+
+
+def _rebuilt(model: PreTrainedModel, config: PreTrainedConfig) -> PreTrainedModel:
+    """A model of this configuration with the weights of another; those of its vocabulary are not set."""
+    with torch.random.fork_rng():
+        fresh: Any = type(model)(config)
+    old, new = model.state_dict(), fresh.state_dict()
+    if config.model_type == "roberta":
+        name = "roberta.embeddings.position_embeddings.weight"
+        old[name] = _shifted_positions(old[name], len(new[name]))
+    vocabulary = _vocabulary_names(fresh)
+    fresh.load_state_dict({name: old[name] for name in new if name not in vocabulary}, strict=False)
+    fresh.tie_weights()
+    found: PreTrainedModel = fresh
+    return found
+
+
+def _shifted_positions(positions: Tensor, size: int) -> Tensor:
+    """RoBERTa's positions begin behind the padding id: each one's row moves with it."""
+    moved = positions.new_zeros(size, positions.shape[1])
+    kept = min(size, len(positions))
+    moved[-kept:] = positions[-kept:]
+    return moved
+
+
+def _vocabulary_names(model: PreTrainedModel) -> set[str]:
+    """Names of the parameters that have a row for each token, second names included."""
+    weight = _embeddings(model)
+    names = {name for name, value in model.named_parameters(remove_duplicate=False) if value is weight}
+    return names | output_layer_names(model)
+
+
+def _set_bias(model: PreTrainedModel, bias: Tensor | None) -> None:
+    _, there = output_layer(model)
+    if there is None and bias is not None:
+        add_output_bias(model, bias)
+    elif there is not None:
+        with torch.no_grad():
+            there.copy_(torch.zeros_like(there) if bias is None else bias)

@@ -1,0 +1,60 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.model import SparseEncoder
+from lsr_prod.model.backbone import head_input, hidden_states, output_layer
+from lsr_prod.vocabulary.casing_matrix import CasingMatrix, casing_matrix
+from tests.model.tiny import SPECIAL, VOCABULARY, tiny_checkpoint
+
+TEXTS = ["w1 W2 w3", "W4", "w5 w7 W8 W10 unheard"]
+
+
+def plain_matrix(encoder: SparseEncoder, texts: list[str]) -> np.ndarray:
+    counts = np.zeros((3, 3), dtype=int)
+    for text in texts:
+        ids = encoder.tokenizer(text, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            states = head_input(encoder.model, hidden_states(encoder.model, ids, torch.ones_like(ids)))[0]
+            matrix, bias = output_layer(encoder.model)
+            logits = states @ matrix.T + bias
+        for term in range(len(VOCABULARY)):
+            if logits[:, term].max() > 0:
+                counts[_class(int(ids[0, logits[:, term].argmax()])), _class(term)] += 1
+    return counts
+
+
+def _class(token: int) -> int:
+    return 2 if VOCABULARY[token] in SPECIAL else int(VOCABULARY[token][0] == "W")
+
+
+def test_every_active_term_is_counted_once(tmp_path: Path):
+    encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert"))
+    found = casing_matrix(encoder, TEXTS)
+    np.testing.assert_array_equal(found.counts, plain_matrix(encoder, TEXTS))
+    assert found.counts.sum() == len(encoder.encode(TEXTS, "query").terms)
+    found.save(tmp_path / "casing.json")
+    saved = json.loads((tmp_path / "casing.json").read_text())
+    assert saved["counts"]["cased"]["uncased"] == found.counts[1, 0]
+    assert saved["texts"] == 3
+
+
+def test_a_lowercasing_tokenizer_has_no_cased_input(tmp_path: Path):
+    encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert"), casing="lowercase")
+    assert casing_matrix(encoder, TEXTS).counts[1].sum() == 0
+
+
+def test_averaged_states_have_no_token(tmp_path: Path):
+    encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert"), pooled_states="mean")
+    with pytest.raises(ConfigError, match="model: it averages its hidden states"):
+        casing_matrix(encoder, TEXTS)
+
+
+def test_the_picture(tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    CasingMatrix(np.array([[120_000, 12, 0], [900, 40, 0], [0, 0, 0]]), 100).draw(tmp_path / "casing.png", "none")
+    assert (tmp_path / "casing.png").read_bytes().startswith(b"\x89PNG")

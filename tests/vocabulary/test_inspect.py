@@ -1,0 +1,75 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from lsr_prod.__main__ import main
+from lsr_prod.errors import ConfigError
+from lsr_prod.model import SparseEncoder
+from lsr_prod.vocabulary.domain_tokenizer import train_tokenizer
+from lsr_prod.vocabulary.inspect import inspect_vocabulary, read_texts
+from tests.fetch_models import model_folder
+from tests.model.tiny import tiny_checkpoint
+from tests.vocabulary.test_initialisation import semantic
+from tests.vocabulary.test_transfer import other_tokenizer
+
+TEXTS = ["collaborations of nationalists", "clears centimetres"]
+
+
+def test_neighbours_of_a_word_that_the_model_lacks(tmp_path: Path):
+    source = tiny_checkpoint(tmp_path / "source", "bert")
+    terms = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w1", "w3", "new"]
+    tiny_checkpoint(tmp_path / "target", "bert")
+    target = SparseEncoder.load(tmp_path / "target")
+    other_tokenizer(terms).save_pretrained(tmp_path / "target")  # its 8 tokens have the model's first rows
+    found = inspect_vocabulary(
+        str(source), target=str(tmp_path / "target"), target_embeddings=None, words=["new", "w1"], texts=["w1 w3"]
+    )
+    rows = target.model.get_input_embeddings().weight[:8]
+    aligned = torch.tensor([7, 1, 2, 3, 4, 6, 8, -1]).numpy()
+    expected = semantic(aligned, rows).entries(7)
+    new, shared = found.neighbours
+    assert [weight for _, weight in new.nearest] == pytest.approx([weight for _, weight in expected[:5]])
+    assert new.nearest[0][0] == SparseEncoder.load(source).vocabulary[expected[0][0]]
+    assert (new.support, new.shared, shared.shared, shared.pieces) == (len(expected), False, True, ["w1"])
+    assert found.overlap == 7 / 8
+    assert found.fragmentation == (1.0, 1.0)
+
+
+def test_the_command_prints_a_real_model(
+    splade_tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    train_tokenizer(TEXTS * 9, model="bpe", size=400, min_count=2).save_pretrained(tmp_path / "target")
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    files = ["--texts", str(tmp_path / "texts.jsonl"), "--casing", str(tmp_path / "casing.json")]
+    assert main(["inspect-vocabulary", str(splade_tiny), "--target", str(tmp_path / "target"), *files]) == 0
+    shown = capsys.readouterr().out
+    for part in ("30,522", "0.682", "0.168", "tokens per word", "%"):
+        assert part in shown
+    assert json.loads((tmp_path / "casing.json").read_text())["counts"]["cased"] == {
+        "uncased": 0,
+        "cased": 0,
+        "special": 0,
+    }
+
+
+def test_neighbours_in_the_embeddings_of_a_model_without_a_head(splade_tiny: Path):
+    found = inspect_vocabulary(
+        str(splade_tiny), target=str(model_folder("minilm")), target_embeddings=None, words=["clears"], texts=[]
+    )
+    assert found.overlap == 1.0
+    assert found.neighbours[0].shared
+
+
+def test_what_is_wrong_is_one_line(splade_tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["inspect-vocabulary", str(splade_tiny), "--words", "x"]) == 1
+    assert "--words: neighbours are those in another vocabulary; give --target too" in capsys.readouterr().err
+    assert main(["inspect-vocabulary", str(splade_tiny), "--casing", "x.json"]) == 1
+    assert "give --texts too" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=r"--texts: .* cannot be read"):
+        read_texts(tmp_path / "nowhere.jsonl", 3)
+    minilm = str(model_folder("minilm"))
+    with pytest.raises(ConfigError, match="--words: 'qqqq' is no term of the target"):
+        inspect_vocabulary(str(splade_tiny), target=minilm, target_embeddings=None, words=["qqqq"], texts=[])
