@@ -1,0 +1,145 @@
+"""The index that is mined: its hits, and its scores of documents and of texts that it does not hold."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lsr_prod.config import MineSettings
+from lsr_prod.errors import ArtefactError, ConfigError, PublicationError, QueryError
+from lsr_prod.formats.table import quantise
+from lsr_prod.negatives.rules import Candidate
+from lsr_prod.search import Searcher
+from lsr_prod.search.query import SparseQuery
+from lsr_prod.search.workspace import Workspace
+from lsr_prod.storage import is_remote, require_exists
+
+__all__ = ["Answer", "MinedIndex"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the index says to one query.
+
+    Attributes:
+        query: its vector.
+        hits: by falling score.
+    """
+
+    query: SparseQuery
+    hits: tuple[Candidate, ...]
+
+
+class MinedIndex:
+    """A published index, open for mining.
+
+    Attributes:
+        version: sha256 of the version that all answers come from.
+    """
+
+    def __init__(self, settings: MineSettings, options: Mapping[str, str], *, version: str | None = None) -> None:
+        """Open the current version.
+
+        Args:
+            settings: index, cache, text fields, depth, threads.
+            options: of the object store.
+            version: sha256 that it has to be; None: any.
+
+        Raises:
+            ConfigError: there is no published index, it holds no documents, or does not store the text fields.
+            ArtefactError: another version is current by now, or the index is damaged.
+        """
+        self._settings = settings
+        if is_remote(settings.index):
+            if settings.cache is None:
+                raise ConfigError("mine.cache", f"{settings.index} is remote", "give a folder on a local disk")
+        else:
+            require_exists("mine.index", settings.index)
+        try:
+            self._searcher = Searcher.open(
+                settings.index,
+                encoder_threads=settings.threads_per_actor,
+                cache=settings.cache,
+                storage_options=options,
+            )
+        except PublicationError as error:
+            raise ConfigError("mine.index", str(error), "publish the index first") from error
+        self.version = self._searcher.snapshot.publication.version
+        if version is not None and version != self.version:
+            raise ArtefactError(
+                f"{settings.index} was published again while it was mined; run the job again with another mine.output"
+            )
+        self._check()
+
+    def _check(self) -> None:
+        stored = self._searcher.version.stored_fields
+        if absent := [name for name in self._settings.text_fields if name not in stored]:
+            raise ConfigError(
+                "mine.text_fields",
+                f"{self._settings.index} does not store {', '.join(absent)}",
+                f"it stores: {', '.join(stored) or 'no text; encode with source.stored_fields and index again'}",
+            )
+        if not self._searcher.documents:
+            raise ConfigError("mine.index", f"{self._settings.index} holds no documents", "index a corpus first")
+
+    @property
+    def documents(self) -> int:
+        """Documents that can be found."""
+        return self._searcher.documents
+
+    def warm(self) -> None:
+        """Open the encoder of queries.
+
+        Raises:
+            MissingExtraError: ONNX Runtime is not installed.
+            ArtefactError: the bundle is damaged.
+        """
+        self._searcher.warm()
+
+    def answer(self, queries: Sequence[str]) -> list[Answer]:
+        """The first ``depth`` hits of every query, with their texts."""
+        settings = self._settings
+        results = self._searcher.search_batch(list(queries), settings.depth, fields=settings.text_fields)
+        vocabulary = self._searcher.snapshot.vocabulary
+        answers = []
+        for result in results:
+            query = SparseQuery.from_vector({term.term: term.weight for term in result.query}, vocabulary)
+            hits = tuple(Candidate(hit.doc_id, self._text(hit.fields), hit.score) for hit in result.hits)
+            answers.append(Answer(query, hits))
+        return answers
+
+    def document(self, doc_id: str, query: SparseQuery) -> Candidate | None:
+        """A document with its score for a query, to the bit that of a search; None: there is no such document."""
+        snapshot = self._searcher.snapshot
+        try:
+            number, ordinal = snapshot.find(doc_id)
+        except QueryError:
+            return None
+        part, known = snapshot.parts[number], query.ids >= 0
+        weights = query.scaled(snapshot.version.impact_step)[known]
+        scores, _ = part.score(np.array([ordinal]), query.ids[known], weights, Workspace.of_thread(), dk=part.dk)
+        fields = part.shard.documents.fields(ordinal, {name: name for name in self._settings.text_fields})
+        return Candidate(doc_id, self._text(fields), float(scores[0]))
+
+    def scores_of_texts(self, texts: Sequence[str], queries: Sequence[SparseQuery]) -> list[float]:
+        """Scores that texts would have as documents of the index, each for the query of its place.
+
+        A text is encoded as a document, pruned and quantised as the index is; one longer than the card's document
+        length is cut there.
+        """
+        version = self._searcher.version
+        encoded = self._searcher.encoder.encode(list(texts), kind="document", top_k=version.dk)
+        scores = []
+        for i, query in enumerate(queries):
+            terms, weights = encoded.row(i)
+            impacts = dict(zip(terms.tolist(), quantise(weights, version.impact_step)[0].tolist(), strict=True))
+            score = np.float32(0)
+            for term, weight in zip(query.ids.tolist(), query.scaled(version.impact_step), strict=True):
+                if term in impacts:
+                    score += weight * np.float32(impacts[term])
+            scores.append(float(score))
+        return scores
+
+    def _text(self, fields: Mapping[str, object]) -> str:
+        values = [str(fields[name]) for name in self._settings.text_fields if fields.get(name)]
+        return self._settings.separator.join(values)

@@ -1,0 +1,202 @@
+"""The mining job: check everything, survey the pairs, mine what is not done yet, count, and write the manifest."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from lsr_prod.cluster import ray_session
+from lsr_prod.config import Deployment
+from lsr_prod.errors import ConfigError, IncompleteWaveError, QuarantineOverflowError
+from lsr_prod.formats.digest import canonical_json
+from lsr_prod.indexing.workers import Workers
+from lsr_prod.negatives.known import KnownPositives, Survey, survey_slice
+from lsr_prod.negatives.part import PartReport, part_name, read_report
+from lsr_prod.negatives.plan import MANIFEST, MinePlan, check_output, make_plan, save_plan
+from lsr_prod.negatives.rules import RULES
+from lsr_prod.negatives.teacher import TeacherScores, read_scores
+from lsr_prod.storage import store_digest
+
+__all__ = ["mine_negatives"]
+
+log = logging.getLogger(__name__)
+
+_PROGRESS_S = 10.0
+_FOOTERS = 32  # footers and digests read at once: each waits for its store
+
+
+def mine_negatives(deployment: Deployment) -> Mapping[str, Any]:
+    """Mine hard negatives for the pairs of ``mine.data`` with the index of ``mine.index``.
+
+    A run that was killed is gone on with by the next one; a run that was finished is found to be done.
+
+    Args:
+        deployment: sections ``mine``, ``ray`` and ``storage``.
+
+    Returns:
+        A flat summary: rows, how many were mined or quarantined and why, hits dropped by rule, queries/s of this run.
+
+    Raises:
+        ConfigError: a setting is wrong, or there is nothing to mine; nothing was written.
+        SourceError: a file of the pairs or of the teacher cannot be read.
+        QuarantineOverflowError: more bad rows than ``mine.data.max_bad_fraction``.
+        IncompleteWaveError: rows were lost.
+        StorageError: the store failed.
+    """
+    plan = make_plan(deployment)
+    if done := check_output(plan):
+        return _summary(plan, done["counts"], reused=len(plan.slices), seconds=0.0, actors=0)
+    with ray_session(deployment.ray):
+        from lsr_prod.negatives.pool import pool_size
+
+        actors = pool_size(plan.settings)
+        surveys = _survey(plan, deployment)
+        teacher = _read_teacher(plan, deployment)
+        save_plan(plan)
+        return _mine(plan, surveys, teacher, actors)
+
+
+def _survey(plan: MinePlan, deployment: Deployment) -> list[Survey]:
+    """What every slice holds; bad data is refused before anything is written or searched."""
+    settings = plan.settings
+    items = [(piece, settings, plan.output.options) for piece in plan.slices]
+    size = sum(piece.size for piece in plan.slices)
+    with Workers(deployment.ray) as workers:
+        found = dict(workers.run(survey_slice, items, size=size))
+    surveys = [found[number] for number in range(len(items))]
+    rows, bad = sum(survey.rows for survey in surveys), sum((survey.bad for survey in surveys), Counter[str]())
+    if not rows:
+        raise ConfigError("mine.data.paths", "there is no row", "give files that hold pairs")
+    log.info("surveyed", extra={"fields": {"rows": rows, "bad": dict(bad), "slices": len(surveys)}})
+    _check_overflow(plan, rows, bad)
+    return surveys
+
+
+def _check_overflow(plan: MinePlan, rows: int, bad: Counter[str]) -> None:
+    """Rows without enough negatives are what the rules made of good ones, and no sign of bad data."""
+    count = bad.total() - bad["too_few_negatives"]
+    if count > plan.settings.data.max_bad_fraction * rows:
+        reasons = ", ".join(f"{reason} {number}" for reason, number in bad.most_common())
+        raise QuarantineOverflowError(
+            f"{count} of {rows} rows are bad ({reasons}), more than mine.data.max_bad_fraction allows; "
+            "mend the data or mine.data.columns, or raise it"
+        )
+
+
+def _read_teacher(plan: MinePlan, deployment: Deployment) -> TeacherScores | None:
+    if plan.settings.teacher is None:
+        return None
+    items = [(piece, plan.settings.teacher, plan.output.options) for piece in plan.teacher]
+    with Workers(deployment.ray) as workers:
+        parts = [
+            scores for _, scores in workers.run(read_scores, items, size=sum(piece.size for piece in plan.teacher))
+        ]
+    teacher = TeacherScores.of(parts)
+    log.info("teacher read", extra={"fields": {"scores": len(teacher.keys)}})
+    return teacher
+
+
+def _mine(plan: MinePlan, surveys: Sequence[Survey], teacher: TeacherScores | None, actors: int) -> Mapping[str, Any]:
+    from lsr_prod.negatives.pool import mine_slices
+
+    there = set(plan.output.names())
+    finished = [number for number in range(len(plan.slices)) if part_name(number) in there]
+    with ThreadPoolExecutor(_FOOTERS) as pool:
+        reports = dict(zip(finished, pool.map(partial(read_report, plan.output), finished), strict=True))
+    todo = [number for number in range(len(plan.slices)) if number not in reports]
+    actors, began = min(actors, len(todo)), time.monotonic()
+    if todo:
+        known = KnownPositives.of(surveys)
+        progress = _Progress(sum(surveys[number].rows for number in todo), began)
+        log.info("mining", extra={"fields": {"slices": len(todo), "reused": len(finished), "actors": actors}})
+        for number, report in mine_slices(plan, todo, known, teacher, actors):
+            reports[number] = report
+            progress.add(report)
+    seconds = time.monotonic() - began
+    counts = _count(plan, surveys, reports)
+    _write_manifest(plan, counts, reports)
+    queries = sum(reports[number].rows for number in todo)
+    return _summary(plan, counts, reused=len(finished), seconds=seconds, actors=actors, queries=queries)
+
+
+class _Progress:
+    """Logs what is done every few seconds."""
+
+    def __init__(self, rows: int, began: float) -> None:
+        self._rows, self._began, self._logged = rows, began, began
+        self._done = self._mined = 0
+
+    def add(self, report: PartReport) -> None:
+        self._done, self._mined = self._done + report.rows, self._mined + report.mined
+        now = time.monotonic()
+        if now - self._logged >= _PROGRESS_S or self._done == self._rows:
+            self._logged = now
+            rate = round(self._done / max(now - self._began, 1e-9), 1)
+            fields = {"rows": self._done, "of": self._rows, "mined": self._mined, "queries_per_s": rate}
+            log.info("progress", extra={"fields": fields})
+
+
+def _count(plan: MinePlan, surveys: Sequence[Survey], reports: Mapping[int, PartReport]) -> dict[str, Any]:
+    """Add all parts up, and hold every one against what its slice held when it was surveyed.
+
+    Raises:
+        IncompleteWaveError: rows were lost.
+    """
+    for number, survey in enumerate(surveys):
+        report = reports.get(number)
+        if report is None or report.rows != survey.rows or report.rows != report.mined + report.quarantined.total():
+            found = "no report" if report is None else report.to_json()
+            raise IncompleteWaveError(
+                f"slice {number} has {survey.rows} rows, and of it there is {found}; delete "
+                f"{plan.output.uri}/{part_name(number)}, then run the job again"
+            )
+    quarantined = sum((report.quarantined for report in reports.values()), Counter[str]())
+    dropped = sum((report.dropped for report in reports.values()), Counter[str]())
+    rows = sum(report.rows for report in reports.values())
+    _check_overflow(plan, rows, quarantined)
+    return {
+        "rows": rows,
+        "mined": sum(report.mined for report in reports.values()),
+        "negatives": sum(report.negatives for report in reports.values()),
+        "quarantined": dict(sorted(quarantined.items())),
+        "dropped": {rule: dropped[rule] for rule in RULES},
+    }
+
+
+def _write_manifest(plan: MinePlan, counts: Mapping[str, Any], reports: Mapping[int, PartReport]) -> None:
+    names = [part_name(number) for number in range(len(plan.slices))]
+    with ThreadPoolExecutor(_FOOTERS) as pool:
+        digests = list(pool.map(partial(store_digest, plan.output), names))
+    files = [
+        {"path": name, "sha256": digest, "rows": reports[number].mined}
+        for number, (name, digest) in enumerate(zip(names, digests, strict=True))
+    ]
+    manifest = {"plan": plan.digest, "index_version": plan.version, "counts": counts, "files": files}
+    plan.output.put_new(MANIFEST, canonical_json(manifest))
+
+
+def _summary(
+    plan: MinePlan, counts: Mapping[str, Any], *, reused: int, seconds: float, actors: int, queries: int = 0
+) -> Mapping[str, Any]:
+    return {
+        "rows": counts["rows"],
+        "mined": counts["mined"],
+        "negatives": counts["negatives"],
+        "quarantined": sum(counts["quarantined"].values()),
+        **{f"quarantined.{reason}": number for reason, number in counts["quarantined"].items()},
+        **{f"dropped.{rule}": number for rule, number in counts["dropped"].items()},
+        "parts": len(plan.slices),
+        "parts_reused": reused,
+        "actors": actors,
+        "threads_per_actor": plan.settings.threads_per_actor,
+        "seconds": seconds,
+        "queries_per_s": queries / seconds if seconds else 0.0,
+        "index_version": plan.version,
+        "documents": plan.documents,
+        "plan": plan.digest,
+        "output": plan.output.uri,
+        "quarantine": f"{plan.output.uri.rstrip('/')}/_quarantine",
+    }

@@ -1,0 +1,145 @@
+"""A slice of training pairs becomes judged rows; of every row, query and positive are read."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, BinaryIO
+
+from lsr_prod.config import MineSettings, SourceSettings
+from lsr_prod.corpus.arrow_rows import column_values, parquet_batches
+from lsr_prod.corpus.json_rows import json_records
+from lsr_prod.corpus.lines import decompressed
+from lsr_prod.corpus.read import guarded
+from lsr_prod.corpus.rows import BadRow, as_string, is_visible, shorten, show
+from lsr_prod.corpus.slices import Slice, cut_files
+from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.errors import ConfigError
+
+__all__ = ["Pair", "cut_pairs", "read_pairs"]
+
+_JSON_BYTES = 1 << 20
+# Our listing names the fields of another section.
+_FIELDS = {
+    "source.paths": "mine.data.paths",
+    "source.format": "mine.data.format",
+    "source.version": "mine.data.version",
+    "source.id_field": "mine.data.columns",
+    "source.text_fields": "mine.data.columns",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A good row.
+
+    Attributes:
+        query: its text, with a visible character.
+        positive: text of the positive; None: the index has it.
+        positive_id: the positive's id in the index, where the data names it.
+        query_id: the query's id, where the data names it.
+    """
+
+    query: str
+    positive: str | None
+    positive_id: str | None = None
+    query_id: str | None = None
+
+
+def cut_pairs(settings: MineSettings, options: dict[str, str]) -> list[Slice]:
+    """Pin the files of the data and cut them.
+
+    Raises:
+        ConfigError: a path points nowhere, its format cannot be told or read, or the first Parquet file lacks a column.
+    """
+    source = _source(settings)
+    try:
+        files = list(resolve_source(source, options, collections=False))
+        for file in files:
+            if not file.format.startswith(("parquet", "jsonl")):
+                raise ConfigError(
+                    "mine.data.paths", f"{file.location} is {file.format}", "give Parquet, JSONL or a Delta table"
+                )
+        return list(cut_files(enumerate(files), source, settings.slice_kilobytes * 1000, options))
+    except ConfigError as error:
+        raise ConfigError(_FIELDS.get(error.field, error.field), error.problem, error.remedy) from error
+
+
+def _source(settings: MineSettings) -> SourceSettings:
+    """What listing and cutting read of a source; a row needs a query, and a positive by text or by id."""
+    data = settings.data
+    positive = [data.column("positive"), *([settings.positive_id] if settings.positive_id else [])]
+    return SourceSettings(
+        paths=data.paths,
+        format=data.format,
+        version=data.version,
+        id_field=data.column("query"),
+        text_fields=positive,
+        stored_fields=[],
+    )
+
+
+def read_pairs(piece: Slice, settings: MineSettings, options: dict[str, str]) -> Iterator[tuple[int, Pair | BadRow]]:
+    """(position, row) of every row of a slice: byte of a JSONL file, row number of a Parquet file.
+
+    Raises:
+        SourceError: the file is gone, is not as it was listed, or cannot be read for now.
+    """
+    decode = _parquet if piece.file.format == "parquet" else _jsonl
+    return guarded(piece, options, partial(decode, piece, settings))
+
+
+def _jsonl(piece: Slice, settings: MineSettings, handle: BinaryIO) -> Iterator[tuple[int, Pair | BadRow]]:
+    start, stop = (piece.start, piece.stop) if piece.file.format == "jsonl" else (0, None)
+    limit = (
+        64 * settings.data.max_text_bytes + _JSON_BYTES
+    )  # a row may hold more texts than ours; escapes lengthen them
+    with decompressed(handle, piece.file.format) as plain:
+        for at, line, record in json_records(plain, start, stop, limit):
+            yield at, record if isinstance(record, BadRow) else _judge(record, settings, line)
+
+
+def _parquet(piece: Slice, settings: MineSettings, handle: BinaryIO) -> Iterator[tuple[int, Pair | BadRow]]:
+    ids = {name for name in (settings.positive_id, settings.query_id) if name}
+    columns = {settings.data.column("query"), settings.data.column("positive"), *ids}
+    constants = {name: value for name, value in piece.file.constants if name in columns}
+    position = piece.first_row
+    for batch in parquet_batches(handle, piece.start, piece.stop, columns):
+        values = {name: column_values(batch.column(name), is_id=name in ids) for name in batch.schema.names}
+        for row in range(batch.num_rows):
+            record = constants | {name: column[row] for name, column in values.items()}
+            yield position + row, _judge(record, settings)
+        position += batch.num_rows
+
+
+def _judge(record: Mapping[str, Any], settings: MineSettings, line: bytes | None = None) -> Pair | BadRow:
+    """Hold one record against the settings; ``line`` is what it was read from."""
+    data = settings.data
+    columns = (data.column("query"), data.column("positive"), settings.positive_id, settings.query_id)
+    texts: list[str | None] = []
+    problem: tuple[str, str] | None = None
+    for column in columns:
+        text, wrong = as_string(column, record.get(column)) if column else (None, None)
+        texts.append(text)
+        problem = problem or wrong
+    query, positive, positive_id, query_id = texts
+    pair = Pair(query or "", positive if is_visible(positive or "") else None, positive_id or None, query_id or None)
+    problem = problem or _problem_of(pair, settings)
+    if problem is None:
+        return pair
+    raw = show({column: record.get(column) for column in columns if column}) if line is None else shorten(line)
+    return BadRow(*problem, pair.positive_id, raw)
+
+
+def _problem_of(pair: Pair, settings: MineSettings) -> tuple[str, str] | None:
+    data = settings.data
+    if not is_visible(pair.query):
+        return "empty_query", f"field {data.column('query')} holds no visible character"
+    if pair.positive is None and pair.positive_id is None:
+        fields = " and ".join([data.column("positive"), *([settings.positive_id] if settings.positive_id else [])])
+        return "missing_positive", f"{fields}: absent, or no visible character"
+    for field, text in (("query", pair.query), ("positive", pair.positive or "")):
+        if (size := len(text.encode())) > data.max_text_bytes:
+            return "text_too_long", f"{data.column(field)} has {size} bytes, max_text_bytes is {data.max_text_bytes}"
+    if settings.teacher is not None and settings.teacher.key == "query_id" and pair.query_id is None:
+        return "missing_query_id", f"field {settings.query_id} is absent or empty"
+    return None

@@ -1,0 +1,195 @@
+"""A slice of pairs becomes one Parquet part and one quarantine file, both written whole and never replaced.
+
+The quarantine file is written first and the part last, with its counts in the footer: a part that is there is done.
+"""
+
+import io
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lsr_prod.config import MineSettings
+from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.slices import Slice
+from lsr_prod.errors import ArtefactError
+from lsr_prod.negatives.mine import MinedRow, Miner
+from lsr_prod.negatives.pairs import Pair, read_pairs
+from lsr_prod.storage import Store
+
+__all__ = ["PartReport", "mine_slice", "part_name", "quarantine_name", "read_report", "schema_of"]
+
+T = TypeVar("T")
+
+_COUNTS = b"lsr_prod.mined"
+_AHEAD = 1024  # rows of a slice that are held before they are Arrow
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """What became of a slice.
+
+    Attributes:
+        rows: rows of the slice.
+        mined: rows of the part.
+        negatives: in all of its rows.
+        quarantined: rows of the quarantine file, by reason.
+        dropped: hits that were not taken, by rule.
+        seconds: of mining; not part of what is stored.
+    """
+
+    rows: int
+    mined: int
+    negatives: int
+    quarantined: Counter[str]
+    dropped: Counter[str]
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The form in a footer: the same for every run."""
+        return {
+            "rows": self.rows,
+            "mined": self.mined,
+            "negatives": self.negatives,
+            "quarantined": dict(sorted(self.quarantined.items())),
+            "dropped": dict(sorted(self.dropped.items())),
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any], seconds: float = 0.0) -> "PartReport":
+        """Read what ``to_json`` wrote."""
+        quarantined, dropped = Counter[str](value["quarantined"]), Counter[str](value["dropped"])
+        return cls(value["rows"], value["mined"], value["negatives"], quarantined, dropped, seconds)
+
+
+def part_name(number: int) -> str:
+    """Name of the part of a slice."""
+    return f"part-{number:06d}.parquet"
+
+
+def quarantine_name(number: int) -> str:
+    """Name of the quarantine file of a slice; readers of folders leave out what begins with ``_``."""
+    return f"_quarantine/part-{number:06d}.jsonl"
+
+
+def schema_of(settings: MineSettings) -> pa.Schema:
+    """Columns of a part: training rows of kind negatives, and with ``scores`` of kind scores too."""
+    texts, floats = pa.list_(pa.string()), pa.list_(pa.float32())
+    fields = [
+        ("query", pa.string()),
+        ("positive", pa.string()),
+        ("negatives", texts),
+        ("positive_id", pa.string()),
+        ("negative_ids", texts),
+        ("positive_score", pa.float32()),
+        ("negative_scores", floats),
+    ]
+    if settings.scores:
+        fields += [("documents", texts), ("scores", floats)]
+    return pa.schema(fields)
+
+
+def mine_slice(number: int, piece: Slice, miner: Miner, store: Store) -> PartReport:
+    """Mine a slice and write what became of it.
+
+    Args:
+        number: names the part.
+        piece: the slice.
+        miner: opened index and rules.
+        store: the output folder.
+    """
+    began, settings = time.monotonic(), miner.settings
+    quarantine: list[bytes] = []
+    tables: list[pa.Table] = []
+    rows, negatives, reasons, dropped = 0, 0, Counter[str](), Counter[str]()
+    for judged in _batches(_mined(piece, miner, store.options), _AHEAD):
+        good: list[MinedRow] = []
+        for position, row, hits in judged:
+            rows += 1
+            dropped += hits
+            if isinstance(row, BadRow):
+                reasons[row.reason] += 1
+                quarantine.append(_line(piece, position, row))
+            else:
+                negatives += len(row.negatives)
+                good.append(row)
+        tables.append(_table(good, settings))
+    table = pa.concat_tables([schema_of(settings).empty_table(), *tables])
+    report = PartReport(rows, table.num_rows, negatives, reasons, dropped, time.monotonic() - began)
+    if quarantine:
+        store.put_new(quarantine_name(number), b"".join(quarantine))
+    store.put_new(part_name(number), _parquet(table, report))
+    return report
+
+
+def _mined(
+    piece: Slice, miner: Miner, options: dict[str, str]
+) -> Iterator[tuple[int, MinedRow | BadRow, Counter[str]]]:
+    """(position, row, hits dropped) of every row; batches of pairs begin with the slice, whoever mines it."""
+    for judged in _batches(read_pairs(piece, miner.settings, options), miner.settings.batch):
+        pairs = [(at, row) for at, row in judged if isinstance(row, Pair)]
+        yield from ((at, row, Counter()) for at, row in judged if isinstance(row, BadRow))
+        mined = miner.mine([pair for _, pair in pairs]) if pairs else ()
+        yield from ((at, row, hits) for (at, _), (row, hits) in zip(pairs, mined, strict=True))
+
+
+def _batches(rows: Iterator[T], size: int) -> Iterator[list[T]]:
+    return iter(lambda: list(islice(rows, size)), [])
+
+
+def _line(piece: Slice, position: int, bad: BadRow) -> bytes:
+    entry = {
+        "source": piece.file.location,
+        "position": position,
+        "reason": bad.reason,
+        "detail": bad.detail,
+        "raw": bad.raw,
+    }
+    return json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+
+
+def _table(rows: Sequence[MinedRow], settings: MineSettings) -> pa.Table:
+    columns: dict[str, Iterable[Any]] = {
+        "query": [row.query for row in rows],
+        "positive": [row.positive.text for row in rows],
+        "negatives": [[hit.text for hit in row.negatives] for row in rows],
+        "positive_id": [row.positive.doc_id or None for row in rows],
+        "negative_ids": [[hit.doc_id for hit in row.negatives] for row in rows],
+        "positive_score": [row.positive.score for row in rows],
+        "negative_scores": [[hit.score for hit in row.negatives] for row in rows],
+    }
+    if settings.scores:
+        columns["documents"] = [[row.positive.text, *(hit.text for hit in row.negatives)] for row in rows]
+        columns["scores"] = [list(row.scores) for row in rows]
+    return pa.table(columns, schema=schema_of(settings))
+
+
+def _parquet(table: pa.Table, report: PartReport) -> bytes:
+    buffer = io.BytesIO()
+    counts = json.dumps(report.to_json(), sort_keys=True).encode()
+    pq.write_table(table.replace_schema_metadata({_COUNTS: counts}), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def read_report(store: Store, number: int) -> PartReport:
+    """What became of a slice that is done.
+
+    Raises:
+        ArtefactError: the part is no file of ours.
+    """
+    place = f"{store.uri}/{part_name(number)}"
+    try:
+        with store.open_reader(part_name(number)) as file:
+            footer = pq.read_metadata(file)
+        report = PartReport.from_json(json.loads((footer.metadata or {})[_COUNTS]))
+    except (pa.ArrowInvalid, KeyError, ValueError, TypeError) as error:
+        raise ArtefactError(f"{place} is damaged ({error}); delete it, then run again") from error
+    if footer.num_rows != report.mined or report.rows != report.mined + report.quarantined.total():
+        raise ArtefactError(f"{place} has not the rows that it says; delete it, then run again")
+    return report

@@ -1,0 +1,86 @@
+"""Slices are mined by a pool of actors, each with the index open; Ray Data deals the slices out."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import ray
+from ray.data import ActorPoolStrategy
+from ray.exceptions import RayError
+
+from lsr_prod.config import MineSettings
+from lsr_prod.corpus.slices import Slice
+from lsr_prod.errors import ConfigError
+from lsr_prod.negatives.index import MinedIndex
+from lsr_prod.negatives.known import KnownPositives
+from lsr_prod.negatives.mine import Miner
+from lsr_prod.negatives.part import PartReport, mine_slice
+from lsr_prod.negatives.plan import MinePlan
+from lsr_prod.negatives.teacher import TeacherScores
+from lsr_prod.ray_data import data_settings, our_error
+from lsr_prod.storage import Store
+
+__all__ = ["mine_slices", "pool_size"]
+
+
+def pool_size(settings: MineSettings) -> int:
+    """Actors at most: one for every ``threads_per_actor`` cores, or what ``actors`` says if that is fewer.
+
+    Raises:
+        ConfigError: not even one fits.
+    """
+    alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    fit = sum(int(node["Resources"].get("CPU", 0)) // settings.threads_per_actor for node in alive)
+    if not fit:
+        raise ConfigError(
+            "mine.threads_per_actor", f"no machine has {settings.threads_per_actor} cores", "give a lower number"
+        )
+    return min(fit, settings.actors or fit)
+
+
+def mine_slices(
+    plan: MinePlan, todo: Sequence[int], known: KnownPositives, teacher: TeacherScores | None, actors: int
+) -> Iterator[tuple[int, PartReport]]:
+    """(slice, what became of it) of every slice in ``todo``, as they finish.
+
+    Raises:
+        LsrError: a slice failed; the parts of others stand.
+    """
+    items = [{"number": number, "slice": json.dumps(plan.slices[number].to_json())} for number in todo]
+    shared = [ray.put(known), ray.put(teacher)]  # in a list, so that every actor reads the one copy of its machine
+    with data_settings():
+        slices = ray.data.from_items(items, override_num_blocks=len(items))
+        reports = slices.map_batches(
+            _MineActor,
+            fn_constructor_args=(plan.settings, plan.output, plan.version, shared),
+            batch_size=1,
+            batch_format="pyarrow",
+            compute=ActorPoolStrategy(size=actors),
+            num_cpus=plan.settings.threads_per_actor,
+        )
+        try:
+            for row in reports.iter_rows():
+                yield row["number"], PartReport.from_json(json.loads(row["report"]), row["seconds"])
+        except RayError as error:
+            ours = our_error(error)
+            if ours is None:
+                raise
+            raise ours from error
+
+
+class _MineActor:
+    """Opens the index once, then mines one slice after the other."""
+
+    def __init__(self, settings: MineSettings, output: Store, version: str, shared: list[Any]) -> None:
+        known, teacher = ray.get(shared)
+        index = MinedIndex(settings, output.options, version=version)
+        self._miner = Miner(index, settings, known, teacher)
+        self._output = output
+
+    def __call__(self, items: pa.Table) -> Iterator[pa.Table]:
+        for item in items.to_pylist():
+            piece = Slice.from_json(json.loads(item["slice"]))
+            report = mine_slice(item["number"], piece, self._miner, self._output)
+            row = {"number": item["number"], "report": json.dumps(report.to_json()), "seconds": report.seconds}
+            yield pa.Table.from_pylist([row])

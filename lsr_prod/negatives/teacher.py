@@ -1,0 +1,121 @@
+"""A teacher's scores of queries and documents: 12 bytes each, found by bisection."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.config import SourceSettings, TeacherScoresSettings
+from lsr_prod.corpus.json_rows import json_records
+from lsr_prod.corpus.lines import decompressed
+from lsr_prod.corpus.read import guarded
+from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.slices import Slice, cut_files
+from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.negatives.keys import normalised, pair_key
+
+__all__ = ["TeacherScores", "cut_scores", "read_scores"]
+
+_SLICE_BYTES = 32_000_000
+_LONGEST_LINE = 4 << 20
+
+Scores = tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32]]
+
+
+def cut_scores(settings: TeacherScoresSettings, options: dict[str, str]) -> list[Slice]:
+    """Pin the teacher's files and cut them.
+
+    Raises:
+        ConfigError: a path points nowhere, or a file is no JSONL.
+    """
+    source = SourceSettings(paths=settings.paths, text_fields=["score"], stored_fields=[])
+    try:
+        files = list(resolve_source(source, options, collections=False))
+    except ConfigError as error:
+        raise ConfigError("mine.teacher.paths", error.problem, error.remedy) from error
+    for file in files:
+        if not file.format.startswith("jsonl"):
+            raise ConfigError("mine.teacher.paths", f"{file.location} is {file.format}", "give JSONL")
+    return list(cut_files(enumerate(files), source, _SLICE_BYTES, options))
+
+
+def read_scores(piece: Slice, settings: TeacherScoresSettings, options: dict[str, str]) -> Scores:
+    """Keys (uint64 [n]) and scores (float32 [n]) of a slice.
+
+    Raises:
+        SourceError: a line is no score. A program wrote these files: what is wrong in one line is wrong in others.
+    """
+    keys: list[int] = []
+    scores: list[float] = []
+    for at, record in guarded(piece, options, partial(_records, piece)):
+        problem = record.detail if isinstance(record, BadRow) else _problem(record, settings.key)
+        if isinstance(record, BadRow) or problem:
+            raise SourceError(f"{piece.file.location} at byte {at}: {problem}; mend the teacher's file")
+        keys.append(_key(str(record[settings.key]), str(record["doc_id"])))
+        scores.append(float(record["score"]))
+    return np.array(keys, np.uint64), np.array(scores, np.float32)
+
+
+def _records(piece: Slice, handle: BinaryIO) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
+    start, stop = (piece.start, piece.stop) if piece.file.format == "jsonl" else (0, None)
+    with decompressed(handle, piece.file.format) as plain:
+        for at, _, record in json_records(plain, start, stop, _LONGEST_LINE):
+            yield at, record
+
+
+def _problem(record: dict[str, Any], key: str) -> str | None:
+    for name in (key, "doc_id"):
+        value = record.get(name)
+        allowed = (str,) if name == "query" else (str, int)
+        if not isinstance(value, allowed) or isinstance(value, bool) or value == "":
+            return f"{name} is absent or no string"
+    score = record.get("score")
+    if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+        return "score is absent or no finite number"
+    return None
+
+
+def _key(query: str, doc_id: str) -> int:
+    return pair_key(normalised(query), doc_id)
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherScores:
+    """Scores by query and document. Made of arrays, so that processes can share it.
+
+    Attributes:
+        keys: uint64 [n], rising.
+        scores: float32 [n].
+    """
+
+    keys: npt.NDArray[np.uint64]
+    scores: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, parts: Iterable[Scores]) -> "TeacherScores":
+        """All scores.
+
+        Raises:
+            SourceError: a document has two scores for one query.
+        """
+        everything = list(parts)
+        keys = np.concatenate([np.empty(0, np.uint64), *(keys for keys, _ in everything)])
+        scores = np.concatenate([np.empty(0, np.float32), *(scores for _, scores in everything)])
+        order = np.argsort(keys, kind="stable")
+        keys, scores = keys[order], scores[order]
+        again = keys[1:] == keys[:-1]
+        if (scores[1:][again] != scores[:-1][again]).any():
+            raise SourceError("the teacher's files give a document two scores for one query; leave one of them out")
+        first = np.concatenate([np.ones(min(1, len(keys)), bool), ~again])
+        return cls(keys[first], scores[first])
+
+    def of_pair(self, query: str, doc_id: str) -> float | None:
+        """The score of a document for a query, named as the files name it; None: there is none."""
+        key = np.uint64(_key(query, doc_id))
+        place = int(np.searchsorted(self.keys, key))
+        return float(self.scores[place]) if place < len(self.keys) and self.keys[place] == key else None

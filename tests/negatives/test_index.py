@@ -1,0 +1,69 @@
+"""The mined index answers with texts, scores given documents to the bit, and refuses what it cannot do."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lsr_prod.errors import ArtefactError, ConfigError
+from lsr_prod.negatives.index import MinedIndex
+from lsr_prod.search import Searcher
+from tests.indexing.corpus import STEP, Doc, make_index
+from tests.negatives.conftest import QUERIES, TEXTS, settings
+
+
+def test_hits_have_the_stored_text_and_the_score_of_a_search(mined_index: Path, opened: MinedIndex):
+    searcher = Searcher.open(mined_index)
+    texts = [query for query, _ in QUERIES]
+    for answer, result in zip(opened.answer(texts), searcher.search_batch(texts, 12), strict=True):
+        assert [(hit.doc_id, hit.score) for hit in answer.hits] == [(hit.doc_id, hit.score) for hit in result.hits]
+        assert all(hit.text == TEXTS[hit.doc_id] for hit in answer.hits)
+        assert answer.query.terms == tuple(term.term for term in result.query)
+
+
+def test_a_document_has_the_score_that_a_search_gives_it_to_the_bit(opened: MinedIndex):
+    for answer in opened.answer([query for query, _ in QUERIES]):
+        for hit in answer.hits:
+            assert opened.document(hit.doc_id, answer.query) == hit
+        assert opened.document("absent", answer.query) is None
+
+
+def test_a_text_scores_as_it_would_in_the_index(opened: MinedIndex, corpus: dict[str, Doc]):
+    answers = opened.answer([query for query, _ in QUERIES])
+    texts = [TEXTS[doc_id] for _, doc_id in QUERIES]
+    scores = opened.scores_of_texts(texts, [answer.query for answer in answers])
+    for (_, doc_id), answer, score in zip(QUERIES, answers, scores, strict=True):
+        document = opened.document(doc_id, answer.query)
+        assert document is not None
+        assert score == pytest.approx(document.score, rel=1e-5)
+        weights = dict(zip(answer.query.ids.tolist(), answer.query.weights.tolist(), strict=True))
+        plain = sum(weights.get(term, 0) * impact * STEP for term, impact in corpus[doc_id].terms.items())
+        assert score == pytest.approx(plain, rel=1e-5)
+    assert opened.scores_of_texts(["", " "], [answers[0].query] * 2) == [0.0, 0.0]
+
+
+def test_what_an_index_cannot_do_is_a_setting_that_is_wrong(mined_index: Path, tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"^mine\.index: there is nothing"):
+        MinedIndex(settings(tmp_path / "absent", "pairs"), {})
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match=r"^mine\.index: .*; publish the index first"):
+        MinedIndex(settings(tmp_path / "empty", "pairs"), {})
+    with pytest.raises(ConfigError, match=r"^mine\.text_fields: .* does not store body; it stores: title, text"):
+        MinedIndex(settings(mined_index, "pairs", text_fields=["body", "text"]), {})
+    with pytest.raises(ConfigError, match=r"^mine\.cache: s3://lsr/index is remote"):
+        MinedIndex(settings("s3://lsr/index", "pairs"), {})
+    make_index(tmp_path / "nothing", {}, vocabulary_size=4)
+    with pytest.raises(ConfigError, match=r"^mine\.index: .* holds no documents"):
+        MinedIndex(settings(tmp_path / "nothing", "pairs"), {})
+
+
+def test_another_version_than_the_planned_one_is_an_error(mined_index: Path):
+    found = Searcher.open(mined_index).publication.version
+    assert MinedIndex(settings(mined_index, "pairs"), {}, version=found).version == found
+    with pytest.raises(ArtefactError, match="published again while it was mined"):
+        MinedIndex(settings(mined_index, "pairs"), {}, version="0" * 64)
+
+
+def test_scores_are_those_of_float32(opened: MinedIndex):
+    (answer,) = opened.answer([QUERIES[0][0]])
+    assert all(np.float32(hit.score) == hit.score for hit in answer.hits)

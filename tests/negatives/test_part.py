@@ -1,0 +1,95 @@
+"""A slice becomes a part and a quarantine file, and a part that is there tells what became of it."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lsr_prod.errors import ArtefactError
+from lsr_prod.negatives.index import MinedIndex
+from lsr_prod.negatives.known import KnownPositives
+from lsr_prod.negatives.mine import Miner
+from lsr_prod.negatives.pairs import cut_pairs
+from lsr_prod.negatives.part import PartReport, mine_slice, part_name, quarantine_name, read_report
+from lsr_prod.storage import Store
+from tests.negatives.conftest import TEXTS, pairs_by_id, settings, write_lines
+
+NOTHING = KnownPositives(np.empty(0, np.uint64), np.empty(0, np.uint64))
+
+
+def mine(index: MinedIndex, pairs: Path, output: Path, **changes: object) -> PartReport:
+    section = settings("index", pairs, output, **changes)
+    (piece,) = cut_pairs(section, {})
+    return mine_slice(3, piece, Miner(index, section, NOTHING, None), Store(str(output)))
+
+
+def test_rows_and_bad_rows_add_up_and_are_in_source_order(opened: MinedIndex, tmp_path: Path):
+    rows = pairs_by_id()
+    mixed = [rows[0], "{", *rows[1:4], {"query": "", "pid": "lock"}, {"query": "x", "pid": "absent"}, *rows[4:]]
+    report = mine(opened, write_lines(tmp_path / "pairs.jsonl", mixed), tmp_path / "out", batch=2)
+    table = pq.read_table(tmp_path / "out" / part_name(3))
+    assert table["query"].to_pylist() == [row["query"] for row in rows]
+    assert report.rows == 11
+    assert report.mined == table.num_rows == 8
+    assert report.quarantined == {"broken_json": 1, "empty_query": 1, "unknown_positive": 1}
+    lines = [json.loads(line) for line in (tmp_path / "out" / quarantine_name(3)).read_text().splitlines()]
+    assert [line["reason"] for line in lines] == ["broken_json", "empty_query", "unknown_positive"]
+    source = (tmp_path / "pairs.jsonl").read_bytes()
+    assert [source[line["position"] :].split(b"\n")[0] for line in lines[:2]] == [b"{", b'{"query": "", "pid": "lock"}']
+    assert all(line["source"] == str(tmp_path / "pairs.jsonl") for line in lines)
+
+
+def test_the_columns_are_those_of_training_data(opened: MinedIndex, tmp_path: Path):
+    path = write_lines(tmp_path / "pairs.jsonl", pairs_by_id())
+    report = mine(opened, path, tmp_path / "out", scores=True)
+    table = pq.read_table(tmp_path / "out" / part_name(3))
+    for row, pair in zip(table.to_pylist(), pairs_by_id(), strict=True):
+        assert (row["query"], row["positive_id"], row["positive"]) == (pair["query"], pair["pid"], TEXTS[pair["pid"]])
+        assert [TEXTS[doc_id] for doc_id in row["negative_ids"]] == row["negatives"]
+        assert row["documents"] == [row["positive"], *row["negatives"]]
+        assert row["scores"] == [row["positive_score"], *row["negative_scores"]]
+        assert row["negative_scores"] == sorted(row["negative_scores"], reverse=True)
+    assert report.negatives == sum(map(len, table["negatives"].to_pylist()))
+    mine(opened, path, tmp_path / "without")
+    names = pq.read_schema(tmp_path / "without" / part_name(3)).names
+    assert not {"documents", "scores"} & set(names)
+
+
+def test_equal_slices_make_equal_bytes(opened: MinedIndex, tmp_path: Path):
+    path = write_lines(tmp_path / "pairs.jsonl", pairs_by_id())
+    for name in ("a", "b"):
+        mine(opened, path, tmp_path / name)
+    assert (tmp_path / "a" / part_name(3)).read_bytes() == (tmp_path / "b" / part_name(3)).read_bytes()
+    assert not (tmp_path / "a" / "_quarantine").exists()
+
+
+def test_a_slice_of_bad_rows_is_an_empty_part(opened: MinedIndex, tmp_path: Path):
+    report = mine(opened, write_lines(tmp_path / "pairs.jsonl", ["{", "["]), tmp_path / "out")
+    assert (report.rows, report.mined, report.quarantined) == (2, 0, {"broken_json": 2})
+    assert pq.read_table(tmp_path / "out" / part_name(3)).num_rows == 0
+
+
+def test_a_part_tells_what_became_of_its_slice(opened: MinedIndex, tmp_path: Path):
+    path = write_lines(tmp_path / "pairs.jsonl", [*pairs_by_id(), "{"])
+    report = mine(opened, path, tmp_path / "out")
+    found = read_report(Store(str(tmp_path / "out")), 3)
+    assert found == PartReport.from_json(report.to_json())
+    assert isinstance(found.dropped, Counter)
+
+
+@pytest.mark.parametrize("damage", ["torn", "foreign", "rows"])
+def test_a_part_that_is_not_ours_is_an_error(opened: MinedIndex, tmp_path: Path, damage: str):
+    mine(opened, write_lines(tmp_path / "pairs.jsonl", pairs_by_id()), tmp_path / "out")
+    part = tmp_path / "out" / part_name(3)
+    if damage == "torn":
+        part.write_bytes(part.read_bytes()[:-10])
+    elif damage == "foreign":
+        pq.write_table(pa.table({"a": [1]}), part)
+    else:
+        pq.write_table(pq.read_table(part).slice(1), part)
+    with pytest.raises(ArtefactError, match=r"part-000003\.parquet .*delete it, then run again"):
+        read_report(Store(str(tmp_path / "out")), 3)

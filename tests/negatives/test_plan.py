@@ -1,0 +1,73 @@
+"""A plan is named by what decides the rows, and takes its output folder for itself."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lsr_prod.errors import ArtefactError, ConfigError
+from lsr_prod.negatives.pairs import cut_pairs
+from lsr_prod.negatives.plan import MANIFEST, PLAN, MinePlan, check_output, make_plan, save_plan
+from lsr_prod.storage import Store
+from tests.negatives.conftest import deployment, pairs_by_id, settings, write_lines
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    return write_lines(tmp_path / "pairs.jsonl", pairs_by_id())
+
+
+def plan_of(pairs: Path, output: Path, version: str = "v", **changes: Any) -> MinePlan:
+    section = settings("index", pairs, output, **changes)
+    return MinePlan(section, Store(str(output)), tuple(cut_pairs(section, {})), (), version, 14)
+
+
+def test_what_decides_a_row_decides_the_digest(pairs: Path, tmp_path: Path):
+    digest = plan_of(pairs, tmp_path / "a").digest
+    for same in ({"actors": 7}, {"threads_per_actor": 2}, {"data": {"max_bad_fraction": 0.5}}):
+        assert plan_of(pairs, tmp_path / "b", **same).digest == digest, same
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    assert plan_of(pairs.rename(moved / "pairs.jsonl"), tmp_path / "a").digest == digest
+    pairs = moved / "pairs.jsonl"
+    others: list[dict[str, Any]] = [
+        {"depth": 13}, {"skip": 1}, {"negatives": 4}, {"at_least": 2}, {"sample": "random"}, {"seed": 1},
+        {"margin": 1}, {"margin_ratio": 0.9}, {"scores": True}, {"batch": 8}, {"separator": ""},
+        {"data": {"max_text_bytes": 9}}, {"positive_id": "x"}, {"version": "w"},
+    ]  # fmt: skip
+    digests = {plan_of(pairs, tmp_path / "a", **other).digest for other in others}
+    assert len(digests | {digest}) == len(others) + 1
+    write_lines(pairs, pairs_by_id()[1:])
+    assert plan_of(pairs, tmp_path / "a").digest not in digests | {digest}
+
+
+def test_an_output_folder_belongs_to_one_plan(pairs: Path, tmp_path: Path):
+    plan = plan_of(pairs, tmp_path / "out")
+    assert check_output(plan) is None
+    save_plan(plan)
+    save_plan(plan)
+    assert check_output(plan) is None
+    with pytest.raises(ConfigError, match=r"^mine\.output: .* other settings, data or another index version"):
+        check_output(plan_of(pairs, tmp_path / "out", version="w"))
+    plan.output.put_new(MANIFEST, b'{"counts": 1}')
+    assert check_output(plan) == {"counts": 1}
+
+
+def test_a_folder_with_something_else_is_refused(pairs: Path, tmp_path: Path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"^mine\.output: .* holds notes\.txt; give a folder that is empty or absent"):
+        check_output(plan_of(pairs, tmp_path / "out"))
+
+
+def test_a_damaged_plan_is_an_error(pairs: Path, tmp_path: Path):
+    Store(str(tmp_path / "out")).put_new(PLAN, b"[1]")
+    with pytest.raises(ArtefactError, match="damaged; delete the folder"):
+        check_output(plan_of(pairs, tmp_path / "out"))
+
+
+def test_a_plan_knows_its_index(pairs: Path, mined_index: Path, tmp_path: Path):
+    plan = make_plan(deployment(settings(mined_index, pairs, tmp_path / "out")))
+    assert plan.documents == 14
+    assert len(plan.version) == 64
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,32 @@
+"""The pool is as large as the cluster allows, and errors of a slice come out as what they are."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.negatives.known import KnownPositives
+from lsr_prod.negatives.plan import make_plan
+from lsr_prod.negatives.pool import mine_slices, pool_size
+from tests.negatives.conftest import deployment, pairs_by_id, settings, write_lines
+
+
+def test_the_size_of_the_pool(ray_local: None):
+    assert pool_size(settings("index", "pairs")) == 2
+    assert pool_size(settings("index", "pairs", actors=1)) == 1
+    assert pool_size(settings("index", "pairs", actors=9)) == 2
+    assert pool_size(settings("index", "pairs", threads_per_actor=2)) == 1
+    with pytest.raises(ConfigError, match=r"^mine\.threads_per_actor: no machine has 3 cores"):
+        pool_size(settings("index", "pairs", threads_per_actor=3))
+
+
+def test_a_file_that_changed_since_it_was_planned_is_an_error_of_ours(
+    mined_index: Path, tmp_path: Path, ray_local: None
+):
+    pairs = write_lines(tmp_path / "pairs.jsonl", pairs_by_id())
+    plan = make_plan(deployment(settings(mined_index, pairs, tmp_path / "out")))
+    write_lines(pairs, pairs_by_id()[1:])
+    nothing = KnownPositives(np.empty(0, np.uint64), np.empty(0, np.uint64))
+    with pytest.raises(SourceError, match=r"pairs\.jsonl is not as the plan pinned it"):
+        list(mine_slices(plan, [0], nothing, None, 1))
