@@ -1,6 +1,7 @@
 """Fixtures that every suite shares: the real parts, started once."""
 
 import logging
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -16,12 +17,19 @@ import pytest
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # every listener on loopback; read when Ray is imported
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+# Ray ends what is idle beyond one process a core; the next job of a suite of small ones starts and imports it again.
+os.environ.update({"RAY_num_workers_soft_limit": "8", "RAY_idle_worker_killing_time_threshold_ms": "60000"})
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Credentials of the S3 endpoint that tests start on loopback; Ray's workers inherit them.
 os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"
 
 from tests.fetch_models import model_folder
+
+# Processes of tests are forked from one server, which imports once what each of them would: it takes one list only.
+multiprocessing.set_forkserver_preload(
+    ["lsr_prod.encoding.commit", "lsr_prod.encoding.table", "lsr_prod.training.trainer", "tests.training.stand_in"]
+)
 
 # A busy machine is no failure: no test is timed.
 hypothesis.settings.register_profile("untimed", deadline=None)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-JOBS = ("export", "encode", "index", "evaluate", "reindex")
+JOBS = ("export", "encode", "index", "evaluate", "reindex", "train")
 ROOT = Path(__file__).parents[2]
 # One impossible number a job, in a section that it reads.
 NEGATIVE = {
@@ -18,6 +18,7 @@ NEGATIVE = {
     "index": "index.block_size",
     "evaluate": "evaluate.k",
     "reindex": "encode.batch_tokens",
+    "train": "train.workers",
 }
 MISSING = {
     "export": "export.model",
@@ -25,6 +26,7 @@ MISSING = {
     "index": "index.table",
     "evaluate": "evaluate.index",
     "reindex": "source.paths",
+    "train": "train.model",
 }
 
 
@@ -40,6 +42,18 @@ def deployment(tmp_path: Path, tiny_bundle: Path) -> dict[str, Any]:
         "export": {"model": f"{folder}/model", "output": f"{folder}/bundle"},
         "encode": {"bundle": str(tiny_bundle), "table": f"{folder}/table"},
         "index": {"table": f"{folder}/table", "bundle": str(tiny_bundle), "output": f"{folder}/index"},
+        "train": {
+            "model": f"{folder}/model",
+            "output": f"{folder}/trained",
+            "work": f"{folder}/work",
+            "stages": [
+                {
+                    "data": {"paths": [f"{folder}/pairs.jsonl"], "kind": "pairs"},
+                    "steps": 1,
+                    "objective": {"losses": [{"loss": "info_nce"}]},
+                }
+            ],
+        },
         "evaluate": {
             "index": f"{folder}/index",
             "queries": f"{folder}/queries.jsonl",

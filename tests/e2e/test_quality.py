@@ -99,7 +99,7 @@ def _part(collection: Path, folder: Path, documents: int) -> Path:
 @pytest.mark.parametrize(
     ("name", "precisions", "documents"),
     [
-        ("msmarco_5k", ("fp32", "int8"), 1000),
+        ("msmarco_5k", ("fp32", "int8"), 500),
         pytest.param("msmarco_5k", ("fp32", "int8"), None, marks=pytest.mark.slow),
         pytest.param("scifact", ("fp32", "int8"), None, marks=pytest.mark.slow),
     ],

@@ -1,7 +1,8 @@
-"""Break the encode job on purpose and count what it loses.
+"""Break the encode job and trainings on purpose and count what they lose.
 
     make faults
-    python -m tests.faults [--seed 7] [--share 10] [--parts committers resume ray peer] [--world 12] [--ray-kills 10]
+    python -m tests.faults [--seed 7] [--share 10] [--parts committers resume ray training peer] [--world 12]
+        [--ray-kills 10] [--training-kills 12]
 
 Every choice is drawn from one seed, which is printed (or taken from ``LSR_FAULTS_SEED``). ``--world`` repeats a single
 world of a seed. Ends with one line ``RESULT {json}``; exit code 1 if anything was lost, doubled, torn or wrong, or if
@@ -36,7 +37,7 @@ from tests.faults.campaign import plan_worlds, resume_at_half, run_worlds
 from tests.faults.corpus import make_corpus
 from tests.faults.oracle import Findings
 
-PARTS = ("committers", "resume", "ray", "peer")
+PARTS = ("committers", "resume", "ray", "training", "peer")
 
 
 def main() -> int:
@@ -104,6 +105,18 @@ def _ray(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Count
         return {"ray_runs": dict(kills.runs)}, kills.findings, landed
 
 
+def _training(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:
+    from tests.faults.training.campaign import Campaign, plan_kills
+
+    with tempfile.TemporaryDirectory(prefix="lsr-faults-", ignore_cleanup_errors=True) as name:
+        found = Campaign(Path(name), arguments.seed).run(plan_kills(arguments.seed, arguments.training_kills))
+    findings = Findings()
+    for sentence in found.sentences:
+        findings.note("wrong", 1, f"training: {sentence}")
+    landed = Counter({f"training.{kill}": count for kill, count in found.landed.items()})
+    return {"trainings": found.trainings, "training_restarts": found.restarts}, findings, landed
+
+
 def _peer(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:
     from tests.faults.peer import run_peer
 
@@ -116,7 +129,7 @@ def _peer(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Coun
     return {**values, "failed": not lost or not doubled}, Findings(), Counter()
 
 
-_RUN = {"committers": _committers, "resume": _resume, "ray": _ray, "peer": _peer}
+_RUN = {"committers": _committers, "resume": _resume, "ray": _ray, "training": _training, "peer": _peer}
 
 
 def _arguments() -> argparse.Namespace:
@@ -128,6 +141,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--world", type=int, help="only this world of the committers")
     parser.add_argument("--bundle", help="bundle of the jobs on Ray; unset: the smallest model is exported")
     parser.add_argument("--ray-kills", type=int, default=10, help="kills of each of actor, worker, raylet, driver")
+    parser.add_argument("--training-kills", type=int, default=12, help="of worker, controller and job of a training")
     parser.add_argument("--ray-documents", type=int, default=300)
     return parser.parse_args()
 

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,17 @@ class LocalCluster:
     def raylets(self) -> list[int]:
         """Raylets of the worker nodes that are alive."""
         return [_raylet(node) for node in self._nodes if _alive(node)]
+
+    def announce_the_end(self, number: int, seconds: float) -> None:
+        """Say that a node will be taken away, as a provider of machines does; the node goes on."""
+        from ray._raylet import GcsClient
+        from ray.core.generated.autoscaler_pb2 import DRAIN_NODE_REASON_PREEMPTION
+
+        deadline = int((time.time() + seconds) * 1000)
+        accepted, refusal = GcsClient(address=self.address).drain_node(
+            self._nodes[number].node_id, DRAIN_NODE_REASON_PREEMPTION, "taken away", deadline
+        )
+        assert accepted, refusal
 
     def replace_dead(self) -> None:
         """Clear away nodes whose raylet is gone, and add as many; a busy machine loses one without our doing, too."""

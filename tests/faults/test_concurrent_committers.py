@@ -55,7 +55,6 @@ def race(role: str, place: dict, sink: Sink, *, writers: int, commits: int) -> N
     create_quarantine(quarantine, sink)
     began = time.monotonic()
     start = multiprocessing.get_context("forkserver")
-    start.set_forkserver_preload([__name__])  # imports once, not once a process
     running = [start.Process(target=write, args=(role, number, commits, place)) for number in range(writers)]
     for process in running:
         process.start()

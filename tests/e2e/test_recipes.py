@@ -1,0 +1,53 @@
+"""Every recipe is short, and its settings are possible."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lsr_prod.config import FinetuneSettings, load_deployment
+
+RECIPES = sorted((Path(__file__).parents[2] / "jobs" / "recipes").glob("*.yaml"))
+
+
+NAMED = {
+    "casing", "casing-regularizer", "casing-uncased-vocabulary", "csplade", "csplade-echo", "emlm", "esplade",
+    "esplade-pruned", "head-rescaling", "inference-free", "splade", "vocabulary-transfer", "vocabulary-transfer-domain",
+    "vocabulary-transfer-head",
+}  # fmt: skip
+
+
+def test_there_are_recipes() -> None:
+    assert {path.stem for path in RECIPES} == NAMED
+
+
+def test_the_page_of_methods_names_every_recipe_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`recipes/([a-z-]+)\.yaml`", page)) == NAMED
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_is_valid_and_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) < 40
+    deployment = load_deployment(["--config", str(path)], job="jobs/train.py", description="", needs=("train",))
+    assert deployment.train is not None
+    assert deployment.train.stages
+
+
+def test_esplade_is_that_of_the_paper() -> None:
+    """papers/esplade-pretraining, appendix C.3."""
+    path = next(path for path in RECIPES if path.stem == "esplade")
+    train = load_deployment(["--config", str(path)], job="jobs/train.py", description="", needs=("train",)).train
+    assert train is not None
+    (stage,) = train.stages
+    assert isinstance(stage, FinetuneSettings)
+    (regularizer,) = stage.objective.sparsity.regularizers
+    sparsity, optimizer = stage.objective.sparsity, stage.optimizer
+    assert [loss.loss for loss in stage.objective.losses] == ["n_pair"]
+    assert (regularizer.regularizer, regularizer.joint) == ("joint_flops", 5)
+    assert (sparsity.keep_query, sparsity.keep_document) == (1000, 2000)
+    assert (stage.batch.queries, stage.batch.negatives, stage.batch.accumulate, stage.steps) == (3072, 0, 1, 400_000)
+    assert (optimizer.learning_rate, optimizer.schedule, optimizer.warmup_steps) == (1e-4, "linear", 10_000)
+    assert optimizer.weight_decay == 0.01
+    assert stage.validation is not None
+    assert stage.validation.keep_best == "R@10"
