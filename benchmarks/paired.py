@@ -1,0 +1,69 @@
+"""Is one model better than another on the same queries? Differences by query, and the signs they might have had."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+_BLOCK = 1_000  # rounds at once
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a paired test found.
+
+    Attributes:
+        difference: mean over the queries of ours minus theirs.
+        low: 2.5 % of the bootstrapped means are below it.
+        high: 97.5 %.
+        p: two-sided, of a mean this far from 0 if the signs were drawn by coin.
+        wins: seeds in which our mean is the higher one.
+        seeds: how many there are.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    wins: int
+    seeds: int
+
+
+def compare(
+    ours: Sequence[npt.NDArray[np.float64]],
+    theirs: Sequence[npt.NDArray[np.float64]],
+    groups: Sequence[str],
+    *,
+    rounds: int = 10_000,
+) -> Comparison:
+    """Paired randomisation test and bootstrap of seed-averaged values.
+
+    Queries of one group (those of one page) are no independent evidence: a group gets one sign, and is drawn whole.
+
+    Args:
+        ours: values by query, an array for each seed.
+        theirs: the same of the other model, seeds in the same order.
+        groups: name of each query's group.
+        rounds: of either.
+    """
+    differences = np.mean(ours, axis=0) - np.mean(theirs, axis=0)  # [Q]
+    _, group = np.unique(np.asarray(groups), return_inverse=True)
+    sums, sizes = np.bincount(group, differences), np.bincount(group)  # [G]
+    generator = np.random.default_rng(0)
+    flipped, drawn = [], []
+    for start in range(0, rounds, _BLOCK):
+        count = min(_BLOCK, rounds - start)
+        flipped.append(generator.choice([-1.0, 1.0], (count, len(sums))) @ sums)
+        times = generator.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), count)
+        drawn.append((times @ sums) / (times @ sizes))
+    as_far = np.abs(np.concatenate(flipped)) >= abs(sums.sum()) - 1e-9
+    low, high = np.percentile(np.concatenate(drawn), [2.5, 97.5])
+    return Comparison(
+        difference=float(differences.mean()),
+        low=float(low),
+        high=float(high),
+        p=float((as_far.sum() + 1) / (rounds + 1)),
+        wins=sum(bool(one.mean() > other.mean()) for one, other in zip(ours, theirs, strict=True)),
+        seeds=len(ours),
+    )
