@@ -16,7 +16,7 @@ export TOKENIZERS_PARALLELISM := false
 
 DATA ?= ../shared/data
 
-.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale faults test test-all lint types models optimum lock clean
+.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale bench-train bench-pruning faults test test-all lint types models optimum lock clean
 
 help:
 	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
@@ -24,10 +24,11 @@ help:
 	@echo "make bench       search the quickstart's index from threads, and from text across version swaps and on cold pages"
 	@echo "make bench-encode  race encoding against sentence-transformers; DATA=folder with scifact/ and debian_packages/"
 	@echo "make bench-search  race search against its peers (long); SEARCH_ARGS=--quick tries it; DATA=folder with splade_queries/"
+	@echo "make bench-train  memory and speed of a training step against SpladeLoss; make bench-pruning: what pruning-aware training gains"
 	@echo "make bench-filters  what filters cost; make bench-scale: 1, 4 and 16 million documents"
 	@echo "make test        ruff-clean, typed and tested: what CI runs, without the quickstart"
 	@echo "make test-all    the slow tests too"
-	@echo "make faults      break the encode job some 300 times and count what it loses; LSR_FAULTS_SEED=N repeats one"
+	@echo "make faults      break the encode job some 300 times, and trainings, and count what they lose; LSR_FAULTS_SEED=N repeats one"
 	@echo "make optimum     open an exported bundle with optimum, in an environment of its own"
 	@echo "make lock        resolve requirements/*.txt anew (needs uv)"
 
@@ -65,6 +66,13 @@ bench-filters: $(READY)
 bench-scale: $(READY)
 	@$(BIN)/python benchmarks/search_scale.py
 
+bench-train: $(READY)
+	@$(BIN)/python benchmarks/train_step.py
+	@$(BIN)/python benchmarks/train_large_batch.py
+
+bench-pruning: $(READY) models
+	@$(BIN)/python benchmarks/train_pruning.py $(DATA) --work .pruning
+
 search: $(READY)
 	@$(BIN)/python -m lsr_prod.search .quickstart/index
 
@@ -75,8 +83,9 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
+# Two processes on two cores: threads of their own would only wait for each other.
 test: $(READY) models
-	$(BIN)/pytest -q -m "not slow" --durations=12
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=12
 
 test-all: $(READY) models
 	$(BIN)/pytest -q --durations=12

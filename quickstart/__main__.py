@@ -1,8 +1,9 @@
 """The whole way on real text, by one command: ``python -m quickstart --config quickstart/deployment.yaml``.
 
 Makes a collection from the documentation of the installed packages, exports a small SPLADE checkpoint, encodes,
-indexes, publishes, searches and evaluates, and prints what each stage took and what it gave. Starts from nothing each
-time: ``.quickstart`` is removed first.
+indexes, publishes, searches and evaluates; trains the checkpoint on the rest of the collection, does the same with what
+it became, and prints what each stage took and what it gave. Starts from nothing each time: ``.quickstart`` is removed
+first.
 """
 
 import shutil
@@ -24,6 +25,7 @@ from lsr_prod.evaluation import evaluate_index
 from lsr_prod.evaluation.report import print_systems
 from lsr_prod.export import export_bundle
 from lsr_prod.indexing import build_index
+from lsr_prod.training.chain import run_chain
 from quickstart.docstrings import collect, write_collection
 from tests.fetch_models import model_folder
 
@@ -39,13 +41,13 @@ def main() -> int:
         sys.argv[1:],
         job="quickstart",
         description=__doc__ or "",
-        needs=("source", "export", "encode", "index", "evaluate"),
+        needs=("source", "export", "encode", "index", "evaluate", "train"),
     )
     shutil.rmtree(FOLDER, ignore_errors=True)
     seconds, summaries = run_stages(deployment)
     total = time.perf_counter() - start
     print_stages(seconds, summaries, total)
-    print_systems(summaries["evaluate"]["systems"])
+    print_systems(systems(summaries))
     print_result(result(seconds, summaries, total))
     return 0
 
@@ -63,11 +65,48 @@ def run_stages(deployment: Deployment) -> tuple[dict[str, float], dict[str, Mapp
 
     stage("collect", _collect)
     stage("export", lambda: _export(deployment))
+    trained = of_trained_model(deployment)
+    assert trained.export is not None
     with ray_session(deployment.ray):
         stage("encode", lambda: encode_corpus(deployment))
         stage("index", lambda: build_index(deployment))
-    stage("evaluate", lambda: evaluate_index(deployment))
+        stage("evaluate", lambda: evaluate_index(deployment))
+        stage("train", lambda: run_chain(deployment))
+        stage("export 2", lambda: export_bundle(trained.export))
+        stage("encode 2", lambda: encode_corpus(trained))
+        stage("index 2", lambda: build_index(trained))
+    stage("evaluate 2", lambda: evaluate_index(trained))
     return seconds, summaries
+
+
+def of_trained_model(deployment: Deployment) -> Deployment:
+    """The same deployment with the trained model in place of the checkpoint, and artefacts of its own."""
+    train, export, encode = deployment.train, deployment.export, deployment.encode
+    index, evaluate = deployment.index, deployment.evaluate
+    assert train is not None
+    assert export is not None
+    assert encode is not None
+    assert index is not None
+    assert evaluate is not None
+    folder = Path(train.output).parent
+    bundle, table, built = (str(folder / name) for name in ("bundle", "table", "index"))
+    return deployment.model_copy(
+        update={
+            "export": export.model_copy(update={"model": train.output, "output": bundle}),
+            "encode": encode.model_copy(update={"bundle": bundle, "table": table}),
+            "index": index.model_copy(update={"bundle": bundle, "table": table, "output": built}),
+            "evaluate": evaluate.model_copy(update={"index": built, "bm25": False, "runs": str(folder / "runs")}),
+        }
+    )
+
+
+def systems(summaries: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The systems of both evaluations, named by their model."""
+    return [
+        {**system, "name": system["name"].replace("threshold", model)}
+        for model, stage in (("checkpoint", "evaluate"), ("finetuned", "evaluate 2"))
+        for system in summaries[stage]["systems"]
+    ]
 
 
 def _collect() -> Mapping[str, Any]:
@@ -89,16 +128,25 @@ def print_stages(seconds: Mapping[str, float], summaries: Mapping[str, Mapping[s
         table.add_column(heading, justify="left" if heading in ("stage", "what") else "right")
     notes = {
         "collect": f"{DOCUMENTS:,} docstrings, {QUERIES:,} held-out queries",
-        "export": f"{summaries['export']['precision']} graph of {summaries['export']['graph_bytes'] / 1e6:.1f} MB",
-        "encode": f"{summaries['encode']['rows_out']:,} vectors, {summaries['encode']['quarantined']} quarantined",
-        "index": f"{summaries['index']['bytes_per_doc']:.0f} bytes a document ({_bytes_by_part(summaries['index'])})",
-        "evaluate": _evaluated(summaries["evaluate"]),
+        "train": _trained(summaries["train"]["stage_rows"][0]),
     }
+    for run in ("", " 2"):
+        export, encode, index = (summaries[name + run] for name in ("export", "encode", "index"))
+        notes |= {
+            f"export{run}": f"{export['precision']} graph of {export['graph_bytes'] / 1e6:.1f} MB",
+            f"encode{run}": f"{encode['rows_out']:,} vectors, {encode['quarantined']} quarantined",
+            f"index{run}": f"{index['bytes_per_doc']:.0f} bytes a document ({_bytes_by_part(index)})",
+            f"evaluate{run}": _evaluated(summaries[f"evaluate{run}"]),
+        }
     for name, value in seconds.items():
-        rate = f"{DOCUMENTS / value:,.0f}" if name in ("collect", "encode", "index") else ""
+        rate = f"{DOCUMENTS / value:,.0f}" if name.split()[0] in ("collect", "encode", "index") else ""
         table.add_row(name, f"{value:.1f}", rate, notes[name])
     table.add_row("total", f"{total:.1f}", "", "")
     Console(width=max(120, Console().width)).print(table)
+
+
+def _trained(row: Mapping[str, Any]) -> str:
+    return f"{row['steps']} steps on {row['rows']:,} other docstrings, loss {row['loss']:.2f}"
 
 
 def _evaluated(evaluate: Mapping[str, Any]) -> str:
@@ -115,13 +163,11 @@ def _bytes_by_part(index: Mapping[str, Any]) -> str:
 
 def result(seconds: Mapping[str, float], summaries: Mapping[str, Mapping[str, Any]], total: float) -> dict[str, Any]:
     """The figures of the run, flat, for machines."""
-    evaluate = summaries["evaluate"]
     values: dict[str, Any] = {"docs": DOCUMENTS, "queries": QUERIES, "seconds": round(total, 1)}
-    values |= {f"seconds.{name}": round(value, 1) for name, value in seconds.items()}
+    values |= {f"seconds.{name.replace(' ', '_')}": round(value, 1) for name, value in seconds.items()}
     values |= {"encode_docs_per_s": round(DOCUMENTS / seconds["encode"], 1)}
-    for system in evaluate["systems"]:
-        name, _, threshold = system["name"].partition(" ")
-        prefix = "bm25" if name == "bm25" else "checkpoint"
+    for system in systems(summaries):
+        prefix, _, threshold = system["name"].partition(" ")
         suffix = f"_at_{threshold}" if threshold not in ("", "0") else ""
         values[f"{prefix}.mrr10{suffix}"] = round(system["measures"]["RR@10"], 4)
         values[f"{prefix}.r10{suffix}"] = round(system["measures"]["R@10"], 4)
@@ -131,9 +177,13 @@ def result(seconds: Mapping[str, float], summaries: Mapping[str, Mapping[str, An
                 f"{key}{suffix}": round(system[key], 3)
                 for key in ("match_p50_ms", "match_p95_ms", "text_p50_ms", "text_p95_ms")
             }
-    index = summaries["index"]
+    for key in ("mrr10", "r10"):
+        values[f"finetuned.{key}_gain"] = round(values[f"finetuned.{key}"] - values[f"checkpoint.{key}"], 4)
+    index, evaluate = summaries["index"], summaries["evaluate"]
     values |= {key: round(value, 1) for key, value in index.items() if key.startswith("bytes_per_doc")}
-    return values | {key: round(evaluate[key], 4) for key in ("l0_query", "l0_document", "flops")}
+    costs = ("l0_query", "l0_document", "flops")
+    values |= {key: round(evaluate[key], 4) for key in costs}
+    return values | {f"finetuned.{key}": round(summaries["evaluate 2"][key], 4) for key in costs}
 
 
 if __name__ == "__main__":

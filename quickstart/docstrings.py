@@ -58,17 +58,21 @@ def collect(documents: int) -> list[Entry]:
 
 
 def write_collection(folder: Path, entries: list[Entry], queries: int) -> None:
-    """Write ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv`` in BEIR's layout.
+    """Write ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv`` as BEIR does, and ``pairs.jsonl`` to train on.
 
     Args:
         folder: made if absent.
         entries: every one becomes a document.
-        queries: number of entries, chosen by hash, whose first sentence is a held-out query.
+        queries: number of entries, chosen by hash, whose first sentence is a held-out query. The others, but those with
+            the same first sentence as one of these, are the pairs.
     """
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     held_out = sorted(entries, key=lambda entry: _hash("query:" + entry.name))[:queries]
     _write_jsonl(folder / "corpus.jsonl", ({"_id": entry.name, "text": entry.text} for entry in entries))
     _write_jsonl(folder / "queries.jsonl", ({"_id": f"q:{entry.name}", "text": entry.query} for entry in held_out))
+    questions = {entry.query for entry in held_out}
+    pairs = ({"query": entry.query, "positive": entry.text} for entry in entries if entry.query not in questions)
+    _write_jsonl(folder / "pairs.jsonl", pairs)
     rows = ["query-id\tcorpus-id\tscore", *(f"q:{entry.name}\t{entry.name}\t1" for entry in held_out)]
     (folder / "qrels" / "test.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
 

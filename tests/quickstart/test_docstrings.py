@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from quickstart import docstrings
-from quickstart.docstrings import collect, write_collection
+from quickstart.docstrings import Entry, collect, write_collection
 
 SOURCE = '''
 """Module summary sentence here.
@@ -64,6 +64,17 @@ def test_the_collection_has_beirs_layout(installed: Path) -> None:
     assert len(queries) == 1
     assert qrels == ["query-id\tcorpus-id\tscore", f"{queries[0]['_id']}\t{queries[0]['_id'][2:]}\t1"]
     assert queries[0]["text"] not in " ".join(row["text"] for row in corpus)
+
+
+def test_no_held_out_query_is_trained_on(tmp_path: Path) -> None:
+    entries = [Entry(f"pack.f{i}", f"Sentence number {i % 7} here.", f"text {i}") for i in range(20)]
+    write_collection(tmp_path, entries, queries=3)
+    asked = {json.loads(line)["text"] for line in (tmp_path / "queries.jsonl").read_text().splitlines()}
+    pairs = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
+    assert [(row["query"], row["positive"]) for row in pairs] == [
+        (entry.query, entry.text) for entry in entries if entry.query not in asked
+    ]
+    assert 0 < len(pairs) < 17
 
 
 def test_this_machine_has_a_sample() -> None:
