@@ -36,6 +36,13 @@ hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A slow test may take hours; the others stop where pyproject.toml says."""
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.timeout(4 * 3600))
+
+
 @pytest.fixture(autouse=True)
 def _log_ends_with_its_test() -> Iterator[None]:
     """A job logs to the stderr of its own test, which is closed after it."""
