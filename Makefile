@@ -85,7 +85,7 @@ types: $(READY)
 
 # Two processes on two cores: threads of their own would only wait for each other.
 test: $(READY) models
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=12
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not slow" -n 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder --durations=12
 
 test-all: $(READY) models
 	$(BIN)/pytest -q --durations=12
