@@ -26,7 +26,7 @@ from tests.encoding import poison_encoder
 from tests.encoding.poison_encoder import poison_factory, term_of
 
 SETTINGS = {"kind": "document", "top_k": 8, "batch_tokens": 64}
-SHORT_S = 2.0
+SHORT_S = 4.0  # a busy machine answers a word in less
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def test_the_vectors_are_those_of_this_process(tiny_bundle: Path):
         assert encoder.starts == 1
 
 
-def test_a_child_is_started_when_it_is_needed_and_again_after_a_failure():
-    with IsolatedEncoder(poison_factory(), timeout_s=SHORT_S) as encoder:
+def test_a_child_is_started_when_it_is_needed_and_again_after_a_crash():
+    with IsolatedEncoder(poison_factory(), timeout_s=60) as encoder:
         assert encoder.starts == 0
         for word, cause in {
             "SEGFAULT": "SIGSEGV",
@@ -62,13 +62,17 @@ def test_a_child_is_started_when_it_is_needed_and_again_after_a_failure():
                 encoder.encode(["one", word], **SETTINGS)
             assert encoder.encode(["after"], **SETTINGS).terms.tolist() == [term_of("after")]
         assert encoder.starts == 5
-        for word in ("SPIN", "HOLD"):
-            started = time.monotonic()
-            with pytest.raises(EncoderTimeoutError, match="within 2 s"):
-                encoder.encode([word], **SETTINGS)
-            assert SHORT_S <= time.monotonic() - started < 10 * SHORT_S
-        assert encoder.starts == 6
+
+
+@pytest.mark.parametrize("word", ["SPIN", "HOLD"])
+def test_a_child_that_does_not_answer_is_ended_and_replaced(word: str):
+    with IsolatedEncoder(poison_factory(), timeout_s=SHORT_S) as encoder:
+        started = time.monotonic()
+        with pytest.raises(EncoderTimeoutError, match="within 4 s"):
+            encoder.encode([word], **SETTINGS)
+        assert time.monotonic() - started >= SHORT_S
         assert encoder.encode(["after"], **SETTINGS).terms.tolist() == [term_of("after")]
+        assert encoder.starts == 2
 
 
 def test_an_exception_of_the_encoder_costs_no_process():

@@ -142,7 +142,7 @@ def test_every_kind_of_poison_is_named_and_costs_few_processes():
     poison = {3: "SEGFAULT", 31: "ABORT", 32: "HOLD", 60: "RAISE", 61: "EXIT", 98: "NAN"}
     for i, word in poison.items():
         texts[i] = f"document {i} {word}"
-    with IsolatedEncoder(poison_factory(), timeout_s=2) as encoder:
+    with IsolatedEncoder(poison_factory(), timeout_s=4) as encoder:
         vectors, failed = encode_texts(encoder, texts, top_k=8, batch_tokens=64, chunk=ISOLATED_CHUNK)
         starts = encoder.starts
     assert vectors.terms.tolist() == [term_of(text) for i, text in enumerate(texts) if i not in poison]
