@@ -140,6 +140,8 @@ class Training:
     def _processes(self) -> list[psutil.Process]:
         """The driver and all below it; the driver last, so that none is lost sight of."""
         assert self._driver is not None
+        if self._driver.returncode is not None:
+            return []  # its number may be another's by now
         try:
             driver = psutil.Process(self._driver.pid)
             return [*reversed(driver.children(recursive=True)), driver]
