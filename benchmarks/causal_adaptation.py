@@ -60,8 +60,8 @@ class Sizes:
         width: of the small decoder.
     """
 
-    pretrain: int = 600
-    adapt: int = 300
+    pretrain: int = 150  # a decoder of 600 steps activates most of its terms at once, and none dies
+    adapt: int = 150
     finetune: int = 200
     blocks: int = 16
     block: int = 128
