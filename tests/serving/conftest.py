@@ -1,7 +1,28 @@
 """What the suites of serving share."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from ray.serve._private import replica
+
+from lsr_prod.serving.follow import Follower
+
+
+@pytest.fixture(autouse=True)
+def _followers_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A replica follows the publications as long as its process lives; here it is not its process."""
+    started: list[Follower] = []
+    start = Follower.__init__
+
+    def note(self: Follower, *arguments: Any, **named: Any) -> None:
+        start(self, *arguments, **named)
+        started.append(self)
+
+    monkeypatch.setattr(Follower, "__init__", note)
+    yield
+    for follower in started:
+        follower.stop()
 
 
 @pytest.fixture
