@@ -16,11 +16,13 @@ from lsr_prod.formats.bundle import TOKENIZER_FILE, read_vocabulary
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.idf import TermCounts
+from lsr_prod.vocabulary.casing import lowered
 from lsr_prod.vocabulary.surfaces import surfaces
-from lsr_prod.vocabulary.words import split_normalized, word_normalizer
+from lsr_prod.vocabulary.words import check_words, split_normalized, word_normalizer
 
 __all__ = ["QueryTerms", "TermReader"]
 
+_FORMAT = 2  # of the terms that stand in a text; 1 lowercased bytes that are no text
 _CHARACTERS = 1_000_000  # of text whose tokens are in memory at once
 
 
@@ -50,7 +52,13 @@ class TermReader:
             tokenizer: content of ``tokenizer.json``.
             card: of the encoder.
             vocabulary: its V output terms.
+
+        Raises:
+            ConfigError: they are tokens of another tokenizer than the encoder's.
         """
+        self._words = card.output_vocabulary == "words"
+        if self._words:
+            check_words(vocabulary, "query_encoder")
         backend = Tokenizer.from_str(tokenizer)
         backend.no_padding()
         backend.no_truncation()
@@ -59,7 +67,6 @@ class TermReader:
         self._query = Tokenizer.from_str(backend.to_str())  # truncation is a state: texts of documents are not cut
         self._query.enable_truncation(card.query_max_length - backend.num_special_tokens_to_add(False))
         self._normalizer = word_normalizer(backend)
-        self._words = card.output_vocabulary == "words"
         self._term_of = _words(vocabulary) if self._words else {}
         self._term_of_token = [] if self._words else _tokens(backend, card, vocabulary)
         self._table = np.array(self._term_of_token, np.int32)
@@ -116,9 +123,7 @@ class TermReader:
         """sha256 (hex) of all that decides which terms stand in a document."""
         card = EncoderCard.load(bundle)
         tokenizer = (bundle / TOKENIZER_FILE).read_text(encoding="utf-8")
-        return digest_json(
-            [tokenizer, card.vocabulary_sha256, card.output_vocabulary, card.output_casing]
-        )  # fmt: skip
+        return digest_json([_FORMAT, tokenizer, card.vocabulary_sha256, card.output_vocabulary, card.output_casing])
 
 
 def _words(vocabulary: Sequence[str]) -> dict[str, int]:
@@ -134,8 +139,7 @@ def _tokens(tokenizer: Tokenizer, card: EncoderCard, vocabulary: Sequence[str]) 
         tokens[number] = name
     if card.output_casing == "uncased":
         terms = {surface: number for number, surface in enumerate(surfaces(vocabulary))}
-        lowered = [surface._replace(text=surface.text.lower()) for surface in surfaces(tokens)]
-        found = [terms.get(surface, -1) for surface in lowered]
+        found = [terms.get(lowered(surface), -1) for surface in surfaces(tokens)]
     else:
         found = [number if number < len(vocabulary) else -1 for number in range(len(tokens))]
     return [-1 if number in special else term for number, term in enumerate(found)]

@@ -3,7 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 
+from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import SparseEncoder
 from lsr_prod.text_terms import TermReader
@@ -66,3 +70,21 @@ def test_it_finds_what_transformers_finds(splade_tiny, text):
     wanted = list(dict.fromkeys(i for i in ids if i not in encoder.tokenizer.all_special_ids))
     assert reader.query(text).ids == wanted
     assert reader.documents([text])[0].tolist() == sorted(wanted)
+
+
+def test_bytes_that_are_no_text_are_not_lowercased():
+    """A character of two bytes is two tokens, whose names are letters of byte-level BPE and not of the text."""
+    letters = ["Ġ", *(f"Ġ{letter}" for letter in "abAB"), "Ð", "ð", "©", "É", "é", "Ñ", "ñ", "Ĩ", "ĩ"]
+    backend = Tokenizer(BPE({name: number for number, name in enumerate(letters)}, []))
+    backend.pre_tokenizer = ByteLevel(add_prefix_space=True)
+    groups = uncased_groups(letters)
+    reader = TermReader(
+        backend.to_str(), card(output_casing="uncased", vocabulary_size=len(groups.terms)), groups.terms
+    )
+    tokens = [token for token in backend.encode("Ж Щ").tokens if token in letters]
+    assert [groups.terms[number] for number in reader.query("Ж Щ").ids] == list(dict.fromkeys(tokens))
+
+
+def test_terms_that_are_tokens_of_another_tokenizer_are_no_words():
+    with pytest.raises(ConfigError, match="query_encoder: the output terms are tokens of another tokenizer"):
+        TermReader(TOKENIZER, card(output_vocabulary="words"), ["lock", "##ing", "##ed"])

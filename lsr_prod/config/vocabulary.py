@@ -64,7 +64,9 @@ class TransferVocabularySettings(Section):
         "rows are made (ours); none: no bias, for a source that has none",
     )
     unigrams: TrainingDataSettings | None = Field(
-        None, description="bias unigrams: texts to count tokens in; unset: those of train_tokenizer"
+        None,
+        description="texts to count tokens in for bias unigrams, and to measure how words fall apart; unset: those of "
+        "train_tokenizer",
     )
     unigram_texts: int = Field(100_000, ge=1, description="bias unigrams: texts at most, the first ones")
     seed: int = Field(0, ge=0, description="of drawn rows")
@@ -83,6 +85,8 @@ class TransferVocabularySettings(Section):
             raise ValueError("bias unigrams counts tokens in texts; give unigrams")
         if self.bias == "rows" and self.initialisation.startswith("random"):
             raise ValueError("drawn rows say nothing about a bias; take another one")
+        if self.target_embeddings is not None and self.initialisation != "semantic" and self.bias != "target":
+            raise ValueError("nothing is made of target_embeddings; take initialisation semantic or bias target")
         return self
 
 

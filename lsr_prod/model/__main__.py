@@ -12,14 +12,14 @@ from pathlib import Path
 
 from transformers.utils.logging import disable_progress_bar
 
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ConfigError, LsrError
 from lsr_prod.model.encoder import SparseEncoder
 
 __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code: 0 done, 2 impossible settings, nothing written."""
+    """Run the command; returns its exit code: 0 done, 1 damaged source, 2 impossible settings, nothing written."""
     parser = argparse.ArgumentParser(prog="python -m lsr_prod.model", description=__doc__, allow_abbrev=False)
     parser.add_argument("source", help="folder or Hugging Face id of a masked language model")
     parser.add_argument("dest", type=Path, help="the model directory; must not exist, or hold the same model")
@@ -40,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         sys.stderr.write(f"python -m lsr_prod.model: {error}\n")
         return 2
+    except LsrError as error:
+        sys.stderr.write(f"python -m lsr_prod.model: {error}\n")
+        return 1
     sys.stdout.write(f"{dest}: {digest}\n")
     return 0
 

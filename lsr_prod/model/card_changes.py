@@ -13,6 +13,7 @@ from lsr_prod.formats.digest import digest_json
 from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.uncased import check_uncased, letters_of
 from lsr_prod.vocabulary.casing import uncased_groups
+from lsr_prod.vocabulary.words import check_words
 
 __all__ = [
     "add_lowercase",
@@ -65,6 +66,8 @@ def change_card(
     changed = replace(card, **changes)
     check_attention(changed)
     check_query_encoder(changed.query_encoder, changed.query_prompt)
+    if changed.query_encoder == "idf" and changed.output_vocabulary == "words":
+        check_words(terms, "query_encoder")
     _check_lengths(changed, config, tokenizer)
     if changed.casing != card.casing:
         check_casing(changed.casing, letters_of(list(tokenizer.get_vocab())))
@@ -112,7 +115,7 @@ def check_terms(output_vocabulary: str) -> None:
         ConfigError: the terms are words of their own.
     """
     if output_vocabulary == "words":
-        raise ConfigError("output_casing", "the words of an expanded vocabulary are lowercase", "leave the field out")
+        raise ConfigError("output_casing", "a head with terms of its own keeps them as they are", "leave it out")
 
 
 def check_query_encoder(query_encoder: str, query_prompt: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -120,9 +121,13 @@ def load_output_layer(folder: Path, model: PreTrainedModel) -> None:
     """Put what ``save_output_layer`` wrote into a model whose other weights are read.
 
     Raises:
-        ConfigError: it does not fit the model.
+        ConfigError: it is damaged, or does not fit the model.
     """
-    tensors = {name: tensor.to(torch.float32) for name, tensor in load_file(folder / OUTPUT_LAYER_FILE).items()}
+    try:
+        found = load_file(folder / OUTPUT_LAYER_FILE)
+    except SafetensorError as error:
+        raise ConfigError("source", f"{folder / OUTPUT_LAYER_FILE} is damaged ({error})", "copy it again") from error
+    tensors = {name: tensor.to(torch.float32) for name, tensor in found.items()}
     if "weight" in tensors:
         replace_output_layer(model, tensors["weight"], tensors.get("bias"))
     else:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+from safetensors import SafetensorError
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
@@ -44,7 +45,7 @@ from lsr_prod.model.output_layer import (
 from lsr_prod.model.peer import PeerFolder, read_peer_folder
 from lsr_prod.vocabulary.words import lowercases
 
-__all__ = ["output_vocabulary", "read_source"]
+__all__ = ["output_vocabulary", "read_source", "tokenizer_reader"]
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +142,8 @@ def _read_model(folder: Path) -> PreTrainedModel:
         raise ConfigError(
             "source", f"{folder} has no model.safetensors", "convert its weights to safetensors"
         ) from error
+    except SafetensorError as error:
+        raise ConfigError("source", f"the weights of {folder} are damaged ({error})", "copy them again") from error
     assert isinstance(model, PreTrainedModel)
     missing = set(report["missing_keys"]) - (output_layer_names(model) if own else set())
     if missing:
@@ -175,9 +178,8 @@ def _without_load_report() -> Iterator[None]:
 
 
 def _read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    reader: Any = PreTrainedTokenizerFast if _is_generic(folder) else AutoTokenizer
     try:
-        tokenizer = reader.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = tokenizer_reader(folder).from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ConfigError("source", f"{folder} has no tokenizer", "add its tokenizer.json") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
@@ -185,14 +187,16 @@ def _read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def _is_generic(folder: Path) -> bool:
-    """Whether ``tokenizer.json`` is all there is to the tokenizer, as in every model directory.
+def tokenizer_reader(folder: Path) -> Any:
+    """The class that reads a folder's tokenizer: the plain one where ``tokenizer.json`` is all there is to it.
 
-    transformers would build a Qwen2 model's tokenizer by the rules of Qwen2 whatever its own files say.
+    So it is in every model directory. transformers would build a Qwen2 model's tokenizer by the rules of Qwen2 whatever
+    its own files say.
     """
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_bytes()) if path.is_file() else {}
-    return settings.get("tokenizer_class") in _GENERIC and (folder / TOKENIZER_FILE).is_file()
+    is_generic = settings.get("tokenizer_class") in _GENERIC and (folder / TOKENIZER_FILE).is_file()
+    return PreTrainedTokenizerFast if is_generic else AutoTokenizer
 
 
 def _architecture(config: PreTrainedConfig) -> str:

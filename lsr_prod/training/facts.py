@@ -16,6 +16,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import is_causal, output_layer
 from lsr_prod.model.card_changes import longest_input
 from lsr_prod.model.uncased import letters_of
+from lsr_prod.vocabulary.surfaces import notation_of
 
 __all__ = ["TRANSFER_FILE", "ModelFacts", "check_length"]
 
@@ -47,6 +48,7 @@ class ModelFacts:
         roles: special tokens that the tokenizer has: of bos, eos, unk, sep, pad, cls, mask.
         linear_modules: names of the backbone's linear modules, the last part each.
         transferred: a transfer of the vocabulary left a record of the new tokens with the model.
+        token_head: those words are tokens of another tokenizer, which cannot be looked up in a text.
         query_encoder: as in the card.
         query_prompt: as in the card.
         letters: a ``vocabulary_sha256`` and which letters its terms have, see ``letters_of``.
@@ -69,6 +71,7 @@ class ModelFacts:
     roles: frozenset[str]
     linear_modules: frozenset[str]
     transferred: bool
+    token_head: bool = False
     query_encoder: Literal["model", "idf"] = "model"
     query_prompt: str = ""
     letters: tuple[str, frozenset[str]] | None = None
@@ -104,6 +107,7 @@ class ModelFacts:
                 name.rpartition(".")[2] for name, module in modules if isinstance(module, nn.Linear)
             ),
             transferred=folder is not None and (folder / TRANSFER_FILE).is_file(),
+            token_head=card.output_vocabulary == "words" and notation_of(encoder.vocabulary) != "words",
             query_encoder=card.query_encoder,
             query_prompt=card.query_prompt,
             letters=(card.vocabulary_sha256, letters_of(encoder.vocabulary)),

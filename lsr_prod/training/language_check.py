@@ -22,6 +22,7 @@ from lsr_prod.training.facts import ModelFacts, check_length
 from lsr_prod.training.lora import check_lora
 from lsr_prod.training.pins import pin_data
 from lsr_prod.training.trackers import check_watch
+from lsr_prod.vocabulary.words import refuse_tokens
 
 __all__ = ["check_language", "check_texts", "of_validation", "reference_file"]
 
@@ -71,6 +72,8 @@ def check_language(
                     "pretrain_emlm predicts words, and the model's output terms are tokens",
                     "let expand_vocabulary come before it, or take adapt_mlm",
                 )
+            if facts.token_head:
+                refuse_tokens("stage")
         case AdaptCausalSettings():
             _check_causal(facts)
         case DistilHeadSettings():

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from lsr_prod.vocabulary.surfaces import Surface, is_special, notation_of, spell, surfaces
 
-__all__ = ["UncasedGroups", "cased_terms", "uncased_groups"]
+__all__ = ["UncasedGroups", "cased_terms", "lowered", "uncased_groups"]
 
 
 class UncasedGroups(NamedTuple):
@@ -51,18 +51,23 @@ def uncased_groups(vocabulary: Sequence[str]) -> UncasedGroups:
     terms: list[str] = []
     group_of: dict[Surface, int] = {}
     for row, surface in enumerate(plain):
-        lowered = surface._replace(text=surface.text.lower()) if _is_cased(surface) else surface
-        if lowered != surface and lowered in lowercase:
+        form = lowered(surface)
+        if form != surface and form in lowercase:
             continue
-        if lowered == surface:
+        if form == surface:
             group_of[surface] = len(terms)
             terms.append(vocabulary[row])
-        elif lowered not in group_of:
-            group_of[lowered] = len(terms)
-            terms.append(spell(lowered, notation))
+        elif form not in group_of:
+            group_of[form] = len(terms)
+            terms.append(spell(form, notation))
         rows.append(row)
-        groups.append(group_of[lowered])
+        groups.append(group_of[form])
     return UncasedGroups(rows, groups, terms)
+
+
+def lowered(surface: Surface) -> Surface:
+    """The lowercase form; special tokens, and bytes that are no text, are no words and stay as they are."""
+    return surface._replace(text=surface.text.lower()) if _is_cased(surface) else surface
 
 
 def _is_cased(surface: Surface) -> bool:

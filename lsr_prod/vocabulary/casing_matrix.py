@@ -84,10 +84,12 @@ def casing_matrix(encoder: SparseEncoder, texts: Sequence[str], kind: Kind = "qu
         kind: decides prompt and length; the paper has queries.
 
     Raises:
-        ConfigError: the encoder averages hidden states, so that no term comes from one token.
+        ConfigError: the encoder averages hidden states, so that no term comes from one token, or has no cased terms.
     """
     if encoder.card.pooled_states == "mean":
         raise ConfigError("model", "it averages its hidden states, so no term comes from one token", "take another one")
+    if encoder.card.output_casing == "uncased":
+        raise ConfigError("model", "its output is uncased, whatever its input", "take the model with all its terms")
     tokenizer = encoder.tokenizer
     tokens = _classes(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))), set(tokenizer.all_special_tokens))
     terms = _classes(encoder.vocabulary, set(tokenizer.all_special_tokens))

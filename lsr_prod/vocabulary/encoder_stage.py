@@ -10,6 +10,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.model.card_changes import check_attention, check_casing, check_query_encoder, check_terms
 from lsr_prod.model.uncased import check_uncased
 from lsr_prod.training.facts import ModelFacts, check_length
+from lsr_prod.vocabulary.words import refuse_tokens
 
 __all__ = ["check", "run"]
 
@@ -38,6 +39,8 @@ def check(
         query_prompt=facts.query_prompt if stage.query_prompt is None else stage.query_prompt,
     )
     check_query_encoder(after.query_encoder, after.query_prompt)
+    if after.query_encoder == "idf" and facts.token_head:
+        refuse_tokens("query_encoder")
     for name in ("query_max_length", "document_max_length"):
         check_length(name, getattr(after, name), after)
     return {}, _check_casings(stage, after)

@@ -85,10 +85,13 @@ def inspect_vocabulary(
     found: list[Neighbours] = []
     overlap = None
     if tokenizer is not None:
-        source = Terms.of(encoder.tokenizer, encoder.vocabulary)
+        if encoder.card.output_vocabulary == "words":
+            raise ConfigError("--target", "the model's output terms are not its tokens", "leave it out")
+        whole = encoder.changed(output_casing="all")  # as a transfer takes it
+        source = Terms.of(whole.tokenizer, whole.vocabulary)
         overlap = overlap_share(align(source, Terms.of(tokenizer, target_terms(tokenizer))))
         if words:
-            found = neighbours(encoder, tokenizer, target_embeddings or str(target), words)
+            found = neighbours(whole, tokenizer, target_embeddings or str(target), words)
     elif words:
         raise ConfigError("--words", "neighbours are those in another vocabulary", "give --target too")
     other = None if tokenizer is None or not texts else fragmentation(list(texts), tokenizer)

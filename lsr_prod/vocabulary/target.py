@@ -9,13 +9,14 @@ import torch
 from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch import Tensor
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.digest import digest_files, digest_json
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
+from lsr_prod.model.source import tokenizer_reader
 
 __all__ = [
     "TargetModel",
@@ -66,7 +67,7 @@ def read_target(target: str) -> PreTrainedTokenizerFast:
             "target", f"{target} has no {TOKENIZER_FILE}", "name a model directory, a tokenizer's folder or its file"
         )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+        tokenizer = tokenizer_reader(path).from_pretrained(path, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ConfigError("target", f"the tokenizer of {target} cannot be read ({error})", "save it again") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):

@@ -26,7 +26,7 @@ from lsr_prod.vocabulary.bias import transfer_bias, unigram_bias
 from lsr_prod.vocabulary.domain_tokenizer import train_tokenizer
 from lsr_prod.vocabulary.initialisation import Combination, Initialisation, copied, semantic, subtoken
 from lsr_prod.vocabulary.pieces import term_pieces
-from lsr_prod.vocabulary.surfaces import Terms, align, overlap_share
+from lsr_prod.vocabulary.surfaces import Terms, align, notation_of, overlap_share
 from lsr_prod.vocabulary.target import (
     TargetModel,
     check_embeddings,
@@ -39,7 +39,7 @@ from lsr_prod.vocabulary.target import (
 )
 from lsr_prod.vocabulary.texts import read_good_rows
 from lsr_prod.vocabulary.transfer import check_tokenizer, move_to_vocabulary, replace_head
-from lsr_prod.vocabulary.words import lowercases, split_words
+from lsr_prod.vocabulary.words import lowercases, refuse_tokens, split_words
 
 __all__ = ["check", "fragmentation", "initialise", "run"]
 
@@ -68,7 +68,7 @@ def check(
         pins["target"] = digest_target(stage.target)
     if stage.train_tokenizer is not None:
         pins["train_tokenizer"] = pin_data(stage.train_tokenizer.data, options)
-    if stage.unigrams is not None and stage.bias == "unigrams":
+    if stage.unigrams is not None:
         pins["unigrams"] = pin_data(stage.unigrams, options)
     if stage.initialisation == "semantic" or stage.bias == "target":
         pins["target_embeddings"] = _check_target_model(stage, tokenizer)
@@ -203,7 +203,10 @@ def _facts_after(
         has_bias=stage.bias != "none",
     )
     if stage.parts == "head":
-        return replace(after, tied=False, output_vocabulary="words", transferred=False)
+        words = tokenizer is not None and notation_of(target_terms(tokenizer)) == "words"
+        if facts.query_encoder == "idf" and not words:
+            refuse_tokens("parts")
+        return replace(after, tied=False, output_vocabulary="words", transferred=False, token_head=not words)
     roles = {"unk", "cls", "sep", "pad", "mask"}
     special, lowercase = 2, True
     if tokenizer is not None:

@@ -5,14 +5,25 @@ An expanded vocabulary consists of such words, its masking chooses among them, a
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.vocabulary.surfaces import notation_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["lowercases", "split_normalized", "split_words", "word_normalizer", "word_pieces"]
+__all__ = [
+    "check_words",
+    "lowercases",
+    "refuse_tokens",
+    "split_normalized",
+    "split_words",
+    "word_normalizer",
+    "word_pieces",
+]
 
 # Accents stay, and so do the syllables of Hangul, which stripping would take apart; an ideograph is a word of its own.
 _NORMALIZER = normalizers.Sequence(
@@ -23,6 +34,29 @@ _NORMALIZER = normalizers.Sequence(
 )
 _PRE_TOKENIZER = pre_tokenizers.BertPreTokenizer()
 _MARKERS = ("Ġ", "▁")
+
+
+def check_words(terms: Sequence[str], field: str) -> None:
+    """Refuse output terms of a head's own that are not words and so cannot be looked up in a text.
+
+    Raises:
+        ConfigError: they are tokens of another tokenizer than the encoder's; it names the setting ``field``.
+    """
+    if notation_of(terms) != "words":
+        refuse_tokens(field)
+
+
+def refuse_tokens(field: str) -> NoReturn:
+    """Say that the output terms are tokens of another tokenizer than the encoder's; see ``check_words``.
+
+    Raises:
+        ConfigError: always.
+    """
+    raise ConfigError(
+        field,
+        "the output terms are tokens of another tokenizer than the encoder's, which are not looked up in texts",
+        "transfer the whole vocabulary (parts: all), or do without",
+    )
 
 
 def split_words(text: str, tokenizer: "PreTrainedTokenizerFast | None" = None) -> list[str]:

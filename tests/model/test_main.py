@@ -27,3 +27,10 @@ def test_impossible_settings_write_nothing(tmp_path: Path, capsys: pytest.Captur
     assert main([str(source), str(tmp_path / "model"), "--query-max-length", "1000"]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 2
     assert not (tmp_path / "model").exists()
+
+
+def test_a_model_directory_of_another_format_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tiny_checkpoint(tmp_path / "checkpoint", "bert")
+    (source / "encoder_card.json").write_text("{}")
+    assert main([str(source), str(tmp_path / "model")]) == 1
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1

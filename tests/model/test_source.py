@@ -117,3 +117,10 @@ def test_a_tokenizer_that_is_not_the_cards_is_refused(checkpoint: Path, tmp_path
     path.write_text(path.read_text().replace('"w91"', '"w92"'))
     with pytest.raises(ConfigError, match="output vocabulary"):
         SparseEncoder.load(tmp_path / "model")
+
+
+def test_weights_that_were_cut_short_are_named(checkpoint: Path) -> None:
+    weights = checkpoint / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ConfigError, match=r"source: the weights of .* are damaged"):
+        SparseEncoder.load(checkpoint)

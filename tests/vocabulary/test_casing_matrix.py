@@ -58,3 +58,9 @@ def test_the_picture(tmp_path: Path):
     pytest.importorskip("matplotlib")
     CasingMatrix(np.array([[120_000, 12, 0], [900, 40, 0], [0, 0, 0]]), 100).draw(tmp_path / "casing.png", "none")
     assert (tmp_path / "casing.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_uncased_output_has_no_casing(tmp_path: Path):
+    encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert"), output_casing="uncased")
+    with pytest.raises(ConfigError, match="model: its output is uncased"):
+        casing_matrix(encoder, TEXTS)

@@ -98,9 +98,9 @@ def test_a_tokenizer_without_lowercase_form(
     check(_stage(**field), unknown, {})
 
 
-def test_words_are_lowercase(encoder: SparseEncoder) -> None:
+def test_terms_of_a_head_stay_as_they_are(encoder: SparseEncoder) -> None:
     facts = replace(ModelFacts.of(encoder), output_vocabulary="words")
-    with pytest.raises(ConfigError, match="output_casing: the words of an expanded vocabulary are lowercase"):
+    with pytest.raises(ConfigError, match="output_casing: a head with terms of its own keeps them"):
         check(_stage(output_casing="uncased"), facts, {})
 
 

@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -8,7 +9,9 @@ from lsr_prod.__main__ import main
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.vocabulary.domain_tokenizer import train_tokenizer
+from lsr_prod.vocabulary.initialisation import Initialisation, copied
 from lsr_prod.vocabulary.inspect import inspect_vocabulary, read_texts
+from lsr_prod.vocabulary.transfer import replace_head
 from tests.fetch_models import model_folder
 from tests.model.tiny import tiny_checkpoint
 from tests.vocabulary.test_initialisation import semantic
@@ -73,3 +76,20 @@ def test_what_is_wrong_is_one_line(splade_tiny: Path, tmp_path: Path, capsys: py
     minilm = str(model_folder("minilm"))
     with pytest.raises(ConfigError, match="--words: 'qqqq' is no term of the target"):
         inspect_vocabulary(str(splade_tiny), target=minilm, target_embeddings=None, words=["qqqq"], texts=[])
+
+
+def test_a_model_with_uncased_output_is_seen_as_a_transfer_takes_it(tmp_path: Path):
+    source = tiny_checkpoint(tmp_path / "source", "bert")
+    SparseEncoder.load(source, output_casing="uncased").save(tmp_path / "uncased")
+    tiny_checkpoint(tmp_path / "target", "bert")
+    asked = {"target": str(tmp_path / "target"), "target_embeddings": None, "words": ["W4"], "texts": []}
+    plain, uncased = (inspect_vocabulary(str(model), **asked) for model in (source, tmp_path / "uncased"))
+    assert (uncased.overlap, uncased.neighbours) == (plain.overlap, plain.neighbours)
+
+
+def test_a_model_of_words_has_no_target(splade_tiny: Path, tmp_path: Path):
+    encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "source", "bert"))
+    rows = Initialisation(copied(np.arange(3)), torch.arange(3))
+    replace_head(encoder, ["w1", "w3", "w5"], rows, torch.zeros(3)).save(tmp_path / "words")
+    with pytest.raises(ConfigError, match="--target: the model's output terms are not its tokens"):
+        inspect_vocabulary(str(tmp_path / "words"), target=str(splade_tiny), target_embeddings=None, words=[], texts=[])

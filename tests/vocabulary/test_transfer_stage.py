@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,15 @@ import torch
 from pydantic import ValidationError
 from transformers import BertConfig, BertModel
 
+from lsr_prod.config.encoder import AdaptEncoderSettings
 from lsr_prod.config.vocabulary import TransferVocabularySettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.training.facts import TRANSFER_FILE, ModelFacts
+from lsr_prod.vocabulary import encoder_stage
 from lsr_prod.vocabulary.bias import transfer_bias, unigram_bias
+from lsr_prod.vocabulary.target import read_target, target_terms
 from lsr_prod.vocabulary.transfer_stage import check, fragmentation, run
 from tests.model.tiny import VOCABULARY, tiny_checkpoint, tiny_tokenizer
 from tests.vocabulary.corpora import write_texts
@@ -53,7 +57,16 @@ def moved(
     assert all(len(digest) == 64 for digest in pins.values())
     encoder, summary = run(source, stage, options={}, scratch=scratch)
     real = ModelFacts.of(encoder)
-    for name in ("has_bias", "tied", "output_vocabulary", "casing", "roles", "shortest_input", "longest_input"):
+    for name in (
+        "has_bias",
+        "tied",
+        "output_vocabulary",
+        "casing",
+        "roles",
+        "shortest_input",
+        "longest_input",
+        "token_head",
+    ):
         assert getattr(facts, name) == getattr(real, name), name
     assert facts.vocabulary_size >= real.vocabulary_size
     assert facts.vocabulary_sha256 in (None, real.vocabulary_sha256)
@@ -159,6 +172,10 @@ def test_fragmentation_is_tokens_per_word():
         ({"target": "x", "initialisation": "subtoken", "bias": "unigrams"}, "give unigrams"),
         ({"target": "x", "initialisation": "random_new", "bias": "rows"}, "drawn rows say nothing"),
         (
+            {"target": "x", "target_embeddings": "y", "initialisation": "mean", "bias": "rows"},
+            "nothing is made of target_embeddings",
+        ),
+        (
             {"train_tokenizer": {"data": {"paths": ["x"], "kind": "texts"}}, "initialisation": "semantic"},
             "take subtoken",
         ),
@@ -212,3 +229,36 @@ def test_uncased_output_ends_with_the_old_vocabulary(source: SparseEncoder, targ
     uncased, _ = moved(source.changed(output_casing="uncased"), stage, tmp_path / "uncased")
     assert (uncased.card.output_casing, uncased.vocabulary) == ("all", plain.vocabulary)
     assert torch.equal(output_layer(uncased.model)[0], output_layer(plain.model)[0])
+
+
+def test_texts_that_only_measure_are_looked_for_before_any_work_too(source: SparseEncoder, target: Path):
+    nowhere = {"paths": ["/nowhere/*.jsonl"], "kind": "texts"}
+    stage = settings(target=str(target), initialisation="mean", bias="rows", unigrams=nowhere)
+    with pytest.raises(ConfigError, match="paths: there is nothing at"):
+        check(stage, ModelFacts.of(source), {})
+
+
+def test_a_head_of_tokens_is_not_looked_up_in_queries(source: SparseEncoder, tmp_path: Path):
+    other_tokenizer([*TERMS, *(f"##{i}" for i in range(9))]).save_pretrained(tmp_path / "pieces")
+    stage = settings(target=str(tmp_path / "pieces"), initialisation="mean", bias="rows", parts="head")
+    facts = ModelFacts.of(source)
+    _, after = check(stage, facts, {})
+    encoder, _ = run(source, stage, options={}, scratch=tmp_path)
+    assert ModelFacts.of(encoder).token_head
+    assert after.token_head
+    line = "the output terms are tokens of another tokenizer"
+    idf = AdaptEncoderSettings(stage="set_encoder", query_encoder="idf")
+    for refused in (
+        lambda: check(stage, replace(facts, query_encoder="idf"), {}),
+        lambda: encoder_stage.check(idf, after, {}),
+        lambda: encoder.changed(query_encoder="idf"),
+    ):
+        with pytest.raises(ConfigError, match=line):
+            refused()
+
+
+def test_a_target_is_read_by_its_own_files(tmp_path: Path):
+    other_tokenizer(TERMS).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
+    assert target_terms(read_target(str(tmp_path))) == TERMS
+    assert type(read_target(str(tmp_path))).__name__ != "Qwen2Tokenizer"
