@@ -4,9 +4,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed import GradBucket  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from lsr_prod.model import SparseEncoder
@@ -32,6 +35,27 @@ class _Representations(nn.Module):
             return self.encoder.find_maxima(*batches)
         pairs = zip(batches[::2], batches[1::2], strict=True)
         return tuple(self.encoder(ids, mask, found=found) for ids, mask in pairs)
+
+
+def _mean_in_order(world: int, bucket: GradBucket) -> Future[Tensor]:
+    """The mean of a bucket over workers, added up by their ranks.
+
+    Gloo adds an element in an order that depends on its place in the bucket, and DDP makes other buckets after the
+    first step of a process: three summands would differ in their last bit after every restart.
+    """
+    own = bucket.buffer()
+    parts = [torch.empty_like(own) for _ in range(world)]
+    gathered = distributed.all_gather(parts, own, async_op=True)
+    assert gathered is not None
+
+    def mean(_: Future[Any]) -> Tensor:
+        total = parts[0]
+        for part in parts[1:]:
+            total += part
+        return total / world
+
+    done: Future[Tensor] = gathered.get_future().then(mean)
+    return done
 
 
 class Replica:
@@ -68,6 +92,8 @@ class Replica:
             fully_shard(self._module, mesh=mesh)
         if self._replicated:
             self._module = DistributedDataParallel(self._module, broadcast_buffers=False)
+            if group.device.type == "cpu" and group.world > 2:
+                self._module.register_comm_hook(group.world, _mean_in_order)
 
     def __call__(self, *batches: Tensor, found: Maxima | None = None) -> tuple[Tensor, ...]:
         """Weights [B, V] of each batch, given by token ids and attention mask in turn.

@@ -31,10 +31,16 @@ def _gradients(
     rank: int, world: int, model: str, strategy: Any, chunk: int | None, accumulate: int
 ) -> dict[str, Tensor]:
     """The whole gradient of one and the same batch, of which this worker has a share."""
-    encoder = SparseEncoder.load(Path(model)).eval()
     group = Group(rank, world, CPU)
-    replica = Replica(encoder, strategy, group)
-    draw = np.random.default_rng(7)
+    replica = Replica(SparseEncoder.load(Path(model)).eval(), strategy, group)
+    return _back(replica, group, chunk, accumulate)
+
+
+def _back(
+    replica: Replica, group: Group, chunk: int | None = None, accumulate: int = 1, seed: int = 7
+) -> dict[str, Tensor]:
+    encoder, rank, world = replica.encoder, group.rank, group.world
+    draw = np.random.default_rng(seed)
     texts = [np.array([101, *draw.integers(1000, 30000, 3 + i % 4), 102], np.int32) for i in range(16)]
     parts = []
     for rows in np.split(np.arange(8), accumulate):
@@ -44,6 +50,22 @@ def _gradients(
     plan = StepPlan(group, chunk, None, seed=0)
     backward(replica, loss, parts, step=1, plan=plan, negatives=None)
     return {name: full_tensor(p.grad) for name, p in trained_parameters(encoder.model).items() if p.grad is not None}
+
+
+def _steps(rank: int, model: str, seeds: list[int]) -> dict[str, Tensor]:
+    """The last gradient of some, on three workers of one process each."""
+    group = Group(rank, 3, CPU)
+    replica = Replica(SparseEncoder.load(Path(model)).eval(), "ddp", group)
+    for seed in seeds:
+        replica.encoder.zero_grad()
+        found = _back(replica, group, seed=seed)
+    return found
+
+
+def test_a_step_is_the_same_in_a_process_that_made_others_before(tiny_model: Path) -> None:
+    later, first = (run_workers(_steps, 3, str(tiny_model), seeds)[0] for seeds in ([1, 2], [2]))
+    assert sorted(later) == sorted(first)
+    assert [name for name, gradient in later.items() if not torch.equal(gradient, first[name])] == []
 
 
 @pytest.fixture(scope="module")
