@@ -23,6 +23,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.training.board import shown_progress
 from lsr_prod.training.checkpoint import REPORTS_FILE, read_checkpoint
+from lsr_prod.training.checkpoint_store import file_system
 from lsr_prod.training.folders import fetch_folder
 from lsr_prod.training.frozen import freeze
 from lsr_prod.training.loops import LoopInputs, LoopSettings, load_start
@@ -162,7 +163,7 @@ def _run_config(train: TrainSettings, job: WorkerJob) -> RunConfig:
     return RunConfig(
         name=job.name,
         storage_path=_runs(job),
-        storage_filesystem=_file_system(job.work),
+        storage_filesystem=file_system(job.work),
         failure_config=FailureConfig(max_failures=train.max_failures),
         checkpoint_config=CheckpointConfig(num_to_keep=_CHECKPOINTS),
     )
@@ -178,22 +179,7 @@ def _runs(job: WorkerJob) -> str:
 
 
 def _files(work: Store) -> pyarrow.fs.FileSystem:
-    return _file_system(work) or pyarrow.fs.LocalFileSystem()
-
-
-def _file_system(work: Store) -> pyarrow.fs.FileSystem | None:
-    """What Ray Train writes checkpoints through; None is the local disk."""
-    if not is_remote(work.uri):
-        return None
-    if not work.uri.startswith("s3://"):
-        return pyarrow.fs.FileSystem.from_uri(work.uri)[0]
-    endpoint = work.options.get("aws_endpoint", "")
-    scheme, _, host = endpoint.partition("://")
-    return pyarrow.fs.S3FileSystem(
-        region=work.options.get("aws_region"),
-        endpoint_override=host or None,
-        scheme=scheme or "https",
-    )
+    return file_system(work) or pyarrow.fs.LocalFileSystem()
 
 
 def _finish(encoder: SparseEncoder, result: Result, stage: LoopSettings, name: str, output: Path) -> dict[str, Any]:
