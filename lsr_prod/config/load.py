@@ -20,6 +20,7 @@ from pydantic_settings import (
 
 from lsr_prod.config.deployment import Deployment
 from lsr_prod.config.train import STAGES
+from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 
 __all__ = ["load_deployment"]
@@ -120,8 +121,12 @@ def _first_problem(error: ValidationError) -> ConfigError:
         return ConfigError(field, "it is required and was not given", f"set it in the file or as --{field} VALUE")
     message = problem["msg"].removeprefix("Value error, ")
     # A credential may stand in this value by mistake: it is never repeated.
-    value = "the value" if field.startswith("storage") else repr(problem["input"])
+    value = "the value" if field.startswith("storage") else _show(problem["input"])
     return ConfigError(field, f"{value} is not possible", message[0].lower() + message[1:])
+
+
+def _show(value: Any) -> str:
+    return "the section" if isinstance(value, dict | BaseModel) else without_credentials(repr(value))
 
 
 def _suggest(location: Sequence[str]) -> str:

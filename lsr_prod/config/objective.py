@@ -35,6 +35,8 @@ class LossSettings(Section):
     def _possible(self) -> "LossSettings":
         if self.loss == "margin_mse" and self.similarity != "dot":
             raise ValueError("a teacher's margins are matched by the dot product only; margin_mse takes dot")
+        if self.loss == "margin_mse" and self.temperature != 1:
+            raise ValueError("margin_mse matches scores as they are, without temperature; take kl")
         if self.loss == "n_pair" and (self.temperature != 1 or not self.in_batch):
             raise ValueError("n_pair has neither temperature nor a choice of negatives; take info_nce")
         if self.margin and self.loss != "info_nce":

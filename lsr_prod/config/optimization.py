@@ -1,12 +1,15 @@
 """How a stage with a training loop is trained, whatever it minimises: optimizer, memory and time, reports."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from lsr_prod.config.section import Section
 
 __all__ = ["LoraSettings", "OptimizerSettings", "ScaleSettings", "WatchSettings"]
+
+
+Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimizerSettings(Section):
@@ -20,7 +23,7 @@ class OptimizerSettings(Section):
     warmup_share: float = Field(0.05, ge=0, lt=1, description="share of the steps over which the rate rises")
     warmup_steps: int | None = Field(None, ge=0, description="steps over which it rises, in place of warmup_share")
     weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False, description="of matrices; biases and norms have none")
-    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's")
+    betas: tuple[Share, Share] = Field((0.9, 0.999), description="AdamW's")
     epsilon: float = Field(1e-8, gt=0, description="AdamW's")
     max_grad_norm: float | None = Field(1.0, gt=0, description="gradients are scaled down to this norm; null: never")
 

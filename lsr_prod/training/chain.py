@@ -27,11 +27,12 @@ import ray
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings, TrainSettings
-from lsr_prod.errors import ArtefactError, ConfigError
+from lsr_prod.errors import ArtefactError, ConfigError, TrainingError
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.directory import draft_folder, move_into_place
 from lsr_prod.storage import Store, is_remote
+from lsr_prod.training.checkpoint_store import check_work
 from lsr_prod.training.facts import ModelFacts
 from lsr_prod.training.folders import fetch_folder, has_folder, put_folder
 from lsr_prod.training.lineage import write_lineage
@@ -59,6 +60,7 @@ class _Chain:
     train: TrainSettings
     store: Store
     pins: tuple[dict[str, str], ...]
+    facts: tuple[ModelFacts, ...]
     output: Path
     start: Path
     digest: str
@@ -131,14 +133,16 @@ def _check(deployment: Deployment, scratch: Path) -> _Chain:
     store = Store(train.work if is_remote(train.work) else str(Path(train.work).absolute()), options)
     if not is_remote(train.work) and Path(train.work).exists() and not Path(train.work).is_dir():
         raise ConfigError("train.work", f"{train.work} is a file", "name a folder")
+    check_work(store)
     output = _local_output(train.output)
     start, digest, encoder = _start(train.model, scratch)
-    facts, pins = ModelFacts.of(encoder, start), []
+    facts, pins = [ModelFacts.of(encoder, start)], []
     for number, stage in enumerate(train.stages):
         with named_by(number):
-            read, facts = check_stage(stage, train, facts, options)
+            read, after = check_stage(stage, train, facts[-1], options)
             pins.append(read)
-    chain = _Chain(train, store, tuple(pins), output, start, digest)
+            facts.append(after)
+    chain = _Chain(train, store, tuple(pins), tuple(facts), output, start, digest)
     if output.is_dir() and any(output.iterdir()) and model_digest(output) != _known_result(chain):
         raise ConfigError("train.output", f"{output} holds something else", "name a folder that does not exist")
     return chain
@@ -186,6 +190,8 @@ def _run_stages(chain: _Chain) -> list[Mapping[str, Any]]:
         skipped = record is not None
         if record is None:
             log.info("stage begins", extra={"fields": fields})
+            if not all(row["skipped"] for row in rows):  # the stages before it may have taken days
+                _check_unchanged(chain, number)
             record = _run(chain, number, name, model)
         elif not has_folder(chain.store, f"models/{record.model}"):
             raise ArtefactError(
@@ -196,6 +202,23 @@ def _run_stages(chain: _Chain) -> list[Mapping[str, Any]]:
         model = record.model
         rows.append({**fields, "model": model, "skipped": skipped, **record.summary})
     return rows
+
+
+def _check_unchanged(chain: _Chain, number: int) -> None:
+    """Hold what a stage reads against what it was when the job began, by which the stage is named.
+
+    Raises:
+        TrainingError: it is another, or gone.
+    """
+    problem = "is another than when the job began"
+    try:
+        with named_by(number):
+            pins, _ = check_stage(chain.train.stages[number], chain.train, chain.facts[number], chain.store.options)
+    except ConfigError as error:
+        pins, problem = {}, error.problem
+    if pins != chain.pins[number]:
+        changed = next((name for name, pin in chain.pins[number].items() if pins.get(name) != pin), "data")
+        raise TrainingError(f"train.stages.{number}: {changed} {problem}; run the job again, it goes on from here")
 
 
 def _run(chain: _Chain, number: int, name: str, parent: str) -> StageRecord:

@@ -197,7 +197,8 @@ def _check_finetune(
     stage: FinetuneSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
     check_watch(stage.watch)
-    check_batch(stage, stage.batch.queries, train.workers)
+    for workers in range(train.min_workers or train.workers, train.workers + 1):
+        check_batch(stage, stage.batch.queries, workers)
     check_length("query_max_length", stage.query_max_length, facts)
     check_length("document_max_length", stage.document_max_length, facts)
     if stage.scale.lora is not None:

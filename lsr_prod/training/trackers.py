@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lsr_prod.config.train import WatchSettings
+from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 
 __all__ = ["GuardedTracker", "Tracker", "check_watch", "open_trackers"]
@@ -196,4 +197,4 @@ def _import(field: str, module: str, package: str) -> Any:
 
 
 def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    return without_credentials(" ".join(str(error).split()))[:300]

@@ -11,6 +11,7 @@ source: {paths: [corpus.jsonl]}
 encode: {bundle: bundle, table: table, batch_tokens: 4096}
 """
 
+FINETUNE = "train: {{model: m, output: o, work: w, stages: [{{data: {{paths: [p], kind: scores}}, steps: 3, {}}}]}}"
 MLM = "train: {{model: m, output: o, work: w, stages: [{{stage: adapt_mlm, data: {{paths: [p], kind: texts}}, {}}}]}}"
 
 
@@ -43,6 +44,27 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_p
         ((), MLM.format("steps: 3, mask_rates: 0.5"), "train.stages.0.mask_rates", "did you mean mask_rate?"),
         ((), MLM.format("steps: 3, mask_rate: 1.5"), "train.stages.0.mask_rate", "less than 1"),
         ((), MLM.format("epochs: 2, steps: 3"), "train.stages.0", "give steps or epochs"),
+        (
+            (),
+            FINETUNE.format("objective: {losses: [{loss: margin_mse, temperature: 2}]}"),
+            "train.stages.0.objective.losses.0",
+            "without temperature",
+        ),
+        (
+            (),
+            FINETUNE.format("objective: {losses: [{loss: kl}]}, optimizer: {betas: [0.9, 1.5]}"),
+            "train.stages.0.optimizer.betas.1",
+            "less than 1",
+        ),
+        (
+            (),
+            FINETUNE.format(
+                "batch: {queries: 8, accumulate: 2}, objective: {losses: [{loss: kl}], sparsity: {regularizers: "
+                "[{regularizer: cased, document: 1}]}}"
+            ),
+            "train.stages.0",
+            "take batch.chunk",
+        ),
         ((), MLM.format("stage: adapt_mln"), "train.stages.0.stage", "use one of finetune, adapt_mlm"),
         (("--encode.batch_token", "5"), YAML, "encode.batch_token", "did you mean batch_tokens?"),
         ((), "encode: {bundle: b, table: t, batch_tokens: -5}", "encode.batch_tokens", "greater than or equal to 1"),
@@ -82,6 +104,15 @@ def test_a_missing_file_is_named() -> None:
 def test_a_credential_in_the_file_is_refused_and_not_repeated(tmp_path: Path) -> None:
     text = "storage: {options: {aws_secret_access_key: hunter2}}"
     with pytest.raises(ConfigError, match="credential") as caught:
+        _load(tmp_path, text=text)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_section_is_not_repeated_whatever_is_in_it(tmp_path: Path) -> None:
+    text = FINETUNE.format(
+        "epochs: 2, objective: {losses: [{loss: kl}]}, watch: {mlflow: 'https://alice:hunter2@host/'}"
+    )
+    with pytest.raises(ConfigError, match=r"^train\.stages\.0: the section is not possible; give steps or") as caught:
         _load(tmp_path, text=text)
     assert "hunter2" not in str(caught.value)
 

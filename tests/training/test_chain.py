@@ -247,6 +247,28 @@ def test_the_work_may_lie_in_an_object_store(
     assert [ancestor.training is None for ancestor in found[:3]] == [False, False, True]
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_data_that_changes_while_a_stage_before_it_runs_is_not_trained_on(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    later = tmp_path / "later.jsonl"
+    later.write_text((tmp_path / "pairs.jsonl").read_text())
+    settings["train"]["stages"][1]["data"]["paths"] = [str(later)]
+
+    def change(*arguments: Any, **named: Any) -> Any:
+        summary = train_a_little(*arguments, **named)
+        later.unlink() if gone else later.write_text(later.read_text() + '{"query": "w1", "positive": "w3"}\n')
+        return summary
+
+    with monkeypatch.context() as context:
+        context.setattr(chain, "run_stage", change)
+        with pytest.raises(TrainingError, match=r"train\.stages\.1: data .*; run the job again"):
+            run(settings)
+    assert runs(settings) == [1]
+    if not gone:
+        assert skipped(run(settings)) == [True, False]
+
+
 def test_what_is_damaged_or_gone_in_the_store_is_named(settings: Settings, tmp_path: Path) -> None:
     summary = run(settings)
     work = tmp_path / "work"
@@ -334,6 +356,13 @@ def test_a_wrong_setting_is_found_before_any_work(
     assert caught.value.field == field, caught.value
     assert files_below(tmp_path) == before
     assert not (tmp_path / "work").exists()
+
+
+def test_shares_have_to_be_equal_for_every_number_of_workers_that_a_run_may_have(settings: Settings) -> None:
+    settings["train"] |= {"workers": 4, "min_workers": 2}
+    settings["train"]["stages"][1]["scale"] = {"strategy": "fsdp"}
+    with pytest.raises(ConfigError, match=r"4 queries do not divide among 3 workers"):
+        run(settings)
 
 
 def test_a_model_that_is_damaged_is_no_start(settings: Settings, tmp_path: Path) -> None:

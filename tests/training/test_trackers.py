@@ -80,6 +80,13 @@ def test_mlflow_keeps_one_run_over_a_resumption(tmp_path: Path, monkeypatch: pyt
     assert run.data.metrics["validation/RR_10"] == 0.25
 
 
+def test_a_password_in_an_address_is_not_repeated() -> None:
+    with pytest.raises(ConfigError) as refused:
+        open_trackers(WatchSettings(mlflow="nowhere://alice:hunter2@host/"), "run-1", None)
+    assert "nowhere://...@host" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
 def test_a_tracker_that_refuses_a_new_run_is_a_wrong_setting(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = WatchSettings(tensorboard=str(tmp_path / "tb"), mlflow="nowhere://x")
     with pytest.raises(ConfigError, match=r"watch.mlflow: it cannot be opened \(.*nowhere://x.*\); give one"):
