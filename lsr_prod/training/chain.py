@@ -81,7 +81,7 @@ def run_chain(deployment: Deployment) -> Mapping[str, Any]:
         ConfigError: a setting is wrong; nothing was written.
         SourceError: the collection of a validation is broken; nothing was written.
         MissingExtraError: a package that the settings ask for is not installed; nothing was written.
-        TrainingError: a training cannot go on.
+        TrainingError: a training cannot go on, for its data changed or a setting proved wrong when some of it was done.
         ArtefactError: something in the work store is missing or damaged.
         StorageError: the work store fails.
     """
@@ -226,7 +226,7 @@ def _run(chain: _Chain, number: int, name: str, parent: str) -> StageRecord:
     stage, started = chain.train.stages[number], time.monotonic()
     with draft_folder(chain.output) as draft:
         folder = draft / "model"
-        with named_by(number):
+        with _begun(), named_by(number):
             summary = run_stage(stage, chain.train, start=parent, name=name, output=folder, options=chain.store.options)
         figures = {key: summary[key] for key in ("training_set", "rows", "steps") if key in summary}
         training = {
@@ -249,4 +249,18 @@ def _deliver(chain: _Chain, model: str) -> None:
     source = fetch_folder(chain.store, f"models/{model}")
     with draft_folder(chain.output) as draft:
         shutil.copytree(source, draft, copy_function=shutil.copyfile, dirs_exist_ok=True)
-        move_into_place(draft, chain.output, field="train.output")
+        with _begun():
+            move_into_place(draft, chain.output, field="train.output")
+
+
+@contextmanager
+def _begun() -> Iterator[None]:
+    """A setting that proves wrong only now, such as a batch of more queries than there are good rows, fails the job.
+
+    Raises:
+        TrainingError: in the words of the ConfigError, which would promise that nothing was written.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        raise TrainingError(str(error)) from error
