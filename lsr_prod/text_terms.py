@@ -22,7 +22,6 @@ from lsr_prod.vocabulary.words import check_words, split_normalized, word_normal
 
 __all__ = ["QueryTerms", "TermReader"]
 
-_FORMAT = 2  # of the terms that stand in a text; 1 lowercased bytes that are no text
 _CHARACTERS = 1_000_000  # of text whose tokens are in memory at once
 
 
@@ -123,7 +122,7 @@ class TermReader:
         """sha256 (hex) of all that decides which terms stand in a document."""
         card = EncoderCard.load(bundle)
         tokenizer = (bundle / TOKENIZER_FILE).read_text(encoding="utf-8")
-        return digest_json([_FORMAT, tokenizer, card.vocabulary_sha256, card.output_vocabulary, card.output_casing])
+        return digest_json([tokenizer, card.vocabulary_sha256, card.output_vocabulary, card.output_casing])
 
 
 def _words(vocabulary: Sequence[str]) -> dict[str, int]:

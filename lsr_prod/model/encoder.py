@@ -104,6 +104,10 @@ class SparseEncoder(nn.Module):
         card = change_card(self.card, card_changes, self.model.config, tokenizer, terms)
         return SparseEncoder(self.model, tokenizer, card, words).train(self.training)
 
+    def clone(self) -> "SparseEncoder":
+        """An encoder whose weights are a copy, for stages that change them; in evaluation mode."""
+        return SparseEncoder(copy.deepcopy(self.model), self.tokenizer, self.card, self._words()).eval()
+
     def save(self, folder: str | Path) -> str:
         """Write the model directory, whole or not at all; sentence-transformers opens it too, where it can express it.
 

@@ -29,7 +29,7 @@ from lsr_prod.vocabulary.texts import read_good_rows
 
 __all__ = ["count_terms", "idf_encoder", "query_weights", "reader_of", "weigh_queries"]
 
-_FORMAT = 2  # 1 counted other terms where output is uncased
+_FORMAT = 1
 
 Encode = Callable[[Sequence[str], Kind], SparseBatch]
 

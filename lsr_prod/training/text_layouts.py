@@ -95,7 +95,6 @@ class Asked:
         """What of it decides a row."""
         return {
             "layout": "asked",
-            "format": 2,  # 1 found other terms where output is uncased
             "vocabulary": self.card.vocabulary_sha256,
             "output_casing": self.card.output_casing,
             "query_max_length": self.card.query_max_length,

@@ -1,6 +1,5 @@
 """Stage ``calibrate``: a constant is taken from the head's bias. A head that is rescaled too is rescaled first."""
 
-import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,8 +44,7 @@ def run(
         The new encoder, and a flat summary: the constant, and the rate on the texts that it was chosen on and on those
         held out, before and after.
     """
-    words = encoder.vocabulary if encoder.card.output_vocabulary == "words" else None
-    made = SparseEncoder(copy.deepcopy(encoder.model), encoder.tokenizer, encoder.card, words).eval()
+    made = encoder.clone()
     if stage.activation_rate is None:
         assert stage.shift is not None
         shift_bias(made, stage.shift)

@@ -1,6 +1,5 @@
 """Stage ``rescale_head``: the output matrix is divided by a constant, before training and before calibration."""
 
-import copy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -45,8 +44,7 @@ def run(
     Returns:
         The new encoder, and a flat summary; with ``auto``, ``probes`` holds a mapping for each constant.
     """
-    words = encoder.vocabulary if encoder.card.output_vocabulary == "words" else None
-    made = SparseEncoder(copy.deepcopy(encoder.model), encoder.tokenizer, encoder.card, words).eval()
+    made = encoder.clone()
     summary: dict[str, Any] = {}
     alpha = stage.alpha
     if isinstance(alpha, str):

@@ -52,18 +52,19 @@ def _back(
     return {name: full_tensor(p.grad) for name, p in trained_parameters(encoder.model).items() if p.grad is not None}
 
 
-def _steps(rank: int, model: str, seeds: list[int]) -> dict[str, Tensor]:
+def _steps(rank: int, model: str, strategy: Any, seeds: list[int]) -> dict[str, Tensor]:
     """The last gradient of some, on three workers of one process each."""
     group = Group(rank, 3, CPU)
-    replica = Replica(SparseEncoder.load(Path(model)).eval(), "ddp", group)
+    replica = Replica(SparseEncoder.load(Path(model)).eval(), strategy, group)
     for seed in seeds:
         replica.encoder.zero_grad()
         found = _back(replica, group, seed=seed)
     return found
 
 
-def test_a_step_is_the_same_in_a_process_that_made_others_before(tiny_model: Path) -> None:
-    later, first = (run_workers(_steps, 3, str(tiny_model), seeds)[0] for seeds in ([1, 2], [2]))
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_step_is_the_same_in_a_process_that_made_others_before(tiny_model: Path, strategy: str) -> None:
+    later, first = (run_workers(_steps, 3, str(tiny_model), strategy, seeds)[0] for seeds in ([1, 2], [2]))
     assert sorted(later) == sorted(first)
     assert [name for name, gradient in later.items() if not torch.equal(gradient, first[name])] == []
 
