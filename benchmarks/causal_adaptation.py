@@ -29,15 +29,15 @@ from train_pruning_data import scifact_pairs, split_tldr
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lsr_prod import SparseEncoder
-from lsr_prod.cli import log_to_stderr, print_result
 from lsr_prod.config.language import AdaptCausalSettings
 from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.jobs.run import log_to_stderr, print_result
 from lsr_prod.training.language_objectives import make_objective
 from lsr_prod.training.language_trainer import LanguageTrainer
 from lsr_prod.training.process_group import Group
-from lsr_prod.training.text_layouts import Packed, pack
 from lsr_prod.training.trainer import Trainer
-from lsr_prod.training.training_set import Example
+from lsr_prod.training_data.layouts import Packed, pack
+from lsr_prod.training_data.training_set import Example
 
 ALONE = Group(0, 1, torch.device("cpu"))
 NOTHING = np.empty(0, np.int32)

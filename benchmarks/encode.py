@@ -28,12 +28,12 @@ import numpy as np
 from encode_models import MAX_LENGTH, make_six_layers, make_tiny
 
 from lsr_prod import SparseEncoder
-from lsr_prod.cli import print_result, print_table
 from lsr_prod.config import ExportSettings
 from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.export import export_bundle
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
+from lsr_prod.jobs.run import print_result, print_table
 
 COLLECTIONS = ("scifact", "debian_packages")
 WORKER = Path(__file__).with_name("encode_worker.py")

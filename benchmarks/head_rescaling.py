@@ -26,17 +26,17 @@ from train_pruning_data import few_documents, scifact_pairs, scifact_test, split
 from train_pruning_models import DOCUMENT_LENGTH, QUERY_LENGTH, Recipe, measure
 
 from lsr_prod import SparseEncoder
-from lsr_prod.cli import log_to_stderr, print_result
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.config.vocabulary import RescaleHeadSettings
+from lsr_prod.evaluation.validation import Collection
 from lsr_prod.formats.digest import digest_json
+from lsr_prod.jobs.run import log_to_stderr, print_result
 from lsr_prod.model import model_digest
 from lsr_prod.training.process_group import Group
+from lsr_prod.training.stages.rescale_head import run as rescale
 from lsr_prod.training.trainer import Trainer
-from lsr_prod.training.training_set import TrainingSet
-from lsr_prod.training.validation import Collection
+from lsr_prod.training_data.training_set import TrainingSet
 from lsr_prod.vocabulary.head_scale import head_norms, scale_head
-from lsr_prod.vocabulary.rescale_stage import run as rescale
 from tests.fetch_models import model_folder
 
 FACTOR = 5.0

@@ -24,13 +24,13 @@ from rich.console import Console
 from rich.table import Table
 
 from lsr_prod import Searcher, SparseEncoder
-from lsr_prod.cli import log_to_stderr, print_result
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.export import export_bundle
 from lsr_prod.indexing import build_index
+from lsr_prod.jobs.run import log_to_stderr, print_result
 from lsr_prod.search.query_encoder import QueryEncoder
 from lsr_prod.training.chain import run_chain
 from tests.fetch_models import model_folder

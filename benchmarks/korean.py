@@ -27,7 +27,6 @@ from rich.table import Table
 from train_pruning_data import read_lines
 from transformers import BertConfig, BertForMaskedLM
 
-from lsr_prod.cli import log_to_stderr, print_result
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings
 from lsr_prod.encoding import encode_corpus
@@ -35,6 +34,7 @@ from lsr_prod.evaluation import evaluate_index
 from lsr_prod.export import export_bundle
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.indexing import build_index
+from lsr_prod.jobs.run import log_to_stderr, print_result
 from lsr_prod.training.chain import run_chain
 
 MEASURES = ["R@100", "R@10", "RR@10"]

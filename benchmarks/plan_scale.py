@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from lsr_prod.cli import print_result, print_table
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.sources import SourceFile
 from lsr_prod.encoding.increment import head_of, plan_increment
 from lsr_prod.encoding.plan import Plan, load_plan, make_plan, save_plan
+from lsr_prod.jobs.run import print_result, print_table
 from lsr_prod.storage import Store
 
 SOURCE = SourceSettings(paths=["s3://corpus/"])

@@ -16,8 +16,8 @@ from train_pruning_data import Pair, few_documents, read_lines, split_tldr
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lsr_prod import SparseEncoder
+from lsr_prod.evaluation.validation import Collection
 from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.training.validation import Collection
 
 NEGATIVES = 4
 LENGTH = 64  # tokens of a text

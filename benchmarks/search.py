@@ -28,7 +28,7 @@ from search_data import KS, Collection, Spec, default_specs, make
 from search_limit import Limits, measure_limits
 from search_race import ENOUGH, Contestant, Row, percentiles, race, tune
 
-from lsr_prod.cli import print_result, print_table
+from lsr_prod.jobs.run import print_result, print_table
 
 EXACT, TWO, RATIO = "ours, any term", "ours, >= 2 terms", "ours, ratio 0.4"
 COMPRESSED = "ours compressed"  # a row of the index with compressed ids, where there is one

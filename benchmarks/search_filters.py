@@ -24,7 +24,7 @@ from search_data import Collection, default_specs, make
 from search_ours import Ours, build_folder
 from search_race import percentiles
 
-from lsr_prod.cli import print_result
+from lsr_prod.jobs.run import print_result
 from lsr_prod.search import field
 from lsr_prod.search.part import Part
 from lsr_prod.search.workspace import Workspace

@@ -26,7 +26,7 @@ from search_data import Collection, Spec, draw, draw_queries, make_rows, save
 from search_race import SLICE, Contestant, Engine, percentiles, start
 from search_topics import CHUNK
 
-from lsr_prod.cli import print_result
+from lsr_prod.jobs.run import print_result
 
 OURS = Contestant(
     "ours", "search_ours", "Ours", build={"compress": False}, options={"min_terms": 1, "overlap_threshold": 0.0}

@@ -25,8 +25,8 @@ from rich.table import Table
 from search_race import percentiles
 
 from lsr_prod import Searcher, SearchResult
-from lsr_prod.cli import print_result
 from lsr_prod.indexing import delete_documents, restore_documents
+from lsr_prod.jobs.run import print_result
 
 WARM, SWAPS = 1000, 10
 

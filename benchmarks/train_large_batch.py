@@ -19,13 +19,13 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-from lsr_prod.cli import print_result, print_table
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.formats.card import EncoderCard
+from lsr_prod.jobs.run import print_result, print_table
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.trainer import Trainer
-from lsr_prod.training.training_set import Example
+from lsr_prod.training_data.training_set import Example
 
 SHARE_ACTIVE = 0.01
 

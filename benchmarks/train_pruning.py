@@ -23,8 +23,8 @@ from train_pruning_models import Recipe, Workshop
 from train_pruning_report import PRUNED, compared, draw, rows, sentence, summary, table
 
 from lsr_prod import SparseEncoder
-from lsr_prod.cli import log_to_stderr, print_result
-from lsr_prod.training.validation import Collection
+from lsr_prod.evaluation.validation import Collection
+from lsr_prod.jobs.run import log_to_stderr, print_result
 from tests.fetch_models import model_folder
 
 TESTS = {  # ours, theirs, threshold

@@ -16,10 +16,10 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import RaySettings
 from lsr_prod.config.train import ValidationSettings
 from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.evaluation.validation import Collection, read_collection
 from lsr_prod.storage import Store
-from lsr_prod.training.prepare import prepare_training_set
-from lsr_prod.training.training_set import TrainingSet
-from lsr_prod.training.validation import Collection, read_collection
+from lsr_prod.training_data.prepare import prepare_training_set
+from lsr_prod.training_data.training_set import TrainingSet
 
 SCIFACT_DOCUMENTS = 2_000  # cited abstracts first, then others
 

@@ -16,15 +16,15 @@ from lsr_prod import SparseEncoder
 from lsr_prod.config.objective import ObjectiveSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.evaluation.validation import Collection
+from lsr_prod.evaluation.vector_evaluation import Encoded, LevelReport, evaluate
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.model import model_digest
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.trainer import Trainer
-from lsr_prod.training.training_set import TrainingSet
-from lsr_prod.training.validation import Collection
-from lsr_prod.training.vector_evaluation import Encoded, LevelReport, evaluate
+from lsr_prod.training_data.training_set import TrainingSet
 
 LEVELS = [(0, 0), (7, 20), (5, 20), (5, 10)]
 THRESHOLDS = [0.0, 0.4, 0.6]

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from paired import Comparison, compare
 
-from lsr_prod.training.validation import Collection
-from lsr_prod.training.vector_evaluation import LevelReport
+from lsr_prod.evaluation.validation import Collection
+from lsr_prod.evaluation.vector_evaluation import LevelReport
 
 PRUNED = (5, 10)
 """The level at which models are compared."""

@@ -31,7 +31,7 @@ from transformers.utils.logging import disable_progress_bar
 from vocabulary_table_models import Outcome, Place, outcomes, prepare
 from vocabulary_table_stages import STAYS, Job, Sizes
 
-from lsr_prod.cli import log_to_stderr, print_result
+from lsr_prod.jobs.run import log_to_stderr, print_result
 from tests.fetch_models import model_folder
 
 STRATEGIES = ("semantic", "subtoken", "mean", "random_new", "random_all")

@@ -22,17 +22,17 @@ from vocabulary_table_stages import DOCUMENTS, WIKITEXT, Job, Sizes, Stages, dig
 from lsr_prod import SparseEncoder
 from lsr_prod.config.language import AdaptMlmSettings
 from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.evaluation.validation import Collection
+from lsr_prod.evaluation.vector_evaluation import LevelReport
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.model import model_digest
 from lsr_prod.training.facts import TRANSFER_FILE
 from lsr_prod.training.language_objectives import make_objective
 from lsr_prod.training.language_trainer import LanguageTrainer
+from lsr_prod.training.stages.calibrate import run as calibrate
+from lsr_prod.training.stages.transfer_vocabulary import run as transfer
 from lsr_prod.training.trainer import Trainer
-from lsr_prod.training.training_set import Example
-from lsr_prod.training.validation import Collection
-from lsr_prod.training.vector_evaluation import LevelReport
-from lsr_prod.vocabulary.calibrate_stage import run as calibrate
-from lsr_prod.vocabulary.transfer_stage import run as transfer
+from lsr_prod.training_data.training_set import Example
 
 MEASURE = "RR@10"
 

@@ -11,8 +11,8 @@ Ends with a table and one line ``RESULT {json}``. Exit codes: 0 done, 1 failed, 
 
 from collections.abc import Sequence
 
-from lsr_prod.cli import run_job
 from lsr_prod.encoding import encode_corpus
+from lsr_prod.jobs.run import run_job
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,10 +9,10 @@ line ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lsr_prod.cli import run_job
 from lsr_prod.config import Deployment
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.evaluation.report import print_systems
+from lsr_prod.jobs.run import run_job
 
 
 def work(deployment: Deployment) -> Mapping[str, Any]:

@@ -9,8 +9,8 @@ kill goes on where the last one ended, and a run without changes publishes nothi
 
 from collections.abc import Sequence
 
-from lsr_prod.cli import run_job
 from lsr_prod.indexing import build_index
+from lsr_prod.jobs.run import run_job
 
 
 def main(argv: Sequence[str] | None = None) -> int:

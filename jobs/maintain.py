@@ -10,7 +10,7 @@ done, 1 failed, 2 bad configuration (nothing written).
 
 from collections.abc import Sequence
 
-from lsr_prod.cli import run_job
+from lsr_prod.jobs.run import run_job
 from lsr_prod.maintenance import maintain
 
 

@@ -13,7 +13,7 @@ configuration (nothing written).
 
 from collections.abc import Sequence
 
-from lsr_prod.cli import run_job
+from lsr_prod.jobs.run import run_job
 from lsr_prod.negatives.job import mine_negatives
 
 

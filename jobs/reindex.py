@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.cli import print_table, run_job
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import check_encode, encode_corpus
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.indexing import build_index, collect_garbage
+from lsr_prod.jobs.run import print_table, run_job
 from lsr_prod.storage import require_exists
 
 

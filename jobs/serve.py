@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from lsr_prod.cli import print_table, run_job
+from lsr_prod.jobs.run import print_table, run_job
 from lsr_prod.serving.job import serve_index
 
 

@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.cli import run_job
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ConfigError
 from lsr_prod.indexing import delete_documents, restore_documents
 from lsr_prod.indexing.mirror import adopt_head, mirror_head
+from lsr_prod.jobs.run import run_job
 from lsr_prod.storage import Store
 
 

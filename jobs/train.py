@@ -13,9 +13,9 @@ configuration (nothing written).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lsr_prod.cli import run_job
 from lsr_prod.config import Deployment
 from lsr_prod.errors import MissingExtraError
+from lsr_prod.jobs.run import run_job
 
 
 def work(deployment: Deployment) -> Mapping[str, Any]:

@@ -10,8 +10,8 @@ done, 1 failed, 2 bad configuration (nothing written).
 
 from collections.abc import Sequence
 
-from lsr_prod.cli import run_job
 from lsr_prod.interchange.job import move_vectors
+from lsr_prod.jobs.run import run_job
 
 
 def main(argv: Sequence[str] | None = None) -> int:

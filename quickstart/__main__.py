@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.table import Table
 
 from lsr_prod import SparseEncoder
-from lsr_prod.cli import log_to_stderr, print_result
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, load_deployment
 from lsr_prod.encoding import encode_corpus
@@ -25,6 +24,7 @@ from lsr_prod.evaluation import evaluate_index
 from lsr_prod.evaluation.report import print_systems
 from lsr_prod.export import export_bundle
 from lsr_prod.indexing import build_index
+from lsr_prod.jobs.run import log_to_stderr, print_result
 from lsr_prod.training.chain import run_chain
 from quickstart.docstrings import collect, write_collection
 from tests.fetch_models import model_folder

@@ -17,13 +17,14 @@ from lsr_prod.encoding.markers import forget
 from lsr_prod.encoding.plan import Slice, save_plan
 from lsr_prod.encoding.poison import ENCODER_REASONS
 from lsr_prod.encoding.prepare import Work, prepare
-from lsr_prod.encoding.probe import ImpactScale, probe_scale, spread_slices
+from lsr_prod.encoding.probe import probe_scale, spread_slices
 from lsr_prod.encoding.quarantine import create_quarantine
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.encoding.totals import Totals
 from lsr_prod.errors import QuarantineOverflowError, StaleWaveError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.tables import Table, open_table
+from lsr_prod.tables.impact_scale import ImpactScale
 
 if TYPE_CHECKING:
     from lsr_prod.encoding.waves import WaveRunner

@@ -16,8 +16,8 @@ from lsr_prod.errors import ArtefactError, ConfigError, MissingExtraError
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
-from lsr_prod.local_files import is_draft
 from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.local import is_draft
 from lsr_prod.tables import open_table
 
 __all__ = ["Work", "prepare"]

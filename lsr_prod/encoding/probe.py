@@ -3,44 +3,17 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
 
 from lsr_prod.corpus.read import Reader
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.isolate import ISOLATED_CHUNK
 from lsr_prod.encoding.plan import Plan, Slice
 from lsr_prod.encoding.poison import encode_texts
-from lsr_prod.formats.table import quantise
+from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
 
-__all__ = ["ImpactScale", "impact_scale", "probe_scale", "spread_slices"]
+__all__ = ["probe_scale", "spread_slices"]
 
-HEADROOM = 1.05
-"""The largest weight of the probe times this is the largest impact; what lies above is clipped and counted."""
-
-_GRID = 1 << 16
 _PLACES = 16  # of the corpus that the probe reads at most; each costs one open file and its first block
-
-
-@dataclass(frozen=True, slots=True)
-class ImpactScale:
-    """What one impact unit weighs, and what rounding to it costs the documents that were looked at.
-
-    Attributes:
-        step: weight of one unit.
-        error: mean |weight - impact * step| over the mean weight; 0 without a weight.
-        largest_error: the largest |weight - impact * step|.
-        clipped: share of the weights that lay above the largest impact.
-        documents: how many were encoded.
-    """
-
-    step: float
-    error: float
-    largest_error: float
-    clipped: float
-    documents: int
 
 
 def probe_scale(
@@ -72,34 +45,6 @@ def probe_scale(
     texts = _sample(reader, slices, documents)
     vectors, failed = encode_texts(encoder, texts, top_k=store_k, batch_tokens=batch_tokens, chunk=ISOLATED_CHUNK)
     return impact_scale(vectors.weights, bits, documents=len(texts) - len(failed), step=step)
-
-
-def impact_scale(
-    weights: npt.NDArray[np.float32], bits: int, *, documents: int, step: float | None = None
-) -> ImpactScale:
-    """The scale for the weights of a probe, and its error on them.
-
-    The step covers the largest weight with headroom, rounded up to a multiple of 2**-16 (of 2**-24 for 16 bits): the
-    grid keeps float noise between two machines out of it. Without any weight the largest counts as 1: there is then no
-    vector that the step could touch.
-
-    Args:
-        weights: float32 [n], above zero.
-        bits: width of an impact.
-        documents: how many documents they are from.
-        step: weight of one unit where it is set.
-    """
-    grid = _GRID if bits <= 8 else _GRID << 8
-    top = (1 << bits) - 1
-    largest = float(weights.max(initial=0.0))
-    if step is None:
-        step = max(math.ceil((largest or 1.0) * HEADROOM / top * grid), 1) / grid
-    if not len(weights):
-        return ImpactScale(step, 0.0, 0.0, 0.0, documents)
-    impacts, clipped = quantise(weights, step, bits)
-    errors = np.abs(weights.astype(np.float64) - impacts * step)
-    mean = float(weights.mean(dtype=np.float64))
-    return ImpactScale(step, float(errors.mean()) / mean, float(errors.max()), clipped / len(weights), documents)
 
 
 def spread_slices(plan: Plan, documents: int) -> list[Slice]:

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 from lsr_prod.encoding.plan import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtefactError, ConfigError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
-from lsr_prod.local_files import is_draft
 from lsr_prod.storage import Store
+from lsr_prod.storage.local import is_draft
 from lsr_prod.tables import Sink, Table, create_table, open_table
 
 __all__ = [

@@ -15,6 +15,7 @@ import pyarrow as pa
 import ray
 from ray.exceptions import RayError
 
+from lsr_prod.cluster.data import data_settings, our_error
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.cell import WaveTask
@@ -29,7 +30,6 @@ from lsr_prod.encoding.table import files_by_bucket
 from lsr_prod.errors import EncoderLostError, IncompleteWaveError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.inference import Counters
-from lsr_prod.ray_data import data_settings, our_error
 from lsr_prod.tables import open_table
 
 __all__ = ["WaveCosts", "WaveRunner"]

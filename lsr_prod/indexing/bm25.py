@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsr_prod.analysis import words_of
 from lsr_prod.errors import ArtefactError
 from lsr_prod.formats.bm25 import word_impacts
 from lsr_prod.formats.shard import BATCH_ROWS, array_name
@@ -19,6 +18,7 @@ from lsr_prod.indexing.arrays import GrowingArray
 from lsr_prod.indexing.texts import joined_texts
 from lsr_prod.indexing.vectors import Vectors, VectorSpill
 from lsr_prod.tables import Table
+from lsr_prod.terms.analysis import words_of
 
 __all__ = ["WordSpill", "WordVectors", "average_length", "write_dictionary"]
 

@@ -19,8 +19,8 @@ from typing import Any
 from lsr_prod.errors import ArtefactError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.index import SHARD_FILE
-from lsr_prod.local_files import is_draft
 from lsr_prod.storage import Store
+from lsr_prod.storage.local import is_draft
 
 __all__ = ["Collected", "collect_garbage"]
 

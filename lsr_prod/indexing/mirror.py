@@ -21,13 +21,13 @@ from lsr_prod.formats.index import (
     latest_publication,
     publication_name,
 )
-from lsr_prod.index_store import check_files, read_head, read_publication, read_version
 from lsr_prod.indexing.shard import sync_tree
 from lsr_prod.indexing.upload import upload_version
-from lsr_prod.local_files import link_new
-from lsr_prod.search.cache import IndexCache
-from lsr_prod.search.cache_folder import locked
 from lsr_prod.storage import Store
+from lsr_prod.storage.cache_folder import locked
+from lsr_prod.storage.index_store import check_files, read_head, read_publication, read_version
+from lsr_prod.storage.local import link_new
+from lsr_prod.storage.node_cache import IndexCache
 
 __all__ = ["adopt_head", "mirror_head"]
 

@@ -18,7 +18,7 @@ from lsr_prod.indexing.attributes import check_attributes
 from lsr_prod.indexing.bm25 import average_length
 from lsr_prod.storage import Store, is_remote, require_exists
 from lsr_prod.tables import Table, open_table
-from lsr_prod.text_terms import TermReader
+from lsr_prod.terms.reader import TermReader
 
 __all__ = ["IndexPlan", "Layout", "ShardPlan", "digest_parts", "plan_index"]
 

@@ -44,7 +44,7 @@ from lsr_prod.indexing.postings import Field, write_postings
 from lsr_prod.indexing.rows import SpilledRows, merged_by_id, spill_sorted
 from lsr_prod.indexing.texts import joined_texts
 from lsr_prod.indexing.vectors import Vectors, VectorSpill
-from lsr_prod.text_terms import TermReader
+from lsr_prod.terms.reader import TermReader
 
 __all__ = ["BuiltShard", "build_shard", "sync_tree", "write_arrays"]
 

@@ -14,8 +14,8 @@ from lsr_prod.errors import ArtefactError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.digest import FileDigest
 from lsr_prod.formats.index import SHARD_FILE, IndexVersion
-from lsr_prod.index_store import in_threads, object_name, read_bundle, read_version, stored_sizes, version_files
 from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.index_store import in_threads, object_name, read_bundle, read_version, stored_sizes, version_files
 
 __all__ = ["Upload", "upload_version"]
 

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.encoding.probe import ImpactScale, impact_scale
 from lsr_prod.encoding.rewrite import part_schema
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.formats.table import TableProperties, content_hash, quantise
@@ -23,6 +22,7 @@ from lsr_prod.interchange.spill import Spill, Summary
 from lsr_prod.interchange.vectors import Judged, Vocabulary
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Sink, Table, write_part
+from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
 
 __all__ = ["Imported", "Source", "TableLayout", "import_vectors"]
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from lsr_prod.encoding.markers import MARKERS_FOLDER, marked_parts
 from lsr_prod.errors import ArtefactError
-from lsr_prod.local_files import Entry, is_draft
 from lsr_prod.storage import Store
+from lsr_prod.storage.local import Entry, is_draft
 from lsr_prod.tables import Table, open_table
 
 __all__ = ["Garbage", "find_garbage", "kept_paths", "vacuum"]

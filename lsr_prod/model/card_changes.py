@@ -12,8 +12,8 @@ from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.uncased import check_uncased, letters_of
-from lsr_prod.vocabulary.casing import uncased_groups
-from lsr_prod.vocabulary.words import check_words
+from lsr_prod.terms.casing import uncased_groups
+from lsr_prod.terms.words import check_words
 
 __all__ = [
     "add_lowercase",

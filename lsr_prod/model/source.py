@@ -43,7 +43,7 @@ from lsr_prod.model.output_layer import (
     read_output_vocabulary,
 )
 from lsr_prod.model.peer import PeerFolder, read_peer_folder
-from lsr_prod.vocabulary.words import lowercases
+from lsr_prod.terms.words import lowercases
 
 __all__ = ["output_vocabulary", "read_source", "tokenizer_reader"]
 

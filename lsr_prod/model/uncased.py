@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.vocabulary.casing import cased_terms, uncased_groups
+from lsr_prod.terms.casing import cased_terms, uncased_groups
 
 __all__ = ["UncasedOutput", "check_uncased", "letters_of"]
 

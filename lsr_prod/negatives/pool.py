@@ -9,6 +9,7 @@ import ray
 from ray.data import ActorPoolStrategy
 from ray.exceptions import RayError
 
+from lsr_prod.cluster.data import data_settings, our_error
 from lsr_prod.config import MineSettings
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError
@@ -18,7 +19,6 @@ from lsr_prod.negatives.mine import Miner
 from lsr_prod.negatives.part import PartReport, mine_slice
 from lsr_prod.negatives.plan import MinePlan
 from lsr_prod.negatives.teacher import TeacherScores
-from lsr_prod.ray_data import data_settings, our_error
 from lsr_prod.storage import Store
 
 __all__ = ["mine_slices", "pool_size"]

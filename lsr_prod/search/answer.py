@@ -60,8 +60,8 @@ def answer_bm25(snapshot: Snapshot, shards: Shards, text: str, request: Request)
     Raises:
         QueryError: a field is not stored, or the index has no text fields.
     """
-    from lsr_prod.analysis import distinct_words
     from lsr_prod.search.baseline import rank_bm25
+    from lsr_prod.terms.analysis import distinct_words
 
     snapshot.check_fields(request.fields)
     if not snapshot.version.text_fields:

@@ -6,12 +6,12 @@ from typing import Any
 
 import tantivy
 
-from lsr_prod.analysis import distinct_words
 from lsr_prod.formats.attributes import AttributeType
 from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TERMS_FIELD, TEXT_FIELD
 from lsr_prod.search.boolean_query import parse_boolean, to_tantivy
 from lsr_prod.search.filters import Filter
 from lsr_prod.search.shard import OpenShard
+from lsr_prod.terms.analysis import distinct_words
 
 __all__ = ["BooleanShard"]
 

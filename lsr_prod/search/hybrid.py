@@ -66,7 +66,7 @@ def weigh_words(shards: "Shards", version: IndexVersion, text: str) -> WeighedWo
     Raises:
         QueryError: words have no postings in this index.
     """
-    from lsr_prod.analysis import distinct_words  # Tantivy is imported by the first query that needs it
+    from lsr_prod.terms.analysis import distinct_words  # Tantivy is imported by the first query that needs it
 
     if version.average_length is None:
         raise QueryError("the words of this index have no postings; build it with index.bm25: true")

@@ -9,7 +9,7 @@ from lsr_prod.errors import QueryError
 from lsr_prod.formats.index import Publication, latest_publication
 
 if TYPE_CHECKING:
-    from lsr_prod.search.cache import IndexCache
+    from lsr_prod.storage.node_cache import IndexCache
 
 __all__ = ["LocalIndex", "RemoteIndex", "locate"]
 
@@ -84,6 +84,6 @@ def locate(
         return LocalIndex(Path(index).absolute())
     if cache is None:
         raise QueryError(f"{index} is remote; give cache, a folder on a local disk for its versions")
-    from lsr_prod.search.cache import IndexCache
+    from lsr_prod.storage.node_cache import IndexCache
 
     return RemoteIndex(str(index), IndexCache(cache, cache_bytes), dict(options or {}))

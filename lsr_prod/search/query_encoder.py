@@ -15,7 +15,7 @@ from lsr_prod.search.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
-    from lsr_prod.text_terms import TermReader
+    from lsr_prod.terms.reader import TermReader
 
 __all__ = ["QueryEncoder"]
 
@@ -63,7 +63,7 @@ class QueryEncoder:
             LineageError: the bundle that was given did not make the index.
             ArtefactError: it is damaged.
         """
-        from lsr_prod.text_terms import TermReader
+        from lsr_prod.terms.reader import TermReader
 
         digest = snapshot.version.bundle_digest
         with self._lock:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lsr_prod.errors import TrainingError
 from lsr_prod.training.draws import draw
-from lsr_prod.training.training_set import Example
+from lsr_prod.training_data.training_set import Example
 
 __all__ = ["TokenBatch", "TrainBatch", "make_batch", "pad"]
 

@@ -16,7 +16,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import is_causal, output_layer
 from lsr_prod.model.card_changes import longest_input
 from lsr_prod.model.uncased import letters_of
-from lsr_prod.vocabulary.surfaces import notation_of
+from lsr_prod.terms.surfaces import notation_of
 
 __all__ = ["TRANSFER_FILE", "ModelFacts", "check_length"]
 

@@ -28,7 +28,7 @@ from lsr_prod.training.batches import pad
 from lsr_prod.training.masked_tokens import Masked, mask_rates, mask_tokens, token_weights
 from lsr_prod.training.masked_words import Which, mask_words
 from lsr_prod.training.token_loss import token_losses
-from lsr_prod.training.training_set import Example
+from lsr_prod.training_data.training_set import Example
 
 __all__ = ["LanguageBatch", "LanguageModule", "LanguageObjective", "make_objective"]
 

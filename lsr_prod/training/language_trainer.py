@@ -11,17 +11,17 @@ from lsr_prod.config.language import LanguageSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.attention import use_cpu_attention
 from lsr_prod.training.frozen import freeze
-from lsr_prod.training.language_check import check_texts
 from lsr_prod.training.language_objectives import LanguageBatch, LanguageModule, LanguageObjective
 from lsr_prod.training.order import BatchOrder
 from lsr_prod.training.parallel import Replica
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.randomness import seed_torch
+from lsr_prod.training.stages.language_check import check_texts
 from lsr_prod.training.throughput import ThroughputMeter
 from lsr_prod.training.totals import sum_of_workers
 from lsr_prod.training.trainer import prepare_encoder
-from lsr_prod.training.training_set import TrainingSet
 from lsr_prod.training.updates import Updates
+from lsr_prod.training_data.training_set import TrainingSet
 
 __all__ = ["LanguageStep", "LanguageTrainer", "language_steps", "prepare_language"]
 

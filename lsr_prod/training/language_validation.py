@@ -13,7 +13,7 @@ import torch
 from lsr_prod.config.language import LanguageSettings, PretrainEmlmSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.language_objectives import LanguageObjective, MaskedWords, make_objective
-from lsr_prod.training.training_set import TrainingSet
+from lsr_prod.training_data.training_set import TrainingSet
 
 __all__ = ["LanguageValidator"]
 

@@ -14,7 +14,7 @@ from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.model import model_digest
 from lsr_prod.storage import Store
-from lsr_prod.training.folders import has_folder, read_from_folder
+from lsr_prod.storage.folders import has_folder, read_from_folder
 
 __all__ = ["TRAINING_FILE", "Ancestor", "lineage", "read_training", "write_lineage"]
 

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from lsr_prod.config.language import LanguageSettings
 from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.evaluation.validation import Validator
 from lsr_prod.formats.digest import FileDigest
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
-from lsr_prod.training.folders import fetch_folder
+from lsr_prod.storage.folders import fetch_folder
 from lsr_prod.training.language_objectives import make_objective
 from lsr_prod.training.language_trainer import LanguageTrainer, prepare_language
 from lsr_prod.training.language_validation import LanguageValidator
@@ -21,8 +22,7 @@ from lsr_prod.training.query_weights import idf_encoder, query_weights
 from lsr_prod.training.schedules import ramp_end
 from lsr_prod.training.throughput import ThroughputMeter
 from lsr_prod.training.trainer import Trainer, prepare_encoder
-from lsr_prod.training.training_set import TrainingSet
-from lsr_prod.training.validation import Validator
+from lsr_prod.training_data.training_set import TrainingSet
 
 __all__ = [
     "Judged",

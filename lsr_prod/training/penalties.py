@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from lsr_prod.config.objective import RegularizerSettings, SparsitySettings
+from lsr_prod.terms.casing import cased_terms
 from lsr_prod.training import collective, regularizers, schedules
 from lsr_prod.training.document_frequency import DocumentFrequency
 from lsr_prod.training.kept_terms import Vectors, cut
-from lsr_prod.vocabulary.casing import cased_terms
 
 __all__ = ["Penalties"]
 

@@ -22,10 +22,10 @@ from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.model import SparseEncoder
 from lsr_prod.search.idf import TermWeights
 from lsr_prod.storage import Store
-from lsr_prod.text_terms import TermReader
+from lsr_prod.terms.reader import TermReader
 from lsr_prod.training.batches import TokenBatch
-from lsr_prod.training.pins import pin_data
-from lsr_prod.vocabulary.texts import read_good_rows
+from lsr_prod.training_data.pins import pin_data
+from lsr_prod.training_data.texts import read_good_rows
 
 __all__ = ["count_terms", "idf_encoder", "query_weights", "reader_of", "weigh_queries"]
 

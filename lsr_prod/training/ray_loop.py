@@ -21,10 +21,10 @@ from lsr_prod.config.train import FinetuneSettings, TrainSettings
 from lsr_prod.errors import TrainingCollapsedError, WorkersLostError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.folders import fetch_folder
 from lsr_prod.training.board import shown_progress
 from lsr_prod.training.checkpoint import REPORTS_FILE, read_checkpoint
 from lsr_prod.training.checkpoint_store import file_system
-from lsr_prod.training.folders import fetch_folder
 from lsr_prod.training.frozen import freeze
 from lsr_prod.training.loops import LoopInputs, LoopSettings, load_start
 from lsr_prod.training.lora import add_lora, merge_lora

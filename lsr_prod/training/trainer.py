@@ -25,8 +25,8 @@ from lsr_prod.training.randomness import seed_torch
 from lsr_prod.training.recompute import recompute_layers
 from lsr_prod.training.step import Encoded, StepPlan, backward
 from lsr_prod.training.throughput import ThroughputMeter
-from lsr_prod.training.training_set import TrainingSet
 from lsr_prod.training.updates import Updates
+from lsr_prod.training_data.training_set import TrainingSet
 
 __all__ = ["DEAD_AFTER", "StepResult", "Trainer", "check_batch", "prepare_encoder", "total_steps"]
 

@@ -24,10 +24,10 @@ from lsr_prod.errors import TrainingCollapsedError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.storage import Store
+from lsr_prod.storage.folders import fetch_folder
 from lsr_prod.training.best import Best
 from lsr_prod.training.checkpoint import REPORTS_FILE, Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.collapse import CollapseGuard
-from lsr_prod.training.folders import fetch_folder
 from lsr_prod.training.loops import (
     Judged,
     LoopInputs,

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import Kind
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.tokens import TextForm, TokenSettings
-from lsr_prod.vocabulary.casing import cased_terms
-from lsr_prod.vocabulary.surfaces import surfaces
+from lsr_prod.terms.casing import cased_terms
+from lsr_prod.terms.surfaces import surfaces
+from lsr_prod.training_data.tokens import TextForm, TokenSettings
 
 __all__ = ["CLASSES", "CasingMatrix", "casing_matrix"]
 

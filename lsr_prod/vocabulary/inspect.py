@@ -10,13 +10,12 @@ from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.vocabulary.casing import cased_terms
+from lsr_prod.terms.casing import cased_terms
+from lsr_prod.terms.pieces import fragmentation, term_pieces
+from lsr_prod.terms.surfaces import Surface, Terms, align, notation_of, overlap_share, spell
 from lsr_prod.vocabulary.head_scale import HeadNorms, head_norms
 from lsr_prod.vocabulary.initialisation import semantic
-from lsr_prod.vocabulary.pieces import term_pieces
-from lsr_prod.vocabulary.surfaces import Surface, Terms, align, notation_of, overlap_share, spell
 from lsr_prod.vocabulary.target import read_embeddings, read_target, target_terms
-from lsr_prod.vocabulary.transfer_stage import fragmentation
 
 __all__ = ["Inspection", "Neighbours", "inspect_vocabulary", "neighbours", "read_texts"]
 

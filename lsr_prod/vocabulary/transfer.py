@@ -16,8 +16,8 @@ from lsr_prod.model.backbone import is_causal, output_layer
 from lsr_prod.model.first_token import prepend_first_token
 from lsr_prod.model.output_layer import add_output_bias, output_layer_names, replace_output_layer
 from lsr_prod.model.source import output_vocabulary
+from lsr_prod.terms.words import lowercases
 from lsr_prod.vocabulary.initialisation import Initialisation
-from lsr_prod.vocabulary.words import lowercases
 
 __all__ = ["check_tokenizer", "move_to_vocabulary", "replace_head", "tied"]
 

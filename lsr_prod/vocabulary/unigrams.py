@@ -16,14 +16,14 @@ from ray.data.context import ShuffleStrategy
 from ray.exceptions import RayError
 from transformers import PreTrainedTokenizerFast
 
+from lsr_prod.cluster.data import data_settings, our_error
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError, WorkersLostError
-from lsr_prod.ray_data import data_settings, our_error
-from lsr_prod.training.records import read_rows
-from lsr_prod.vocabulary.texts import check_bad_rows, cut_slices
-from lsr_prod.vocabulary.words import split_normalized, word_normalizer, word_pieces
+from lsr_prod.terms.words import split_normalized, word_normalizer, word_pieces
+from lsr_prod.training_data.records import read_rows
+from lsr_prod.training_data.texts import check_bad_rows, cut_slices
 
 __all__ = ["WordCount", "count_words"]
 

@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from train_pruning_models import LEVELS, THRESHOLDS, Recipe, Workshop
 
+from lsr_prod.evaluation.validation import Collection
 from lsr_prod.model import model_digest
-from lsr_prod.training.validation import Collection
 
 TEXTS = ["list files", "remove a folder", "copy over a network", "show a calendar", "edit text", "compile a program"]
 PAIRS = [(f"how to {text}", f"tool {number}: {text}") for number, text in enumerate(TEXTS)]

@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from train_pruning_report import compared, draw, rows, sentence, summary, table
 
-from lsr_prod.training.validation import Collection
-from lsr_prod.training.vector_evaluation import LevelReport
+from lsr_prod.evaluation.validation import Collection
+from lsr_prod.evaluation.vector_evaluation import LevelReport
 
 COLLECTION = Collection(
     {"a": "x", "b": "y"},

@@ -11,7 +11,7 @@ from vocabulary_table import all_jobs, rows, spread
 from vocabulary_table_models import Outcome, few_queries
 from vocabulary_table_stages import STAYS, Job, Sizes, stages_of
 
-from lsr_prod.training.validation import Collection
+from lsr_prod.evaluation.validation import Collection
 
 
 def outcome(value: float) -> Outcome:

@@ -256,7 +256,7 @@ def test_a_store_that_keeps_failing_ends_in_one_sentence(tmp_path: Path, monkeyp
     def full(*_: object) -> bool:
         raise StorageError("no space left on device")
 
-    monkeypatch.setattr("lsr_prod.storage.link_new", full)
+    monkeypatch.setattr("lsr_prod.storage.store.link_new", full)
     monkeypatch.setattr("time.sleep", lambda _: None)
     with pytest.raises(CommitError, match=r"wave 0 was refused 5 times \(no space left.*run the job again"):
         Committer(epoch, table, quarantine).commit(result)

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lsr_prod.analysis import words_of
 from lsr_prod.config.index import AttributeType, DocumentOrder
 from lsr_prod.formats.bundle import Bundle, write_vocabulary
 from lsr_prod.formats.card import EncoderCard
@@ -25,6 +24,7 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.search.shard import OpenShard
 from lsr_prod.storage import Store
 from lsr_prod.tables import Sink, create_table, write_part
+from lsr_prod.terms.analysis import words_of
 
 STEP = 0.03125
 FIELDS = ("title", "text")

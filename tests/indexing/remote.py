@@ -7,10 +7,10 @@ import numpy as np
 
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_path
 from lsr_prod.formats.index import IndexVersion, Publication, Tombstones
-from lsr_prod.index_store import read_bundle, version_files
 from lsr_prod.indexing.mirror import mirror_head
 from lsr_prod.indexing.publish import publish
 from lsr_prod.storage import Store
+from lsr_prod.storage.index_store import read_bundle, version_files
 from tests.indexing.corpus import Doc, make_index
 
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.analysis import words_of
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.errors import ArtefactError, ConfigError
 from lsr_prod.formats.bm25 import word_impacts
@@ -20,6 +19,7 @@ from lsr_prod.indexing.plan import plan_index
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
+from lsr_prod.terms.analysis import words_of
 from tests.indexing.corpus import Doc, make_bundle, make_index, make_table
 from tests.indexing.nights import Night, change_table
 

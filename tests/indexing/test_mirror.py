@@ -15,12 +15,12 @@ from lsr_prod.config import Deployment
 from lsr_prod.errors import ArtefactError, DigestMismatchError, PublicationError, StorageError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.formats.index import Publication, latest_publication, load_version
-from lsr_prod.index_store import check_files, read_head, read_publication
 from lsr_prod.indexing import build_index, mirror, publish, rollback
 from lsr_prod.indexing.mirror import adopt_head, mirror_head
 from lsr_prod.indexing.upload import upload_version
-from lsr_prod.search.cache import IndexCache
 from lsr_prod.storage import Store
+from lsr_prod.storage.index_store import check_files, read_head, read_publication
+from lsr_prod.storage.node_cache import IndexCache
 from tests.indexing.corpus import Doc, make_bundle, make_index, make_table
 from tests.indexing.remote import files_of, make_versions, send, with_takedown
 
@@ -28,7 +28,7 @@ MIRROR = """
 import json, sys
 from pathlib import Path
 from lsr_prod.indexing.mirror import mirror_head
-from lsr_prod.search.cache import IndexCache
+from lsr_prod.storage.node_cache import IndexCache
 from lsr_prod.storage import Store
 index, uri, options = sys.argv[1:]
 print(mirror_head(Path(index), Store(uri, json.loads(options))).number)
@@ -37,7 +37,7 @@ ADOPT_KILLED = """
 import json, os, sys
 from pathlib import Path
 from lsr_prod.indexing import mirror
-from lsr_prod.search.cache import IndexCache
+from lsr_prod.storage.node_cache import IndexCache
 from lsr_prod.storage import Store
 index, uri, options, verb, last = sys.argv[1:]
 owner = Path if verb == "rename" else mirror

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.errors import ArtefactError, DigestMismatchError
-from lsr_prod.index_store import check_files, read_head, read_version
 from lsr_prod.indexing.upload import upload_version
 from lsr_prod.storage import Store
+from lsr_prod.storage.index_store import check_files, read_head, read_version
 from tests.indexing.corpus import Doc, make_index
 from tests.indexing.remote import bytes_of, files_of, make_versions, overwrite, send, with_takedown
 

@@ -10,11 +10,11 @@ from lsr_prod.corpus.slices import Slice, cut_files
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.storage import Store
-from lsr_prod.training.parts import PartMaker
-from lsr_prod.training.prepare import _seal
-from lsr_prod.training.records import source_settings
-from lsr_prod.training.tokens import TextForm, TokenSettings
-from lsr_prod.training.training_set import SetRecord
+from lsr_prod.training_data.parts import PartMaker
+from lsr_prod.training_data.prepare import _seal
+from lsr_prod.training_data.records import source_settings
+from lsr_prod.training_data.tokens import TextForm, TokenSettings
+from lsr_prod.training_data.training_set import SetRecord
 
 __all__ = ["bytes_as_tokens", "make_set", "part_maker", "write_part"]
 

@@ -14,8 +14,8 @@ import torch
 from lsr_prod.config import Deployment, FinetuneSettings, TrainSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
+from lsr_prod.storage.folders import fetch_folder
 from lsr_prod.training import chain
-from lsr_prod.training.folders import fetch_folder
 
 _PROCESSES = multiprocessing.get_context("forkserver")  # with all imports done: they take longer than a short chain
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lsr_prod.errors import TrainingError
 from lsr_prod.training.batches import make_batch, pad
-from lsr_prod.training.training_set import Example
+from lsr_prod.training_data.training_set import Example
 
 
 def ids(*tokens: int) -> np.ndarray:

@@ -17,9 +17,9 @@ from lsr_prod.errors import ArtefactError, ConfigError, DigestMismatchError, Tra
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.storage import Store
+from lsr_prod.storage.folders import fetch_folder
 from lsr_prod.training import chain
 from lsr_prod.training.chain import ray_for, run_chain
-from lsr_prod.training.folders import fetch_folder
 from lsr_prod.training.lineage import lineage, read_training
 from tests.model.tiny import tiny_model, tiny_tokenizer
 from tests.training.stand_in import start_chain, train_a_little

@@ -15,7 +15,7 @@ from lsr_prod.training.checkpoint import Checkpoint, read_checkpoint, write_chec
 from lsr_prod.training.language_objectives import make_objective
 from lsr_prod.training.language_trainer import LanguageTrainer, language_steps
 from lsr_prod.training.process_group import Group
-from lsr_prod.training.training_set import Example
+from lsr_prod.training_data.training_set import Example
 from tests.model.tiny import tiny_checkpoint
 from tests.training.texts import causal_start, worded_start
 

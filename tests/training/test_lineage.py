@@ -10,7 +10,7 @@ from lsr_prod.errors import ArtefactError, FormatVersionError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import model_digest
 from lsr_prod.storage import Store
-from lsr_prod.training.folders import put_folder
+from lsr_prod.storage.folders import put_folder
 from lsr_prod.training.lineage import TRAINING_FILE, lineage, read_training, write_lineage
 
 CARD = EncoderCard("BertForMaskedLM", 5, "0" * 64)

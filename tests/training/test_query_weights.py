@@ -24,14 +24,14 @@ from lsr_prod.training.facts import ModelFacts
 from lsr_prod.training.loss import TrainingLoss
 from lsr_prod.training.optimizer import full_tensor, trained_parameters
 from lsr_prod.training.parallel import Replica
-from lsr_prod.training.prepare import prepare_training_set
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.query_weights import count_terms, idf_encoder, query_weights, reader_of, weigh_queries
-from lsr_prod.training.stages import check_stage, identity
+from lsr_prod.training.stages.registry import check_stage, identity
 from lsr_prod.training.step import StepPlan, backward
-from lsr_prod.training.text_layouts import Asked
 from lsr_prod.training.trainer import Trainer
-from lsr_prod.training.training_set import TrainingSet
+from lsr_prod.training_data.layouts import Asked
+from lsr_prod.training_data.prepare import prepare_training_set
+from lsr_prod.training_data.training_set import TrainingSet
 from tests.model.tiny import VOCABULARY, tiny_checkpoint
 from tests.training.gloo import run_workers
 from tests.training.small import small_collection, small_training, weights_of

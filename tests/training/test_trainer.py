@@ -14,7 +14,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.trainer import Trainer, check_batch, set_dropout, total_steps
-from lsr_prod.training.training_set import Example
+from lsr_prod.training_data.training_set import Example
 
 ALONE = Group(0, 1, torch.device("cpu"))
 BASE = {

@@ -2,11 +2,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from lsr_prod.vocabulary.casing import cased_terms
+from lsr_prod.terms.casing import cased_terms
+from lsr_prod.terms.surfaces import notation_of
+from lsr_prod.terms.words import lowercases
 from lsr_prod.vocabulary.domain_tokenizer import train_tokenizer
-from lsr_prod.vocabulary.surfaces import notation_of
 from lsr_prod.vocabulary.target import target_terms
-from lsr_prod.vocabulary.words import lowercases
 
 TEXTS = ["Naïve T-cells and Naïve mice", "the cells of the mice, the cells"] * 50
 

@@ -10,8 +10,8 @@ from transformers import PreTrainedTokenizerFast
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
+from lsr_prod.terms.surfaces import Terms, align
 from lsr_prod.vocabulary.initialisation import Initialisation, copied
-from lsr_prod.vocabulary.surfaces import Terms, align
 from lsr_prod.vocabulary.transfer import move_to_vocabulary, replace_head, tied
 from tests.model.tiny import ARCHITECTURES, CAUSAL, VOCABULARY, tiny_checkpoint
 

@@ -6,10 +6,10 @@ import pytest
 
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod.model import SparseEncoder
+from lsr_prod.terms.words import split_words
 from lsr_prod.vocabulary import unigrams
 from lsr_prod.vocabulary.domain_tokenizer import train_tokenizer
 from lsr_prod.vocabulary.unigrams import WordCount, count_words
-from lsr_prod.vocabulary.words import split_words
 from tests.vocabulary.corpora import write_texts
 
 pytestmark = pytest.mark.usefixtures("ray_local")

@@ -1,0 +1,239 @@
+"""A model is judged by a real index of a real collection while it is trained; nothing of it needs Ray or a bundle."""
+
+import hashlib
+import heapq
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ir_measures
+
+from lsr_prod.config.train import ValidationSettings
+from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.evaluation.collection import Judged, read_judged
+from lsr_prod.evaluation.vector_evaluation import Encoded, evaluate, parse_measures
+from lsr_prod.formats.card import Kind
+from lsr_prod.formats.sparse import SparseBatch
+
+__all__ = ["Collection", "Validation", "Validator", "read_collection"]
+
+log = logging.getLogger(__name__)
+
+_CHUNK = 2048  # texts that are encoded by one call
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What a model is judged by.
+
+    Attributes:
+        documents: document id -> title and text, joined by a space.
+        queries: query id -> text; each has a judgement.
+        qrels: judgements of these queries.
+    """
+
+    documents: dict[str, str]
+    queries: dict[str, str]
+    qrels: list[ir_measures.Qrel]
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What a validation found.
+
+    Attributes:
+        measures: name of the measure -> mean over the queries.
+        l0_query: terms of a query after pruning, the mean.
+        l0_document: terms of a document after pruning, the mean.
+        flops: papers/esplade-pretraining, eq. 1, after pruning.
+        queries: how many.
+        documents: how many.
+        seconds: wall time, encoding included.
+    """
+
+    measures: dict[str, float]
+    l0_query: float
+    l0_document: float
+    flops: float
+    queries: int
+    documents: int
+    seconds: float
+
+
+Encode = Callable[[Sequence[str], Kind], SparseBatch]
+
+
+class Validator:
+    """Encodes, indexes and searches the collection each time it is called. For one process of a training.
+
+    Attributes:
+        collection: what is encoded.
+    """
+
+    def __init__(self, settings: ValidationSettings, scratch: Path) -> None:
+        """Read the collection.
+
+        Args:
+            settings: see ``read_collection``; and ``measures``, ``qk``, ``dk`` and ``overlap_threshold``.
+            scratch: an existing folder on a local disk for the index, which is deleted after each validation.
+
+        Raises:
+            ConfigError: see ``read_collection``.
+            SourceError: see ``read_collection``.
+        """
+        self.collection = read_collection(settings)
+        self._settings = settings
+        self._scratch = scratch
+
+    def __call__(self, encode: Encode) -> Validation:
+        """Measure a model.
+
+        Args:
+            encode: up to 2,048 texts and their kind to one vector a text, in order, not pruned.
+
+        Raises:
+            QueryError: the model's weights are so large that a score would not fit into float32.
+        """
+        start = time.perf_counter()
+        settings, collection = self._settings, self.collection
+        documents = _encoded(collection.documents, encode, "document", settings.dk)
+        queries = _encoded(collection.queries, encode, "query", settings.qk)
+        (report,) = evaluate(
+            documents,
+            queries,
+            collection.qrels,
+            levels=[(settings.qk, settings.dk)],
+            thresholds=[settings.overlap_threshold],
+            measures=settings.measures,
+            scratch=self._scratch,
+        )
+        seconds = time.perf_counter() - start
+        log.info("validated", extra={"fields": {**report.measures, "flops": report.flops, "seconds": seconds}})
+        return Validation(
+            measures=report.measures,
+            l0_query=report.l0_query,
+            l0_document=report.l0_document,
+            flops=report.flops,
+            queries=len(queries.ids),
+            documents=len(documents.ids),
+            seconds=seconds,
+        )
+
+
+def _encoded(texts: Mapping[str, str], encode: Encode, kind: Kind, keep: int) -> Encoded:
+    """Encode some at a time and prune at once: an encoder that is hardly trained has thousands of terms a text."""
+    values = list(texts.values())
+    parts = []
+    for start in range(0, len(values), _CHUNK):
+        part = encode(values[start : start + _CHUNK], kind)
+        parts.append(part.top(keep) if keep else part)
+    return Encoded(list(texts), SparseBatch.concatenate(parts))
+
+
+def read_collection(settings: ValidationSettings) -> Collection:
+    """Read and check the whole collection; a training calls it before it starts anything.
+
+    Where there are more queries or documents than asked for, those with the smallest sha256 of their id are taken: the
+    same ones each time, and from all over the file. Relevant documents of the queries taken come first, then other
+    judged ones, then the rest.
+
+    Args:
+        settings: ``corpus``, ``queries``, ``qrels``, ``max_queries``, ``documents`` and ``measures``.
+
+    Raises:
+        ConfigError: a path is no local file, a measure is unknown, or ``documents`` is less than the relevant ones.
+        SourceError: a line is broken, an id of the corpus occurs twice, or no relevant document is in it.
+    """
+    for name in ("corpus", "queries", "qrels"):
+        path = getattr(settings, name)
+        if not Path(path).is_file():
+            raise ConfigError(f"validation.{name}", f"{path} is no file on this machine", "give a local file")
+    parse_measures("validation.measures", settings.measures)
+    judged = _read_judged(settings)
+    queries = {query_id: judged.queries[query_id] for query_id in _sample(judged.queries, settings.max_queries)}
+    qrels = [qrel for qrel in judged.qrels if qrel.query_id in queries]
+    documents = _read_documents(settings, qrels)
+    answered = {qrel.query_id for qrel in qrels if qrel.relevance > 0 and qrel.doc_id in documents}
+    if not answered:
+        raise SourceError(
+            f"no document of {settings.corpus} is relevant in {settings.qrels}; the two files do not belong together"
+        )
+    if len(answered) < len(queries):
+        fields = {"queries": len(queries), "without": len(queries) - len(answered)}
+        log.warning("queries without a relevant document in the corpus count as 0", extra={"fields": fields})
+    return Collection(documents, queries, qrels)
+
+
+def _read_judged(settings: ValidationSettings) -> Judged:
+    try:
+        return read_judged(Path(settings.queries), Path(settings.qrels))
+    except ValueError as error:
+        raise SourceError(
+            f"{settings.queries} or {settings.qrels} cannot be read ({error}); give UTF-8 in the form of BEIR"
+        ) from error
+
+
+def _read_documents(settings: ValidationSettings, qrels: Sequence[ir_measures.Qrel]) -> dict[str, str]:
+    """The documents of the validation; the file is read once, and no more texts of it are kept than asked for."""
+    relevant = {qrel.doc_id for qrel in qrels if qrel.relevance > 0}
+    other = {qrel.doc_id for qrel in qrels} - relevant
+    if settings.documents is None:
+        return dict(_corpus(Path(settings.corpus)))
+    found: dict[str, str] = {}
+
+    def unjudged() -> Iterator[tuple[bytes, str, str]]:
+        for doc_id, text in _corpus(Path(settings.corpus)):
+            if doc_id in relevant or doc_id in other:
+                found[doc_id] = text
+            else:
+                yield _hash(doc_id), doc_id, text
+
+    rest = heapq.nsmallest(settings.documents, unjudged())
+    first = [doc_id for doc_id in found if doc_id in relevant]
+    if len(first) > settings.documents:
+        raise ConfigError(
+            "validation.documents",
+            f"{settings.documents} is less than the {len(first)} relevant documents of the queries",
+            f"give {len(first)} or more, or fewer queries by validation.max_queries",
+        )
+    second = sorted((doc_id for doc_id in found if doc_id in other), key=_hash)
+    taken = [*first, *second, *(doc_id for _, doc_id, _ in rest)][: settings.documents]
+    found |= {doc_id: text for _, doc_id, text in rest}
+    return {doc_id: found[doc_id] for doc_id in sorted(taken)}
+
+
+def _corpus(path: Path) -> Iterator[tuple[str, str]]:
+    """Ids and texts of a corpus as BEIR writes it."""
+    seen: set[str] = set()
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                doc_id, text = _parse(line, f"{path}:{number}")
+                if doc_id in seen:
+                    raise SourceError(f"{path}:{number} repeats the _id {doc_id!r}; each document needs one of its own")
+                seen.add(doc_id)
+                yield doc_id, text
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path} is no UTF-8 ({error}); give JSON lines with _id, title and text") from error
+
+
+def _parse(line: str, place: str) -> tuple[str, str]:
+    try:
+        row = json.loads(line)
+        doc_id, parts = str(row["_id"]), (row.get("title"), row["text"])
+        text = " ".join(part for part in parts if part)
+        (doc_id + text).encode()  # JSON can hold lone surrogates, which no tokenizer reads
+    except (json.JSONDecodeError, UnicodeEncodeError, KeyError, TypeError) as error:
+        raise SourceError(f"{place} is no document; each line needs _id and text") from error
+    return doc_id, text
+
+
+def _sample(ids: Iterable[str], count: int | None) -> list[str]:
+    return list(ids) if count is None else heapq.nsmallest(count, ids, key=_hash)
+
+
+def _hash(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()

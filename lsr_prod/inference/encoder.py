@@ -1,0 +1,206 @@
+"""The bundle's runtime: text in, sparse vectors out, with tokenizers and ONNX Runtime only.
+
+The encode job's actors, the Searcher's queries and the export's parity check all run this one path.
+"""
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer
+
+from lsr_prod.formats.bundle import GRAPH_FILE, TOKENIZER_FILE, Bundle, read_vocabulary
+from lsr_prod.formats.card import EncoderCard, Kind
+from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.inference.session import GraphSession, Provider
+
+__all__ = ["BundleEncoder", "Counters"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What an encoder has done since it was opened.
+
+    Attributes:
+        documents: rows that went through the graph.
+        tokens: their tokens, special ones included.
+        padded_tokens: places of the batches, padding included.
+        cut: documents split into passages that had text beyond their last one.
+    """
+
+    documents: int = 0
+    tokens: int = 0
+    padded_tokens: int = 0
+    cut: int = 0
+
+    @property
+    def padding_share(self) -> float:
+        """Share of the batches' places that are padding."""
+        return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
+
+    def __add__(self, other: "Counters") -> "Counters":
+        return Counters(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def __sub__(self, other: "Counters") -> "Counters":
+        return Counters(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+class BundleEncoder:
+    """An opened bundle. Safe to share between threads.
+
+    Attributes:
+        bundle: its manifest.
+        card: its encoder card.
+        vocabulary: list of the V output terms.
+        provider: ONNX Runtime's name of what runs the graph.
+    """
+
+    def __init__(self, folder: Path, *, threads: int = 1, verify: bool = False, provider: Provider = "cpu") -> None:
+        """Open the bundle in ``folder`` and run its graph once, so that the first text does not pay for the start.
+
+        Args:
+            folder: the bundle.
+            threads: ONNX Runtime threads of one call.
+            verify: compare every file with its sha256 first.
+            provider: what runs the graph.
+
+        Raises:
+            MissingExtraError: ONNX Runtime is not installed.
+            ConfigError: the provider is not available.
+            ArtefactError: the bundle is incomplete, damaged or of another format.
+        """
+        self.bundle = Bundle.load(folder, verify=verify)
+        self.card = EncoderCard.load(folder)
+        self.vocabulary = read_vocabulary(folder)
+        self._tokenizer_file = str(folder / TOKENIZER_FILE)
+        self._tokenizers: dict[int, Tokenizer] = {}
+        for kind in ("query", "document"):
+            self._tokenizer(self.card.max_length(kind))
+        self._pad_id = int(json.loads((folder / "config.json").read_bytes()).get("pad_token_id") or 0)
+        self._session = GraphSession(folder / GRAPH_FILE, threads=threads, provider=provider)
+        self.provider = self._session.provider
+        self._counters, self._lock = Counters(), threading.Lock()
+        self._graph([[self._pad_id] * 8])
+
+    @property
+    def counters(self) -> Counters:
+        """What was done up to now."""
+        with self._lock:
+            return self._counters
+
+    def encode(
+        self, texts: Sequence[str], *, kind: Kind, top_k: int | None = None, batch_tokens: int = 512
+    ) -> SparseBatch:
+        """Encode texts; a text without a visible character is an empty vector.
+
+        Args:
+            texts: any number of texts, prompts excluded.
+            kind: decides prompt and length.
+            top_k: terms kept of a vector; default (and at most) the bundle's ``top_k``.
+            batch_tokens: tokens of one call of the graph, padding included.
+
+        Returns:
+            One vector a text, in order.
+
+        Raises:
+            ConfigError: they are queries, and the card says that these have no model.
+            FloatingPointError: the graph returned NaN or infinity for one of them.
+        """
+        self.card.check_model_encodes(kind)
+        return self.encode_ids(self.token_ids(texts, kind=kind), top_k=top_k, batch_tokens=batch_tokens)
+
+    def token_ids(self, texts: Sequence[str], *, kind: Kind, max_length: int | None = None) -> list[list[int]]:
+        """Token ids of texts, special tokens and the prompt of ``kind`` included.
+
+        Args:
+            texts: any number of texts, prompts excluded.
+            kind: decides prompt and length.
+            max_length: longest row, special tokens included; default the card's for ``kind``.
+
+        Returns:
+            One row a text; a text without a visible character is an empty row.
+        """
+        visible = [i for i, text in enumerate(texts) if text.strip()]
+        prompt = self.card.prompt(kind)
+        tokenizer = self._tokenizer(max_length or self.card.max_length(kind))
+        ids: list[list[int]] = [[] for _ in texts]
+        for i, encoding in zip(visible, tokenizer.encode_batch([prompt + texts[i] for i in visible]), strict=True):
+            ids[i] = encoding.ids
+        return ids
+
+    def encode_ids(
+        self, rows: Sequence[Sequence[int]], *, top_k: int | None = None, batch_tokens: int = 512
+    ) -> SparseBatch:
+        """Encode rows of token ids, as ``token_ids`` returns them; an empty row is an empty vector.
+
+        Args:
+            rows: any number of rows of any length the model takes, special tokens included.
+            top_k: terms kept of a vector; default (and at most) the bundle's ``top_k``.
+            batch_tokens: tokens of one call of the graph, padding included.
+
+        Returns:
+            One vector a row, in order.
+
+        Raises:
+            FloatingPointError: the graph returned NaN or infinity for one of them.
+        """
+        k = min(top_k or self.bundle.top_k, self.bundle.top_k)
+        # Rows of like length share a batch, so that little of it is padding.
+        by_length = sorted((i for i, row in enumerate(rows) if row), key=lambda i: len(rows[i]))
+        parts = [self._run([rows[i] for i in batch]).top(k) for batch in _batches(by_length, rows, batch_tokens)]
+        return SparseBatch.concatenate(parts).spread(by_length, len(rows))
+
+    def _tokenizer(self, max_length: int) -> Tokenizer:
+        # One for each length: a tokenizer's truncation is a state that threads would share.
+        if max_length not in self._tokenizers:
+            tokenizer = Tokenizer.from_file(self._tokenizer_file)
+            tokenizer.no_padding()
+            tokenizer.enable_truncation(max_length)
+            self._tokenizers[max_length] = tokenizer
+        return self._tokenizers[max_length]
+
+    def _run(self, rows: Sequence[Sequence[int]]) -> SparseBatch:
+        terms, weights = self._graph(rows)
+        if not np.isfinite(weights).all():
+            raise FloatingPointError("the graph returned a weight that is no finite number; export the model again")
+        lengths = [len(row) for row in rows]
+        with self._lock:
+            done = self._counters
+            self._counters = replace(
+                done,
+                documents=done.documents + len(rows),
+                tokens=done.tokens + sum(lengths),
+                padded_tokens=done.padded_tokens + len(rows) * max(lengths),
+            )
+        return SparseBatch.from_topk(terms, weights)
+
+    def _graph(self, rows: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        shape = len(rows), max(len(row) for row in rows)
+        input_ids = np.full(shape, self._pad_id, dtype=np.int64)
+        attention_mask = np.zeros(shape, dtype=np.int64)
+        for i, row in enumerate(rows):
+            input_ids[i, : len(row)] = row
+            attention_mask[i, : len(row)] = 1
+        feed = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": np.zeros(shape, dtype=np.int64),
+        }
+        terms, weights = self._session.run({name: feed[name] for name in self.bundle.inputs}, ["terms", "weights"])
+        return terms, weights
+
+
+def _batches(order: Sequence[int], rows: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[list[int]]:
+    """Cut ``order`` (rising length) so that rows x longest row stays within ``batch_tokens``; one row at least."""
+    batch: list[int] = []
+    for i in order:
+        if batch and (len(batch) + 1) * len(rows[i]) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch

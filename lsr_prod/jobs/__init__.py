@@ -1,0 +1,1 @@
+"""The jobs of lsr_prod: one module per job behind one command line."""

@@ -1,0 +1,149 @@
+"""The output terms that stand in a text, with the tokenizer alone: queries without a model, and their IDF.
+
+Of an output vocabulary of tokens they are the text's tokens without special ones; of uncased terms those that the
+tokens fold into; of words of its own, the words.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer
+
+from lsr_prod.formats.bundle import TOKENIZER_FILE, read_vocabulary
+from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.digest import digest_json
+from lsr_prod.formats.idf import TermCounts
+from lsr_prod.terms.casing import lowered
+from lsr_prod.terms.surfaces import surfaces
+from lsr_prod.terms.words import check_words, split_normalized, word_normalizer
+
+__all__ = ["QueryTerms", "TermReader"]
+
+_CHARACTERS = 1_000_000  # of text whose tokens are in memory at once
+
+
+class QueryTerms(NamedTuple):
+    """What stands in a query, each once, in the order of the text.
+
+    Attributes:
+        ids: of the output terms.
+        unknown: words that are no output terms; tokens always are.
+    """
+
+    ids: list[int]
+    unknown: list[str]
+
+
+class TermReader:
+    """Finds the output terms of texts. Safe to share between threads.
+
+    Attributes:
+        vocabulary_size: V.
+    """
+
+    def __init__(self, tokenizer: str, card: EncoderCard, vocabulary: Sequence[str]) -> None:
+        """Prepare.
+
+        Args:
+            tokenizer: content of ``tokenizer.json``.
+            card: of the encoder.
+            vocabulary: its V output terms.
+
+        Raises:
+            ConfigError: they are tokens of another tokenizer than the encoder's.
+        """
+        self._words = card.output_vocabulary == "words"
+        if self._words:
+            check_words(vocabulary, "query_encoder")
+        backend = Tokenizer.from_str(tokenizer)
+        backend.no_padding()
+        backend.no_truncation()
+        self.vocabulary_size = len(vocabulary)
+        self._whole, self._most = backend, card.query_max_length
+        self._query = Tokenizer.from_str(backend.to_str())  # truncation is a state: texts of documents are not cut
+        self._query.enable_truncation(card.query_max_length - backend.num_special_tokens_to_add(False))
+        self._normalizer = word_normalizer(backend)
+        self._term_of = _words(vocabulary) if self._words else {}
+        self._term_of_token = [] if self._words else _tokens(backend, card, vocabulary)
+        self._table = np.array(self._term_of_token, np.int32)
+
+    @classmethod
+    def open(cls, bundle: Path) -> "TermReader":
+        """That of a bundle.
+
+        Raises:
+            ArtefactError: a file is missing or damaged.
+        """
+        tokenizer = (bundle / TOKENIZER_FILE).read_text(encoding="utf-8")
+        return cls(tokenizer, EncoderCard.load(bundle), read_vocabulary(bundle))
+
+    def query(self, text: str) -> QueryTerms:
+        """The terms of a query, of its first ``query_max_length`` tokens (special ones counted) or words."""
+        if self._words:
+            words = dict.fromkeys(split_normalized(text, self._normalizer)[: self._most])
+            ids = [self._term_of.get(word, -1) for word in words]
+            unknown = [word for word, number in zip(words, ids, strict=True) if number < 0]
+            return QueryTerms([number for number in ids if number >= 0], unknown)
+        term_of = self._term_of_token
+        found = dict.fromkeys(term_of[token] for token in self._query.encode(text, add_special_tokens=False).ids)
+        found.pop(-1, None)
+        return QueryTerms(list(found), [])
+
+    def documents(self, texts: Sequence[str]) -> list[npt.NDArray[np.int32]]:
+        """The terms of whole texts: of each int32 [t], rising, every one once."""
+        if self._words:
+            found = [[self._term_of.get(word, -1) for word in split_normalized(t, self._normalizer)] for t in texts]
+            return [_distinct(np.array(ids, np.int32)) for ids in found]
+        encodings = self._whole.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [_distinct(self._table[encoding.ids]) for encoding in encodings]
+
+    def count(self, texts: Iterable[str], before: TermCounts | None = None) -> TermCounts:
+        """How many texts have each term; a few are in memory at a time.
+
+        Args:
+            texts: of documents.
+            before: counts that they are added to.
+        """
+        counts = before or TermCounts.none(self.vocabulary_size)
+        some: list[str] = []
+        size = 0
+        for text in texts:
+            some.append(text)
+            size += len(text)
+            if size >= _CHARACTERS:
+                counts, some, size = counts.with_texts(self.documents(some)), [], 0
+        return counts.with_texts(self.documents(some)) if some else counts
+
+    @staticmethod
+    def digest(bundle: Path) -> str:
+        """sha256 (hex) of all that decides which terms stand in a document."""
+        card = EncoderCard.load(bundle)
+        tokenizer = (bundle / TOKENIZER_FILE).read_text(encoding="utf-8")
+        return digest_json([tokenizer, card.vocabulary_sha256, card.output_vocabulary, card.output_casing])
+
+
+def _words(vocabulary: Sequence[str]) -> dict[str, int]:
+    return {word: number for number, word in enumerate(vocabulary)}
+
+
+def _tokens(tokenizer: Tokenizer, card: EncoderCard, vocabulary: Sequence[str]) -> list[int]:
+    """The output term of every token; -1: it has none, special tokens among them."""
+    names = tokenizer.get_vocab(with_added_tokens=True)
+    special = {number for number, added in tokenizer.get_added_tokens_decoder().items() if added.special}
+    tokens = [""] * (max(names.values()) + 1)
+    for name, number in names.items():
+        tokens[number] = name
+    if card.output_casing == "uncased":
+        terms = {surface: number for number, surface in enumerate(surfaces(vocabulary))}
+        found = [terms.get(lowered(surface), -1) for surface in surfaces(tokens)]
+    else:
+        found = [number if number < len(vocabulary) else -1 for number in range(len(tokens))]
+    return [-1 if number in special else term for number, term in enumerate(found)]
+
+
+def _distinct(ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    found = np.unique(ids)
+    return found[1:] if len(found) and found[0] < 0 else found

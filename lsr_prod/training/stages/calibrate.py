@@ -1,0 +1,67 @@
+"""Stage ``calibrate``: a constant is taken from the head's bias. A head that is rescaled too is rescaled first."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lsr_prod.config.vocabulary import CalibrateSettings
+from lsr_prod.model import SparseEncoder
+from lsr_prod.training.facts import ModelFacts, check_length
+from lsr_prod.training_data.pins import pin_data
+from lsr_prod.training_data.texts import sample_rows
+from lsr_prod.vocabulary.activation import activation_rate, pooled_maxima, shift_bias, shift_for_rate
+
+__all__ = ["check", "run"]
+
+
+def check(stage: CalibrateSettings, facts: ModelFacts, options: dict[str, str]) -> tuple[dict[str, str], ModelFacts]:
+    """What the stage reads, name -> digest, and what the model is afterwards; nothing is written.
+
+    Raises:
+        ConfigError: the texts are not there, or the model does not take the length.
+    """
+    check_length("max_length", stage.max_length, facts)
+    pins = {} if stage.data is None else {"data": pin_data(stage.data, options)}
+    return pins, replace(facts, has_bias=True)
+
+
+def run(
+    encoder: SparseEncoder,
+    stage: CalibrateSettings,
+    *,
+    options: dict[str, str],
+    scratch: Path,  # noqa: ARG001 - stages are run alike
+) -> tuple[SparseEncoder, dict[str, Any]]:
+    """Calibrate.
+
+    Args:
+        encoder: the model; it is left as it is.
+        stage: the settings, checked.
+        options: options of the object store.
+        scratch: not used.
+
+    Returns:
+        The new encoder, and a flat summary: the constant, and the rate on the texts that it was chosen on and on those
+        held out, before and after.
+    """
+    made = encoder.clone()
+    if stage.activation_rate is None:
+        assert stage.shift is not None
+        shift_bias(made, stage.shift)
+        return made, {"shift": stage.shift}
+    assert stage.data is not None
+    length = stage.max_length or encoder.card.document_max_length
+    texts = [row.documents[0] for row in sample_rows(stage.data, options, stage.texts)]
+    chosen_on, held_out = texts[::2], texts[1::2]
+    before = activation_rate(made, held_out, max_length=length) if held_out else None
+    maxima = pooled_maxima(made, chosen_on, stage.activation_rate, max_length=length)
+    shift = shift_for_rate(maxima, stage.activation_rate)
+    shift_bias(made, shift)
+    summary: dict[str, Any] = {
+        "shift": shift,
+        "activation_rate": float((maxima > shift).mean()),
+        "held_out_before": before,
+        "held_out": activation_rate(made, held_out, max_length=length) if held_out else None,
+        "texts": len(chosen_on),
+    }
+    return made, summary

@@ -1,0 +1,100 @@
+"""Stage ``expand_vocabulary``: the most frequent words of a corpus become the output terms."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lsr_prod.config.vocabulary import ExpandVocabularySettings
+from lsr_prod.errors import ConfigError
+from lsr_prod.model import SparseEncoder
+from lsr_prod.model.backbone import output_layer
+from lsr_prod.terms.words import word_pieces
+from lsr_prod.training.facts import ModelFacts
+from lsr_prod.training_data.pins import pin_data
+from lsr_prod.vocabulary.initialisation import Combination, Initialisation, subtoken
+from lsr_prod.vocabulary.transfer import replace_head
+from lsr_prod.vocabulary.unigrams import count_words
+
+__all__ = ["check", "expand", "run"]
+
+
+def check(
+    stage: ExpandVocabularySettings, facts: ModelFacts, options: dict[str, str]
+) -> tuple[dict[str, str], ModelFacts]:
+    """What the stage reads, name -> digest, and what the model is afterwards; nothing is written.
+
+    Raises:
+        ConfigError: the corpus is not there, or the model's terms are words already.
+    """
+    if facts.output_vocabulary == "words":
+        raise ConfigError(
+            "stage", "the model's output terms are words already", "expand a model whose terms are tokens"
+        )
+    pins = {"data": pin_data(stage.data, options)}
+    after = replace(
+        facts,
+        vocabulary_size=stage.size,
+        vocabulary_sha256=None,
+        output_vocabulary="words",
+        tied=False,
+        transferred=False,
+    )
+    return pins, after
+
+
+def run(
+    encoder: SparseEncoder,
+    stage: ExpandVocabularySettings,
+    *,
+    options: dict[str, str],
+    scratch: Path,  # noqa: ARG001 - stages are run alike
+) -> tuple[SparseEncoder, dict[str, Any]]:
+    """Count the words and make a head of them. Needs a Ray session.
+
+    Args:
+        encoder: the model; it is left as it is.
+        stage: the settings, checked.
+        options: options of the object store.
+        scratch: not used.
+
+    Returns:
+        The new encoder, and a flat summary.
+    """
+    found = count_words(stage.data, encoder.tokenizer, size=stage.size, min_count=stage.min_count, options=options)
+    words = [entry.word for entry in found]
+    expanded, pieces = expand(encoder, words, drawn=stage.initialisation == "random", seed=stage.seed)
+    tokens = encoder.tokenizer.get_vocab()  # which is made anew at every call
+    return expanded, {
+        "vocabulary_size": len(words),
+        "least_count": found[-1].count,
+        "pieces_per_word": pieces,
+        "words_of_one_piece": sum(word in tokens for word in words),
+    }
+
+
+def expand(encoder: SparseEncoder, words: list[str], *, drawn: bool, seed: int = 0) -> tuple[SparseEncoder, float]:
+    """An encoder whose output terms are words; rows and biases are means over their sub-tokens (B.1).
+
+    Args:
+        encoder: its output terms are its tokens; it is left as it is.
+        words: the U terms.
+        drawn: rows are drawn instead and biases are 0, the baseline ``rand-vocab`` (G).
+        seed: of the draw.
+
+    Returns:
+        The new encoder, and sub-tokens per word.
+
+    Raises:
+        ValueError: the tokenizer leaves nothing of a word, so that no row can be made of it.
+    """
+    pieces = word_pieces(words, encoder.tokenizer)
+    empty = next((word for word, piece in zip(words, pieces, strict=True) if not piece), None)
+    if empty is not None:
+        raise ValueError(f"the tokenizer leaves nothing of the word {empty!r}")
+    _, bias = output_layer(encoder.model)
+    combination = Combination.of_lists([[]] * len(words), [[]] * len(words)) if drawn else subtoken(pieces)
+    initialisation = Initialisation(combination, torch.empty(0, dtype=torch.int64), drawn=drawn, seed=seed)
+    new_bias = None if bias is None else torch.zeros(len(words)) if drawn else initialisation.values(bias)
+    return replace_head(encoder, words, initialisation, new_bias), sum(map(len, pieces)) / len(words)

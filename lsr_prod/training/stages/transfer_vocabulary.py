@@ -1,0 +1,278 @@
+"""Stage ``transfer_vocabulary``: a model is moved onto another vocabulary, or gets its terms as outputs."""
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.config.vocabulary import DomainTokenizerSettings, TransferVocabularySettings
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.digest import digest_json
+from lsr_prod.model import SparseEncoder
+from lsr_prod.model.backbone import output_layer
+from lsr_prod.terms.pieces import fragmentation, term_pieces
+from lsr_prod.terms.surfaces import Terms, align, notation_of, overlap_share
+from lsr_prod.terms.words import lowercases, refuse_tokens
+from lsr_prod.training.facts import TRANSFER_FILE, ModelFacts
+from lsr_prod.training_data.pins import pin_data
+from lsr_prod.training_data.texts import read_good_rows
+from lsr_prod.vocabulary.bias import transfer_bias, unigram_bias
+from lsr_prod.vocabulary.domain_tokenizer import train_tokenizer
+from lsr_prod.vocabulary.initialisation import Combination, Initialisation, copied, semantic, subtoken
+from lsr_prod.vocabulary.target import (
+    TargetModel,
+    check_embeddings,
+    digest_embeddings,
+    digest_target,
+    has_bias,
+    read_embeddings,
+    read_target,
+    target_terms,
+)
+from lsr_prod.vocabulary.transfer import check_tokenizer, move_to_vocabulary, replace_head
+
+__all__ = ["check", "initialise", "run"]
+
+log = logging.getLogger(__name__)
+
+_TEXTS = 1000  # tokenised at once
+_FRAGMENTED = 2000  # texts that fragmentation is measured on
+
+
+def check(
+    stage: TransferVocabularySettings, facts: ModelFacts, options: dict[str, str]
+) -> tuple[dict[str, str], ModelFacts]:
+    """What the stage reads, name -> digest, and what the model is afterwards; nothing is written.
+
+    Raises:
+        ConfigError: a setting points nowhere, or does not fit the model.
+    """
+    if facts.output_vocabulary == "words":
+        raise ConfigError("stage", "the model's output terms are words, not its tokens", "let it come before they are")
+    pins: dict[str, str] = {}
+    tokenizer = None
+    if stage.target is not None:
+        tokenizer = read_target(stage.target)
+        if stage.parts == "all":
+            check_tokenizer(tokenizer)
+        pins["target"] = digest_target(stage.target)
+    if stage.train_tokenizer is not None:
+        pins["train_tokenizer"] = pin_data(stage.train_tokenizer.data, options)
+    if stage.unigrams is not None:
+        pins["unigrams"] = pin_data(stage.unigrams, options)
+    if stage.initialisation == "semantic" or stage.bias == "target":
+        pins["target_embeddings"] = _check_target_model(stage, tokenizer)
+    _check_bias(stage, facts)
+    return pins, _facts_after(stage, facts, tokenizer)
+
+
+def run(
+    encoder: SparseEncoder, stage: TransferVocabularySettings, *, options: dict[str, str], scratch: Path
+) -> tuple[SparseEncoder, dict[str, Any]]:
+    """Move the encoder.
+
+    Args:
+        encoder: the model; it is left as it is.
+        stage: the settings, checked.
+        options: options of the object store.
+        scratch: gets the file ``vocabulary_transfer.json``, which belongs into the model directory.
+
+    Returns:
+        The new encoder, and a flat summary.
+    """
+    encoder = encoder.changed(output_casing="all")  # rows of the head have a term each
+    tokenizer = _target_tokenizer(stage, options)
+    terms = target_terms(tokenizer)
+    known = _target_model(stage, terms)
+    aligned, initialisation = initialise(encoder, tokenizer, stage.initialisation, known, seed=stage.seed)
+    bias = _bias(encoder, stage, tokenizer, initialisation, known, options)
+    summary: dict[str, Any] = {
+        "vocabulary_size": len(terms),
+        "old_vocabulary_size": encoder.card.vocabulary_size,
+        "overlap": overlap_share(aligned),
+    }
+    if (data := _corpus(stage)) is not None:
+        texts = [row.documents[0] for row in islice(read_good_rows(data, options), _FRAGMENTED)]
+        summary["fragmentation"] = fragmentation(texts, tokenizer)
+        summary["old_fragmentation"] = fragmentation(texts, encoder.tokenizer)
+    if stage.parts == "head":
+        return replace_head(encoder, terms, initialisation, bias), summary
+    new = {"new": np.flatnonzero(aligned < 0).tolist()}
+    (scratch / TRANSFER_FILE).write_text(json.dumps(new) + "\n", encoding="utf-8")
+    return move_to_vocabulary(encoder, tokenizer, initialisation, bias), summary
+
+
+def initialise(
+    encoder: SparseEncoder, tokenizer: PreTrainedTokenizerFast, strategy: str, known: TargetModel | None, *, seed: int
+) -> tuple[NDArray[np.int64], Initialisation]:
+    """The overlap of two vocabularies, and how rows of the second are made of those of the first.
+
+    Args:
+        encoder: the source.
+        tokenizer: the target's.
+        strategy: semantic, subtoken, mean, random_new or random_all.
+        known: embeddings of the target; for semantic.
+        seed: of drawn rows.
+
+    Returns:
+        [V'], the source's row of each target token or -1, and the initialisation.
+
+    Raises:
+        ConfigError: no token is in both vocabularies, and the strategy builds on those.
+    """
+    terms = target_terms(tokenizer)
+    aligned = align(Terms.of(encoder.tokenizer, encoder.vocabulary), Terms.of(tokenizer, terms))
+    overlap = torch.from_numpy(aligned[aligned >= 0])
+    if not len(overlap) and strategy != "random_all":
+        raise ConfigError("target", "it has no token in common with the model", "take another target, or random_all")
+    combination: Combination
+    match strategy:
+        case "semantic":
+            assert known is not None
+            combination = semantic(aligned, known.embeddings)
+        case "subtoken":
+            combination = copied(aligned, subtoken(term_pieces(terms, encoder.tokenizer)))
+        case "random_all":
+            combination = copied(np.full_like(aligned, -1))
+        case _:
+            combination = copied(aligned)
+    return aligned, Initialisation(combination, overlap, drawn=strategy.startswith("random"), seed=seed)
+
+
+def _check_target_model(stage: TransferVocabularySettings, tokenizer: PreTrainedTokenizerFast | None) -> str:
+    folder = stage.target_embeddings or stage.target
+    why = "initialisation semantic" if stage.initialisation == "semantic" else "bias target"
+    if folder is None or (stage.target_embeddings is None and not (Path(folder) / "model.safetensors").is_file()):
+        raise ConfigError(
+            "target_embeddings",
+            f"{why} needs a model with the target's tokens, and {folder} has no weights",
+            "name one, or take initialisation subtoken and bias unigrams, rows or none",
+        )
+    check_embeddings(folder)
+    assert tokenizer is not None
+    missing = set(tokenizer.get_vocab()) - set(read_target(folder).get_vocab())
+    if missing:
+        raise ConfigError(
+            "target_embeddings",
+            f"{folder} lacks {len(missing)} of the target's tokens, {min(missing)!r} among them",
+            "name a model that was trained with the target's tokenizer",
+        )
+    return digest_embeddings(folder)
+
+
+def _check_bias(stage: TransferVocabularySettings, facts: ModelFacts) -> None:
+    if stage.bias in ("target", "rows") and not facts.has_bias:
+        raise ConfigError(
+            "bias", f"{facts.architecture} has a head without one", "take none, or unigrams to create one"
+        )
+    if stage.bias == "none" and facts.has_bias:
+        raise ConfigError("bias", f"{facts.architecture} has a head with one", "take target, unigrams or rows")
+    if stage.bias == "target":
+        folder = stage.target_embeddings or stage.target
+        assert folder is not None
+        if not has_bias(folder):
+            raise ConfigError("bias", f"{folder} has no head with a bias", "take unigrams or rows")
+
+
+def _facts_after(
+    stage: TransferVocabularySettings, facts: ModelFacts, tokenizer: PreTrainedTokenizerFast | None
+) -> ModelFacts:
+    trained = stage.train_tokenizer
+    size = len(tokenizer) if tokenizer is not None else trained.size if trained is not None else 0
+    after = replace(
+        facts,
+        vocabulary_size=size,
+        vocabulary_sha256=None if tokenizer is None else digest_json(target_terms(tokenizer)),
+        has_bias=stage.bias != "none",
+    )
+    if stage.parts == "head":
+        words = tokenizer is not None and notation_of(target_terms(tokenizer)) == "words"
+        if facts.query_encoder == "idf" and not words:
+            refuse_tokens("parts")
+        return replace(after, tied=False, output_vocabulary="words", transferred=False, token_head=not words)
+    roles = {"unk", "cls", "sep", "pad", "mask"}
+    special, lowercase = 2, True
+    if tokenizer is not None:
+        roles = {role for role in (*roles, "bos", "eos") if getattr(tokenizer, f"{role}_token", None) is not None}
+        special, lowercase = tokenizer.num_special_tokens_to_add(), lowercases(tokenizer.backend_tokenizer)
+    return replace(
+        after,
+        casing="lowercase" if lowercase else "none",
+        roles=frozenset(roles),
+        shortest_input=special + 1,
+        transferred=True,
+    )
+
+
+def _target_tokenizer(stage: TransferVocabularySettings, options: dict[str, str]) -> PreTrainedTokenizerFast:
+    if stage.target is not None:
+        return read_target(stage.target)
+    trained = stage.train_tokenizer
+    assert isinstance(trained, DomainTokenizerSettings)
+    texts = _texts(trained.data, options)
+    tokenizer = train_tokenizer(texts, model=trained.model, size=trained.size, min_count=trained.min_count)
+    log.info("tokenizer trained", extra={"fields": {"size": len(tokenizer), "asked": trained.size}})
+    return tokenizer
+
+
+def _target_model(stage: TransferVocabularySettings, terms: list[str]) -> TargetModel | None:
+    if stage.initialisation != "semantic" and stage.bias != "target":
+        return None
+    folder = stage.target_embeddings or stage.target
+    assert folder is not None
+    return read_embeddings(folder, terms, bias=stage.bias == "target")
+
+
+def _bias(
+    encoder: SparseEncoder,
+    stage: TransferVocabularySettings,
+    tokenizer: PreTrainedTokenizerFast,
+    initialisation: Initialisation,
+    known: TargetModel | None,
+    options: dict[str, str],
+) -> Tensor | None:
+    _, source = output_layer(encoder.model)
+    match stage.bias:
+        case "none":
+            return None
+        case "rows":
+            assert source is not None
+            return initialisation.values(source)
+        case "target":
+            assert source is not None
+            assert known is not None
+            assert known.bias is not None
+            return transfer_bias(source, known.bias)
+    data = _corpus(stage)
+    assert data is not None
+    texts = islice(_texts(data, options), stage.unigram_texts)
+    created = unigram_bias(_count_tokens(texts, tokenizer).tolist())
+    return created if source is None else transfer_bias(source, created)
+
+
+def _corpus(stage: TransferVocabularySettings) -> TrainingDataSettings | None:
+    if stage.unigrams is not None:
+        return stage.unigrams
+    return None if stage.train_tokenizer is None else stage.train_tokenizer.data
+
+
+def _texts(data: TrainingDataSettings, options: dict[str, str]) -> Iterator[str]:
+    return (row.documents[0] for row in read_good_rows(data, options))
+
+
+def _count_tokens(texts: Iterator[str], tokenizer: PreTrainedTokenizerFast) -> NDArray[np.int64]:
+    counts = np.zeros(len(tokenizer), dtype=np.int64)
+    while some := list(islice(texts, _TEXTS)):
+        ids = [i for row in tokenizer(some, add_special_tokens=False)["input_ids"] for i in row]
+        counts += np.bincount(ids, minlength=len(counts))
+    return counts

@@ -1,0 +1,278 @@
+"""Training data is read, judged and tokenised once, by tasks of Ray Data, into a training set named by its digest.
+
+Sources are pinned, cut into slices and grouped into parts; how depends on the pins alone. A part is made by one task
+and left with a receipt, so that a preparation that was killed goes on with the parts that are missing. The record that
+names all parts is written last: a set is there whole or not at all.
+"""
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import ray
+from ray.exceptions import RayError
+
+from lsr_prod.cluster.data import data_settings, our_error
+from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.corpus.slices import Slice, cut_files
+from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.errors import ConfigError, QuarantineOverflowError, WorkersLostError
+from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
+from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.folders import has_folder, read_from_folder
+from lsr_prod.storage.index_store import object_name, stored_sizes
+from lsr_prod.training_data.layouts import Layout
+from lsr_prod.training_data.parts import PartMaker, quarantine_name, receipts_name
+from lsr_prod.training_data.records import source_settings
+from lsr_prod.training_data.schemas import check_schemas
+from lsr_prod.training_data.tokens import TokenSettings
+from lsr_prod.training_data.training_set import SET_FILE, SET_FORMAT, Part, SetRecord, set_name
+
+__all__ = ["TrainingSetSummary", "prepare_training_set"]
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 4
+_PART_BYTES = 16_000_000  # source bytes of a part, about
+_MOST_PARTS = 256  # about; every part of a set is an open file in every worker
+_FOLDER_FORMAT = 1  # of the manifest that lsr_prod.storage.folders reads
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSetSummary:
+    """What a preparation made, or found.
+
+    Attributes:
+        digest: names the set in the work store.
+        rows: good rows.
+        quarantined: bad rows by reason.
+        quarantine: folder or URI of the bad rows, JSONL.
+    """
+
+    digest: str
+    rows: int
+    quarantined: dict[str, int]
+    quarantine: str
+
+
+def prepare_training_set(
+    data: TrainingDataSettings,
+    *,
+    model: Path,
+    query_max_length: int | None,
+    document_max_length: int | None,
+    store: Store,
+    options: dict[str, str],
+    negatives: int = 0,
+    layout: Layout | None = None,
+) -> TrainingSetSummary:
+    """Make the training set of these settings, unless it is there. Needs a Ray session.
+
+    Rows are in the order of the source files and of the rows in them. Bad rows go into the quarantine.
+
+    Args:
+        data: the section ``data``.
+        model: model directory, for its tokenizer and prompts.
+        query_max_length: tokens of a query, special tokens included; None: all.
+        document_max_length: tokens of a document, or of a plain text, which gets no prompt; None: all.
+        store: the work store.
+        options: options of the object stores of ``data.paths``.
+        negatives: hard negatives that a query will need; with any, a row without one is bad.
+        layout: what rows hold; None: token ids alone.
+
+    Raises:
+        ConfigError: a path points nowhere, a file cannot hold the rows (nothing is written then), or no row is good.
+        QuarantineOverflowError: more bad rows than ``data.max_bad_fraction`` allows; there is no set then.
+        SourceError: a file changed while it was read.
+        StorageError: the work store fails.
+        WorkersLostError: read tasks, or their machines, died again and again.
+    """
+    if negatives and data.kind in ("pairs", "texts"):
+        raise ConfigError("batch.negatives", f"rows of kind {data.kind} have no negatives", "set it to 0")
+    store = store if is_remote(store.uri) else Store(str(Path(store.uri).absolute()), store.options)
+    files = _pinned(data, options)
+    tokens = TokenSettings.of_model(
+        model,
+        query_max_length=query_max_length,
+        document_max_length=document_max_length,
+        plain=data.kind == "texts",
+    )
+    made_from = _made_from(files, data, tokens, needs_negative=negatives > 0)
+    if layout is not None:
+        made_from["layout"] = layout.to_json()
+    maker = PartMaker(data, tokens, negatives > 0, digest_json(made_from), store, options, layout)
+    record = _finished(store, maker.digest)
+    if record is None:
+        check_schemas(files, data, options)
+        record = SetRecord(made_from, _make_parts(maker, _groups(files, data, options)))
+        _check_rows(record, data, store)
+        _seal(store, record)
+        record = _finished(store, maker.digest)
+        assert record is not None
+    _check_rows(record, data, store)
+    summary = _summary(record, store)
+    log.info("training set", extra={"fields": {**asdict(summary), "parts": len(record.parts)}})
+    return summary
+
+
+def _pinned(data: TrainingDataSettings, options: dict[str, str]) -> list[SourceFile]:
+    try:
+        return list(resolve_source(source_settings(data), options, collections=False))
+    except ConfigError as error:
+        field = f"data.{error.field.removeprefix('source.')}"
+        raise ConfigError(field, error.problem, error.remedy) from error
+
+
+def _made_from(
+    files: Sequence[SourceFile], data: TrainingDataSettings, tokens: TokenSettings, *, needs_negative: bool
+) -> dict[str, Any]:
+    """Everything that decides a row of the set and its place."""
+    pins = hashlib.sha256()
+    for file in files:
+        pins.update(canonical_json(file.identity()) + b"\n")
+    return {
+        "format": SET_FORMAT,
+        "part_bytes": _part_bytes(files),
+        "files": len(files),
+        "pins": pins.hexdigest(),
+        "kind": data.kind,
+        "columns": {field: data.column(field) for field in data.fields},
+        "max_text_bytes": data.max_text_bytes,
+        "needs_negative": needs_negative and data.kind in ("negatives", "scores"),
+        "tokenizer": hashlib.sha256(tokens.tokenizer.encode()).hexdigest(),
+        "query": None if data.kind == "texts" else asdict(tokens.query),
+        "document": asdict(tokens.document),
+    }
+
+
+def _part_bytes(files: Sequence[SourceFile]) -> int:
+    return max(_PART_BYTES, sum(file.size for file in files) // _MOST_PARTS)
+
+
+def _groups(files: Sequence[SourceFile], data: TrainingDataSettings, options: dict[str, str]) -> list[list[Slice]]:
+    """The slices of every part; small files share one."""
+    limit = _part_bytes(files)
+    groups: list[list[Slice]] = []
+    size = limit
+    for piece in cut_files(enumerate(files), source_settings(data), limit, options):
+        if size + piece.size > limit:
+            groups.append([])
+            size = 0
+        groups[-1].append(piece)
+        size += piece.size
+    return groups
+
+
+def _make_parts(maker: PartMaker, groups: Sequence[Sequence[Slice]]) -> tuple[Part, ...]:
+    """Every part of the set; those that have a receipt are not made again."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        done = _receipts(maker.store, maker.digest)
+        todo = [number for number in range(len(groups)) if number not in done]
+        fields = {"digest": maker.digest, "parts": len(groups), "missing": len(todo), "attempt": attempt}
+        log.info("training set is prepared", extra={"fields": fields})
+        try:
+            done |= _run(maker, {number: groups[number] for number in todo})
+        except RayError as error:
+            if (ours := our_error(error)) is not None:
+                raise ours from error
+            lost = error
+            log.warning("read tasks lost", extra={"fields": {**fields, "error": str(error).strip().split("\n")[-1]}})
+        else:
+            return tuple(done[number] for number in range(len(groups)))
+    raise WorkersLostError(
+        f"reading training data was lost {_ATTEMPTS} times ({type(lost).__name__}); look into Ray's logs, then run the "
+        "job again: it goes on with the parts that are missing"
+    ) from lost
+
+
+def _run(maker: PartMaker, groups: dict[int, Sequence[Slice]]) -> dict[int, Part]:
+    if not groups:
+        return {}
+    items = [
+        {"number": number, "slices": json.dumps([piece.to_json() for piece in pieces])}
+        for number, pieces in groups.items()
+    ]
+    with data_settings():
+        tasks = ray.data.from_items(items, override_num_blocks=len(items))
+        made = tasks.map_batches(_MakeParts(maker), batch_size=1, batch_format="pyarrow")
+        return {int(row["number"]): Part.from_json(json.loads(row["part"])) for row in made.iter_rows()}
+
+
+@dataclass(frozen=True, slots=True)
+class _MakeParts:
+    """Function of the read tasks: slices of a part in, what was made of them out."""
+
+    maker: PartMaker
+
+    def __call__(self, tasks: pa.Table) -> pa.Table:
+        numbers: list[int] = tasks["number"].to_pylist()
+        parts = []
+        for number, slices in zip(numbers, tasks["slices"].to_pylist(), strict=True):
+            part = self.maker.make(number, [Slice.from_json(fields) for fields in json.loads(slices)])
+            parts.append(json.dumps(part.to_json()))
+        return pa.table({"number": pa.array(numbers, pa.int64()), "part": pa.array(parts, pa.string())})
+
+
+def _receipts(store: Store, digest: str) -> dict[int, Part]:
+    """Parts that were made before, by number; one whose file is gone since is made again."""
+    folder = store.child(receipts_name(digest))
+    there = stored_sizes(store.child(set_name(digest)))
+    found: dict[int, Part] = {}
+    for name in folder.names():
+        if name.endswith(".json") and (receipt := folder.get(name)) is not None:
+            part = Part.from_json(json.loads(receipt))
+            if part.file is None or there.get(object_name(store.child(set_name(digest)), part.file)) == part.file.size:
+                found[int(name.removesuffix(".json"))] = part
+            else:
+                folder.delete(name)
+    return found
+
+
+def _seal(store: Store, record: SetRecord) -> None:
+    """Write ``set.json``, then the manifest of the folder, which makes it a set."""
+    folder, data = store.child(set_name(record.digest)), canonical_json(record.to_json())
+    file = FileDigest(SET_FILE, hashlib.sha256(data).hexdigest(), len(data))
+    folder.put_new(object_name(folder, file), data)
+    files = sorted([file, *(part.file for part in record.parts if part.file is not None)], key=lambda file: file.path)
+    manifest = {"format": _FOLDER_FORMAT, "files": [file.to_json() for file in files]}
+    store.put_new(f"{set_name(record.digest)}.json", canonical_json(manifest) + b"\n")
+
+
+def _finished(store: Store, digest: str) -> SetRecord | None:
+    """The record of a set that is whole."""
+    if not has_folder(store, set_name(digest)):
+        return None
+    data = read_from_folder(store, set_name(digest), SET_FILE)
+    return None if data is None else SetRecord.from_json(json.loads(data))
+
+
+def _check_rows(record: SetRecord, data: TrainingDataSettings, store: Store) -> None:
+    summary = _summary(record, store)
+    bad = sum(summary.quarantined.values())
+    if bad > data.max_bad_fraction * (summary.rows + bad):
+        reasons = ", ".join(f"{reason} {count}" for reason, count in summary.quarantined.items())
+        raise QuarantineOverflowError(
+            f"{bad} of {summary.rows + bad} rows are bad ({reasons}), data.max_bad_fraction is "
+            f"{data.max_bad_fraction:g}; look at {summary.quarantine}, mend the data or raise the setting"
+        )
+    if not summary.rows:
+        raise ConfigError("data.paths", f"{', '.join(data.paths)} has no good row", "give data that has rows")
+
+
+def _summary(record: SetRecord, store: Store) -> TrainingSetSummary:
+    quarantined: Counter[str] = Counter()
+    for part in record.parts:
+        quarantined.update(part.quarantined)
+    return TrainingSetSummary(
+        digest=record.digest,
+        rows=sum(sum(part.batches) for part in record.parts),
+        quarantined=dict(sorted(quarantined.items())),
+        quarantine=store.child(quarantine_name(record.digest)).location,
+    )

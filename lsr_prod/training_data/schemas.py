@@ -1,0 +1,151 @@
+"""Whether files can hold the rows that the settings name, found before anything is written."""
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.corpus.json_rows import json_records
+from lsr_prod.corpus.lines import decompressed
+from lsr_prod.corpus.read import guarded
+from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.slices import Slice
+from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.errors import ConfigError
+from lsr_prod.storage import Store
+from lsr_prod.training_data.records import line_limit
+from lsr_prod.training_data.rows import LISTS
+
+__all__ = ["check_schemas"]
+
+_THREADS = 32  # files looked at at once: each waits for its store
+_FIRST_ROWS = 100
+
+
+def check_schemas(files: Sequence[SourceFile], data: TrainingDataSettings, options: dict[str, str]) -> None:
+    """Look at the footer of every Parquet file and at the first rows of every JSONL file.
+
+    A JSONL file is refused where all of its first rows lack a column or have another type in it; single rows are
+    judged when they are read.
+
+    Raises:
+        ConfigError: a file has another format, does not open, or cannot hold the columns; it names file and column.
+    """
+    for file in files:
+        if file.format != "parquet" and not file.format.startswith("jsonl"):
+            raise ConfigError("data.paths", f"{file.location} is {file.format}", "give Parquet, JSONL or a Delta table")
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for _ in pool.map(partial(_check_file, data=data, options=options), files):
+            pass
+
+
+def _check_file(file: SourceFile, data: TrainingDataSettings, options: dict[str, str]) -> None:
+    if file.format == "parquet":
+        _check_footer(file, data, options)
+    else:
+        _check_first_rows(file, data, options)
+
+
+def _check_footer(file: SourceFile, data: TrainingDataSettings, options: dict[str, str]) -> None:
+    try:
+        with Store(file.uri, options).open_reader(file.name) as handle, pq.ParquetFile(handle) as parquet:
+            schema = parquet.schema_arrow
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ConfigError(
+            "data.paths", f"{file.location} is no readable Parquet file ({error})", "mend it or leave it out"
+        ) from error
+    types = {name: pa.string() for name, _ in file.constants} | {field.name: field.type for field in schema}
+    for field in data.fields:
+        column = data.column(field)
+        if column not in types:
+            raise _lacks(file, field, column, types)
+        if not _holds(field, types[column]):
+            wanted = _wanted(field)
+            raise ConfigError(
+                "data.paths",
+                f"{file.location} has {types[column]} in column {column}, which is to be {wanted}",
+                "write the column anew, or leave the file out",
+            )
+
+
+def _check_first_rows(file: SourceFile, data: TrainingDataSettings, options: dict[str, str]) -> None:
+    piece = Slice(file, 0, 0, file.size, 0, file.size)
+
+    def decode(handle: Any) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
+        with decompressed(handle, file.format) as plain:
+            for at, _, record in json_records(plain, 0, None, line_limit(data)):
+                yield at, record
+
+    first = [record for _, record in islice(guarded(piece, options, decode), _FIRST_ROWS)]
+    records = [record for record in first if not isinstance(record, BadRow)]
+    if not records:
+        return
+    for field in data.fields:
+        column, kind = data.column(field), list if field in LISTS else str
+        if not any(column in record for record in records):
+            raise _lacks(file, field, column, records[0])
+        if not any(record.get(column) is None or isinstance(record[column], kind) for record in records):
+            raise ConfigError(
+                "data.paths",
+                f"{file.location} has {json.dumps(records[0][column])[:80]} in column {column}, which is to be "
+                f"{_wanted(field)}",
+                "name another column in data.columns, or leave the file out",
+            )
+
+
+def _lacks(file: SourceFile, field: str, column: str, present: Any) -> ConfigError:
+    return ConfigError(
+        "data.columns",
+        f"{file.location} has no column {column}, which is to be the {field} of a row",
+        f"name it, there are: {', '.join(sorted(present))}",
+    )
+
+
+def _wanted(field: str) -> str:
+    if field not in LISTS:
+        return "text"
+    return "a list of numbers" if field == "scores" else "a list of texts"
+
+
+def _holds(field: str, kind: pa.DataType) -> bool:
+    if field not in LISTS:
+        return _is_text(kind)
+    if not _is_list(kind):
+        return False
+    if field == "scores":
+        return bool(pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
+    # A writer that has seen only empty lists gives their items no type.
+    return _is_text(kind.value_type) or (field == "negatives" and pa.types.is_null(kind.value_type))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    checks = (
+        pa.types.is_list,
+        pa.types.is_large_list,
+        pa.types.is_fixed_size_list,
+        pa.types.is_list_view,
+        pa.types.is_large_list_view,
+    )
+    return any(check(kind) for check in checks)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _is_text(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    checks = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_string_view,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_binary_view,
+    )
+    return any(check(kind) for check in checks)

@@ -1,0 +1,113 @@
+"""Plain texts of training data on the driver, in order, without holding them."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.slices import Slice, cut_files
+from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.errors import ConfigError, QuarantineOverflowError
+from lsr_prod.training_data.records import read_rows, source_settings
+from lsr_prod.training_data.rows import TrainingRow
+
+__all__ = ["check_bad_rows", "cut_slices", "read_good_rows", "sample_rows"]
+
+log = logging.getLogger(__name__)
+
+_SLICE_BYTES = 16_000_000  # of one task
+_SAMPLED_SLICES = 64  # places that a sample is taken from
+
+
+def cut_slices(data: TrainingDataSettings, options: dict[str, str], *, size: int = _SLICE_BYTES) -> list[Slice]:
+    """The pinned files of training data in slices of about ``size`` bytes.
+
+    Raises:
+        ConfigError: a path points nowhere.
+    """
+    try:
+        files = list(resolve_source(source_settings(data), options, collections=False))
+    except ConfigError as error:
+        raise ConfigError(f"data.{error.field.removeprefix('source.')}", error.problem, error.remedy) from error
+    if not size:
+        size = max(1 << 16, sum(file.size for file in files) // _SAMPLED_SLICES)
+    return list(cut_files(enumerate(files), source_settings(data), size, options))
+
+
+def read_good_rows(data: TrainingDataSettings, options: dict[str, str]) -> Iterator[TrainingRow]:
+    """Every good row in order.
+
+    Raises:
+        QuarantineOverflowError: more bad rows than ``data.max_bad_fraction`` allows.
+    """
+    good = bad = 0
+    for piece in cut_slices(data, options):
+        for _, row in read_rows(piece, data, options, needs_negative=False):
+            if isinstance(row, BadRow):
+                bad += 1
+                continue
+            good += 1
+            yield row
+    check_bad_rows(good, bad, data)
+
+
+def sample_rows(data: TrainingDataSettings, options: dict[str, str], count: int) -> list[TrainingRow]:
+    """Good rows from places spread evenly over the data; the same ones each time.
+
+    Args:
+        data: the section ``data``.
+        options: options of the object store.
+        count: rows wanted; fewer are returned only where the data has no more.
+
+    Raises:
+        ConfigError: there is no good row.
+        QuarantineOverflowError: more bad rows than ``data.max_bad_fraction`` allows.
+    """
+    pieces, bad = cut_slices(data, options, size=0), 0
+    found: list[TrainingRow] = []
+    step = max(1, -(-len(pieces) // _SAMPLED_SLICES))
+    for first in range(step):
+        readers = [read_rows(piece, data, options, needs_negative=False) for piece in pieces[first::step]]
+        bad += _take_in_turn(readers, found, count)
+    check_bad_rows(len(found), bad, data)
+    if not found:
+        raise ConfigError("data.paths", f"{', '.join(data.paths)} has no good row", "give data that has rows")
+    return found
+
+
+def check_bad_rows(good: int, bad: int, data: TrainingDataSettings) -> None:
+    """End a stage whose data has too many bad rows; a training set tells which.
+
+    Raises:
+        QuarantineOverflowError: more than ``data.max_bad_fraction``.
+    """
+    if bad > data.max_bad_fraction * (good + bad):
+        raise QuarantineOverflowError(
+            f"{bad} of {good + bad} rows are bad, data.max_bad_fraction is {data.max_bad_fraction:g}; mend the data or "
+            "raise the setting"
+        )
+    if bad:
+        log.warning("bad rows left out", extra={"fields": {"bad": bad, "good": good}})
+
+
+def _take_in_turn(
+    readers: list[Iterator[tuple[int, TrainingRow | BadRow]]], found: list[TrainingRow], count: int
+) -> int:
+    """Add a row of each reader in turn until there are ``count``; returns how many were bad."""
+    bad = 0
+    with ExitStack() as stack:
+        for reader in readers:
+            stack.callback(reader.close)  # type: ignore[attr-defined]
+        while readers and len(found) < count:
+            for reader in list(readers):
+                if len(found) == count:
+                    break
+                _, row = next(reader, (0, None))
+                if row is None:
+                    readers.remove(reader)
+                elif isinstance(row, BadRow):
+                    bad += 1
+                else:
+                    found.append(row)
+    return bad

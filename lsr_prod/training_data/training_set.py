@@ -1,0 +1,249 @@
+"""The training set: tokenised rows in Arrow files that are mapped into memory, read by row number.
+
+::
+
+    sets/<digest>.json                    names every file with its sha256 and size; written last
+    sets/<digest>/set.json                what it was made from, rows, quarantined rows, the parts in order
+    sets/<digest>/part-<n>-<sha>.arrow    rows: query, documents, scores, length
+    sets/<digest>.parts/<n>.json          receipts of parts, from which a preparation that was killed goes on
+    sets/<digest>.quarantine/<n>.jsonl    bad rows
+
+A row is found by two look-ups in offsets that lie in the mapped file, so that processes share one copy of everything.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsr_prod.errors import ArtefactError, FormatVersionError
+from lsr_prod.formats.digest import FileDigest, digest_json, read_record
+from lsr_prod.storage import Store
+from lsr_prod.storage.folders import fetch_folder
+
+__all__ = ["SET_FILE", "SET_FORMAT", "Example", "Part", "SetRecord", "TrainingSet", "part_schema", "set_name"]
+
+SET_FILE = "set.json"
+SET_FORMAT = 1
+_REMEDY = "prepare the training set again"
+
+
+def set_name(digest: str) -> str:
+    """Where a training set lies in a work store."""
+    return f"sets/{digest}"
+
+
+def part_schema(*, scores: bool) -> pa.Schema:
+    """Columns of a part; all token ids of a text include its special tokens."""
+    fields = [
+        pa.field("query", pa.list_(pa.int32()), nullable=False),
+        pa.field("documents", pa.list_(pa.list_(pa.int32())), nullable=False),
+        pa.field("length", pa.int32(), nullable=False),
+    ]
+    return pa.schema([*fields, pa.field("scores", pa.list_(pa.float32()), nullable=False)] if scores else fields)
+
+
+class Example(NamedTuple):
+    """A row of a training set.
+
+    Attributes:
+        query: int32 token ids; empty in a set of plain texts.
+        documents: int32 token ids each, the positive first; the one text of a set of plain texts.
+        scores: float32, a teacher's, one for each document; None where the rows have none.
+    """
+
+    query: npt.NDArray[np.int32]
+    documents: tuple[npt.NDArray[np.int32], ...]
+    scores: npt.NDArray[np.float32] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one read task made of its slices.
+
+    Attributes:
+        file: the Arrow file, named inside the set; None where no row was good.
+        batches: rows of each of its record batches.
+        quarantined: bad rows by reason.
+        quarantine: the JSONL file of the bad rows, named inside the quarantine; None where there are none.
+    """
+
+    file: FileDigest | None
+    batches: tuple[int, ...]
+    quarantined: dict[str, int]
+    quarantine: FileDigest | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The form stored on disk."""
+        return asdict(self) | {"batches": list(self.batches)}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Part":
+        """Read what ``to_json`` wrote."""
+        file, quarantine = value["file"], value["quarantine"]
+        return cls(
+            file=FileDigest.from_json(file) if file else None,
+            batches=tuple(int(rows) for rows in value["batches"]),
+            quarantined={str(reason): int(rows) for reason, rows in value["quarantined"].items()},
+            quarantine=FileDigest.from_json(quarantine) if quarantine else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SetRecord:
+    """What ``set.json`` says.
+
+    Attributes:
+        made_from: everything that decides the rows; its digest names the set.
+        parts: in the order of the rows.
+    """
+
+    made_from: dict[str, Any]
+    parts: tuple[Part, ...]
+
+    @property
+    def digest(self) -> str:
+        """sha256 (hex) that names the set."""
+        return digest_json(self.made_from)
+
+    def to_json(self) -> dict[str, Any]:
+        """The form stored on disk."""
+        return {"format": SET_FORMAT, "made_from": self.made_from, "parts": [part.to_json() for part in self.parts]}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "SetRecord":
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            FormatVersionError: another release wrote it.
+        """
+        if value["format"] != SET_FORMAT:
+            raise FormatVersionError(
+                f"a training set has format {value['format']}, this release reads {SET_FORMAT}; {_REMEDY}"
+            )
+        return cls(dict(value["made_from"]), tuple(Part.from_json(part) for part in value["parts"]))
+
+
+class TrainingSet:
+    """Rows by number. Safe to share between threads; a pickled one is opened again where it arrives.
+
+    Attributes:
+        rows: how many there are.
+        kind: of the rows, as in the settings.
+    """
+
+    def __init__(self, store: Store, folder: Path, record: SetRecord) -> None:
+        """Use a folder that was verified; ``open`` finds and verifies it."""
+        self._store, self._record = store, record
+        self.kind: str = record.made_from["kind"]
+        self._places = [
+            (folder / part.file.path, batch)
+            for part in record.parts
+            if part.file is not None
+            for batch in range(len(part.batches))
+        ]
+        counts = [rows for part in record.parts for rows in part.batches]
+        self._starts = np.cumsum([0, *counts]).astype(np.int64)
+        self.rows = int(self._starts[-1])
+        self._readers: dict[Path, pa.ipc.RecordBatchFileReader] = {}
+        self._batches: dict[int, _Batch] = {}
+        self._lengths: npt.NDArray[np.int32] | None = None
+
+    @classmethod
+    def open(cls, store: Store, digest: str, *, verify: bool = True) -> "TrainingSet":
+        """Open a prepared training set.
+
+        Args:
+            store: the work store.
+            digest: of the set.
+            verify: compare every byte with its sha256, about a second for each GiB; False: sizes only.
+
+        Raises:
+            ArtefactError: there is none, or a file is missing.
+            DigestMismatchError: a file differs from its record.
+            FormatVersionError: another release wrote it.
+        """
+        folder = fetch_folder(store, set_name(digest), verify=verify)
+        record = read_record(folder / SET_FILE, SetRecord.from_json, _REMEDY)
+        if record.digest != digest:
+            raise ArtefactError(f"{folder / SET_FILE} describes another set, {record.digest}; {_REMEDY}")
+        return cls(store, folder, record)
+
+    def __reduce__(self) -> tuple[Callable[..., "TrainingSet"], tuple[Store, str]]:
+        """Pickled as its name; the bytes were verified when it was opened first."""
+        return _reopened, (self._store, self._record.digest)
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """int32 [rows], tokens of each row's longest text. Read at the first use; 4 bytes a row stay in memory."""
+        if self._lengths is None:
+            parts = [self._batch(batch).lengths for batch in range(len(self._places))]
+            self._lengths = np.concatenate([*parts, np.empty(0, np.int32)])
+        return self._lengths
+
+    def examples(self, rows: npt.NDArray[np.int64]) -> list[Example]:
+        """The given rows; their arrays are views of the mapped files and cannot be written.
+
+        Raises:
+            IndexError: there is no such row.
+        """
+        if len(rows) and (rows.min() < 0 or rows.max() >= self.rows):
+            raise IndexError(f"rows 0 to {self.rows - 1} are there, not {rows.min()} to {rows.max()}")
+        batches = np.searchsorted(self._starts, rows, side="right") - 1
+        inside = rows - self._starts[batches]
+        return [self._batch(batch).example(row) for batch, row in zip(batches.tolist(), inside.tolist(), strict=True)]
+
+    def _batch(self, number: int) -> "_Batch":
+        if (found := self._batches.get(number)) is not None:
+            return found
+        path, place = self._places[number]
+        try:
+            if path not in self._readers:
+                self._readers[path] = pa.ipc.open_file(pa.memory_map(str(path)))
+            batch = _Batch(self._readers[path].get_batch(place))
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise ArtefactError(f"{path} does not open ({error}); {_REMEDY}") from error
+        if len(batch.lengths) != self._starts[number + 1] - self._starts[number]:
+            raise ArtefactError(f"{path} has not the rows that its record says; {_REMEDY}")
+        self._batches[number] = batch
+        return batch
+
+
+class _Batch:
+    """Views of a record batch: flat values, and offsets as memoryviews, whose items are plain integers."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        documents = batch.column("documents")
+        self._query, self._query_starts = _flat(batch.column("query"), np.int32)
+        self._firsts = memoryview(documents.offsets.to_numpy())
+        self._tokens, self._starts = _flat(documents.values, np.int32)
+        self.lengths: npt.NDArray[np.int32] = batch.column("length").to_numpy()
+        self._scores: npt.NDArray[np.float32] | None = None
+        if "scores" in batch.schema.names:
+            self._scores, self._score_starts = _flat(batch.column("scores"), np.float32)
+
+    def example(self, row: int) -> Example:
+        starts = self._starts[self._firsts[row] : self._firsts[row + 1] + 1]
+        return Example(
+            query=self._query[self._query_starts[row] : self._query_starts[row + 1]],
+            documents=tuple(self._tokens[first:last] for first, last in pairwise(starts)),
+            scores=None
+            if self._scores is None
+            else self._scores[self._score_starts[row] : self._score_starts[row + 1]],
+        )
+
+
+def _flat(column: Any, dtype: type[np.generic]) -> tuple[npt.NDArray[Any], memoryview]:
+    values: npt.NDArray[Any] = column.values.to_numpy()
+    if values.dtype != dtype:
+        raise pa.ArrowInvalid(f"values are {values.dtype}, not {np.dtype(dtype)}")
+    return values, memoryview(column.offsets.to_numpy())
+
+
+def _reopened(store: Store, digest: str) -> TrainingSet:
+    return TrainingSet.open(store, digest, verify=False)

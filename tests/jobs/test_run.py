@@ -1,0 +1,57 @@
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lsr_prod.config import Deployment
+from lsr_prod.errors import ConfigError, MissingExtraError, SourceError
+from lsr_prod.jobs.run import run_job
+
+
+def _run(work: Any, tmp_path: Path) -> int:
+    (tmp_path / "d.yaml").write_text("source: {paths: [a]}")
+    return run_job(
+        work, job="jobs/x.py", description="", needs=("source",), argv=["--config", str(tmp_path / "d.yaml")]
+    )
+
+
+def test_done_prints_a_table_and_one_result_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def work(deployment: Deployment) -> Mapping[str, Any]:
+        assert deployment.source is not None
+        return {"paths": len(deployment.source.paths), "seconds": 1.5, "parts": {"a": 1}}
+
+    assert _run(work, tmp_path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert json.loads(lines[-1].removeprefix("RESULT ")) == {"paths": 1, "seconds": 1.5, "parts": {"a": 1}}
+    assert any("seconds" in line and "1.500" in line for line in lines[:-1])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("source.paths", "nothing there", "give a path"), 2),
+        (MissingExtraError("ray", "jobs"), 2),
+        (SourceError("torn"), 1),
+    ],
+)
+def test_an_error_is_one_line_and_a_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], error: Exception, code: int
+) -> None:
+    def work(deployment: Deployment) -> Mapping[str, Any]:
+        raise error
+
+    assert _run(work, tmp_path) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+    assert str(error) in captured.err
+
+
+def test_a_bug_is_not_dressed_up(tmp_path: Path) -> None:
+    def work(deployment: Deployment) -> Mapping[str, Any]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        _run(work, tmp_path)

@@ -1,0 +1,170 @@
+import errno
+import os
+import pickle
+import random
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lsr_prod.errors import ConfigError, DigestMismatchError, StorageError
+from lsr_prod.formats.digest import digest_path
+from lsr_prod.storage import Store, is_remote, require_exists, store_digest
+from lsr_prod.storage.remote import PART_BYTES
+
+
+@pytest.fixture(params=["local", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "local":
+        return Store(str(tmp_path / "store"))
+    return Store(f"s3://lsr/{tmp_path.name}", request.getfixturevalue("s3_options"))
+
+
+def test_an_object_is_created_once_and_never_replaced(store: Store) -> None:
+    assert store.get("a/b.json") is None
+    assert store.size("a/b.json") is None
+    assert store.put_new("a/b.json", b"first")
+    assert not store.put_new("a/b.json", b"second")
+    assert store.get("a/b.json") == b"first"
+    assert store.size("a/b.json") == 5
+    assert store.names() == ["a/b.json"]
+    assert store.child("a").names() == ["b.json"]
+
+
+def test_one_of_many_writers_wins(store: Store) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda i: store.put_new("epoch", str(i).encode()), range(16)))
+    assert sum(won) == 1
+    assert store.get("epoch") == str(won.index(True)).encode()
+    assert store.names() == ["epoch"]
+
+
+def test_the_digest_is_that_of_the_content(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "same").write_bytes(b"content")
+    store.put_new("x", b"content")
+    assert store_digest(store, "x") == digest_path(tmp_path / "same")
+    with pytest.raises(FileNotFoundError):
+        store_digest(store, "y")
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x"])
+def test_a_name_from_data_never_leaves_the_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="leaves its folder"):
+        Store(str(tmp_path)).put_new(name, b"")
+
+
+def test_a_killed_writer_leaves_no_object(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nfrom lsr_prod.storage import Store\n"
+        "os.link = lambda *_: os.kill(os.getpid(), 9)\n"
+        "Store(sys.argv[1]).put_new('x', b'half')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert done.returncode == -9
+    store = Store(str(tmp_path))
+    assert store.get("x") is None
+    assert store.put_new("x", b"whole")
+
+
+def test_a_setting_that_points_nowhere_is_named(tmp_path: Path) -> None:
+    require_exists("index.table", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"index\.table: there is nothing at"):
+        require_exists("index.table", str(tmp_path / "absent"))
+
+
+def test_a_remote_setting_that_points_nowhere_is_named(s3_options: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="there is nothing at s3://lsr/absent"):
+        require_exists("index.table", "s3://lsr/absent", s3_options)
+
+
+def test_options_reach_delta_only_for_a_remote_store() -> None:
+    assert is_remote("s3://b/x")
+    assert Store("s3://b/x/", {"aws_region": "r"}).delta_options == {"AWS_REGION": "r"}
+    assert Store("s3://b/x/").location == "s3://b/x"
+    assert Store("x", {"aws_region": "r"}).delta_options is None
+    assert Store("x").location == str(Path("x").absolute())
+
+
+def test_a_listing_knows_sizes_times_and_tags(store: Store) -> None:
+    before = time.time()
+    for name in ("b/2", "a", "b/c/1"):
+        store.put_new(name, name.encode())
+    entries = store.entries()
+    assert [(entry.name, entry.size) for entry in entries] == [("a", 1), ("b/2", 3), ("b/c/1", 5)]
+    assert all(before - 2 <= entry.modified <= time.time() + 2 for entry in entries)
+    assert [entry.name for entry in store.entries("b")] == store.names("b") == ["b/2", "b/c/1"]
+    assert [store.entry(entry.name) for entry in entries] == entries
+    assert store.entry("b") is store.entry("none") is None
+    assert (entries[0].etag is None) == (not is_remote(store.uri))
+    assert store.entries("absent") == []
+
+
+def test_a_deleted_object_is_gone_and_may_be_created_again(store: Store) -> None:
+    store.put_new("a/b", b"1")
+    store.delete("a/b")
+    store.delete("a/b")
+    assert store.names() == []
+    assert store.put_new("a/b", b"2")
+
+
+def test_a_refreshed_object_is_young_and_unchanged(tmp_path: Path, s3_options: dict[str, str]) -> None:
+    store = Store(str(tmp_path))
+    store.put_new("x", b"content")
+    os.utime(tmp_path / "x", (1, 1))
+    store.refresh("x")
+    assert store.entries()[0].modified > time.time() - 5
+    remote = Store(f"s3://lsr/{tmp_path.name}", s3_options)
+    remote.put_new("x", b"content")
+    remote.refresh("x")
+    assert (store.get("x"), remote.get("x")) == (b"content", b"content")
+    with pytest.raises(FileNotFoundError):
+        store.refresh("y")
+    with pytest.raises(FileNotFoundError):
+        remote.refresh("y")
+
+
+def test_a_failing_disk_or_service_is_one_sentence_with_the_place(
+    tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(full))
+    local = Store(str(tmp_path))
+    with pytest.raises(StorageError, match=rf"{tmp_path}/x could not be written .*No space left on device.*run again"):
+        local.put_new("x", b"1")
+    monkeypatch.undo()
+    assert local.names() == []  # no draft stays behind
+    absent = Store("s3://no-such-bucket/folder", s3_options)
+    with pytest.raises(StorageError, match="s3://no-such-bucket/folder/x could not be written"):
+        absent.put_new("x", b"1")
+    with pytest.raises(OSError, match="could not be listed"):
+        absent.entries()
+    assert isinstance(pickle.loads(pickle.dumps(StorageError("one sentence"))), OSError)
+
+
+@pytest.mark.parametrize("size", [0, 5, PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES + 12345])
+def test_a_file_becomes_an_object_once_and_only_if_it_is_the_right_one(store: Store, tmp_path: Path, size: int) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(random.Random(size).randbytes(size))
+    sha = digest_path(source)
+    with pytest.raises(DigestMismatchError, match="source differs"):
+        store.put_file_new("a/x", source, "0" * 64)
+    assert store.names() == []
+    assert store.put_file_new("a/x", source, sha)
+    assert store_digest(store, "a/x") == sha
+    source.write_bytes(b"other")
+    assert not store.put_file_new("a/x", source, digest_path(source))
+    assert store_digest(store, "a/x") == sha
+    with pytest.raises(StorageError, match="could not be written"):
+        store.put_file_new("a/y", tmp_path / "absent", sha)
+    assert store.names() == ["a/x"]
+
+
+def test_a_range_of_an_object(store: Store) -> None:
+    store.put_new("x", b"0123456789")
+    assert store.read_range("x", 3, 4) == b"3456"
+    assert store.read_range("x", 8, 4) == b"89"
+    with pytest.raises(FileNotFoundError):
+        store.read_range("y", 0, 1)

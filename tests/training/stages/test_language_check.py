@@ -1,0 +1,91 @@
+"""A wrong pairing of stage and model ends in one line that names the field, before any work."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lsr_prod.config.train import STAGES
+from lsr_prod.errors import ConfigError
+from lsr_prod.model import SparseEncoder, model_digest
+from lsr_prod.training.facts import ModelFacts
+from lsr_prod.training.stages.language_check import check_language, reference_file
+from tests.training.texts import causal_start, worded_start, write_texts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("check")
+    worded_start(folder / "words")
+    SparseEncoder.load(folder / "plain").save(folder / "masked")
+    causal_start(folder / "causal")
+    write_texts(folder / "texts.jsonl")
+    return folder
+
+
+def check(
+    folder: Path, model: str, kind: str, *, workers: int = 1, facts: dict[str, Any] | None = None, **stage: Any
+) -> tuple[dict[str, str], ModelFacts]:
+    given = ModelFacts.of(SparseEncoder.load(folder / model))
+    data = {"paths": [str(folder / "texts.jsonl")], "kind": "texts"}
+    settings: Any = STAGES[kind].model_validate({"stage": kind, "data": data, "steps": 1, **stage})
+    return check_language(settings, workers, replace(given, **(facts or {})), {})
+
+
+WRONG: list[tuple[str, str, dict[str, Any], str, str]] = [
+    ("causal", "adapt_mlm", {}, "stage", "take adapt_causal"),
+    ("words", "adapt_mlm", {}, "stage", "take pretrain_emlm"),
+    ("masked", "adapt_mlm", {"facts": {"roles": frozenset()}}, "stage", "no mask token"),
+    ("masked", "adapt_mlm", {}, "new_token_weight", "set it to 1"),
+    ("masked", "adapt_mlm", {"reference": "/nowhere"}, "reference", "name that of the old vocabulary"),
+    ("masked", "pretrain_emlm", {}, "stage", "let expand_vocabulary come before"),
+    ("causal", "pretrain_emlm", {}, "stage", "take adapt_causal"),
+    ("masked", "adapt_causal", {}, "stage", "take adapt_mlm"),
+    ("causal", "adapt_causal", {"facts": {"roles": frozenset()}}, "stage", "the tokenizer has none"),
+    ("causal", "adapt_causal", {"facts": {"output_vocabulary": "words"}}, "stage", "let it come before"),
+    ("causal", "adapt_causal", {"max_length": 500}, "max_length", "give 2 to 72 tokens"),
+    ("causal", "adapt_causal", {"workers": 40}, "train.workers", "give each at least one text"),
+    ("causal", "adapt_causal", {"trained": "head"}, "trained", "replace the output vocabulary"),
+    ("masked", "distil_head", {"teacher": "MASKED"}, "trained", "replace the output vocabulary"),
+    ("words", "distil_head", {"teacher": "MASKED"}, "teacher", "the same output vocabulary"),
+    ("words", "distil_head", {"teacher": "/nowhere"}, "teacher", "name a model directory"),
+    ("words", "pretrain_emlm", {"data": {"paths": ["/nowhere"], "kind": "texts"}}, "data.paths", "/nowhere"),
+    (
+        "words",
+        "pretrain_emlm",
+        {"validation": {"data": {"paths": ["/no"], "kind": "texts"}}},
+        "validation.data.paths",
+        "/no",
+    ),
+    ("words", "pretrain_emlm", {"scale": {"lora": {"targets": ["q"]}}}, "train.stages.scale.lora.targets", "has dense"),
+]
+
+
+@pytest.mark.parametrize(("model", "kind", "changes", "field", "words"), WRONG)
+def test_a_wrong_pairing_is_one_line(
+    folder: Path, model: str, kind: str, changes: dict[str, Any], field: str, words: str
+) -> None:
+    changes = {name: str(folder / "masked") if value == "MASKED" else value for name, value in changes.items()}
+    with pytest.raises(ConfigError) as caught:
+        check(folder, model, kind, **changes)
+    assert caught.value.field == field
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_read_is_pinned(folder: Path) -> None:
+    pins, facts = check(folder, "masked", "adapt_mlm", facts={"transferred": True})
+    assert sorted(pins) == ["data"]
+    assert facts.transferred
+    pins, _ = check(folder, "masked", "adapt_mlm", reference=str(folder / "causal"))
+    assert sorted(pins) == ["data", "reference"]
+    pins, _ = check(folder, "masked", "distil_head", teacher=str(folder / "masked"), trained="all")
+    assert pins["teacher"] == model_digest(folder / "masked")
+    # Output terms that only the run of an earlier stage will know are compared by their number.
+    check(folder, "words", "distil_head", teacher=str(folder / "words"), facts={"vocabulary_sha256": None})
+
+
+def test_a_reference_is_a_file_or_a_folder_with_one(folder: Path) -> None:
+    path = folder / "masked" / "tokenizer.json"
+    assert reference_file(str(path)) == reference_file(str(folder / "masked")) == path

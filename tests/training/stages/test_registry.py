@@ -1,0 +1,190 @@
+"""What names a stage: everything that decides its model, and nothing else."""
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lsr_prod.config import Deployment, FinetuneSettings
+from lsr_prod.config.train import STAGES, StageSettings
+from lsr_prod.errors import ConfigError
+from lsr_prod.model import SparseEncoder
+from lsr_prod.model.backbone import output_layer
+from lsr_prod.storage import Store
+from lsr_prod.training import chain
+from lsr_prod.training.chain import run_chain
+from lsr_prod.training.facts import TRANSFER_FILE
+from lsr_prod.training.lineage import lineage, read_training
+from lsr_prod.training.stages.registry import identity, named_by, stage_digest
+from tests.model.tiny import tiny_checkpoint
+
+DATA = {"paths": ["a"], "kind": "pairs"}
+STAGE: dict[str, Any] = {"data": DATA, "steps": 3, "objective": {"losses": [{"loss": "info_nce"}]}}
+VALIDATION = {"corpus": "c", "queries": "q", "qrels": "r"}
+
+
+def digest(change: dict[str, Any], pins: dict[str, str] | None = None, parent: str = "p") -> str:
+    return stage_digest(FinetuneSettings.model_validate({**STAGE, **change}), pins or {"data": "d"}, parent)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"watch": {"every": 3, "tensorboard": "/somewhere", "l0_target": 5}},
+        {"checkpoint_every": 3},
+        {"data": {**DATA, "paths": ["b", "c"], "format": "parquet", "max_bad_fraction": 0.5}},
+    ],
+)
+def test_what_does_not_reach_the_weights_is_in_no_digest(change: dict[str, Any]) -> None:
+    assert digest(change) == digest({})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        {"steps": 4},
+        {"dropout": 0.1},
+        {"query_max_length": 9},
+        {"data": {**DATA, "columns": {"query": "q"}}},
+        {"batch": {"queries": 8}},
+        {"optimizer": {"betas": [0.9, 0.99]}},
+        {"scale": {"precision": "bf16"}},
+        {"objective": {"losses": [{"loss": "info_nce"}], "overlap": {}}},
+        {"validation": VALIDATION},
+    ],
+)
+def test_what_decides_the_weights_is_in_the_digest(change: dict[str, Any]) -> None:
+    assert digest(change) != digest({})
+
+
+def test_what_is_read_and_what_it_starts_from_are_in_the_digest() -> None:
+    assert len({digest({}), digest({}, {"data": "e"}), digest({}, {"data": "d", "validation": "v"})}) == 3
+    assert digest({}, parent="q") != digest({})
+
+
+def test_validations_differ_by_their_content_and_not_by_their_place() -> None:
+    moved = {**VALIDATION, "corpus": "elsewhere"}
+    assert digest({"validation": moved}) == digest({"validation": VALIDATION})
+    assert digest({"validation": {**VALIDATION, "every": 7}}) != digest({"validation": VALIDATION})
+
+
+def test_no_path_is_in_an_identity() -> None:
+    settings = {**STAGE, "validation": VALIDATION, "watch": {"mlflow": "http://user:secret@there"}}
+    found = identity(FinetuneSettings.model_validate(settings))
+    assert "watch" not in found
+    assert "paths" not in found["data"]
+    assert not set(VALIDATION) & set(found["validation"])
+
+
+TEXTS = {"paths": ["a"], "kind": "texts"}
+KINDS: dict[str, dict[str, Any]] = {
+    "finetune": {**STAGE, "validation": VALIDATION},
+    "adapt_mlm": {"data": TEXTS, "steps": 3, "reference": "a", "validation": {"data": TEXTS}},
+    "pretrain_emlm": {"data": TEXTS, "steps": 3},
+    "adapt_causal": {"data": TEXTS, "steps": 3},
+    "distil_head": {"data": TEXTS, "steps": 3, "teacher": "a"},
+    "transfer_vocabulary": {"target": "a", "target_embeddings": "a", "initialisation": "semantic", "unigrams": TEXTS},
+    "expand_vocabulary": {"data": TEXTS},
+    "calibrate": {"data": TEXTS, "activation_rate": 0.3},
+    "rescale_head": {"data": DATA, "alpha": "auto"},
+    "set_encoder": {"casing": "lowercase", "query_prompt": "a"},
+}
+
+
+def settings_of(kind: str, place: str) -> StageSettings:
+    text = json.dumps({"stage": kind, **KINDS[kind]}).replace('"a"', json.dumps(place))
+    settings: Any = STAGES[kind].model_validate_json(text)
+    return settings
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"set_encoder"}))  # which reads nothing
+def test_of_no_kind_does_a_place_decide_the_digest_or_stand_in_the_identity(kind: str) -> None:
+    here, there = settings_of(kind, "/some/where"), settings_of(kind, "/else/where")
+    assert stage_digest(here, {}, "p") == stage_digest(there, {}, "p")
+    assert "where" not in json.dumps(identity(here))
+    assert identity(here)["stage"] == kind
+
+
+def test_every_kind_is_looked_at_here_and_has_a_digest_of_its_own() -> None:
+    assert set(KINDS) == set(STAGES)
+    assert len({stage_digest(settings_of(kind, "a"), {}, "p") for kind in KINDS}) == len(KINDS)
+
+
+def test_a_validation_on_texts_decides_no_weight() -> None:
+    plain = {key: value for key, value in KINDS["adapt_mlm"].items() if key != "validation"}
+    bare = STAGES["adapt_mlm"].model_validate({"stage": "adapt_mlm", **plain})
+    assert identity(bare) == identity(settings_of("adapt_mlm", "a"))  # type: ignore[arg-type]
+
+
+def test_stages_without_a_loop_are_skipped_and_remembered_like_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "ray_for", lambda *_: nullcontext())
+    plain = SparseEncoder.load(tiny_checkpoint(tmp_path / "plain", "bert"))
+    plain.save(tmp_path / "start")
+    (tmp_path / "start" / TRANSFER_FILE).write_text('{"new": [5]}')
+    stages: list[dict[str, Any]] = [
+        {"stage": "rescale_head", "alpha": 2},
+        {"stage": "calibrate", "shift": 1.5},
+        {"stage": "set_encoder", "activation": "l0"},
+    ]
+    train = {"model": str(tmp_path / "start"), "work": str(tmp_path / "work"), "output": str(tmp_path / "out")}
+    deployment = Deployment.model_validate({"train": {**train, "stages": stages}})
+    summary = run_chain(deployment)
+    weight, bias = output_layer(SparseEncoder.load(tmp_path / "out").model)
+    old_weight, old_bias = output_layer(plain.model)
+    assert bias is not None
+    assert old_bias is not None
+    torch.testing.assert_close(weight, old_weight / 2)
+    torch.testing.assert_close(bias, old_bias - 1.5)
+    assert [row["kind"] for row in summary["stage_rows"]] == ["rescale_head", "calibrate", "set_encoder"]
+    assert json.loads((tmp_path / "out" / TRANSFER_FILE).read_text()) == {"new": [5]}
+    training = read_training(tmp_path / "out")
+    assert training is not None
+    assert training["settings"]["activation"] == "l0"
+    found = lineage(tmp_path / "out", Store(str(tmp_path / "work")))
+    assert [one.training and one.training["stage"] for one in found[:4]] == [
+        *("set_encoder", "calibrate", "rescale_head", None)
+    ]
+    again = run_chain(deployment)
+    assert (again["stages_skipped"], again["model_digest"]) == (3, summary["model_digest"])
+    changed = [stages[0], {"stage": "calibrate", "shift": 2.0}, stages[2]]
+    other = {**train, "output": str(tmp_path / "other"), "stages": changed}
+    assert run_chain(Deployment.model_validate({"train": other}))["stages_skipped"] == 1
+
+
+def test_a_stage_is_held_against_what_those_before_it_leave(tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"text": "w1 w3"}\n' * 40)
+    data = {"paths": [str(tmp_path / "texts.jsonl")], "kind": "texts"}
+    start = tiny_checkpoint(tmp_path / "start", "bert")
+    train = {"model": str(start), "work": str(tmp_path / "work"), "output": str(tmp_path / "out")}
+    emlm = {"stage": "pretrain_emlm", "data": data, "steps": 1}
+    mlm = {"stage": "adapt_mlm", "data": data, "steps": 1, "new_token_weight": 1}
+    expand = {"stage": "expand_vocabulary", "data": data}
+    for stages, field in (
+        ([emlm], "train.stages.0.stage"),
+        ([expand, mlm], "train.stages.1.stage"),
+        ([mlm, expand, emlm, expand], "train.stages.3.stage"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            run_chain(Deployment.model_validate({"train": {**train, "stages": stages}}))
+        assert caught.value.field == field
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ("data.paths", "train.stages.3.data.paths"),
+        ("train.stages.scale.lora.targets", "train.stages.3.scale.lora.targets"),
+        ("train.workers", "train.workers"),
+    ],
+)
+def test_errors_get_the_number_of_their_stage(said: str, field: str) -> None:
+    with pytest.raises(ConfigError) as caught, named_by(3):
+        raise ConfigError(said, "it is wrong", "mend it")
+    assert (caught.value.field, caught.value.problem, caught.value.remedy) == (field, "it is wrong", "mend it")

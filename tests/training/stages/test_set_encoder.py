@@ -1,0 +1,121 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from lsr_prod.config.encoder import AdaptEncoderSettings
+from lsr_prod.errors import ConfigError
+from lsr_prod.model import SparseEncoder
+from lsr_prod.training.facts import ModelFacts
+from lsr_prod.training.stages.set_encoder import check, run
+from tests.model.tiny import tiny_checkpoint
+
+
+def _stage(**fields: Any) -> AdaptEncoderSettings:
+    return AdaptEncoderSettings(stage="set_encoder", **fields)
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> SparseEncoder:
+    return SparseEncoder.load(tiny_checkpoint(tmp_path_factory.mktemp("llama") / "model", "llama"))
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> SparseEncoder:
+    return SparseEncoder.load(tiny_checkpoint(tmp_path_factory.mktemp("bert") / "model", "bert"))
+
+
+def test_the_card_is_changed_and_the_weights_are_not(decoder: SparseEncoder, tmp_path: Path) -> None:
+    stage = _stage(
+        attention="echo", query_max_length=10, document_max_length=30, query_prompt="w9 ", casing="lowercase"
+    )
+    pins, facts = check(stage, ModelFacts.of(decoder), {})
+    made, summary = run(decoder, stage, options={}, scratch=tmp_path)
+    assert pins == {}
+    assert facts == replace(ModelFacts.of(made), letters=facts.letters), "what was foreseen is what came"
+    card = made.card
+    assert (card.attention, card.query_max_length, card.query_prompt, card.casing) == ("echo", 10, "w9 ", "lowercase")
+    assert summary["attention"] == "echo"
+    assert decoder.card.attention == "causal"
+    assert decoder.tokenizer.tokenize("W2") == ["W2"] != made.tokenizer.tokenize("W2")
+    made.save(tmp_path / "model")
+    again = SparseEncoder.load(tmp_path / "model")
+    assert again.card == card
+    for (name, one), other in zip(again.model.state_dict().items(), decoder.model.state_dict().values(), strict=True):
+        torch.testing.assert_close(one, other, msg=name)
+
+
+def test_uncased_output_and_averaged_states(encoder: SparseEncoder, tmp_path: Path) -> None:
+    stage = _stage(output_casing="uncased", pooled_states="mean", activation="l0")
+    _, facts = check(stage, ModelFacts.of(encoder), {})
+    assert facts.vocabulary_sha256 is None, "known when it has run"
+    made, summary = run(encoder, stage, options={}, scratch=tmp_path)
+    assert summary["vocabulary_size"] == made.card.vocabulary_size <= facts.vocabulary_size
+    assert (made.card.pooled_states, made.card.activation) == ("mean", "l0")
+    assert not any(term != term.lower() for term in made.vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"attention": "echo"}, "query_max_length: 64 is no length of this model; give 2 to 36 tokens"),
+        ({"attention": "echo", "query_max_length": 37}, "query_max_length: 37 is no length"),
+        ({"pooled_tokens": "all"}, "pooled_tokens: the first token of a LlamaForCausalLM is no text; use not_bos"),
+        ({"query_max_length": 73}, "query_max_length: 73 is no length of this model; give 2 to 72 tokens"),
+    ],
+)
+def test_what_does_not_fit_a_decoder(decoder: SparseEncoder, fields: dict[str, Any], error: str) -> None:
+    with pytest.raises(ConfigError, match=error) as caught:
+        check(_stage(**fields), ModelFacts.of(decoder), {})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("attention", ["causal", "echo"])
+def test_an_encoder_is_no_decoder(encoder: SparseEncoder, attention: str) -> None:
+    with pytest.raises(ConfigError, match=f"attention: BertForMaskedLM is no decoder and cannot be {attention}"):
+        check(_stage(attention=attention), ModelFacts.of(encoder), {})
+
+
+@pytest.mark.parametrize(
+    ("letters", "field", "error"),
+    [
+        ({"capital"}, {"output_casing": "uncased"}, "output_casing: no output term has a lowercase letter"),
+        ({"lower"}, {"output_casing": "uncased"}, "output_casing: no output term is cased"),
+        ({"capital"}, {"casing": "lowercase"}, "casing: the tokenizer has no token with a lowercase letter"),
+    ],
+)
+def test_a_tokenizer_without_lowercase_form(
+    encoder: SparseEncoder, letters: set[str], field: dict[str, Any], error: str
+) -> None:
+    facts = ModelFacts.of(encoder)
+    assert facts.vocabulary_sha256 is not None
+    with pytest.raises(ConfigError, match=error):
+        check(_stage(**field), replace(facts, letters=(facts.vocabulary_sha256, frozenset(letters))), {})
+    unknown = replace(facts, vocabulary_sha256=None, letters=("other", frozenset(letters)))
+    check(_stage(**field), unknown, {})
+
+
+def test_terms_of_a_head_stay_as_they_are(encoder: SparseEncoder) -> None:
+    facts = replace(ModelFacts.of(encoder), output_vocabulary="words")
+    with pytest.raises(ConfigError, match="output_casing: a head with terms of its own keeps them"):
+        check(_stage(output_casing="uncased"), facts, {})
+
+
+def test_a_stage_without_a_field_is_refused() -> None:
+    with pytest.raises(ValidationError, match="changes nothing"):
+        _stage()
+
+
+def test_queries_lose_their_model_and_may_not_have_a_prompt_then(encoder: SparseEncoder, tmp_path: Path) -> None:
+    stage = _stage(query_encoder="idf")
+    _, facts = check(stage, ModelFacts.of(encoder), {})
+    made, summary = run(encoder, stage, options={}, scratch=tmp_path)
+    assert facts == ModelFacts.of(made)
+    assert made.card.query_encoder == summary["query_encoder"] == "idf"
+    with pytest.raises(ConfigError, match="query_prompt"):
+        check(_stage(query_encoder="idf", query_prompt="w9 "), ModelFacts.of(encoder), {})
+    with pytest.raises(ConfigError, match="query_prompt"):
+        check(_stage(query_prompt="w9 "), facts, {})

@@ -1,0 +1,107 @@
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.errors import ConfigError
+from lsr_prod.training_data.records import source_settings
+from lsr_prod.training_data.schemas import check_schemas
+
+
+def check(path: Path, kind: str = "pairs", **settings: Any) -> None:
+    data = TrainingDataSettings(paths=[str(path)], kind=kind, **settings)
+    check_schemas(list(resolve_source(source_settings(data), {}, collections=False)), data, {})
+
+
+def parquet(path: Path, **columns: Any) -> None:
+    pq.write_table(pa.table(columns), path)
+
+
+def jsonl(path: Path, *rows: dict[str, Any]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_every_shard_is_looked_at(tmp_path: Path):
+    for number in range(40):
+        parquet(tmp_path / f"{number:02d}.parquet", query=["q"], positive=["p"])
+    check(tmp_path)
+    parquet(tmp_path / "37.parquet", query=["q"], pos=["p"])
+    with pytest.raises(
+        ConfigError, match=r"data.columns: \S*37.parquet has no column positive, .*; name it, there are: pos, query"
+    ):
+        check(tmp_path)
+    parquet(tmp_path / "37.parquet", query=["q"], positive=[7])
+    with pytest.raises(ConfigError, match=r"37.parquet has int64 in column positive, which is to be text"):
+        check(tmp_path)
+    (tmp_path / "37.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ConfigError, match=r"37.parquet is no readable Parquet file"):
+        check(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "problem"),
+    [
+        ("negatives", {"negatives": ["n"]}, "has string in column negatives, which is to be a list of texts"),
+        ("negatives", {"negatives": [[1]]}, "which is to be a list of texts"),
+        ("negatives", {"negatives": [[["n"]]]}, "which is to be a list of texts"),
+        ("scores", {"documents": [["p"]], "scores": [["1"]]}, "scores, which is to be a list of numbers"),
+        ("scores", {"documents": [["p"]], "scores": [1.0]}, "scores, which is to be a list of numbers"),
+        ("scores", {"documents": [[None]], "scores": [[1.0]]}, "documents, which is to be a list of texts"),
+        ("pairs", {"positive": [None]}, "has null in column positive"),
+        ("pairs", {"positive": [["p"]]}, "which is to be text"),
+    ],
+)
+def test_types_that_cannot_hold_a_field(tmp_path: Path, kind: str, columns: dict[str, Any], problem: str):
+    parquet(tmp_path / "a.parquet", **({"query": ["q"], "positive": ["p"]} | columns))
+    with pytest.raises(ConfigError, match=problem):
+        check(tmp_path / "a.parquet", kind)
+
+
+def test_a_delta_table_whose_old_files_lack_a_column(tmp_path: Path):
+    write_deltalake(tmp_path / "t", pa.table({"query": ["q"], "positive": ["p"]}))
+    check(tmp_path / "t")
+    write_deltalake(
+        tmp_path / "t",
+        pa.table({"query": ["q"], "positive": ["p"], "negative": ["n"]}),
+        mode="append",
+        schema_mode="merge",
+    )
+    with pytest.raises(ConfigError, match="has no column negative"):
+        check(tmp_path / "t", "triples")
+
+
+def test_first_rows_of_json_that_all_lack_a_column(tmp_path: Path):
+    jsonl(tmp_path / "a.jsonl", *[{"query": "q", "pos": "p"}] * 5)
+    with pytest.raises(ConfigError, match=r"a.jsonl has no column positive, .*there are: pos, query"):
+        check(tmp_path / "a.jsonl")
+    check(tmp_path / "a.jsonl", columns={"positive": "pos"})
+    with gzip.open(tmp_path / "b.jsonl.gz", "wb") as file:
+        file.write(b'{"query": "q"}\n' * 500)
+    with pytest.raises(ConfigError, match=r"b.jsonl.gz has no column positive"):
+        check(tmp_path / "b.jsonl.gz")
+    jsonl(tmp_path / "a.jsonl", {"query": "q"}, {"query": 3}, {"query": "q", "positive": "p"})
+    check(tmp_path / "a.jsonl")  # single rows are judged when they are read
+
+
+def test_first_rows_of_json_of_another_type(tmp_path: Path):
+    jsonl(tmp_path / "a.jsonl", *[{"query": "q", "positive": ["p"]}] * 5)
+    with pytest.raises(ConfigError, match=r'a.jsonl has \["p"\] in column positive, which is to be text'):
+        check(tmp_path / "a.jsonl")
+    jsonl(tmp_path / "a.jsonl", *[{"query": "q", "positive": ["p"]}] * 5, {"query": "q", "positive": None})
+    check(tmp_path / "a.jsonl")
+
+
+def test_files_without_an_object_are_left_to_the_quarantine_and_other_formats_refused(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_bytes(b"nothing\nhere\n")
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    check(tmp_path)
+    (tmp_path / "b.csv").write_text("query,positive\nq,p\n")
+    with pytest.raises(ConfigError, match=r"b.csv is csv; give Parquet, JSONL or a Delta table"):
+        check(tmp_path)
