@@ -8,7 +8,7 @@
     ├── StorageError             a disk or an object store fails; also an OSError
     ├── SourceError              a corpus, query set or judgement file cannot be read at all
     ├── QuarantineOverflowError  more bad rows than `encode.max_bad_fraction` allows
-    ├── ArtefactError            an artefact on disk is not what its manifest says
+    ├── ArtifactError            an artefact on disk is not what its manifest says
     │   ├── DigestMismatchError  bytes differ from the recorded sha256
     │   ├── FormatVersionError   written by a format this release does not read
     │   └── LineageError         two artefacts that do not belong together (bundle and table, query and index)
@@ -33,7 +33,7 @@
 """
 
 __all__ = [
-    "ArtefactError",
+    "ArtifactError",
     "CommitError",
     "ConfigError",
     "DigestMismatchError",
@@ -106,19 +106,19 @@ class QuarantineOverflowError(LsrError):
     """The share of bad rows passed ``encode.max_bad_fraction``."""
 
 
-class ArtefactError(LsrError):
+class ArtifactError(LsrError):
     """An artefact is missing a part or contradicts its manifest."""
 
 
-class DigestMismatchError(ArtefactError):
+class DigestMismatchError(ArtifactError):
     """The bytes of a file differ from the sha256 recorded for it."""
 
 
-class FormatVersionError(ArtefactError):
+class FormatVersionError(ArtifactError):
     """The artefact was written in a format that this release does not read."""
 
 
-class LineageError(ArtefactError):
+class LineageError(ArtifactError):
     """Two artefacts do not belong together."""
 
 

@@ -22,7 +22,7 @@ from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import REMOVED, file_keys, file_of, files_digest, iterate_files, list_files
 from lsr_prod.corpus.slices import WHOLE, Slice, cut_files
 from lsr_prod.corpus.sources import SourceFile
-from lsr_prod.errors import ArtefactError, CommitError, DigestMismatchError, FormatVersionError
+from lsr_prod.errors import ArtifactError, CommitError, DigestMismatchError, FormatVersionError
 from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.storage import Store
 
@@ -266,7 +266,7 @@ def load_plan(table: Store, digest: str) -> Plan:
     so whoever wants to read it takes the locations of today (``increment.prepare_plan`` does).
 
     Raises:
-        ArtefactError: there is no such plan.
+        ArtifactError: there is no such plan.
         DigestMismatchError: its parts are not what its digest names.
         FormatVersionError: another release wrote it.
     """
@@ -274,7 +274,7 @@ def load_plan(table: Store, digest: str) -> Plan:
     header, *parts = (table.get(f"{folder}{ending}") for ending in (".json", ".files.parquet", ".slices.parquet"))
     found = [part for part in parts if part is not None]
     if header is None or len(found) < len(parts):
-        raise ArtefactError(f"{table.uri} has no plan {digest[:12]}; its folder lost {folder}.*, encode a new table")
+        raise ArtifactError(f"{table.uri} has no plan {digest[:12]}; its folder lost {folder}.*, encode a new table")
     document = json.loads(header)
     if document.get("format") != PLAN_FORMAT:
         raise FormatVersionError(

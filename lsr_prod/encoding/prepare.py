@@ -12,7 +12,7 @@ from lsr_prod.encoding.passages import check_lengths, document_factory
 from lsr_prod.encoding.plan import Plan
 from lsr_prod.encoding.quarantine import PARTITION
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_table
-from lsr_prod.errors import ArtefactError, ConfigError, MissingExtraError
+from lsr_prod.errors import ArtifactError, ConfigError, MissingExtraError
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
@@ -64,7 +64,7 @@ def prepare(deployment: Deployment) -> Work:
     try:
         bundle = Bundle.load(folder, verify=True)
         card = EncoderCard.load(folder)
-    except ArtefactError as error:
+    except ArtifactError as error:
         raise ConfigError("encode.bundle", str(error), "give the folder that jobs/export.py wrote") from error
     _require_onnxruntime()
     if encode.store_k > bundle.top_k:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow.parquet as pq
 
 from lsr_prod.encoding.plan import PROTOCOL_FOLDER
-from lsr_prod.errors import ArtefactError, ConfigError, LineageError
+from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
 from lsr_prod.storage.local import is_draft
@@ -122,12 +122,12 @@ def table_digest(table_uri: str, options: dict[str, str] | None = None, *, versi
         64 hex digits.
 
     Raises:
-        ArtefactError: there is no table.
+        ArtifactError: there is no table.
     """
     store = Store(table_uri, options or {})
     table = open_table(store, version)
     if table is None:
-        raise ArtefactError(f"{store.uri} is no table; give the folder that jobs/encode.py wrote")
+        raise ArtifactError(f"{store.uri} is no table; give the folder that jobs/encode.py wrote")
     return combine_digests(file_digest(store, file.path) for file in table.files())
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import onnx
 
 from lsr_prod.config import ExportSettings
-from lsr_prod.errors import ArtefactError, ConfigError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.export.columns import check_lost, find_columns
 from lsr_prod.export.graph import INPUTS, export_graph, halve_graph, quantise_graph, save_graph
 from lsr_prod.export.parity import check_parity, read_parity_texts, read_texts
@@ -157,7 +157,7 @@ def _model_digest(source: str, encoder: SparseEncoder) -> str:
 def _refuse_other(output: Path, wanted: tuple[str, str, int, Cut | None]) -> None:
     try:
         bundle = Bundle.load(output, verify=True)
-    except ArtefactError as error:
+    except ArtifactError as error:
         problem = "is a damaged bundle" if (output / BUNDLE_FILE).is_file() else "holds something else"
         raise ConfigError("export.output", f"{output} {problem}", "name a folder that does not exist") from error
     if (bundle.model_digest, bundle.precision, bundle.top_k, bundle.cut) != wanted:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 
 __all__ = [
     "ATTRIBUTE_TYPES",
@@ -46,14 +46,14 @@ def attribute_types(schema: pa.Schema) -> dict[str, AttributeType]:
     """Type by name of the attributes in the schema of ``docs.arrow``.
 
     Raises:
-        ArtefactError: a column has a type that no attribute has.
+        ArtifactError: a column has a type that no attribute has.
     """
     names = {arrow: name for name, arrow in ATTRIBUTE_TYPES.items()}
     found: dict[str, AttributeType] = {}
     for column in schema:
         if column.name.startswith(_PREFIX):
             if column.type not in names:
-                raise ArtefactError(f"column {column.name!r} has type {column.type}; build the index again")
+                raise ArtifactError(f"column {column.name!r} has type {column.type}; build the index again")
             found[column.name.removeprefix(_PREFIX)] = names[column.type]
     return found
 

@@ -113,7 +113,7 @@ class Bundle:
             verify: compare every file with its sha256 too.
 
         Raises:
-            ArtefactError: the folder is no bundle or lacks a file.
+            ArtifactError: the folder is no bundle or lacks a file.
             DigestMismatchError: a file is damaged (with ``verify``).
             FormatVersionError: written in another format.
         """

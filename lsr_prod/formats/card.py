@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from lsr_prod.errors import ArtefactError, ConfigError, FormatVersionError
+from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError
 from lsr_prod.formats.digest import canonical_json, read_record
 
 __all__ = ["CARD_FILE", "Attention", "EncoderCard", "Kind"]
@@ -105,7 +105,7 @@ class EncoderCard:
         """Read the card of a model directory or bundle.
 
         Raises:
-            ArtefactError: there is none, or it has unknown fields.
+            ArtifactError: there is none, or it has unknown fields.
             FormatVersionError: it was written in a newer format.
         """
         path = folder / CARD_FILE
@@ -115,7 +115,7 @@ class EncoderCard:
                 raise FormatVersionError(f"{path} has format {value.get('format')}; this release reads {CARD_FORMAT}")
             unknown = set(value) - {f.name for f in fields(cls)}
             if unknown:
-                raise ArtefactError(f"{path} has unknown fields {sorted(unknown)}; write it with the same release")
+                raise ArtifactError(f"{path} has unknown fields {sorted(unknown)}; write it with the same release")
             return cls(**{**value, "parents": tuple(value["parents"])})
 
         return read_record(path, parse, "give a model directory or a bundle of lsr_prod")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError
+from lsr_prod.errors import ArtifactError, DigestMismatchError
 
 __all__ = ["FileDigest", "canonical_json", "digest_files", "digest_json", "digest_path", "read_record", "verify_files"]
 
@@ -36,7 +36,7 @@ class FileDigest:
         file = cls(path=str(value["path"]), sha256=str(value["sha256"]), size=int(value["size"]))
         parts = file.path.split("/")
         if file.size < 0 or not _SHA.match(file.sha256) or "\\" in file.path or {"", ".", ".."} & set(parts):
-            raise ArtefactError(f"{file} is no file of an artefact; its manifest is not to be trusted")
+            raise ArtifactError(f"{file} is no file of an artefact; its manifest is not to be trusted")
         return file
 
 
@@ -49,14 +49,14 @@ def read_record(path: Path, parse: Callable[[Any], T], remedy: str) -> T:
         remedy: what to do if it cannot be read; ends the message.
 
     Raises:
-        ArtefactError: it is missing, no JSON, or ``parse`` finds a part missing or of another kind.
+        ArtifactError: it is missing, no JSON, or ``parse`` finds a part missing or of another kind.
     """
     if not path.is_file():
-        raise ArtefactError(f"{path} is missing; {remedy}")
+        raise ArtifactError(f"{path} is missing; {remedy}")
     try:
         return parse(json.loads(path.read_bytes()))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise ArtefactError(f"{path} is damaged ({type(error).__name__}: {error}); {remedy}") from error
+        raise ArtifactError(f"{path} is damaged ({type(error).__name__}: {error}); {remedy}") from error
 
 
 def canonical_json(value: Any) -> bytes:
@@ -90,13 +90,13 @@ def verify_files(root: Path, files: Iterable[FileDigest]) -> None:
     """Compare every file under ``root`` with its record.
 
     Raises:
-        ArtefactError: a file is missing.
+        ArtifactError: a file is missing.
         DigestMismatchError: a file's size or sha256 differs.
     """
     for file in files:
         path = root / file.path
         if not path.is_file():
-            raise ArtefactError(f"{path} is missing; the artefact is incomplete, fetch or build it again")
+            raise ArtifactError(f"{path} is missing; the artefact is incomplete, fetch or build it again")
         if path.stat().st_size != file.size or digest_path(path) != file.sha256:
             raise DigestMismatchError(
                 f"{path} differs from its recorded sha256; the artefact is damaged, fetch it again"

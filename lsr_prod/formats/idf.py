@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bm25 import inverse_frequencies
 
 __all__ = ["TermCounts"]
@@ -87,12 +87,12 @@ class TermCounts:
             name: what the file is called, for the error.
 
         Raises:
-            ArtefactError: it holds something else.
+            ArtifactError: it holds something else.
         """
         try:
             values = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
         except (ValueError, OSError) as error:
-            raise ArtefactError(f"{name} is no array ({error}); build it again") from error
+            raise ArtifactError(f"{name} is no array ({error}); build it again") from error
         if values.dtype != np.uint32 or values.shape != (vocabulary_size + 1,) or values.max() > values[-1]:
-            raise ArtefactError(f"{name} has no counts of {vocabulary_size} terms; build it again")
+            raise ArtifactError(f"{name} has no counts of {vocabulary_size} terms; build it again")
         return cls(int(values[-1]), values[:-1].astype(np.int64))

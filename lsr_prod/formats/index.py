@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError, PublicationError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError, PublicationError
 from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, AttributeType
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json, read_record, verify_files
 
@@ -86,7 +86,7 @@ class ShardManifest:
     def from_json(cls, value: dict[str, Any]) -> "ShardManifest":
         """Read what ``to_json`` wrote; a name that is no sha256 is refused, it becomes a path."""
         if not _SHA.match(str(value["sha"])):
-            raise ArtefactError(f"shard name {value['sha']!r} is no sha256; the version file is not to be trusted")
+            raise ArtifactError(f"shard name {value['sha']!r} is no sha256; the version file is not to be trusted")
         return cls(
             sha=value["sha"],
             documents=int(value["documents"]),
@@ -164,7 +164,7 @@ class IndexVersion:
         if not self.tombstones:
             object.__setattr__(self, "tombstones", (None,) * len(self.shards))
         if len(self.tombstones) != len(self.shards):
-            raise ArtefactError("the version has not as many tombstones as shards; publish another version")
+            raise ArtifactError("the version has not as many tombstones as shards; publish another version")
 
     @property
     def documents(self) -> int:
@@ -289,14 +289,14 @@ def load_publication(index: Path, number: int) -> Publication:
 
     Raises:
         PublicationError: there is none of that number.
-        ArtefactError: it is damaged.
+        ArtifactError: it is damaged.
     """
     path = index / "publications" / publication_name(number)
     if not path.is_file():
         raise PublicationError(f"{index} has no publication {number}")
     publication = read_record(path, Publication.from_json, "publish the version again")
     if publication.number != number:
-        raise ArtefactError(f"{path} is publication {publication.number}; publish the version again")
+        raise ArtifactError(f"{path} is publication {publication.number}; publish the version again")
     return publication
 
 
@@ -304,12 +304,12 @@ def load_shard(folder: Path) -> ShardManifest:
     """Read the manifest in a shard's folder.
 
     Raises:
-        ArtefactError: it is missing or damaged, or the folder has another name.
+        ArtifactError: it is missing or damaged, or the folder has another name.
     """
     path = folder / SHARD_FILE
     manifest = read_record(path, ShardManifest.from_json, f"remove {folder} and build the index again")
     if manifest.sha != folder.name:
-        raise ArtefactError(f"{path} belongs to shard {manifest.sha}; remove {folder} and build the index again")
+        raise ArtifactError(f"{path} belongs to shard {manifest.sha}; remove {folder} and build the index again")
     return manifest
 
 
@@ -317,7 +317,7 @@ def verify_shard(index: Path, shard: ShardManifest) -> None:
     """Hold every file of a shard against the version's manifest, and its own manifest too.
 
     Raises:
-        ArtefactError: a file is missing or damaged, or the folder holds another build of the shard.
+        ArtifactError: a file is missing or damaged, or the folder holds another build of the shard.
     """
     folder = index / "shards" / shard.sha
     if load_shard(folder) != shard:
@@ -329,11 +329,11 @@ def load_version(index: Path, sha: str) -> IndexVersion:
     """Read ``versions/<sha>.json`` and hold it against its name.
 
     Raises:
-        ArtefactError: it is missing, or ``sha`` is no sha256.
+        ArtifactError: it is missing, or ``sha`` is no sha256.
         DigestMismatchError: its content does not have that digest.
     """
     if not _SHA.match(sha):
-        raise ArtefactError(f"version name {sha!r} is no sha256; the publication is not to be trusted")
+        raise ArtifactError(f"version name {sha!r} is no sha256; the publication is not to be trusted")
     path = index / "versions" / f"{sha}.json"
 
     def parse(value: Any) -> IndexVersion:
@@ -348,7 +348,7 @@ def load_version(index: Path, sha: str) -> IndexVersion:
 def _attributes(value: dict[str, Any]) -> dict[str, AttributeType]:
     for name, kind in value.items():
         if kind not in ATTRIBUTE_TYPES:
-            raise ArtefactError(f"attribute {name!r} has the unknown type {kind!r}; build the index again")
+            raise ArtifactError(f"attribute {name!r} has the unknown type {kind!r}; build the index again")
     return value
 
 
@@ -357,4 +357,4 @@ def _role(value: str) -> ShardRole:
         return "base"
     if value == "delta":
         return "delta"
-    raise ArtefactError(f"shard role {value!r} is unknown; build the index again")
+    raise ArtifactError(f"shard role {value!r} is unknown; build the index again")

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError
+from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.digest import FileDigest, verify_files
 
 __all__ = ["CHECKSUMS_FILE", "PAGE", "MappedFiles", "write_checksums"]
@@ -51,7 +51,7 @@ class MappedFiles:
             lazy: verify pages as they are read first; else never.
 
         Raises:
-            ArtefactError: a file is missing or has another size than the manifest says.
+            ArtifactError: a file is missing or has another size than the manifest says.
             DigestMismatchError: the checksums are damaged (with ``lazy``).
         """
         self.folder = folder
@@ -59,10 +59,10 @@ class MappedFiles:
         for name, size in sizes.items():
             path = folder / name
             if not path.is_file() or path.stat().st_size != size:
-                raise ArtefactError(f"{path} is missing or cut short; build or fetch the index again")
+                raise ArtifactError(f"{path} is missing or cut short; build or fetch the index again")
         names = sorted(mapped)
         if absent := {*names, *([CHECKSUMS_FILE] if lazy else [])} - sizes.keys():
-            raise ArtefactError(f"the manifest of {folder} lacks {sorted(absent)[0]}; build the shard again")
+            raise ArtifactError(f"the manifest of {folder} lacks {sorted(absent)[0]}; build the shard again")
         self._bytes = {name: _map(folder / name) for name in names}
         self._lazy = lazy
         self._first_page = {}
@@ -75,7 +75,7 @@ class MappedFiles:
             verify_files(folder, [file for file in files if file.path == CHECKSUMS_FILE])
             checksums = np.load(folder / CHECKSUMS_FILE, allow_pickle=False)
             if checksums.shape != (pages,) or checksums.dtype != np.uint32:
-                raise ArtefactError(f"{folder / CHECKSUMS_FILE} does not fit the files; build the shard again")
+                raise ArtifactError(f"{folder / CHECKSUMS_FILE} does not fit the files; build the shard again")
             self._checksums = checksums.tolist()
         self._verified = bytearray(pages)
 
@@ -91,10 +91,10 @@ class MappedFiles:
         """A mapped ``.npy`` of one dimension, a plain view.
 
         Raises:
-            ArtefactError: it is no such array, or not there.
+            ArtifactError: it is no such array, or not there.
         """
         if name not in self._bytes:
-            raise ArtefactError(f"{self.folder} lacks {name}; build the shard again")
+            raise ArtifactError(f"{self.folder} lacks {name}; build the shard again")
         raw = self._bytes[name]
         self.verify(name, 0, min(len(raw), 1024))
         head = io.BytesIO(raw[:1024].tobytes())
@@ -106,7 +106,7 @@ class MappedFiles:
             if dtype.hasobject or len(shape) != 1 or shape[0] * dtype.itemsize != len(data):
                 raise ValueError("not one dimension of its length")
         except ValueError as error:
-            raise ArtefactError(f"{self.folder / name} cannot be read ({error}); build the shard again") from error
+            raise ArtifactError(f"{self.folder / name} cannot be read ({error}); build the shard again") from error
         return data.view(dtype)
 
     def verify_items(self, array: npt.NDArray[Any], name: str, start: int, stop: int) -> None:

@@ -42,7 +42,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.pages import MappedFiles
 
 __all__ = [
@@ -129,14 +129,14 @@ class ImpactArrays:
         """Take the arrays out of a shard's mapped files.
 
         Raises:
-            ArtefactError: an array is missing, is no array, or types and lengths contradict each other.
+            ArtifactError: an array is missing, is no array, or types and lengths contradict each other.
         """
         compressed = array_name("term_ids") in files
         # Uncompressed, a posting has one item in each array.
         names = {} if compressed else dict.fromkeys(_COMPRESSED_ARRAYS, "term_postings")
         arrays = cls(*(files.array(array_name(names.get(field.name, field.name))) for field in fields(cls)))
         if not arrays._fits(documents, block_size):
-            raise ArtefactError(f"the impact arrays of {files.folder} contradict each other; build the shard again")
+            raise ArtifactError(f"the impact arrays of {files.folder} contradict each other; build the shard again")
         return arrays
 
     def _fits(self, documents: int, block_size: int) -> bool:
@@ -171,12 +171,12 @@ class WordArrays:
         """Take the arrays out of a shard's mapped files.
 
         Raises:
-            ArtefactError: an array is no array, or types and lengths contradict each other.
+            ArtifactError: an array is no array, or types and lengths contradict each other.
         """
         offsets, text = (files.array(array_name(name)) for name in WORD_ARRAYS)
         fine = offsets.dtype == np.int64 and text.dtype == np.uint8 and len(offsets) > 0 and offsets[-1] == len(text)
         if not fine:
-            raise ArtefactError(f"the words of {files.folder} contradict each other; build the shard again")
+            raise ArtifactError(f"the words of {files.folder} contradict each other; build the shard again")
         return cls(offsets, text)
 
 

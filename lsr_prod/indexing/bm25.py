@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bm25 import word_impacts
 from lsr_prod.formats.shard import BATCH_ROWS, array_name
 from lsr_prod.indexing.arrays import GrowingArray
@@ -42,7 +42,7 @@ def average_length(table: Table, fields: Sequence[str], *, sample: int = _SAMPLE
         Words, rounded to 3 decimals; 1 if there are none.
 
     Raises:
-        ArtefactError: a part is missing or torn.
+        ArtifactError: a part is missing or torn.
     """
     documents, words = 0, 0
     for file in sorted(table.files(), key=lambda file: (int(file.partition["bucket"] or 0), file.path)):
@@ -52,7 +52,7 @@ def average_length(table: Table, fields: Sequence[str], *, sample: int = _SAMPLE
                     words += sum(len(words_of(text)) for text in joined_texts(batch, fields))
                     documents += batch.num_rows
         except (pa.ArrowInvalid, OSError) as error:
-            raise ArtefactError(
+            raise ArtifactError(
                 f"{table.store.uri}/{file.path} cannot be read ({error}); encode the table again"
             ) from error
         if documents >= sample:

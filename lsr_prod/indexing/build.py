@@ -44,7 +44,7 @@ def build_index(deployment: Deployment) -> Mapping[str, Any]:
     Raises:
         ConfigError: a setting points nowhere or does not fit the table; nothing was written.
         LineageError: the bundle did not make the table; nothing was written.
-        ArtefactError: the table or a finished shard is damaged.
+        ArtifactError: the table or a finished shard is damaged.
         PublicationError: a gate refuses the version, or ``index.publish_to`` follows another index.
         StorageError: ``index.publish_to`` cannot be reached or fails.
     """

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Table, TableFile
 
@@ -84,7 +84,7 @@ def changed_rows(store: Store, change: PartChange, schema: pa.Schema) -> RowChan
         schema: as ``row_schema`` gives it.
 
     Raises:
-        ArtefactError: a part is missing or damaged.
+        ArtifactError: a part is missing or damaged.
     """
     old, new = (_read(store, [file.path for file in files], schema) for files in (change.removed, change.added))
     places = pc.index_in(new["doc_id"], value_set=old["doc_id"].combine_chunks())
@@ -107,7 +107,7 @@ def find_rows(store: Store, paths: Sequence[str], schema: pa.Schema, ids: pa.Arr
         ids: large_string, the documents; those that no part has are left out.
 
     Raises:
-        ArtefactError: a part is missing or damaged.
+        ArtifactError: a part is missing or damaged.
     """
     found = [schema.empty_table()]
     wanted = ids.cast(schema.field("doc_id").type)
@@ -126,7 +126,7 @@ def _read(store: Store, paths: Collection[str], schema: pa.Schema) -> pa.Table:
                 # Only the file's own columns: a Hive folder's name would become one more.
                 tables.append(pq.ParquetFile(file).read(columns=schema.names).select(schema.names).cast(schema))
         except (pa.ArrowInvalid, OSError) as error:
-            raise ArtefactError(f"{store.uri}/{path} cannot be read ({error}); encode the table again") from error
+            raise ArtifactError(f"{store.uri}/{path} cannot be read ({error}); encode the table again") from error
     return pa.concat_tables(tables)
 
 

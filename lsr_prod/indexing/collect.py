@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.index import SHARD_FILE
 from lsr_prod.storage import Store
@@ -56,7 +56,7 @@ def collect_garbage(index: Path, *, keep: int, age_s: float) -> Collected:
             than a reader holds a version.
 
     Raises:
-        ArtefactError: a version that is kept is missing or damaged; only publications were deleted.
+        ArtifactError: a version that is kept is missing or damaged; only publications were deleted.
     """
     horizon = _clock(index) - age_s
     publications = _old_publications(index, keep, horizon)
@@ -117,7 +117,7 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise ArtefactError(f"{path} cannot be read ({error}); publish another version") from error
+        raise ArtifactError(f"{path} cannot be read ({error}); publish another version") from error
 
 
 def _modified(path: Path) -> float:

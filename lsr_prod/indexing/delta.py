@@ -43,7 +43,7 @@ class Selection:
         """Their rows, sorted by id.
 
         Raises:
-            ArtefactError: a part is missing or damaged.
+            ArtifactError: a part is missing or damaged.
         """
         return find_rows(self.store, self.paths, self.schema, self.ids)
 
@@ -104,7 +104,7 @@ def build_delta(plan: ShardPlan, selections: Sequence[Selection], index: Path) -
     """Build it, or return the one that is there; one bucket's rows are in memory at a time.
 
     Raises:
-        ArtefactError: a part is missing or damaged.
+        ArtifactError: a part is missing or damaged.
     """
     return build_shard(plan, _read_all(selections), index)
 

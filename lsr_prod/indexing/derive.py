@@ -92,7 +92,7 @@ class Deriver:
             base: the current version; None: there is none.
 
         Raises:
-            ArtefactError: the table, a shard or a list is missing or damaged.
+            ArtifactError: the table, a shard or a list is missing or damaged.
             PublicationError: the shards do not hold what the table holds.
         """
         takedowns = load_takedowns(self._index, base) if base else []

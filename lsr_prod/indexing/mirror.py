@@ -45,7 +45,7 @@ def mirror_head(index: Path, target: Store) -> Publication:
 
     Raises:
         PublicationError: nothing is published here, or the target follows another index.
-        ArtefactError: a file of the version is missing or damaged.
+        ArtifactError: a file of the version is missing or damaged.
         StorageError: the target fails.
     """
     while True:
@@ -76,7 +76,7 @@ def adopt_head(index: Path, target: Store) -> Publication | None:
 
     Raises:
         PublicationError: the target follows another index.
-        ArtefactError: the version is damaged.
+        ArtifactError: the version is damaged.
         StorageError: the target cannot be reached, or fails.
     """
     if read_head(target) is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.config.index import DocumentOrder
-from lsr_prod.errors import ArtefactError, ConfigError, LineageError, PublicationError
+from lsr_prod.errors import ArtifactError, ConfigError, LineageError, PublicationError
 from lsr_prod.formats.attributes import AttributeType
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
@@ -215,7 +215,7 @@ def _average_length(table: Table, settings: IndexSettings) -> float:
     try:
         index = Path(settings.output)
         version = load_version(index, latest_publication(index).version)
-    except (PublicationError, ArtefactError):  # nothing to keep: there is none, or it is of no use
+    except (PublicationError, ArtifactError):  # nothing to keep: there is none, or it is of no use
         return found
     kept = version.average_length
     if kept is None or version.text_fields != tuple(settings.text_fields) or abs(found - kept) > _DRIFT * kept:
@@ -241,7 +241,7 @@ def _open(store: Store, version: int | None) -> Table:
 def _plan_shard(table: Table, buckets: Sequence[int], layout: Layout, bundle: str) -> ShardPlan:
     mine = [file for file in table.files() if int(file.partition["bucket"] or 0) in buckets]
     if any(file.rows is None for file in mine):
-        raise ArtefactError(f"{table.store.uri} has parts without a row count; it was not written by jobs/encode.py")
+        raise ArtifactError(f"{table.store.uri} has parts without a row count; it was not written by jobs/encode.py")
     identity = {
         "format": INDEX_FORMAT,
         "buckets": list(buckets),

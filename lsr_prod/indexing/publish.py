@@ -52,7 +52,7 @@ def read_head(index: Path) -> Head:
     """The current publication and its version.
 
     Raises:
-        ArtefactError: the version is missing or damaged.
+        ArtifactError: the version is missing or damaged.
         FormatVersionError: a newer release wrote it.
     """
     folder = index / "publications"
@@ -91,7 +91,7 @@ def publish(
     Raises:
         StaleParentError: another publication came after ``parent``; derive the version again.
         PublicationError: a gate refuses.
-        ArtefactError: a file is missing or damaged.
+        ArtifactError: a file is missing or damaged.
     """
     return _publish(index, version, parent, max_shrink, note, {})
 
@@ -135,7 +135,7 @@ def publish_derived(
 
     Raises:
         PublicationError: a gate refuses.
-        ArtefactError: a file is missing or damaged.
+        ArtifactError: a file is missing or damaged.
     """
     passed: dict[str, ShardManifest] = {}
     while True:
@@ -155,7 +155,7 @@ def rollback(index: Path, number: int) -> Publication:
 
     Raises:
         PublicationError: there is no such publication.
-        ArtefactError: a file of that version is missing or damaged.
+        ArtifactError: a file of that version is missing or damaged.
     """
     older = load_version(index, load_publication(index, number).version)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.plan import ShardPlan
 from lsr_prod.tables import Table, open_table
 
@@ -25,11 +25,11 @@ def read_buckets(plan: ShardPlan) -> Iterator[pa.Table]:
     """The shard's rows, one table a bucket, from the pinned version of the sparse table.
 
     Raises:
-        ArtefactError: the table is gone, or a part is missing or torn.
+        ArtifactError: the table is gone, or a part is missing or torn.
     """
     table = open_table(plan.table, plan.table_version)
     if table is None:
-        raise ArtefactError(f"{plan.table.uri} is no longer a table; encode it again")
+        raise ArtifactError(f"{plan.table.uri} is no longer a table; encode it again")
     columns = ["doc_id", "terms", "impacts", *plan.layout.stored_fields]
     schema = pa.schema([table.schema.field(name) for name in columns])
     paths: dict[int, list[str]] = {bucket: [] for bucket in plan.buckets}
@@ -45,7 +45,7 @@ def _read_part(table: Table, path: str, schema: pa.Schema) -> pa.Table:
             # Only the file's own columns: a Hive folder's name would become one more.
             return pq.ParquetFile(file).read(columns=schema.names).select(schema.names).cast(schema)
     except (pa.ArrowInvalid, OSError) as error:
-        raise ArtefactError(f"{table.store.uri}/{path} cannot be read ({error}); encode the table again") from error
+        raise ArtifactError(f"{table.store.uri}/{path} cannot be read ({error}); encode the table again") from error
 
 
 def spill_sorted(tables: Iterable[pa.Table], folder: Path) -> list[pa.Table]:
@@ -68,7 +68,7 @@ def merged_by_id(tables: Sequence[pa.Table], batch_rows: int) -> Iterator[pa.Tab
     """Merge tables that are sorted by ``doc_id`` into tables of ``batch_rows`` rows, sorted across all of them.
 
     Raises:
-        ArtefactError: an id occurs twice.
+        ArtifactError: an id occurs twice.
     """
     if not tables:
         return
@@ -128,4 +128,4 @@ def _check_unique(ids: pa.ChunkedArray, last: str | None) -> None:
     repeated = ids.slice(1).filter(pc.equal(ids.slice(1), ids.slice(0, len(ids) - 1)))
     if len(repeated) or ids[0].as_py() == last:
         name = repeated[0].as_py() if len(repeated) else last
-        raise ArtefactError(f"document {name!r} stands in the table twice; the table is damaged, encode it again")
+        raise ArtifactError(f"document {name!r} stands in the table twice; the table is damaged, encode it again")

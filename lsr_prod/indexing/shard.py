@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, attribute_column
 from lsr_prod.formats.digest import canonical_json, digest_files
 from lsr_prod.formats.idf import TermCounts
@@ -82,7 +82,7 @@ def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Path, *, th
         threads: that order documents.
 
     Raises:
-        ArtefactError: the rows are not what the plan or the table's contract says.
+        ArtifactError: the rows are not what the plan or the table's contract says.
     """
     target = index / "shards" / plan.sha
     if target.is_dir():
@@ -110,7 +110,7 @@ def _write(plan: ShardPlan, buckets: Iterable[pa.Table], draft: Path, threads: i
     spill.mkdir()
     rows, vectors, words = _spill(buckets, plan, draft, _term_reader(plan, draft.parents[1]))
     if len(vectors) != plan.documents:
-        raise ArtefactError(
+        raise ArtifactError(
             f"the table's log counts {plan.documents} rows in this shard, its parts hold {len(vectors)}"
         )
     start = time.perf_counter()

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.errors import ArtefactError, PublicationError
+from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.index import IndexVersion, Publication
 from lsr_prod.formats.table import TableProperties, bucket_of
 from lsr_prod.indexing.changes import find_rows
@@ -63,7 +63,7 @@ def delete_documents(index: Path, ids: Iterable[str], note: str = "") -> Takedow
 
     Raises:
         PublicationError: nothing is published, or no id is given.
-        ArtefactError: a shard or the list is missing or damaged.
+        ArtifactError: a shard or the list is missing or damaged.
     """
     gone = _listed(ids)
     return _publish(index, lambda version: take_down(index, version, gone), note or f"takedown of {len(gone)}")
@@ -84,7 +84,7 @@ def restore_documents(
 
     Raises:
         PublicationError: nothing is published, or no id is given.
-        ArtefactError: the table, a shard or the list is missing or damaged.
+        ArtifactError: the table, a shard or the list is missing or damaged.
     """
     back = _listed(ids)
 
@@ -146,7 +146,7 @@ def _in_table(version: IndexVersion, ids: list[str], options: dict[str, str]) ->
     store = Store(version.table_uri, options)
     table = open_table(store, version.table_version)
     if table is None:
-        raise ArtefactError(f"{store.uri} is no longer a table; whether these documents still stand cannot be known")
+        raise ArtifactError(f"{store.uri} is no longer a table; whether these documents still stand cannot be known")
     buckets = TableProperties.from_delta(dict(table.properties)).buckets
     schema = pa.schema([table.schema.field("doc_id")])
     wanted: dict[int, list[str]] = {}

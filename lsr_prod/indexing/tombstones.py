@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.digest import FileDigest, canonical_json, verify_files
 from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
 from lsr_prod.formats.shard import DOCUMENTS_FILE
@@ -54,7 +54,7 @@ def find_ordinals(folder: Path, manifest: ShardManifest, ids: pa.Array) -> Ordin
         uint32 [n], rising.
 
     Raises:
-        ArtefactError: ``docs.arrow`` cannot be read.
+        ArtifactError: ``docs.arrow`` cannot be read.
     """
     if not len(ids):
         return np.empty(0, np.uint32)
@@ -66,7 +66,7 @@ def read_ids(folder: Path, manifest: ShardManifest) -> pa.ChunkedArray:
     """The ids of a shard by ordinal, mapped.
 
     Raises:
-        ArtefactError: ``docs.arrow`` cannot be read.
+        ArtifactError: ``docs.arrow`` cannot be read.
     """
     path = folder / DOCUMENTS_FILE
     try:
@@ -74,9 +74,9 @@ def read_ids(folder: Path, manifest: ShardManifest) -> pa.ChunkedArray:
         options = pa.ipc.IpcReadOptions(included_fields=[0])
         ids = pa.ipc.open_file(pa.memory_map(str(path)), options=options).read_all()["doc_id"]
     except (pa.ArrowInvalid, OSError, KeyError) as error:
-        raise ArtefactError(f"{path} cannot be read ({error}); publish another version") from error
+        raise ArtifactError(f"{path} cannot be read ({error}); publish another version") from error
     if len(ids) != manifest.documents:
-        raise ArtefactError(f"{path} does not hold {manifest.documents} documents; publish another version")
+        raise ArtifactError(f"{path} does not hold {manifest.documents} documents; publish another version")
     return ids
 
 
@@ -112,7 +112,7 @@ def load_tombstones(index: Path, shard: ShardManifest, tombstones: Tombstones) -
     """The ordinals, held against their digest, their count and the shard.
 
     Raises:
-        ArtefactError: the file is missing or does not fit the shard.
+        ArtifactError: the file is missing or does not fit the shard.
         DigestMismatchError: it is damaged.
     """
     verify_files(index, [tombstones.file])
@@ -120,9 +120,9 @@ def load_tombstones(index: Path, shard: ShardManifest, tombstones: Tombstones) -
     ordinals: Ordinals = np.load(path, allow_pickle=False)
     rising = ordinals.ndim == 1 and bool(np.all(ordinals[1:] > ordinals[:-1]))
     if ordinals.dtype != np.uint32 or not rising or len(ordinals) != tombstones.documents:
-        raise ArtefactError(f"{path} is no list of {tombstones.documents} rising ordinals; publish another version")
+        raise ArtifactError(f"{path} is no list of {tombstones.documents} rising ordinals; publish another version")
     if len(ordinals) and ordinals[-1] >= shard.documents:
-        raise ArtefactError(f"{path} names documents that shard {shard.sha} does not have; publish another version")
+        raise ArtifactError(f"{path} names documents that shard {shard.sha} does not have; publish another version")
     return ordinals
 
 
@@ -135,7 +135,7 @@ def load_takedowns(index: Path, version: IndexVersion) -> list[str]:
     """The ids that were taken down, sorted.
 
     Raises:
-        ArtefactError: the list is missing, or no list of ids.
+        ArtifactError: the list is missing, or no list of ids.
         DigestMismatchError: it is damaged.
     """
     if version.takedowns is None:
@@ -144,7 +144,7 @@ def load_takedowns(index: Path, version: IndexVersion) -> list[str]:
     path = index / version.takedowns.path
     ids = json.loads(path.read_bytes())
     if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
-        raise ArtefactError(f"{path} is no list of ids; publish another version")
+        raise ArtifactError(f"{path} is no list of ids; publish another version")
     return ids
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.digest import FileDigest
 from lsr_prod.formats.index import SHARD_FILE, IndexVersion
@@ -53,7 +53,7 @@ def upload_version(index: Path, version: str, target: Store, *, connections: int
         connections: files that are sent at once; each needs about 50 MiB of memory.
 
     Raises:
-        ArtefactError: a file of the version is missing or damaged, here or there.
+        ArtifactError: a file of the version is missing or damaged, here or there.
         StorageError: the target fails; what was sent stays.
     """
     start = time.perf_counter()
@@ -68,7 +68,7 @@ def upload_version(index: Path, version: str, target: Store, *, connections: int
     def send(file: FileDigest) -> int:
         path = index / file.path
         if not path.is_file():
-            raise ArtefactError(f"{path} is missing; build the index again")
+            raise ArtifactError(f"{path} is missing; build the index again")
         target.put_file_new(object_name(target, file), path, file.sha256)
         return file.size
 
@@ -87,7 +87,7 @@ def _there(target: Store, named: Mapping[str, FileDigest]) -> dict[str, FileDige
     there = {name: file for name, file in named.items() if name in sizes}
     for name, file in there.items():
         if sizes[name] != file.size:
-            raise ArtefactError(
+            raise ArtifactError(
                 f"{target.uri}/{name} has {sizes[name]} bytes, not the {file.size} of {file.path}; delete it, run again"
             )
     return there

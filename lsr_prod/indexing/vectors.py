@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.shard import term_dtype
 from lsr_prod.indexing.arrays import GrowingArray
 
@@ -43,7 +43,7 @@ class Vectors:
         """Take and check the columns ``terms`` and ``impacts``.
 
         Raises:
-            ArtefactError: a term or impact lies outside its range, or a document repeats a term.
+            ArtifactError: a term or impact lies outside its range, or a document repeats a term.
         """
         terms_column, impacts_column = rows["terms"].combine_chunks(), rows["impacts"].combine_chunks()
         offsets = terms_column.offsets.to_numpy().astype(np.int64)
@@ -52,11 +52,11 @@ class Vectors:
         terms = terms_column.flatten().to_numpy()
         impacts = impacts_column.flatten().to_numpy()
         if not np.array_equal(lengths, np.diff(impacts_column.offsets.to_numpy())):
-            raise ArtefactError("a document has not as many impacts as terms; the table is damaged, encode it again")
+            raise ArtifactError("a document has not as many impacts as terms; the table is damaged, encode it again")
         if len(terms) and (
             terms.min() < 0 or terms.max() >= vocabulary_size or impacts.min() < 1 or impacts.max() > 255
         ):
-            raise ArtefactError("the table has terms or impacts outside their range; it is damaged, encode it again")
+            raise ArtifactError("the table has terms or impacts outside their range; it is damaged, encode it again")
         documents = np.repeat(np.arange(len(lengths)), lengths)
         _check_distinct(documents, terms)
         # Stable: the encoder's finer order stands where two impacts are equal.
@@ -109,4 +109,4 @@ def _check_distinct(documents: npt.NDArray[Any], terms: npt.NDArray[Any]) -> Non
     order = np.lexsort((terms, documents))
     documents, terms = documents[order], terms[order]
     if np.any((documents[1:] == documents[:-1]) & (terms[1:] == terms[:-1])):
-        raise ArtefactError("a document of the table repeats a term; the table is damaged, encode it again")
+        raise ArtifactError("a document of the table repeats a term; the table is damaged, encode it again")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.digest import FileDigest, canonical_json
 from lsr_prod.formats.index import SHARD_FILE, IndexVersion
@@ -20,7 +20,7 @@ def take_down(index: Path, version: IndexVersion, ids: Iterable[str]) -> IndexVe
     """The version without some documents, whose ids are on its list from now on; nothing changes for those that are.
 
     Raises:
-        ArtefactError: a shard or the list is missing or damaged.
+        ArtifactError: a shard or the list is missing or damaged.
     """
     before = load_takedowns(index, version)
     new = sorted(set(ids) - set(before))
@@ -36,7 +36,7 @@ def write_version(index: Path, version: IndexVersion) -> None:
     """Write ``versions/<sha>.json`` once.
 
     Raises:
-        ArtefactError: a shard or a list is missing.
+        ArtifactError: a shard or a list is missing.
     """
     Store(str(index)).put_new(_name(version.sha), canonical_json(version.to_json()) + b"\n")
     make_young(index, version)
@@ -46,7 +46,7 @@ def make_young(index: Path, version: IndexVersion) -> None:
     """Make a version and all that it names as young as if they were written now, so that nobody collects them.
 
     Raises:
-        ArtefactError: one of them is missing.
+        ArtifactError: one of them is missing.
     """
     lists = [*version.tombstones, version.takedowns]
     names = [f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards]
@@ -55,7 +55,7 @@ def make_young(index: Path, version: IndexVersion) -> None:
         try:
             os.utime(index / name)  # by the clock of the disk
         except FileNotFoundError as error:
-            raise ArtefactError(f"{index / name} is missing; build the index again") from error
+            raise ArtifactError(f"{index / name} is missing; build the index again") from error
 
 
 def written_in(index: Path, sha: str) -> int:

@@ -71,7 +71,7 @@ class BundleEncoder:
         Raises:
             MissingExtraError: ONNX Runtime is not installed.
             ConfigError: the provider is not available.
-            ArtefactError: the bundle is incomplete, damaged or of another format.
+            ArtifactError: the bundle is incomplete, damaged or of another format.
         """
         self.bundle = Bundle.load(folder, verify=verify)
         self.card = EncoderCard.load(folder)

@@ -8,7 +8,7 @@ from typing import Any
 from lsr_prod.config import Deployment
 from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.encoding.table import PLAN_PROPERTY
-from lsr_prod.errors import ArtefactError, ConfigError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.interchange.quarantine import open_quarantine
@@ -38,7 +38,7 @@ def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
         ConfigError: a setting is wrong or points nowhere; nothing was written.
         LineageError: table, matrix and bundle are not of one vocabulary.
         SourceError: a file cannot be read at all, or ``refuse`` met a reason.
-        ArtefactError: bundle or table is damaged.
+        ArtifactError: bundle or table is damaged.
         StorageError: a disk or a store failed.
     """
     settings = deployment.vectors
@@ -46,7 +46,7 @@ def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
     require_exists("vectors.bundle", settings.bundle)
     try:
         vocabulary = Vocabulary.load(Path(settings.bundle))
-    except ArtefactError as error:
+    except ArtifactError as error:
         raise ConfigError("vectors.bundle", str(error), "give the folder that jobs/export.py wrote") from error
     uri = settings.table if is_remote(settings.table) else str(Path(settings.table).absolute())
     store = Store(uri, deployment.storage.options)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsr_prod.errors import ArtefactError, ConfigError, LineageError
+from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.interchange.jsonl import write_jsonl
 from lsr_prod.interchange.npz import CsrBlock, write_csr
@@ -70,7 +70,7 @@ class TableVectors:
         """The columns ``doc_id``, ``terms``, ``impacts`` and the contents.
 
         Raises:
-            ArtefactError: a part is missing or damaged, or says something impossible.
+            ArtifactError: a part is missing or damaged, or says something impossible.
         """
         columns = ["doc_id", "terms", "impacts", *([] if self.contents is None else [self.contents])]
         for file in sorted(self.table.files(), key=lambda one: (int(one.partition["bucket"] or 0), one.path)):
@@ -80,7 +80,7 @@ class TableVectors:
                 rows += batch.num_rows
                 yield batch
             if file.rows is not None and rows != file.rows:
-                raise ArtefactError(f"{self._name(file)} has {rows} rows, the table says {file.rows}; restore it")
+                raise ArtifactError(f"{self._name(file)} has {rows} rows, the table says {file.rows}; restore it")
 
     def weights(self, batch: pa.RecordBatch) -> npt.NDArray[Any]:
         """The weights of all terms of a batch, one after the other."""
@@ -102,16 +102,16 @@ class TableVectors:
                 for batch in pq.ParquetFile(data).iter_batches(batch_size=_ROWS, columns=columns):
                     yield batch.select(columns)
         except (pa.ArrowInvalid, OSError) as error:
-            raise ArtefactError(f"{self._name(file)} cannot be read ({error}); restore it") from error
+            raise ArtifactError(f"{self._name(file)} cannot be read ({error}); restore it") from error
 
     def _check(self, file: TableFile, batch: pa.RecordBatch) -> None:
         terms = batch["terms"].flatten().to_numpy()
         same = np.array_equal(batch["terms"].value_lengths(), batch["impacts"].value_lengths())
         if not same or (len(terms) and (terms.min() < 0 or terms.max() >= len(self.vocabulary))):
-            raise ArtefactError(f"{self._name(file)} has terms that are none of its vocabulary; encode the table again")
+            raise ArtifactError(f"{self._name(file)} has terms that are none of its vocabulary; encode the table again")
         impacts = batch["impacts"].flatten().to_numpy()
         if len(impacts) and (impacts.min() < 1 or impacts.max() >= 1 << self.properties.impact_bits):
-            raise ArtefactError(f"{self._name(file)} has impacts beyond its bits; encode the table again")
+            raise ArtifactError(f"{self._name(file)} has impacts beyond its bits; encode the table again")
 
     def _name(self, file: TableFile) -> str:
         return f"{self.table.store.uri}/{file.path}"
@@ -124,7 +124,7 @@ def export_jsonl(vectors: TableVectors, path: Path) -> tuple[int, int]:
         Documents, and terms of all of them.
 
     Raises:
-        ArtefactError: the table is damaged; nothing was written.
+        ArtifactError: the table is damaged; nothing was written.
         StorageError: there is something at ``path``, or the disk fails.
     """
     postings = 0
@@ -153,7 +153,7 @@ def export_csr(vectors: TableVectors, path: Path) -> tuple[int, int]:
         Documents, and terms of all of them.
 
     Raises:
-        ArtefactError: the table is damaged; nothing was written.
+        ArtifactError: the table is damaged; nothing was written.
         StorageError: there is something at ``path`` or beside it, or the disk fails.
     """
     postings = 0

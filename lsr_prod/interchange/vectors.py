@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.sparse import SparseBatch
@@ -57,14 +57,14 @@ class Vocabulary:
         """Read the vocabulary of a bundle, every file of which is checked.
 
         Raises:
-            ArtefactError: the folder is no bundle, is damaged, or names a term twice.
+            ArtifactError: the folder is no bundle, is damaged, or names a term twice.
         """
         digest = Bundle.load(bundle, verify=True).digest
         terms = tuple(read_vocabulary(bundle))
         ids = {term: i for i, term in enumerate(terms)}
         if len(ids) < len(terms):
             repeated = next(term for i, term in enumerate(terms) if ids[term] != i)
-            raise ArtefactError(
+            raise ArtifactError(
                 f"the vocabulary of {bundle} has {repeated!r} twice; vectors by term cannot be told apart"
             )
         return cls(terms, ids, EncoderCard.load(bundle).vocabulary_sha256, digest)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsr_prod.errors import ArtefactError, CommitError, TableConflictError
+from lsr_prod.errors import ArtifactError, CommitError, TableConflictError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Table, TableFile, check_part, open_table, write_part
 
@@ -75,7 +75,7 @@ def compact(
         run: makes the merged parts, in any order; default one after the other, here.
 
     Raises:
-        ArtefactError: there is no table, or a part is damaged.
+        ArtifactError: there is no table, or a part is damaged.
         CommitError: other writers kept winning.
     """
     table = _load(store)
@@ -112,7 +112,7 @@ def merge_parts(store: Store, merge: Merge) -> Part:
     """Write the rows of the small parts, sorted by id, as one part; they are in memory together.
 
     Raises:
-        ArtefactError: a part is damaged, or has another number of rows than the table says.
+        ArtifactError: a part is damaged, or has another number of rows than the table says.
     """
     tables = []
     for file in merge.files:
@@ -120,9 +120,9 @@ def merge_parts(store: Store, merge: Merge) -> Part:
             with store.open_reader(file.path) as data:
                 table = pq.ParquetFile(data).read()
         except (pa.ArrowInvalid, OSError) as error:
-            raise ArtefactError(f"{store.uri}/{file.path} cannot be read ({error}); encode the table again") from error
+            raise ArtifactError(f"{store.uri}/{file.path} cannot be read ({error}); encode the table again") from error
         if file.rows is not None and table.num_rows != file.rows:
-            raise ArtefactError(f"{store.uri}/{file.path} has {table.num_rows} rows, the table says {file.rows}")
+            raise ArtifactError(f"{store.uri}/{file.path} has {table.num_rows} rows, the table says {file.rows}")
         tables.append(table)
     return write_part(store, f"bucket={merge.bucket}", pa.concat_tables(tables).sort_by("doc_id"))
 
@@ -170,5 +170,5 @@ def _commit(store: Store, done: Sequence[tuple[Merge, Part]]) -> list[Merge]:
 def _load(store: Store) -> Table:
     table = open_table(store)
     if table is None:
-        raise ArtefactError(f"{store.uri} is no table; give the folder that jobs/encode.py wrote")
+        raise ArtifactError(f"{store.uri} is no table; give the folder that jobs/encode.py wrote")
     return table

@@ -30,7 +30,7 @@ def maintain(deployment: Deployment) -> Mapping[str, Any]:
 
     Raises:
         ConfigError: a setting points nowhere; nothing was written.
-        ArtefactError: a version that is to be kept, or a published index, cannot be read; nothing was deleted.
+        ArtifactError: a version that is to be kept, or a published index, cannot be read; nothing was deleted.
     """
     started = time.monotonic()
     settings = deployment.maintain
@@ -74,7 +74,7 @@ def versions_of_indexes(table: Store, indexes: Sequence[str]) -> set[int]:
 
     Raises:
         ConfigError: a folder is no index.
-        ArtefactError: a published version is damaged.
+        ArtifactError: a published version is damaged.
     """
     versions = set()
     for place in indexes:

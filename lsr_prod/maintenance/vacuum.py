@@ -14,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from lsr_prod.encoding.markers import MARKERS_FOLDER, marked_parts
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.storage.local import Entry, is_draft
 from lsr_prod.tables import Table, open_table
@@ -66,7 +66,7 @@ def vacuum(
         dry_run: only look.
 
     Raises:
-        ArtefactError: there is no table, or a version that is to be kept cannot be read; nothing was deleted.
+        ArtifactError: there is no table, or a version that is to be kept cannot be read; nothing was deleted.
     """
     now = time.time() if dry_run else _store_clock(store)
     garbage = find_garbage(store, now - retention_s, keep_versions, markers_of or store)
@@ -95,7 +95,7 @@ def find_garbage(store: Store, horizon: float, keep_versions: Collection[int], m
     entries = store.entries()
     table = open_table(store)
     if table is None:
-        raise ArtefactError(f"{store.uri} is no table; give the folder that jobs/encode.py wrote")
+        raise ArtifactError(f"{store.uri} is no table; give the folder that jobs/encode.py wrote")
     kept = kept_paths(table, horizon, keep_versions)
     old = [entry for entry in entries if entry.modified < horizon and entry.name not in kept]
     markers = [entry for entry in old if _MARKER.match(entry.name)]
@@ -112,7 +112,7 @@ def kept_paths(table: Table, horizon: float, keep_versions: Collection[int]) -> 
         keep_versions: versions that are kept whatever their age.
 
     Raises:
-        ArtefactError: a kept version cannot be read.
+        ArtifactError: a kept version cannot be read.
     """
     commits = [entry for entry in table.log() if entry.version <= table.version]
     # The version before the first young commit was the newest one until then.
@@ -128,7 +128,7 @@ def _files_of(store: Store, version: int) -> set[str]:
     try:
         table = open_table(store, version)
     except OSError as error:
-        raise ArtefactError(f"version {version} of {store.uri} is to be kept and cannot be read ({error})") from error
+        raise ArtifactError(f"version {version} of {store.uri} is to be kept and cannot be read ({error})") from error
     assert table is not None
     return {file.path for file in table.files()}
 
@@ -140,5 +140,5 @@ def _store_clock(store: Store) -> float:
     entry = store.entry(name)
     store.delete(name)
     if entry is None:
-        raise ArtefactError(f"{store.uri} does not keep what is written to it; look at the store")
+        raise ArtifactError(f"{store.uri} does not keep what is written to it; look at the store")
     return entry.modified

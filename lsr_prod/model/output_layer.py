@@ -143,7 +143,7 @@ def read_output_vocabulary(folder: Path) -> list[str]:
     """The terms of the output layer.
 
     Raises:
-        ArtefactError: they are absent, or no list of texts.
+        ArtifactError: they are absent, or no list of texts.
     """
 
     def parse(vocabulary: Any) -> list[str]:

@@ -67,7 +67,7 @@ def read_source(
 
     Raises:
         ConfigError: nothing loadable is there, it has no trained vocabulary head, or an override is impossible.
-        ArtefactError: it is a model directory that lacks a part.
+        ArtifactError: it is a model directory that lacks a part.
     """
     folder = _local_folder(source)
     peer = read_peer_folder(folder)

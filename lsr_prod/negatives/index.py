@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lsr_prod.config import MineSettings
-from lsr_prod.errors import ArtefactError, ConfigError, PublicationError, QueryError
+from lsr_prod.errors import ArtifactError, ConfigError, PublicationError, QueryError
 from lsr_prod.formats.table import quantise
 from lsr_prod.negatives.rules import Candidate
 from lsr_prod.search import Searcher
@@ -47,7 +47,7 @@ class MinedIndex:
 
         Raises:
             ConfigError: there is no published index, it holds no documents, or does not store the text fields.
-            ArtefactError: another version is current by now, or the index is damaged.
+            ArtifactError: another version is current by now, or the index is damaged.
         """
         self._settings = settings
         if is_remote(settings.index):
@@ -66,7 +66,7 @@ class MinedIndex:
             raise ConfigError("mine.index", str(error), "publish the index first") from error
         self.version = self._searcher.snapshot.publication.version
         if version is not None and version != self.version:
-            raise ArtefactError(
+            raise ArtifactError(
                 f"{settings.index} was published again while it was mined; run the job again with another mine.output"
             )
         self._check()
@@ -92,7 +92,7 @@ class MinedIndex:
 
         Raises:
             MissingExtraError: ONNX Runtime is not installed.
-            ArtefactError: the bundle is damaged.
+            ArtifactError: the bundle is damaged.
         """
         self._searcher.warm()
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from lsr_prod.config import MineSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.negatives.mine import MinedRow, Miner
 from lsr_prod.negatives.pairs import Pair, read_pairs
 from lsr_prod.storage import Store
@@ -181,7 +181,7 @@ def read_report(store: Store, number: int) -> PartReport:
     """What became of a slice that is done.
 
     Raises:
-        ArtefactError: the part is no file of ours.
+        ArtifactError: the part is no file of ours.
     """
     place = f"{store.uri}/{part_name(number)}"
     try:
@@ -189,7 +189,7 @@ def read_report(store: Store, number: int) -> PartReport:
             footer = pq.read_metadata(file)
         report = PartReport.from_json(json.loads((footer.metadata or {})[_COUNTS]))
     except (pa.ArrowInvalid, KeyError, ValueError, TypeError) as error:
-        raise ArtefactError(f"{place} is damaged ({error}); delete it, then run again") from error
+        raise ArtifactError(f"{place} is damaged ({error}); delete it, then run again") from error
     if footer.num_rows != report.mined or report.rows != report.mined + report.quarantined.total():
-        raise ArtefactError(f"{place} has not the rows that it says; delete it, then run again")
+        raise ArtifactError(f"{place} has not the rows that it says; delete it, then run again")
     return report

@@ -7,7 +7,7 @@ from typing import Any
 
 from lsr_prod.config import Deployment, MineSettings
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.errors import ArtefactError, ConfigError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.negatives.index import MinedIndex
 from lsr_prod.negatives.pairs import cut_pairs
@@ -70,7 +70,7 @@ def make_plan(deployment: Deployment) -> MinePlan:
     Raises:
         ConfigError: a setting is wrong, or points nowhere.
         MissingExtraError: ONNX Runtime is not installed.
-        ArtefactError: the index is damaged.
+        ArtifactError: the index is damaged.
     """
     settings, options = deployment.mine, deployment.storage.options
     assert settings is not None
@@ -124,7 +124,7 @@ def _read(store: Store, name: str, data: bytes) -> dict[str, Any]:
     try:
         value = json.loads(data)
     except ValueError as error:
-        raise ArtefactError(f"{store.uri}/{name} is damaged ({error}); delete the folder, then run again") from error
+        raise ArtifactError(f"{store.uri}/{name} is damaged ({error}); delete the folder, then run again") from error
     if not isinstance(value, dict):
-        raise ArtefactError(f"{store.uri}/{name} is damaged; delete the folder, then run again")
+        raise ArtifactError(f"{store.uri}/{name} is damaged; delete the folder, then run again")
     return value

@@ -29,7 +29,7 @@ def answer_query(
 
     Raises:
         QueryError: the request does not fit the index.
-        ArtefactError: a shard is damaged.
+        ArtifactError: a shard is damaged.
     """
     snapshot.check_fields(request.fields if request.deduplicate is None else [*request.fields, request.deduplicate])
     if request.filter is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.attributes import AttributeType, attribute_column, attribute_types
 from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE
@@ -28,7 +28,7 @@ class Documents:
             documents: N.
 
         Raises:
-            ArtefactError: it is no Arrow file, or of another number of documents.
+            ArtifactError: it is no Arrow file, or of another number of documents.
         """
         self._files = files
         raw = files.bytes_of(DOCUMENTS_FILE)
@@ -38,10 +38,10 @@ class Documents:
             reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(raw)))
             self.batches = tuple(reader.get_batch(i) for i in range(reader.num_record_batches))
         except (pa.ArrowInvalid, OSError, ValueError, struct.error) as error:
-            raise ArtefactError(f"{place} cannot be read ({error}); build the shard again") from error
+            raise ArtifactError(f"{place} cannot be read ({error}); build the shard again") from error
         rows = [batch.num_rows for batch in self.batches]
         if sum(rows) != documents or any(count != BATCH_ROWS for count in rows[:-1]):
-            raise ArtefactError(f"{place} does not hold {documents} documents; build the shard again")
+            raise ArtifactError(f"{place} does not hold {documents} documents; build the shard again")
         self._verified_ids = bytearray(len(self.batches))
         self._ids = tuple(_string_buffers(batch.column("doc_id")) for batch in self.batches)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.digest import verify_files
 from lsr_prod.formats.idf import TermCounts
 from lsr_prod.formats.index import ShardManifest
@@ -73,7 +73,7 @@ def read_weights(index: Path, shards: Sequence[ShardManifest], vocabulary: Vocab
         verify: hold the files against their sha256.
 
     Raises:
-        ArtefactError: a file is missing.
+        ArtifactError: a file is missing.
         DigestMismatchError: a file is damaged.
     """
     size = len(vocabulary.names)
@@ -82,7 +82,7 @@ def read_weights(index: Path, shards: Sequence[ShardManifest], vocabulary: Vocab
         folder = index / "shards" / shard.sha
         files = [file for file in shard.files if file.path == TEXT_TERMS_FILE]
         if not files:
-            raise ArtefactError(
+            raise ArtifactError(
                 f"{folder} has no {TEXT_TERMS_FILE}, which weighs queries without a model; build the index again"
             )
         if verify:

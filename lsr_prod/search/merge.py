@@ -93,7 +93,7 @@ def find_best(
 
     Raises:
         QueryError: a score could leave the range of float32, or the filter does not fit.
-        ArtefactError: a shard is damaged.
+        ArtifactError: a shard is damaged.
     """
     wanted = request.k if request.rescore is None else request.rescore
     while True:

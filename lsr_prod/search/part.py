@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.search.shard import OpenShard, ShardHits
 from lsr_prod.search.workspace import Workspace
 
@@ -103,7 +103,7 @@ class Part:
 
         Raises:
             QueryError: the filter does not fit the attributes.
-            ArtefactError: the shard is damaged.
+            ArtifactError: the shard is damaged.
         """
         if query.words is not None:
             query = self._resolve(query, query.words)
@@ -142,10 +142,10 @@ class Part:
         """int32 [t]: ids of words in the postings of this shard, -1 for those that no document of it holds.
 
         Raises:
-            ArtefactError: the shard was built without words.
+            ArtifactError: the shard was built without words.
         """
         if self.shard.words is None:
-            raise ArtefactError(f"{self.shard.folder} has no words, though its version has; build the index again")
+            raise ArtifactError(f"{self.shard.folder} has no words, though its version has; build the index again")
         return self.shard.words.ids(names)
 
     def _score_all(self, mask: "Mask", query: ShardQuery, memory: Workspace) -> ShardHits:

@@ -61,7 +61,7 @@ class QueryEncoder:
 
         Raises:
             LineageError: the bundle that was given did not make the index.
-            ArtefactError: it is damaged.
+            ArtifactError: it is damaged.
         """
         from lsr_prod.terms.reader import TermReader
 

@@ -102,7 +102,7 @@ class Searcher:
 
         Raises:
             PublicationError: nothing is published there.
-            ArtefactError: the version is incomplete, damaged or of another format.
+            ArtifactError: the version is incomplete, damaged or of another format.
             QueryError: the index is remote, and there is no cache.
             StorageError: the object store cannot be reached, or the version does not fit into the cache.
         """
@@ -127,7 +127,7 @@ class Searcher:
             Whether the version changed. Queries that run go on in the version that they began in.
 
         Raises:
-            ArtefactError: the new version is incomplete or damaged; the Searcher stays where it is.
+            ArtifactError: the new version is incomplete or damaged; the Searcher stays where it is.
         """
         with self._refresh_lock:
             before = self._snapshot
@@ -182,7 +182,7 @@ class Searcher:
 
         Raises:
             QueryError: an argument is outside its range, or ``text`` is no text.
-            ArtefactError: the index is damaged.
+            ArtifactError: the index is damaged.
             MissingExtraError: ONNX Runtime is not installed.
         """
         return self.search_batch([text], k, **options)[0]
@@ -216,7 +216,7 @@ class Searcher:
 
         Raises:
             QueryError: a weight is NaN, infinite or negative, an id is out of range, or an argument is.
-            ArtefactError: the index is damaged.
+            ArtifactError: the index is damaged.
         """
         with self._observed():
             request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot

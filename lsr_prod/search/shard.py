@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import DOCUMENTS_FILE, IMPACTS_FOLDER, ImpactArrays, array_name
@@ -80,7 +80,7 @@ class OpenShard:
             lazy: verify every page when something of it is read first.
 
         Raises:
-            ArtefactError: a file is missing or has another size than the manifest says, or the arrays do not fit.
+            ArtifactError: a file is missing or has another size than the manifest says, or the arrays do not fit.
         """
         self.folder = folder
         self.manifest = manifest
@@ -128,7 +128,7 @@ class OpenShard:
             deadline: ``time.monotonic()`` after which to stop.
 
         Raises:
-            ArtefactError: the arrays are damaged.
+            ArtifactError: the arrays are damaged.
         """
         from lsr_prod.search.kernel import (  # numba is imported by the first query
             DAMAGED,
@@ -234,7 +234,7 @@ class OpenShard:
             Scores float32 [n] and shared terms uint16 [n].
 
         Raises:
-            ArtefactError: the arrays are damaged.
+            ArtifactError: the arrays are damaged.
         """
         from lsr_prod.search.forward import score_documents
 
@@ -357,5 +357,5 @@ class OpenShard:
         verify(a.forward_terms, array_name("forward_terms"), starts, stops)
         verify(a.forward_impacts, array_name("forward_impacts"), starts, stops)
 
-    def _damage(self) -> ArtefactError:
-        return ArtefactError(f"the impact arrays of {self.folder} are damaged; open with verify=True to see the file")
+    def _damage(self) -> ArtifactError:
+        return ArtifactError(f"the impact arrays of {self.folder} are damaged; open with verify=True to see the file")

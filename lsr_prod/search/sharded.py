@@ -49,7 +49,7 @@ class ShardedSearcher(Searcher):
         Raises:
             ConfigError: ``threads`` is less than 1.
             PublicationError: nothing is published there.
-            ArtefactError: the version is incomplete, damaged or of another format.
+            ArtifactError: the version is incomplete, damaged or of another format.
         """
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
             raise ConfigError("threads", f"{threads!r} is no number of threads", "give 1 or more")

@@ -68,7 +68,7 @@ class Snapshot:
             shards: numbers of the shards to open; None: all.
 
         Raises:
-            ArtefactError: the version is incomplete, damaged or of another format.
+            ArtifactError: the version is incomplete, damaged or of another format.
             LineageError: the bundle in the index did not make it.
         """
         self.index = index
@@ -136,7 +136,7 @@ class Snapshot:
         """What weighs queries that have no model; of all shards of the version, those included that are not open.
 
         Raises:
-            ArtefactError: a shard has no counts, or damaged ones.
+            ArtifactError: a shard has no counts, or damaged ones.
         """
         return read_weights(self.index, self.version.shards, self.vocabulary, verify=self._verify is not False)
 
@@ -145,7 +145,7 @@ class Snapshot:
 
         Raises:
             QueryError: the filter does not fit the attributes.
-            ArtefactError: a shard is damaged.
+            ArtifactError: a shard is damaged.
         """
         done: list[Candidates] = []
         best: list[float] = []

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError
+from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.digest import digest_path
 from lsr_prod.formats.index import Tombstones
 
@@ -21,16 +21,16 @@ def read_alive(index: Path, tombstones: Tombstones, documents: int) -> npt.NDArr
         documents: N of that shard.
 
     Raises:
-        ArtefactError: the file is missing, damaged, or does not fit the shard.
+        ArtifactError: the file is missing, damaged, or does not fit the shard.
     """
     path = index / tombstones.file.path
     if not path.is_file():
-        raise ArtefactError(f"{path} is missing; fetch the index again, or publish another version")
+        raise ArtifactError(f"{path} is missing; fetch the index again, or publish another version")
     if digest_path(path) != tombstones.file.sha256:
         raise DigestMismatchError(f"{path} differs from its recorded sha256; fetch the index again")
     ordinals = np.load(path, allow_pickle=False)
     if ordinals.dtype != np.uint32 or len(ordinals) != tombstones.documents or (ordinals >= documents).any():
-        raise ArtefactError(f"{path} does not fit its shard; publish another version")
+        raise ArtifactError(f"{path} does not fit its shard; publish another version")
     alive = np.ones(documents, np.uint8)
     alive[ordinals] = 0
     alive.flags.writeable = False

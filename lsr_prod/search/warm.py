@@ -36,7 +36,7 @@ def warm(index: str) -> Warmth:
 
     Raises:
         PublicationError: nothing is published there.
-        ArtefactError: the version is incomplete, damaged or of another format.
+        ArtifactError: the version is incomplete, damaged or of another format.
     """
     start = time.perf_counter()
     import numba  # noqa: F401 - what the first query would import

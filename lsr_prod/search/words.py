@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import BITMAP_ABOVE, NO_RUN, WORD_ARRAYS, ImpactArrays, WordArrays, array_name
 
@@ -46,17 +46,17 @@ class Words:
             terms: T, terms and words that have postings.
 
         Raises:
-            ArtefactError: an array is missing, or the arrays contradict each other.
+            ArtifactError: an array is missing, or the arrays contradict each other.
         """
         there = [array_name(name) in files for name in WORD_ARRAYS]
         if not any(there):
             return None
         if not all(there):
-            raise ArtefactError(f"{files.folder} has half a dictionary of words; build the shard again")
+            raise ArtifactError(f"{files.folder} has half a dictionary of words; build the shard again")
         arrays = WordArrays.open(files)
         first = terms - (len(arrays.word_offsets) - 1)
         if first < 0:
-            raise ArtefactError(f"{files.folder} has more words than postings for them; build the shard again")
+            raise ArtifactError(f"{files.folder} has more words than postings for them; build the shard again")
         return cls(files, arrays, first)
 
     def ids(self, names: Sequence[str]) -> npt.NDArray[np.int32]:

@@ -47,7 +47,7 @@ class ServedSearcher:
 
         Raises:
             QueryError: an argument is outside its range, or ``text`` is no text.
-            ArtefactError: the index is damaged.
+            ArtifactError: the index is damaged.
             UnavailableError: no replica answered.
         """
         return self._ask(question_to_json(k, options, text=text))[0]

@@ -39,7 +39,7 @@ class ShardReplica:
 
         Raises:
             PublicationError: nothing is published.
-            ArtefactError: the version is incomplete, damaged or of another format.
+            ArtifactError: the version is incomplete, damaged or of another format.
         """
         keep_internal_port_on_loopback()
         self._versions = Versions(Path(index), group, groups)

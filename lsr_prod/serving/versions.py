@@ -46,7 +46,7 @@ class Versions:
 
         Raises:
             PublicationError: nothing is published.
-            ArtefactError: the version is incomplete, damaged or of another format.
+            ArtifactError: the version is incomplete, damaged or of another format.
         """
         self._index = index
         self._shards = shards_of_group(group, groups)
@@ -62,7 +62,7 @@ class Versions:
 
         Raises:
             PublicationError: the pin is no publication of this index.
-            ArtefactError: the version is incomplete, damaged or of another format.
+            ArtifactError: the version is incomplete, damaged or of another format.
         """
         return self._find(pin.version) or self._open(load_publication(self._index, pin.publication), pin.version)
 

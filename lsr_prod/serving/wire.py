@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lsr_prod.errors import (
-    ArtefactError,
+    ArtifactError,
     DigestMismatchError,
     FormatVersionError,
     LineageError,
@@ -33,7 +33,7 @@ __all__ = ["Question", "error_from_json", "error_to_json", "question_to_json", "
 _ERRORS = {
     kind.__name__: kind
     for kind in (
-        ArtefactError,
+        ArtifactError,
         DigestMismatchError,
         FormatVersionError,
         LineageError,

@@ -4,7 +4,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError, StorageError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
 from lsr_prod.formats.digest import FileDigest
 from lsr_prod.storage import Store
 from lsr_prod.storage.cache_folder import PARTIAL
@@ -24,7 +24,7 @@ def fetch_file(store: Store, file: FileDigest, folder: Path) -> int:
         Bytes that were fetched.
 
     Raises:
-        ArtefactError: the store does not have it.
+        ArtifactError: the store does not have it.
         DigestMismatchError: what the store has is not the file; nothing of it stays.
         StorageError: the store or the disk fails; what came so far stays.
     """
@@ -72,7 +72,7 @@ def _piece(store: Store, file: FileDigest, start: int) -> bytes:
     try:
         return store.read_range(name, start, min(_PIECE, file.size - start))
     except FileNotFoundError as error:
-        raise ArtefactError(
+        raise ArtifactError(
             f"{store.uri}/{name} ({file.path}) is missing; upload the version again, or publish another"
         ) from error
     except StorageError:

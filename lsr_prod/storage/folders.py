@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError, StorageError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError, StorageError
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_files, digest_json, verify_files
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.cache_folder import draft_of, locked, make_room
@@ -56,20 +56,20 @@ def put_folder(store: Store, name: str, folder: Path) -> None:
         folder: every file below it is part of it; names that are links are followed.
 
     Raises:
-        ArtefactError: the folder has no files, or the name is that of other content.
+        ArtifactError: the folder has no files, or the name is that of other content.
         DigestMismatchError: a file changed while it was read.
         StorageError: the store fails; what was sent stays, and nobody sees it.
     """
     files = digest_files(folder, (path for path in folder.rglob("*") if path.is_file()))
     if not files:
-        raise ArtefactError(f"{folder} has no files; it cannot be kept as {name}")
+        raise ArtifactError(f"{folder} has no files; it cannot be kept as {name}")
     manifest = canonical_json({"format": _FORMAT, "files": [file.to_json() for file in files]}) + b"\n"
     start = time.perf_counter()
     if not has_folder(store, name):
         _send(store.child(name), files, folder)
         store.put_new(f"{name}.json", manifest)
     if store.get(f"{name}.json") != manifest:
-        raise ArtefactError(f"{store.uri}/{name} holds something else than {folder}; delete it with its manifest")
+        raise ArtifactError(f"{store.uri}/{name} holds something else than {folder}; delete it with its manifest")
     seconds = round(time.perf_counter() - start, 3)
     fields = {"name": name, "files": len(files), "bytes": sum(file.size for file in files), "seconds": seconds}
     log.info("folder put", extra={"fields": fields})
@@ -89,7 +89,7 @@ def fetch_folder(store: Store, name: str, *, verify: bool = True, cache: Path | 
         The folder of a local store itself; a copy of a remote one, whose files cannot be written.
 
     Raises:
-        ArtefactError: it was not put, a file is missing, or its manifest is not to be trusted.
+        ArtifactError: it was not put, a file is missing, or its manifest is not to be trusted.
         DigestMismatchError: a file differs from its manifest.
         FormatVersionError: a newer release wrote it.
         StorageError: the store or the disk fails.
@@ -121,7 +121,7 @@ def read_from_folder(store: Store, name: str, path: str) -> bytes | None:
     """One small file of a folder that was put, not a copy of the rest; None: the folder has no such file.
 
     Raises:
-        ArtefactError: the folder was not put, or the file is missing.
+        ArtifactError: the folder was not put, or the file is missing.
         DigestMismatchError: the file differs from its manifest.
     """
     files = {file.path: file for file in _files(_read_manifest(store, name), f"{store.uri}/{name}.json")}
@@ -130,7 +130,7 @@ def read_from_folder(store: Store, name: str, path: str) -> bytes | None:
     target = store.child(name)
     data = target.get(object_name(target, files[path]))
     if data is None:
-        raise ArtefactError(f"{target.uri} lacks its {path}; delete it and its manifest, then run again")
+        raise ArtifactError(f"{target.uri} lacks its {path}; delete it and its manifest, then run again")
     if hashlib.sha256(data).hexdigest() != files[path].sha256:
         raise DigestMismatchError(f"{path} of {target.uri} differs from its recorded sha256; delete it, then run again")
     return data
@@ -168,7 +168,7 @@ def _copy(place: Path, files: tuple[FileDigest, ...], folder: Path) -> None:
                 raise
             verify_files(place, files)  # another was quicker, or was killed before it wrote the manifest
         sync_folder(place.parent)
-    except (ArtefactError, StorageError):
+    except (ArtifactError, StorageError):
         raise
     except OSError as error:
         raise StorageError(f"{place} could not be written ({error}); mend the disk, then run again") from error
@@ -185,7 +185,7 @@ def _fetch(source: Store, files: tuple[FileDigest, ...], cache: Path, place: Pat
     def fetch(file: FileDigest) -> int:
         try:
             return fetch_file(source, file, cache / "files")
-        except ArtefactError as error:
+        except ArtifactError as error:
             named = f"{source.uri}/{object_name(source, file)}, {file.path} of the folder,"
             wrong = "is not what was put" if isinstance(error, DigestMismatchError) else "is missing"
             raise type(error)(f"{named} {wrong}; delete {source.uri} and {source.uri}.json, then run again") from error
@@ -207,11 +207,11 @@ def _fetch(source: Store, files: tuple[FileDigest, ...], cache: Path, place: Pat
 def _read_manifest(store: Store, name: str) -> Any:
     data = store.get(f"{name}.json")
     if data is None:
-        raise ArtefactError(f"{store.uri} has no {name}; run the stage that makes it again")
+        raise ArtifactError(f"{store.uri} has no {name}; run the stage that makes it again")
     try:
         return json.loads(data)
     except ValueError as error:
-        raise ArtefactError(f"{store.uri}/{name}.json is damaged ({error}); delete it, then run again") from error
+        raise ArtifactError(f"{store.uri}/{name}.json is damaged ({error}); delete it, then run again") from error
 
 
 def _files(manifest: Any, where: str) -> tuple[FileDigest, ...]:
@@ -220,11 +220,11 @@ def _files(manifest: Any, where: str) -> tuple[FileDigest, ...]:
             raise FormatVersionError(f"{where} has format {manifest['format']}; this release reads {_FORMAT}")
         files = tuple(FileDigest.from_json(file) for file in manifest["files"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArtefactError(
+        raise ArtifactError(
             f"{where} is damaged ({type(error).__name__}: {error}); delete it, then run again"
         ) from error
     if not files or len({file.path for file in files}) != len(files):
-        raise ArtefactError(f"{where} names no file, or one twice; it is not to be trusted")
+        raise ArtifactError(f"{where} names no file, or one twice; it is not to be trusted")
     return files
 
 
@@ -233,12 +233,12 @@ def _check(place: Path, files: Iterable[FileDigest], verify: bool, remedy: str) 
         if verify:
             verify_files(place, files)
             return
-    except ArtefactError as error:
+    except ArtifactError as error:
         raise type(error)(f"{error}; {remedy}") from error
     for file in files:
         path = place / file.path
         if not path.is_file() or path.stat().st_size != file.size:
-            raise ArtefactError(f"{path} is missing, or has not its {file.size} bytes; {remedy}")
+            raise ArtifactError(f"{path} is missing, or has not its {file.size} bytes; {remedy}")
 
 
 def _sync(draft: Path) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError, PublicationError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, PublicationError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json, verify_files
 from lsr_prod.formats.index import SHARD_FILE, IndexVersion, Publication, publication_name
@@ -59,7 +59,7 @@ def read_head(store: Store) -> Publication | None:
     """The publication with the largest number, or None where nothing is published.
 
     Raises:
-        ArtefactError: it is no publication.
+        ArtifactError: it is no publication.
     """
     numbers = [int(match[1]) for name in store.names("publications") if (match := _PUBLICATION.fullmatch(name))]
     return read_publication(store, max(numbers)) if numbers else None
@@ -70,7 +70,7 @@ def read_publication(store: Store, number: int) -> Publication:
 
     Raises:
         PublicationError: there is none of that number.
-        ArtefactError: it is no publication.
+        ArtifactError: it is no publication.
     """
     name = f"publications/{publication_name(number)}"
     data = store.get(name)
@@ -81,7 +81,7 @@ def read_publication(store: Store, number: int) -> Publication:
         if found.number != number:
             raise ValueError(f"it says that it is number {found.number}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtefactError(f"{store.uri}/{name} is no publication ({error!r}); publish a version again") from error
+        raise ArtifactError(f"{store.uri}/{name} is no publication ({error!r}); publish a version again") from error
     _check_sha("version", found.version, store)
     return found
 
@@ -90,7 +90,7 @@ def read_version(store: Store, sha: str) -> IndexVersion:
     """``versions/<sha>.json``, held against its name.
 
     Raises:
-        ArtefactError: it is missing, or no version of this release.
+        ArtifactError: it is missing, or no version of this release.
         DigestMismatchError: its content does not have the digest of its name.
     """
     _check_sha("version", sha, store)
@@ -98,9 +98,9 @@ def read_version(store: Store, sha: str) -> IndexVersion:
     try:
         version = IndexVersion.from_json(value)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtefactError(f"{store.uri}/versions/{sha}.json is no index version ({error!r})") from error
+        raise ArtifactError(f"{store.uri}/versions/{sha}.json is no index version ({error!r})") from error
     if version.sha != sha:
-        raise ArtefactError(f"{store.uri}/versions/{sha}.json holds more than a version; it is not to be trusted")
+        raise ArtifactError(f"{store.uri}/versions/{sha}.json holds more than a version; it is not to be trusted")
     _check_sha("bundle", version.bundle_digest, store)
     return version
 
@@ -109,7 +109,7 @@ def read_bundle(store: Store, digest: str) -> BundleManifest:
     """``bundle.json`` of a bundle of the index, held against the bundle's digest.
 
     Raises:
-        ArtefactError: the manifest is missing, or is none.
+        ArtifactError: the manifest is missing, or is none.
         DigestMismatchError: it does not have that digest.
     """
     name = f"bundles/{digest}/{BUNDLE_FILE}"
@@ -117,14 +117,14 @@ def read_bundle(store: Store, digest: str) -> BundleManifest:
     try:
         return BundleManifest(canonical_json(value), tuple(FileDigest.from_json(file) for file in value["files"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtefactError(f"{store.uri}/{name} is no bundle's manifest ({error!r})") from error
+        raise ArtifactError(f"{store.uri}/{name} is no bundle's manifest ({error!r})") from error
 
 
 def version_files(version: IndexVersion, bundle: BundleManifest) -> tuple[FileDigest, ...]:
     """Every file that a version needs but the manifests; paths are those inside an index folder.
 
     Raises:
-        ArtefactError: two files would lie at one path, or one inside another.
+        ArtifactError: two files would lie at one path, or one inside another.
     """
     bundle_folder = f"bundles/{version.bundle_digest}"
     found = [_moved(file, f"{bundle_folder}/{file.path}") for file in bundle.files]
@@ -140,7 +140,7 @@ def version_files(version: IndexVersion, bundle: BundleManifest) -> tuple[FileDi
     folders = {path[:at] for path in [*files, *manifests] for at, sign in enumerate(path) if sign == "/"}
     clashes = (files.keys() & (folders | manifests)) | {file.path for file in found if files[file.path] != file}
     if clashes or any("\0" in path for path in files):
-        raise ArtefactError(f"version {version.sha} names {sorted(clashes)} twice; it is not to be trusted")
+        raise ArtifactError(f"version {version.sha} names {sorted(clashes)} twice; it is not to be trusted")
     return tuple(files.values())
 
 
@@ -160,7 +160,7 @@ def check_files(store: Store, version: IndexVersion) -> None:
     Readers compare what they fetch with its sha256.
 
     Raises:
-        ArtefactError: a file is missing.
+        ArtifactError: a file is missing.
         DigestMismatchError: a file is damaged.
     """
     files = version_files(version, read_bundle(store, version.bundle_digest))
@@ -171,7 +171,7 @@ def check_files(store: Store, version: IndexVersion) -> None:
     for file in files:
         name = object_name(store, file)
         if name not in sizes:
-            raise ArtefactError(f"{store.uri}/{name} ({file.path}) is missing; upload the version again")
+            raise ArtifactError(f"{store.uri}/{name} ({file.path}) is missing; upload the version again")
         if sizes[name] != file.size:
             raise DigestMismatchError(
                 f"{store.uri}/{name} ({file.path}) has {sizes[name]} bytes, not {file.size}; "
@@ -196,7 +196,7 @@ def in_threads(work: Callable[[FileDigest], int], files: Iterable[FileDigest], c
 def _read_json(store: Store, name: str, digest: str) -> Any:
     data = store.get(name)
     if data is None:
-        raise ArtefactError(f"{store.uri}/{name} is missing; publish another version")
+        raise ArtifactError(f"{store.uri}/{name} is missing; publish another version")
     try:
         value = json.loads(data)
         same = digest_json(value) == digest
@@ -213,4 +213,4 @@ def _moved(file: FileDigest, path: str) -> FileDigest:
 
 def _check_sha(kind: str, name: str, store: Store) -> None:
     if not _SHA.fullmatch(name):
-        raise ArtefactError(f"{kind} name {name!r} in {store.uri} is no sha256; what names it is not to be trusted")
+        raise ArtifactError(f"{kind} name {name!r} in {store.uri} is no sha256; what names it is not to be trusted")

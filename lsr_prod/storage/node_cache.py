@@ -103,7 +103,7 @@ class IndexCache:
 
         Raises:
             PublicationError: nothing is published there.
-            ArtefactError: the version is damaged; nothing of the damage is kept.
+            ArtifactError: the version is damaged; nothing of the damage is kept.
             StorageError: the version does not fit into the quota or on the disk (nothing was fetched), or the object
                 store or the disk fails.
             MissingExtraError: the index is remote and obstore is not installed.

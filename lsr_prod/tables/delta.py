@@ -18,7 +18,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
-from lsr_prod.errors import ArtefactError, StorageError, TableConflictError
+from lsr_prod.errors import ArtifactError, StorageError, TableConflictError
 from lsr_prod.storage import Store
 from lsr_prod.tables.part import Part
 from lsr_prod.tables.table import LogEntry, TableFile, check_removes
@@ -124,7 +124,7 @@ class DeltaSink:
         for number in range(version + 1, self.version + 1):
             data = self.store.get(_commit_name(number))
             if data is None:
-                raise ArtefactError(f"{self.store.uri} has lost the log of version {number}; what it names is unknown")
+                raise ArtifactError(f"{self.store.uri} has lost the log of version {number}; what it names is unknown")
             actions = [json.loads(line) for line in data.splitlines() if line]
             added |= {action["add"]["path"] for action in actions if "add" in action}
         return added

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsr_prod.errors import ArtefactError, FormatVersionError, StorageError, TableConflictError
+from lsr_prod.errors import ArtifactError, FormatVersionError, StorageError, TableConflictError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.storage import Store
 from lsr_prod.tables.part import Part
@@ -126,7 +126,7 @@ def open_manifest(store: Store, version: int | None) -> ManifestSink | None:
         version: number of a commit; None: the newest.
 
     Raises:
-        ArtefactError: a commit is missing or torn, or there is no such version.
+        ArtifactError: a commit is missing or torn, or there is no such version.
         FormatVersionError: a commit was written in another format.
     """
     names = store.names(LOG_FOLDER)
@@ -135,7 +135,7 @@ def open_manifest(store: Store, version: int | None) -> ManifestSink | None:
         return None
     wanted = commits[-1] if version is None else version
     if wanted not in commits:
-        raise ArtefactError(f"{store.uri} has no version {wanted}; its newest is {commits[-1]}")
+        raise ArtifactError(f"{store.uri} has no version {wanted}; its newest is {commits[-1]}")
     checkpoint = max((number for number in _numbers(names, _CHECKPOINT) if number <= wanted), default=None)
     state = _first_state(store) if checkpoint is None else _load_checkpoint(store, checkpoint)
     for number in range(state.version + 1, wanted + 1):
@@ -169,11 +169,11 @@ def _numbers(names: Sequence[str] | Mapping[str, float], ending: str) -> list[in
 def _commit(store: Store, number: int) -> dict[str, Any]:
     data = store.get(_name(number, _COMMIT))
     if data is None:
-        raise ArtefactError(f"{store.uri} has lost commit {number}; restore {_name(number, _COMMIT)}")
+        raise ArtifactError(f"{store.uri} has lost commit {number}; restore {_name(number, _COMMIT)}")
     try:
         commit: dict[str, Any] = json.loads(data)
     except ValueError as error:
-        raise ArtefactError(f"{store.uri}/{_name(number, _COMMIT)} is damaged ({error}); restore it") from error
+        raise ArtifactError(f"{store.uri}/{_name(number, _COMMIT)} is damaged ({error}); restore it") from error
     if commit.get("format") != MANIFEST_FORMAT:
         raise FormatVersionError(
             f"{store.uri} has manifest format {commit.get('format')}; this release reads {MANIFEST_FORMAT}"
@@ -210,7 +210,7 @@ def _load_checkpoint(store: Store, number: int) -> _State:
     try:
         table = pq.read_table(BytesIO(data or b""))
     except (pa.ArrowInvalid, OSError) as error:
-        raise ArtefactError(f"{store.uri}/{_name(number, _CHECKPOINT)} is damaged ({error}); delete it") from error
+        raise ArtifactError(f"{store.uri}/{_name(number, _CHECKPOINT)} is damaged ({error}); delete it") from error
     kept = json.loads(table.schema.metadata[_STATE])
     files = {
         row["path"]: TableFile(row["path"], row["size"], row["rows"], json.loads(row["partition"]))

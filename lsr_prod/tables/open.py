@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
-from lsr_prod.errors import ArtefactError, MissingExtraError
+from lsr_prod.errors import ArtifactError, MissingExtraError
 from lsr_prod.storage import Store
 from lsr_prod.tables.manifest import create_manifest, open_manifest
 from lsr_prod.tables.table import Table
@@ -25,7 +25,7 @@ def open_table(store: Store, version: int | None = None) -> Table | None:
 
     Raises:
         StorageError: the store failed.
-        ArtefactError: the log is damaged, has no such version, or there are two logs.
+        ArtifactError: the log is damaged, has no such version, or there are two logs.
         MissingExtraError: it may be a Delta table and deltalake is not installed.
     """
     plain = open_manifest(store, version)
@@ -37,7 +37,7 @@ def open_table(store: Store, version: int | None = None) -> Table | None:
         raise MissingExtraError("deltalake", "jobs") from error
     delta = open_delta(store, version if plain is None else None)
     if plain is not None and delta is not None:
-        raise ArtefactError(f"{store.uri} has a Delta log and a manifest; keep the folder of one of them")
+        raise ArtifactError(f"{store.uri} has a Delta log and a manifest; keep the folder of one of them")
     return plain or delta
 
 

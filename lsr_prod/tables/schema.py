@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 
 __all__ = ["schema_from_json", "schema_to_json"]
 
@@ -15,7 +15,7 @@ def schema_to_json(schema: pa.Schema) -> list[dict[str, Any]]:
     """One object a column: name, type, nullable.
 
     Raises:
-        ArtefactError: a column has a type that no table of ours has.
+        ArtifactError: a column has a type that no table of ours has.
     """
     return [{"name": field.name, "type": _name(field), "nullable": field.nullable} for field in schema]
 
@@ -29,12 +29,12 @@ def _name(field: pa.Field) -> str:
     if pa.types.is_list(field.type) and str(field.type.value_type) in _PLAIN:
         return f"list<{field.type.value_type}>"
     if str(field.type) not in _PLAIN:
-        raise ArtefactError(f"column {field.name} is {field.type}; a table holds {', '.join(_PLAIN)} and lists of them")
+        raise ArtifactError(f"column {field.name} is {field.type}; a table holds {', '.join(_PLAIN)} and lists of them")
     return str(field.type)
 
 
 def _type(name: str) -> pa.DataType:
     element = name.removeprefix("list<").removesuffix(">")
     if element not in _PLAIN:
-        raise ArtefactError(f"the table's log names the column type {name!r}, which this release does not know")
+        raise ArtifactError(f"the table's log names the column type {name!r}, which this release does not know")
     return pa.list_(pa.field("element", _PLAIN[element], nullable=False)) if element != name else _PLAIN[name]

@@ -108,7 +108,7 @@ class Table(Protocol):
         """Paths that the commits after ``version`` added, up to this snapshot; also those removed again since.
 
         Raises:
-            ArtefactError: a commit's record is gone.
+            ArtifactError: a commit's record is gone.
         """
 
 

@@ -75,7 +75,7 @@ class TermReader:
         """That of a bundle.
 
         Raises:
-            ArtefactError: a file is missing or damaged.
+            ArtifactError: a file is missing or damaged.
         """
         tokenizer = (bundle / TOKENIZER_FILE).read_text(encoding="utf-8")
         return cls(tokenizer, EncoderCard.load(bundle), read_vocabulary(bundle))

@@ -27,7 +27,7 @@ import ray
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings, TrainSettings
-from lsr_prod.errors import ArtefactError, ConfigError, TrainingError
+from lsr_prod.errors import ArtifactError, ConfigError, TrainingError
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.directory import draft_folder, move_into_place
@@ -82,7 +82,7 @@ def run_chain(deployment: Deployment) -> Mapping[str, Any]:
         SourceError: the collection of a validation is broken; nothing was written.
         MissingExtraError: a package that the settings ask for is not installed; nothing was written.
         TrainingError: a training cannot go on, for its data changed or a setting proved wrong when some of it was done.
-        ArtefactError: something in the work store is missing or damaged.
+        ArtifactError: something in the work store is missing or damaged.
         StorageError: the work store fails.
     """
     started = time.monotonic()
@@ -161,7 +161,7 @@ def _start(model: str, scratch: Path) -> tuple[Path, str, SparseEncoder]:
     """The model directory to start from, its digest, and what it holds; another kind of folder is saved as one."""
     try:
         encoder = SparseEncoder.load(model)
-    except (ConfigError, ArtefactError) as error:
+    except (ConfigError, ArtifactError) as error:
         problem = error.problem if isinstance(error, ConfigError) else str(error)
         raise ConfigError("train.model", problem, "give a masked language model with its vocabulary head") from error
     if (Path(model) / CARD_FILE).is_file():
@@ -194,7 +194,7 @@ def _run_stages(chain: _Chain) -> list[Mapping[str, Any]]:
                 _check_unchanged(chain, number)
             record = _run(chain, number, name, model)
         elif not has_folder(chain.store, f"models/{record.model}"):
-            raise ArtefactError(
+            raise ArtifactError(
                 f"{chain.store.uri}/models/{record.model}, which stage {number} made, is gone; "
                 f"delete stages/{name}.json to train it again"
             )

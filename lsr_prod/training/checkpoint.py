@@ -68,7 +68,7 @@ def read_checkpoint(folder: Path, *, name: str) -> Checkpoint:
     """Read and verify a checkpoint.
 
     Raises:
-        ArtefactError: a file is missing, or the record is damaged.
+        ArtifactError: a file is missing, or the record is damaged.
         DigestMismatchError: a file's bytes are not those that were written.
         LineageError: it belongs to another stage.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.errors import ArtefactError, FormatVersionError
+from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.model import model_digest
@@ -59,7 +59,7 @@ def read_training(folder: Path) -> Mapping[str, Any] | None:
     """``training.json`` of a model directory; None: it has none.
 
     Raises:
-        ArtefactError: it is damaged.
+        ArtifactError: it is damaged.
         FormatVersionError: a newer release wrote it.
     """
     path = folder / TRAINING_FILE
@@ -74,14 +74,14 @@ def lineage(folder: Path, store: Store | None = None) -> list[Ancestor]:
         store: the work store of the chain, which has what the parents were made by.
 
     Raises:
-        ArtefactError: a record is missing or damaged, or names another parent than the card.
+        ArtifactError: a record is missing or damaged, or names another parent than the card.
     """
     card = EncoderCard.load(folder)
     found = [Ancestor(model_digest(folder), read_training(folder))]
     for digest in card.parents:
         training = found[-1].training
         if training is not None and training["parent"] != digest:
-            raise ArtefactError(
+            raise ArtifactError(
                 f"{folder} names {digest} as a parent, and its training {training['parent']}; {_REMEDY}"
             )
         found.append(Ancestor(digest, _training_of(store, digest) if store else None))
@@ -102,6 +102,6 @@ def _parse(data: bytes, where: str) -> Mapping[str, Any]:
         if not isinstance(value["parent"], str) or not isinstance(value["stage"], str):
             raise TypeError("parent and stage are names")
     except (ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(f"{where} is damaged ({type(error).__name__}: {error}); {_REMEDY}") from error
+        raise ArtifactError(f"{where} is damaged ({type(error).__name__}: {error}); {_REMEDY}") from error
     training: Mapping[str, Any] = value
     return training

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.errors import ArtefactError, ConfigError, DigestMismatchError
+from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.digest import FileDigest, digest_json
 from lsr_prod.formats.idf import TermCounts
@@ -83,11 +83,11 @@ def query_weights(file: FileDigest, work: Store, vocabulary_size: int) -> Tensor
         vocabulary_size: V.
 
     Raises:
-        ArtefactError: the counts are gone or damaged.
+        ArtifactError: the counts are gone or damaged.
     """
     data = work.get(file.path)
     if data is None:
-        raise ArtefactError(f"{work.uri}/{file.path} is gone; run the job again")
+        raise ArtifactError(f"{work.uri}/{file.path} is gone; run the job again")
     if hashlib.sha256(data).hexdigest() != file.sha256:
         raise DigestMismatchError(f"{work.uri}/{file.path} has changed; delete it and run the job again")
     return torch.from_numpy(TermCounts.from_bytes(data, vocabulary_size, file.path).weights())

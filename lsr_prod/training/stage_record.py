@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lsr_prod.errors import ArtefactError, FormatVersionError
+from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.storage import Store
 
@@ -35,7 +35,7 @@ def load_record(store: Store, name: str) -> StageRecord | None:
     """The record of a stage; None: it is not finished.
 
     Raises:
-        ArtefactError: it is damaged.
+        ArtifactError: it is damaged.
         FormatVersionError: a newer release wrote it.
     """
     data = store.get(_path(name))
@@ -48,7 +48,7 @@ def load_record(store: Store, name: str) -> StageRecord | None:
             raise FormatVersionError(f"{where} has format {value['format']}; this release reads {_FORMAT}")
         return StageRecord(value["model"], value["parent"], dict(value["training"]), dict(value["summary"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtefactError(
+        raise ArtifactError(
             f"{store.uri}/{_path(name)} is damaged ({type(error).__name__}: {error}); delete it to train again"
         ) from error
 

@@ -55,7 +55,7 @@ class TokenSettings:
             plain: texts are no queries and documents; they get no prompt.
 
         Raises:
-            ArtefactError: it is no model directory.
+            ArtifactError: it is no model directory.
             ConfigError: a length leaves no token for text.
         """
         card = EncoderCard.load(model)

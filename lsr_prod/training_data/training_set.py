@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.errors import ArtefactError, FormatVersionError
+from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.formats.digest import FileDigest, digest_json, read_record
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import fetch_folder
@@ -164,14 +164,14 @@ class TrainingSet:
             verify: compare every byte with its sha256, about a second for each GiB; False: sizes only.
 
         Raises:
-            ArtefactError: there is none, or a file is missing.
+            ArtifactError: there is none, or a file is missing.
             DigestMismatchError: a file differs from its record.
             FormatVersionError: another release wrote it.
         """
         folder = fetch_folder(store, set_name(digest), verify=verify)
         record = read_record(folder / SET_FILE, SetRecord.from_json, _REMEDY)
         if record.digest != digest:
-            raise ArtefactError(f"{folder / SET_FILE} describes another set, {record.digest}; {_REMEDY}")
+            raise ArtifactError(f"{folder / SET_FILE} describes another set, {record.digest}; {_REMEDY}")
         return cls(store, folder, record)
 
     def __reduce__(self) -> tuple[Callable[..., "TrainingSet"], tuple[Store, str]]:
@@ -207,9 +207,9 @@ class TrainingSet:
                 self._readers[path] = pa.ipc.open_file(pa.memory_map(str(path)))
             batch = _Batch(self._readers[path].get_batch(place))
         except (pa.ArrowException, OSError, KeyError) as error:
-            raise ArtefactError(f"{path} does not open ({error}); {_REMEDY}") from error
+            raise ArtifactError(f"{path} does not open ({error}); {_REMEDY}") from error
         if len(batch.lengths) != self._starts[number + 1] - self._starts[number]:
-            raise ArtefactError(f"{path} has not the rows that its record says; {_REMEDY}")
+            raise ArtifactError(f"{path} has not the rows that its record says; {_REMEDY}")
         self._batches[number] = batch
         return batch
 

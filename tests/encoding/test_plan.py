@@ -23,7 +23,7 @@ from lsr_prod.encoding.plan import (
     make_plan,
     save_plan,
 )
-from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError
 from lsr_prod.storage import Store
 
 MEGABYTE = 1_000_000
@@ -190,7 +190,7 @@ def test_a_plan_is_there_when_its_header_is(tmp_path: Path):
     header = folder / f"{plan.digest}.json"
     assert max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns) == header
     header.unlink()
-    with pytest.raises(ArtefactError, match="has no plan"):
+    with pytest.raises(ArtifactError, match="has no plan"):
         load_plan(table, plan.digest)
 
 

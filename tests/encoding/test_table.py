@@ -17,7 +17,7 @@ from lsr_prod.encoding.table import (
     files_by_bucket,
     table_digest,
 )
-from lsr_prod.errors import ArtefactError, ConfigError, FormatVersionError, LineageError
+from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
 from lsr_prod.tables import Sink, open_table
@@ -156,7 +156,7 @@ def test_shares_of_files_add_up_to_the_digest(tmp_path: Path):
     assert len(paths) > 3
     assert combine_digests(file_digest(store, path) for path in reversed(paths)) == digest
     assert combine_digests([]) == digest_of(tmp_path / "empty") == "0" * 64
-    with pytest.raises(ArtefactError, match="is no table"):
+    with pytest.raises(ArtifactError, match="is no table"):
         table_digest(str(tmp_path / "none"))
 
 

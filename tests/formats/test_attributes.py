@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.attributes import MAX_STRING_BYTES, attribute_types, parse_value
 
 
@@ -79,5 +79,5 @@ def test_any_text_parses_or_is_refused_as_no_value(text, kind):
 def test_types_are_read_from_the_schema():
     schema = pa.schema([("doc_id", pa.large_string()), ("year", pa.large_string()), ("attribute.year", pa.int64())])
     assert attribute_types(schema) == {"year": "int64"}
-    with pytest.raises(ArtefactError, match=r"attribute\.year.*int32"):
+    with pytest.raises(ArtifactError, match=r"attribute\.year.*int32"):
         attribute_types(pa.schema([("attribute.year", pa.int32())]))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ArtefactError, ConfigError, FormatVersionError
+from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 
 CARD = EncoderCard("BertForMaskedLM", 5, "0" * 64, casing="lowercase", query_max_length=8, document_prompt="d: ")
@@ -21,13 +21,13 @@ def test_lengths_and_prompts_go_by_kind() -> None:
 
 
 def test_what_is_not_a_card_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match="missing"):
+    with pytest.raises(ArtifactError, match="missing"):
         EncoderCard.load(tmp_path)
     (tmp_path / CARD_FILE).write_text(json.dumps({**CARD.to_json(), "format": 99}))
     with pytest.raises(FormatVersionError):
         EncoderCard.load(tmp_path)
     (tmp_path / CARD_FILE).write_text(json.dumps({**CARD.to_json(), "color": 1}))
-    with pytest.raises(ArtefactError, match="color"):
+    with pytest.raises(ArtifactError, match="color"):
         EncoderCard.load(tmp_path)
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError
+from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_files, digest_json, verify_files
 
 
@@ -27,5 +27,5 @@ def test_a_flipped_bit_and_a_missing_file_are_found(tmp_path: Path) -> None:
     with pytest.raises(DigestMismatchError):
         verify_files(tmp_path, files)
     path.unlink()
-    with pytest.raises(ArtefactError, match="missing"):
+    with pytest.raises(ArtifactError, match="missing"):
         verify_files(tmp_path, files)

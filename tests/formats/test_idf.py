@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.idf import TermCounts
 
 
@@ -35,10 +35,10 @@ def test_what_is_written_is_read_and_anything_else_is_refused():
     counts = counted([0, 1], [0])
     read = TermCounts.from_bytes(counts.to_bytes(), 5, "file")
     assert (read.documents, read.frequencies.tolist()) == (2, [2, 1, 0, 0, 0])
-    with pytest.raises(ArtefactError, match="file has no counts of 6 terms"):
+    with pytest.raises(ArtifactError, match="file has no counts of 6 terms"):
         TermCounts.from_bytes(counts.to_bytes(), 6, "file")
-    with pytest.raises(ArtefactError, match="file is no array"):
+    with pytest.raises(ArtifactError, match="file is no array"):
         TermCounts.from_bytes(b"nothing", 5, "file")
     lying = TermCounts(1, np.array([2, 0, 0], np.int64))  # more documents have a term than there are
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         TermCounts.from_bytes(lying.to_bytes(), 3, "file")

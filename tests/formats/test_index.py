@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError, PublicationError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, PublicationError
 from lsr_prod.formats.digest import FileDigest, canonical_json
 from lsr_prod.formats.index import (
     IndexVersion,
@@ -36,9 +36,9 @@ def test_a_version_survives_the_disk_and_is_held_against_its_name(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "", "A" * 64, "a" * 63])
 def test_a_name_that_is_no_sha_never_becomes_a_path(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         load_version(tmp_path, name)
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         ShardManifest.from_json({**SHARD.to_json(), "sha": name})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError
+from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.digest import digest_files
 from lsr_prod.formats.pages import CHECKSUMS_FILE, PAGE, MappedFiles, write_checksums
 
@@ -109,25 +109,25 @@ def test_a_file_that_is_missing_or_cut_short_is_found(folder, cut):
     files = digest_files(folder, [*(folder / name for name in NAMES), folder / CHECKSUMS_FILE])
     data = (folder / cut).read_bytes()
     (folder / cut).write_bytes(data[:-1])
-    with pytest.raises(ArtefactError, match="cut short"):
+    with pytest.raises(ArtifactError, match="cut short"):
         MappedFiles(folder, files, NAMES, lazy=True)
     (folder / cut).unlink()
-    with pytest.raises(ArtefactError, match="missing"):
+    with pytest.raises(ArtifactError, match="missing"):
         MappedFiles(folder, files, NAMES, lazy=False)
 
 
 def test_checksums_that_are_damaged_absent_or_of_other_files_are_refused(folder):
     names = [*(folder / name for name in NAMES), folder / CHECKSUMS_FILE]
     whole = digest_files(folder, names)
-    with pytest.raises(ArtefactError, match=rf"lacks {CHECKSUMS_FILE}"):
+    with pytest.raises(ArtifactError, match=rf"lacks {CHECKSUMS_FILE}"):
         MappedFiles(folder, digest_files(folder, names[:-1]), NAMES, lazy=True)
-    with pytest.raises(ArtefactError, match=r"lacks other"):
+    with pytest.raises(ArtifactError, match=r"lacks other"):
         MappedFiles(folder, whole, ["other"], lazy=False)
     damage(folder / CHECKSUMS_FILE, 130)
     with pytest.raises(DigestMismatchError):
         MappedFiles(folder, whole, NAMES, lazy=True)
     write_checksums(folder, NAMES[1:])
-    with pytest.raises(ArtefactError, match="does not fit the files"):
+    with pytest.raises(ArtifactError, match="does not fit the files"):
         MappedFiles(folder, digest_files(folder, names), NAMES, lazy=True)
 
 
@@ -138,12 +138,12 @@ def test_checksums_that_are_damaged_absent_or_of_other_files_are_refused(folder)
 )
 def test_what_is_no_array_is_refused(folder, content):
     (folder / "a.npy").write_bytes(content)
-    with pytest.raises(ArtefactError, match=r"a\.npy"):
+    with pytest.raises(ArtifactError, match=r"a\.npy"):
         open_files(folder, lazy=False).array("a.npy")
 
 
 @pytest.mark.parametrize("array", [np.zeros((2, 2)), np.array([{}], object), np.array(3)])
 def test_arrays_of_other_shapes_and_objects_are_refused(folder, array):
     np.save(folder / "a.npy", array, allow_pickle=True)
-    with pytest.raises(ArtefactError, match=r"a\.npy"):
+    with pytest.raises(ArtifactError, match=r"a\.npy"):
         open_files(folder, lazy=False).array("a.npy")

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.digest import digest_files
 from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import (
@@ -55,7 +55,7 @@ def test_another_length_or_type_of_any_array_is_refused(tmp_path, name):
     for number, array in enumerate([*wrong, GOOD[name].astype(">i8")]):
         folder = tmp_path / str(number)
         folder.mkdir()
-        with pytest.raises(ArtefactError, match="contradict each other"):
+        with pytest.raises(ArtifactError, match="contradict each other"):
             open_arrays(folder, {**GOOD, name: array})
 
 
@@ -63,7 +63,7 @@ def test_another_length_or_type_of_any_array_is_refused(tmp_path, name):
     ("documents", "block_size"), [(1, 256), (3, 256), (2, 257), (2, 0), (2, -1), (2, (1 << 16) + 1), (2, 1 << 40)]
 )
 def test_another_number_of_documents_or_size_of_blocks_is_refused(tmp_path, documents, block_size):
-    with pytest.raises(ArtefactError, match="contradict each other"):
+    with pytest.raises(ArtifactError, match="contradict each other"):
         open_arrays(tmp_path, GOOD, documents=documents, block_size=block_size)
 
 
@@ -71,7 +71,7 @@ def test_another_number_of_documents_or_size_of_blocks_is_refused(tmp_path, docu
 def test_an_end_that_is_not_that_of_its_array_is_refused(tmp_path, name):
     array = GOOD[name].copy()
     array[-1] += 1
-    with pytest.raises(ArtefactError, match="contradict each other"):
+    with pytest.raises(ArtifactError, match="contradict each other"):
         open_arrays(tmp_path, {**GOOD, name: array})
 
 
@@ -87,9 +87,9 @@ def test_a_compressed_shard_says_where_items_begin(tmp_path):
     for name in ("good", "long", "short", "half"):
         (tmp_path / name).mkdir()
     assert open_arrays(tmp_path / "good", compressed).compressed
-    with pytest.raises(ArtefactError, match="contradict each other"):
+    with pytest.raises(ArtifactError, match="contradict each other"):
         open_arrays(tmp_path / "long", {**compressed, "impacts": GOOD["impacts"]})
-    with pytest.raises(ArtefactError, match="contradict each other"):
+    with pytest.raises(ArtifactError, match="contradict each other"):
         open_arrays(tmp_path / "short", {**compressed, "term_ids": items["term_ids"][1:]})
-    with pytest.raises(ArtefactError, match="term_impacts"):
+    with pytest.raises(ArtifactError, match="term_impacts"):
         open_arrays(tmp_path / "half", {name: array for name, array in compressed.items() if name != "term_impacts"})

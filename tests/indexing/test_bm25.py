@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config import Deployment, IndexSettings
-from lsr_prod.errors import ArtefactError, ConfigError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.bm25 import word_impacts
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.indexing import build_index, publish
@@ -88,7 +88,7 @@ def test_the_average_is_that_of_the_table_or_of_whole_parts(made):
     assert some != average_length(table, ["text"])
     assert some == pytest.approx(MEAN, rel=0.2)
     next((made / "table").rglob("part-*.parquet")).write_bytes(b"")
-    with pytest.raises(ArtefactError, match="encode the table again"):
+    with pytest.raises(ArtifactError, match="encode the table again"):
         average_length(table, ["text"])
 
 

@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from jobs.index import main
 from lsr_prod.config import Deployment, IndexSettings
-from lsr_prod.errors import ArtefactError, ConfigError, DigestMismatchError, LineageError, PublicationError
+from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, LineageError, PublicationError
 from lsr_prod.indexing import build_index, rollback
 from lsr_prod.search import Searcher
 from tests.indexing.corpus import Doc, make_bundle, make_table, rows
@@ -71,7 +71,7 @@ def test_either_sink_gives_the_same_index(made):
 
 def test_a_missing_part_stops_the_job(made):
     next((made / "table").rglob("part-*.parquet")).unlink()
-    with pytest.raises(ArtefactError, match=r"part-.*cannot be read"):
+    with pytest.raises(ArtifactError, match=r"part-.*cannot be read"):
         build_index(deployment(made))
 
 
@@ -219,6 +219,6 @@ def test_rows_that_break_the_contract_stop_the_job(made, row):
     good = rows({"extra": Doc({1: 1})}, 5)
     bad = {**good.to_pylist()[0], **row}
     write_deltalake(str(made / "table"), pa.Table.from_pylist([bad], schema=good.schema), mode="append")
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         build_index(deployment(made, shards=1))
     assert not list((made / "index" / "shards").iterdir())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.changes import changed_parts, changed_rows, find_rows, row_schema
 from lsr_prod.maintenance import compact
 from lsr_prod.storage import Store
@@ -93,7 +93,7 @@ def test_a_part_that_is_gone_is_named(tmp_path):
     store = Store(str(tmp_path / "table"))
     (part,) = changed_parts(open_table(store, 1), open_table(store, 2))
     (tmp_path / "table" / part.removed[0].path).unlink()
-    with pytest.raises(ArtefactError, match="cannot be read"):
+    with pytest.raises(ArtifactError, match="cannot be read"):
         changed_rows(store, part, row_schema(open_table(store), FIELDS))
 
 

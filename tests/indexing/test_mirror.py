@@ -12,7 +12,7 @@ import pytest
 from jobs import takedown
 from lsr_prod import Searcher
 from lsr_prod.config import Deployment
-from lsr_prod.errors import ArtefactError, DigestMismatchError, PublicationError, StorageError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, PublicationError, StorageError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.formats.index import Publication, latest_publication, load_version
 from lsr_prod.indexing import build_index, mirror, publish, rollback
@@ -245,7 +245,7 @@ def test_a_shard_that_was_built_here_with_other_bytes_is_named(tmp_path: Path, r
 def test_a_damaged_version_is_not_mirrored(tmp_path: Path, remote: Store) -> None:
     (version,) = make_versions(tmp_path, 1)
     (tmp_path / files_of(tmp_path, version)[0].path).unlink()
-    with pytest.raises(ArtefactError, match="is missing"):
+    with pytest.raises(ArtifactError, match="is missing"):
         mirror_head(tmp_path, remote)
     assert read_head(remote) is None
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError, PublicationError, StaleParentError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError, PublicationError, StaleParentError
 from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.formats.index import Publication, latest_publication, load_publication, load_version, publication_name
 from lsr_prod.indexing import delete_documents, publish
@@ -54,9 +54,9 @@ def test_threads_that_publish_the_same_version_make_one_publication(tmp_path, ve
 
 
 def test_a_version_that_is_not_there_or_shrinks_is_refused(tmp_path, versions):
-    with pytest.raises(ArtefactError, match="missing"):
+    with pytest.raises(ArtifactError, match="missing"):
         publish(tmp_path, "0" * 64)
-    with pytest.raises(ArtefactError, match="no sha256"):
+    with pytest.raises(ArtifactError, match="no sha256"):
         publish(tmp_path, "../../etc/passwd")
     many = make_index(tmp_path, {f"d{i}": Doc({1: 1}) for i in range(10)}, vocabulary_size=4)
     with pytest.raises(PublicationError, match="would vanish"):

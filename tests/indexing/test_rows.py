@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.rows import SpilledRows, merged_by_id, spill_sorted
 
 SCHEMA = pa.schema([("doc_id", pa.large_string()), ("text", pa.large_string())])
@@ -41,7 +41,7 @@ def test_rows_of_all_buckets_come_by_id_and_in_any_order(tmp_path_factory, ids, 
 @pytest.mark.parametrize("tables", [[["a", "b"], ["b"]], [["x", "a", "x"]], [["c", "a"], ["b", "c"]]])
 def test_an_id_that_occurs_twice_is_refused(tmp_path, tables, batch_rows):
     spilled = spill_sorted([bucket(ids) for ids in tables], tmp_path)
-    with pytest.raises(ArtefactError, match="stands in the table twice"):
+    with pytest.raises(ArtifactError, match="stands in the table twice"):
         list(merged_by_id(spilled, batch_rows))
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from jobs.takedown import main
-from lsr_prod.errors import ArtefactError, PublicationError
+from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.index import latest_publication, load_publication, load_version
 from lsr_prod.indexing import build_index, delete_documents, publish, restore_documents, rollback
 from tests.indexing.contents import current, dump, takedowns
@@ -167,7 +167,7 @@ def test_nothing_can_be_taken_down_where_nothing_is_published(tmp_path):
 def test_without_the_table_nothing_is_restored(world):
     delete_documents(world / "index", ["doc001"])
     (world / "table").rename(world / "gone")
-    with pytest.raises(ArtefactError, match="no longer a table"):
+    with pytest.raises(ArtifactError, match="no longer a table"):
         restore_documents(world / "index", ["doc001"])
     assert latest_publication(world / "index").number == 2
 

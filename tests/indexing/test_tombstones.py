@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError
+from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.indexing.tombstones import as_ids, find_ordinals, hide, load_tombstones, read_ids, save_tombstones
 from tests.indexing.corpus import Doc, make_index
 
@@ -50,10 +50,10 @@ def test_damaged_tombstones_are_refused(made):
         == find_ordinals(index / "shards" / shard.sha, shard, as_ids(["d01", "d02"])).tolist()
     )
     outside = save_tombstones(index, np.array([3, 100], np.uint32))
-    with pytest.raises(ArtefactError, match="does not have"):
+    with pytest.raises(ArtifactError, match="does not have"):
         load_tombstones(index, shard, outside)
     falling = save_tombstones(index, np.array([3, 3], np.uint32))
-    with pytest.raises(ArtefactError, match="rising"):
+    with pytest.raises(ArtifactError, match="rising"):
         load_tombstones(index, shard, falling)
     path = index / good.file.path
     path.write_bytes(path.read_bytes()[:-1] + b"x")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError
+from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.indexing.upload import upload_version
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_store import check_files, read_head, read_version
@@ -80,7 +80,7 @@ def test_a_damaged_file_never_arrives(tmp_path: Path, remote: Store) -> None:
     assert f"files/{file.sha256}" not in remote.names()
     assert remote.names("versions") == []
     path.unlink()
-    with pytest.raises(ArtefactError, match=r"docs\.arrow is missing"):
+    with pytest.raises(ArtifactError, match=r"docs\.arrow is missing"):
         upload_version(tmp_path, version.sha, remote)
 
 
@@ -89,7 +89,7 @@ def test_an_object_of_another_size_is_named_and_not_replaced(tmp_path: Path, rem
     send(tmp_path, version, remote)
     name = f"files/{version.shards[0].files[0].sha256}"
     overwrite(remote, name, b"short")
-    with pytest.raises(ArtefactError, match=rf"{name} has 5 bytes.*delete it"):
+    with pytest.raises(ArtifactError, match=rf"{name} has 5 bytes.*delete it"):
         upload_version(tmp_path, version.sha, remote)
     assert remote.get(name) == b"short"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.vectors import Vectors, VectorSpill
 
 V = 50
@@ -66,7 +66,7 @@ def test_a_slice_of_a_table_is_read_as_what_it_is(rows):
     ],
 )
 def test_a_damaged_table_is_refused(row, message):
-    with pytest.raises(ArtefactError, match=message):
+    with pytest.raises(ArtifactError, match=message):
         Vectors.from_rows(table([[(1, 1)], row]), V)
 
 
@@ -74,7 +74,7 @@ def test_impacts_that_are_not_as_many_as_terms_are_refused():
     rows = pa.table(
         {"terms": pa.array([[1, 2]], pa.list_(pa.int32())), "impacts": pa.array([[1]], pa.list_(pa.int16()))}
     )
-    with pytest.raises(ArtefactError, match="as many impacts"):
+    with pytest.raises(ArtifactError, match="as many impacts"):
         Vectors.from_rows(rows, V)
 
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.index import load_version
 from lsr_prod.indexing.tombstones import load_takedowns
 from lsr_prod.indexing.versions import make_young, take_down, write_version
@@ -47,5 +47,5 @@ def test_a_written_version_and_all_of_it_is_young(tmp_path, version):
 
 def test_a_version_without_its_shards_is_not_written(tmp_path, version):
     shutil.rmtree(tmp_path / "shards" / version.shards[1].sha)
-    with pytest.raises(ArtefactError, match="is missing; build the index again"):
+    with pytest.raises(ArtifactError, match="is missing; build the index again"):
         make_young(tmp_path, version)

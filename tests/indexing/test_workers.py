@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from lsr_prod.config import RaySettings
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.workers import Workers
 
 LITTLE = """
@@ -23,7 +23,7 @@ assert "ray" not in sys.modules
 
 def process_of(number: int) -> tuple[int, int]:
     if number == 7:
-        raise ArtefactError("the seventh is damaged")
+        raise ArtifactError("the seventh is damaged")
     return number, os.getpid()
 
 
@@ -37,7 +37,7 @@ def test_on_ray_results_know_their_place(ray_local):
         assert {place: number for place, (number, _) in found.items()} == {i: i for i in range(5)}
         assert os.getpid() not in {process for _, process in found.values()}
         assert dict(workers.run(process_of, [], size=0)) == {}
-        with pytest.raises(ArtefactError, match="the seventh"):
+        with pytest.raises(ArtifactError, match="the seventh"):
             list(workers.run(process_of, [(7,)], size=0))
         one = next(workers.run(process_of, [(i,) for i in range(5)], size=0))
         assert one[1][0] == one[0]

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lsr_prod.errors import ArtefactError, ConfigError, LineageError
+from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.interchange import Rules, Vocabulary, find_vector_files, read_batches, read_vectors
 from lsr_prod.interchange.table_export import TableVectors, export_csr, export_jsonl, ids_beside
 from lsr_prod.storage import Store
@@ -54,7 +54,7 @@ def test_json_has_contents_and_whole_impacts(table, vocabulary, tmp_path):
 def test_impacts_beyond_the_bits_are_damage(vocabulary, bundle, tmp_path, impact):
     make_table(tmp_path / "table", {"a": Doc({1: impact})}, bundle, sink="parquet")
     table = open_table(Store(str(tmp_path / "table")))
-    with pytest.raises(ArtefactError, match="beyond its bits"):
+    with pytest.raises(ArtifactError, match="beyond its bits"):
         export_jsonl(TableVectors.open(table, vocabulary), tmp_path / "a.jsonl")
 
 
@@ -93,7 +93,7 @@ def test_a_damaged_part_leaves_no_file(table, vocabulary, tmp_path):
     path = tmp_path / "table" / table.files()[1].path
     path.write_bytes(path.read_bytes()[:-10])
     for export, name in ((export_jsonl, "a.jsonl"), (export_csr, "a.npz")):
-        with pytest.raises(ArtefactError, match="cannot be read"):
+        with pytest.raises(ArtifactError, match="cannot be read"):
             export(TableVectors.open(table, vocabulary), tmp_path / name)
     assert [one.name for one in tmp_path.iterdir()] == ["table"]
 
@@ -101,7 +101,7 @@ def test_a_damaged_part_leaves_no_file(table, vocabulary, tmp_path):
 def test_terms_beyond_the_vocabulary_are_damage(vocabulary, bundle, tmp_path):
     make_table(tmp_path / "table", {"a": Doc({len(TERMS): 1})}, bundle, sink="parquet")
     table = open_table(Store(str(tmp_path / "table")))
-    with pytest.raises(ArtefactError, match="none of its vocabulary"):
+    with pytest.raises(ArtifactError, match="none of its vocabulary"):
         export_jsonl(TableVectors.open(table, vocabulary), tmp_path / "a.jsonl")
 
 

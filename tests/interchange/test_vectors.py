@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.interchange.vectors import Rules, VectorRow, Vocabulary, as_batch, as_rows, row_of_ids, row_of_tokens
 from tests.indexing.corpus import make_bundle
 
 
 def test_a_vocabulary_that_names_a_term_twice_is_refused(tmp_path):
     make_bundle(tmp_path / "bundle", ["a", "b", "a"])
-    with pytest.raises(ArtefactError, match="'a' twice"):
+    with pytest.raises(ArtifactError, match="'a' twice"):
         Vocabulary.load(tmp_path / "bundle")
 
 

@@ -10,7 +10,7 @@ import pytest
 from lsr_prod.encoding.commit import Committer
 from lsr_prod.encoding.fence import take_epoch
 from lsr_prod.encoding.table import table_digest
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.maintenance.compact import Merge, compact, merge_parts, plan_merges
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Sink
@@ -89,13 +89,13 @@ def test_a_part_that_lost_rows_stops_the_compaction_and_the_table_stays(tmp_path
     path = Path(table.uri) / file.path
     whole = pq.ParquetFile(path).read()
     pq.write_table(whole.slice(1), path)
-    with pytest.raises(ArtefactError, match=r"has \d rows, the table says \d"):
+    with pytest.raises(ArtifactError, match=r"has \d rows, the table says \d"):
         compact(table, 1_000_000)
     path.write_bytes(b"torn")
-    with pytest.raises(ArtefactError, match="cannot be read"):
+    with pytest.raises(ArtifactError, match="cannot be read"):
         compact(table, 1_000_000)
     assert newest(table).version == 2
-    with pytest.raises(ArtefactError, match="is no table"):
+    with pytest.raises(ArtifactError, match="is no table"):
         compact(Store(str(tmp_path / "none")), 1)
 
 

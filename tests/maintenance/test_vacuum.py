@@ -9,7 +9,7 @@ import pytest
 from lsr_prod.encoding.commit import Committer
 from lsr_prod.encoding.fence import take_epoch
 from lsr_prod.encoding.markers import mark
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.maintenance.compact import compact
 from lsr_prod.maintenance.vacuum import vacuum
 from lsr_prod.storage import Store
@@ -85,7 +85,7 @@ def test_replaced_parts_go_once_no_kept_version_names_them(tmp_path: Path, sink:
     ]
     assert len(vacuum(table, DAY).entries) == 1
     assert ids_of(table) == ["a", "b"]
-    with pytest.raises(ArtefactError, match=r"version 99 .* cannot be read|has no version 99"):
+    with pytest.raises(ArtifactError, match=r"version 99 .* cannot be read|has no version 99"):
         vacuum(table, DAY, keep_versions=[99])
 
 
@@ -135,10 +135,10 @@ def test_a_lost_log_deletes_nothing(tmp_path: Path):
     age(tmp_path)
     (Path(table.uri) / "_manifest" / f"{1:020d}.json").unlink()
     before = table.names()
-    with pytest.raises(ArtefactError, match="has lost commit 1"):
+    with pytest.raises(ArtifactError, match="has lost commit 1"):
         vacuum(table, DAY)
     assert table.names() == before
-    with pytest.raises(ArtefactError, match="is no table"):
+    with pytest.raises(ArtifactError, match="is no table"):
         vacuum(Store(str(tmp_path / "none")), DAY)
 
 

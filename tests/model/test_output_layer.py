@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lsr_prod.errors import ArtefactError, ConfigError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.backbone import output_layer
@@ -111,10 +111,10 @@ def test_terms_that_are_not_those_of_the_head_are_refused(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match="not its card's output vocabulary"):
         SparseEncoder.load(tmp_path / "model")
     path.write_text("[1]")
-    with pytest.raises(ArtefactError, match="no list of terms"):
+    with pytest.raises(ArtifactError, match="no list of terms"):
         SparseEncoder.load(tmp_path / "model")
     path.unlink()
-    with pytest.raises(ArtefactError, match="missing"):
+    with pytest.raises(ArtifactError, match="missing"):
         SparseEncoder.load(tmp_path / "model")
 
 

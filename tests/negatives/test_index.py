@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lsr_prod.errors import ArtefactError, ConfigError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.negatives.index import MinedIndex
 from lsr_prod.search import Searcher
 from tests.indexing.corpus import STEP, Doc, make_index
@@ -60,7 +60,7 @@ def test_what_an_index_cannot_do_is_a_setting_that_is_wrong(mined_index: Path, t
 def test_another_version_than_the_planned_one_is_an_error(mined_index: Path):
     found = Searcher.open(mined_index).publication.version
     assert MinedIndex(settings(mined_index, "pairs"), {}, version=found).version == found
-    with pytest.raises(ArtefactError, match="published again while it was mined"):
+    with pytest.raises(ArtifactError, match="published again while it was mined"):
         MinedIndex(settings(mined_index, "pairs"), {}, version="0" * 64)
 
 

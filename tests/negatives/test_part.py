@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.negatives.index import MinedIndex
 from lsr_prod.negatives.known import KnownPositives
 from lsr_prod.negatives.mine import Miner
@@ -91,5 +91,5 @@ def test_a_part_that_is_not_ours_is_an_error(opened: MinedIndex, tmp_path: Path,
         pq.write_table(pa.table({"a": [1]}), part)
     else:
         pq.write_table(pq.read_table(part).slice(1), part)
-    with pytest.raises(ArtefactError, match=r"part-000003\.parquet .*delete it, then run again"):
+    with pytest.raises(ArtifactError, match=r"part-000003\.parquet .*delete it, then run again"):
         read_report(Store(str(tmp_path / "out")), 3)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lsr_prod.errors import ArtefactError, ConfigError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.negatives.pairs import cut_pairs
 from lsr_prod.negatives.plan import MANIFEST, PLAN, MinePlan, check_output, make_plan, save_plan
 from lsr_prod.storage import Store
@@ -62,7 +62,7 @@ def test_a_folder_with_something_else_is_refused(pairs: Path, tmp_path: Path):
 
 def test_a_damaged_plan_is_an_error(pairs: Path, tmp_path: Path):
     Store(str(tmp_path / "out")).put_new(PLAN, b"[1]")
-    with pytest.raises(ArtefactError, match="damaged; delete the folder"):
+    with pytest.raises(ArtifactError, match="damaged; delete the folder"):
         check_output(plan_of(pairs, tmp_path / "out"))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.index import latest_publication
 from lsr_prod.formats.shard import ImpactArrays
 from lsr_prod.search.shard import OpenShard
@@ -53,7 +53,7 @@ def main(folder: str, rounds: int) -> None:
         try:
             ask(shard, rng)
             answered += 1
-        except ArtefactError:
+        except ArtifactError:
             refused += 1
         memory = Workspace.of_thread()
         assert not memory.scores.any(), "scores are left in the working memory"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lsr_prod.errors import ArtefactError, PublicationError
+from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_path
 from lsr_prod.formats.index import IndexVersion, load_version
 from lsr_prod.indexing.publish import publish
@@ -112,7 +112,7 @@ def undetected(index: Path, count: int, seed: int) -> list[tuple[str, int, int]]
         with flipped(path, byte, bit):
             try:
                 Searcher.open(index, verify=True)
-            except ArtefactError:
+            except ArtifactError:
                 continue
             missed.append((str(path.relative_to(index)), byte, bit))
     return missed
@@ -173,13 +173,13 @@ def wrong_answers(index: Path, count: int, seed: int) -> tuple[list[Any], int]:
             refused = 0
             try:
                 damaged = Searcher.open(index)
-            except (ArtefactError, PublicationError):
+            except (ArtifactError, PublicationError):
                 met += 1
                 continue
             for number, ask in enumerate(some):
                 try:
                     given = ask(damaged)
-                except ArtefactError:
+                except ArtifactError:
                     refused += 1
                     continue
                 if given != expected[number]:
@@ -209,7 +209,7 @@ def test_damage_that_was_refused_is_refused_again_and_repaired_by_the_file(index
     vector = dict.fromkeys(range(V), 1.0)
     with flipped(path, path.stat().st_size // 2, 3):
         for _ in range(2):
-            with pytest.raises(ArtefactError, match=r"impacts\.npy is damaged at byte"):
+            with pytest.raises(ArtifactError, match=r"impacts\.npy is damaged at byte"):
                 searcher.search_vector(vector)
     assert answer(searcher.search_vector(vector)) == answer(Searcher.open(index).search_vector(vector))
 
@@ -221,11 +221,11 @@ def test_a_shard_built_anew_under_the_same_name_is_found(index, tmp_path):
     one, other = (folder / "shards" / shard.sha / "shard.json" for shard in shards)
     text = one.read_text()
     one.write_text(text.replace('"postings":', '"postings":1'))
-    with pytest.raises(ArtefactError, match=r"shard\.json"):
+    with pytest.raises(ArtifactError, match=r"shard\.json"):
         Searcher.open(folder, verify=True)
     one.write_bytes(other.read_bytes())
-    with pytest.raises(ArtefactError, match=r"shard\.json belongs to"):
+    with pytest.raises(ArtifactError, match=r"shard\.json belongs to"):
         Searcher.open(folder, verify=True)
     one.unlink()
-    with pytest.raises(ArtefactError, match=r"shard\.json is missing"):
+    with pytest.raises(ArtifactError, match=r"shard\.json is missing"):
         Searcher.open(folder, verify=True)

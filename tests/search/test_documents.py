@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.attributes import ATTRIBUTE_TYPES
 from lsr_prod.formats.digest import digest_files
 from lsr_prod.formats.pages import CHECKSUMS_FILE, MappedFiles, write_checksums
@@ -62,7 +62,7 @@ def test_every_document_is_read_as_it_was_written(folder, lazy):
 @pytest.mark.parametrize(("count", "batch_rows"), [(N - 1, BATCH_ROWS), (N + 1, BATCH_ROWS), (N, 1000)])
 def test_another_number_of_documents_or_rows_of_a_batch_is_refused(tmp_path, count, batch_rows):
     write(tmp_path, batch_rows=batch_rows)
-    with pytest.raises(ArtefactError, match=f"does not hold {count} documents"):
+    with pytest.raises(ArtifactError, match=f"does not hold {count} documents"):
         open_documents(tmp_path, count)
 
 
@@ -76,7 +76,7 @@ def test_no_documents(tmp_path):
 def test_what_is_no_arrow_file_is_refused(tmp_path, content, lazy):
     (tmp_path / DOCUMENTS_FILE).write_bytes(content)
     write_checksums(tmp_path, [DOCUMENTS_FILE])
-    with pytest.raises(ArtefactError, match=r"docs\.arrow cannot be read"):
+    with pytest.raises(ArtifactError, match=r"docs\.arrow cannot be read"):
         open_documents(tmp_path, lazy=lazy)
 
 
@@ -91,5 +91,5 @@ def test_the_message_before_a_batch_is_verified_before_it_is_believed(folder, tm
     for byte in range(found, found + 400, 7):
         (tmp_path / DOCUMENTS_FILE).write_bytes(data[:byte] + bytes([data[byte] ^ 8]) + data[byte + 1 :])
         (tmp_path / CHECKSUMS_FILE).write_bytes(checksums)
-        with pytest.raises(ArtefactError, match="is damaged at byte"):
+        with pytest.raises(ArtifactError, match="is damaged at byte"):
             open_documents(tmp_path)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.config import Deployment, ExportSettings, IndexSettings
-from lsr_prod.errors import ArtefactError, ConfigError, DigestMismatchError
+from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
 from lsr_prod.export import export_bundle
 from lsr_prod.formats.idf import TermCounts
 from lsr_prod.indexing import build_index, delete_documents
@@ -158,7 +158,7 @@ def test_damaged_or_missing_counts_are_refused(world, tmp_path):
     with pytest.raises(DigestMismatchError, match="text_terms"):
         Searcher.open(tmp_path / "index").search("a lock")
     path.unlink()
-    with pytest.raises(ArtefactError, match="text_terms"):
+    with pytest.raises(ArtifactError, match="text_terms"):
         Searcher.open(tmp_path / "index").search("a lock")
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError, LineageError, PublicationError, QueryError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, LineageError, PublicationError, QueryError
 from lsr_prod.search import Searcher
 from tests.indexing.corpus import Doc, make_index
 
@@ -175,7 +175,7 @@ def test_stored_fields_that_are_no_arrow_file_are_refused(tmp_path):
     version = make_index(tmp_path, CORPUS, vocabulary_size=6)
     path = tmp_path / "shards" / version.shards[0].sha / "docs.arrow"
     path.write_bytes(bytes(path.stat().st_size))
-    with pytest.raises(ArtefactError, match=r"docs\.arrow"):
+    with pytest.raises(ArtifactError, match=r"docs\.arrow"):
         Searcher.open(tmp_path)
 
 
@@ -184,10 +184,10 @@ def test_a_missing_or_short_file_is_found_at_open(tmp_path):
     path = tmp_path / "shards" / version.shards[0].sha / "impacts" / "ids.npy"
     data = path.read_bytes()
     path.write_bytes(data[:-1])
-    with pytest.raises(ArtefactError, match=r"ids\.npy"):
+    with pytest.raises(ArtifactError, match=r"ids\.npy"):
         Searcher.open(tmp_path)
     path.unlink()
-    with pytest.raises(ArtefactError, match=r"ids\.npy"):
+    with pytest.raises(ArtifactError, match=r"ids\.npy"):
         Searcher.open(tmp_path)
 
 
@@ -196,7 +196,7 @@ def test_postings_that_would_leave_the_arrays_are_refused(tmp_path):
     path = tmp_path / "shards" / version.shards[0].sha / "impacts" / "run_gaps.npy"
     np.save(path, np.full_like(np.load(path), 200))
     for verify in ("lazy", False):
-        with pytest.raises(ArtefactError, match="damaged"):
+        with pytest.raises(ArtifactError, match="damaged"):
             Searcher.open(tmp_path, verify=verify).search_vector(dict.fromkeys(range(6), 1.0))
 
 

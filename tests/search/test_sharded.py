@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.errors import ArtefactError, ConfigError, PublicationError, QueryError
+from lsr_prod.errors import ArtifactError, ConfigError, PublicationError, QueryError
 from lsr_prod.search import Searcher
 from lsr_prod.search.sharded import ShardedSearcher
 from lsr_prod.search.snapshot import Snapshot
@@ -117,7 +117,7 @@ def test_an_error_in_a_helper_reaches_the_caller_and_ends_the_query(index, monke
 
     def match_one(self, number, query, floor):
         if threading.current_thread() is not caller:
-            raise ArtefactError("a shard is damaged")
+            raise ArtifactError("a shard is damaged")
         matched.append(number)
         time.sleep(0.2)
         return original(self, number, query, floor)
@@ -125,7 +125,7 @@ def test_an_error_in_a_helper_reaches_the_caller_and_ends_the_query(index, monke
     with ShardedSearcher.open(index, threads=2) as sharded:
         with monkeypatch.context() as patch:
             patch.setattr(Snapshot, "match_one", match_one)
-            with pytest.raises(ArtefactError, match="a shard is damaged"):
+            with pytest.raises(ArtifactError, match="a shard is damaged"):
                 sharded.search_vector({0: 1.0})
         assert len(matched) < 5
         assert sharded.search_vector({0: 1.0}).hits == Searcher.open(index).search_vector({0: 1.0}).hits

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError, LineageError, QueryError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, LineageError, QueryError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.formats.index import IndexVersion, latest_publication
 from lsr_prod.indexing.publish import publish
@@ -66,7 +66,7 @@ def test_a_version_that_cannot_be_opened_leaves_the_searcher_where_it_is(tmp_pat
     sha = make_index(tmp_path, {"x": Doc({1: 200})}, vocabulary_size=8).shards[0].sha
     (tmp_path / "shards" / sha / "docs.arrow").unlink()
     for _ in range(2):
-        with pytest.raises(ArtefactError, match=r"docs\.arrow"):
+        with pytest.raises(ArtifactError, match=r"docs\.arrow"):
             searcher.refresh()
     assert searcher.search_vector({1: 1.0}).matched == 6
 
@@ -96,7 +96,7 @@ def test_tombstones_that_are_damaged_or_of_another_shard_are_refused(tmp_path):
     with pytest.raises(DigestMismatchError, match="tombstones"):
         Searcher.open(tmp_path, verify=False)
     path.unlink()
-    with pytest.raises(ArtefactError, match=r"tombstones.*missing"):
+    with pytest.raises(ArtifactError, match=r"tombstones.*missing"):
         Searcher.open(tmp_path)
 
 
@@ -104,7 +104,7 @@ def test_tombstones_that_are_damaged_or_of_another_shard_are_refused(tmp_path):
 def test_a_publication_that_cannot_be_read_is_an_artefact_error(tmp_path, content):
     make_index(tmp_path, CORPUS, vocabulary_size=8)
     (tmp_path / "publications" / "000001.json").write_bytes(content)
-    with pytest.raises(ArtefactError, match=r"000001\.json"):
+    with pytest.raises(ArtifactError, match=r"000001\.json"):
         Searcher.open(tmp_path)
 
 
@@ -117,5 +117,5 @@ def test_a_publication_that_was_changed_or_renumbered_is_refused(tmp_path):
         Searcher.open(tmp_path)
     path.write_text(json.dumps(value))
     path.rename(path.with_name("000007.json"))
-    with pytest.raises(ArtefactError, match="is publication 1"):
+    with pytest.raises(ArtifactError, match="is publication 1"):
         Searcher.open(tmp_path)

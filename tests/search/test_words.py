@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError
+from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.indexing import publish
@@ -85,7 +85,7 @@ def test_offsets_that_leave_the_bytes_find_nothing(made):
         Searcher.open(folder, verify=False).bm25("fill")
     offsets[-1] += 1
     np.save(path, offsets)
-    with pytest.raises(ArtefactError, match="contradict"):
+    with pytest.raises(ArtifactError, match="contradict"):
         Searcher.open(folder, verify=False)
 
 
@@ -99,5 +99,5 @@ def test_a_manifest_without_the_dictionary_is_refused(made, lost):
     broken = replace(version, shards=(manifest,))
     Store(str(folder)).put_new(f"versions/{broken.sha}.json", canonical_json(broken.to_json()))
     publish(folder, broken.sha)
-    with pytest.raises(ArtefactError, match=r"words|vocabulary"):
+    with pytest.raises(ArtifactError, match=r"words|vocabulary"):
         Searcher.open(folder, verify=False).search_vector({1: 1.0}, text="fill", hybrid=Hybrid())

@@ -2,7 +2,7 @@
 
 import threading
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.serving.follow import Follower
 
 
@@ -16,13 +16,13 @@ def test_it_goes_on_after_a_failure_and_says_what_it_was():
             done.set()
             return False
         if step is None:
-            raise ArtefactError("shards are missing")
+            raise ArtifactError("shards are missing")
         return step
 
     follower = Follower(refresh, 0.01)
     assert done.wait(10)
     follower.stop()
-    assert problems[:4] == [None, None, "ArtefactError: shards are missing", None]
+    assert problems[:4] == [None, None, "ArtifactError: shards are missing", None]
 
 
 def test_it_stops():

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ray.exceptions import ActorDiedError, RayTaskError
 
-from lsr_prod.errors import ArtefactError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.search import Searcher
 from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.router import ScatteringSearcher
@@ -78,10 +78,10 @@ def test_it_is_not_sent_for_ever(index):
 
 def test_what_a_replica_refuses_is_raised_as_it_is_and_not_sent_again(index):
     def damaged(number, method):
-        raise RayTaskError("match", "traceback", ArtefactError("a shard is damaged"))
+        raise RayTaskError("match", "traceback", ArtifactError("a shard is damaged"))
 
     searcher = scattering(index, 1, before=damaged)
-    with pytest.raises(ArtefactError, match=r"^a shard is damaged$"):
+    with pytest.raises(ArtifactError, match=r"^a shard is damaged$"):
         searcher.search_vector({0: 1.0})
     assert searcher._groups.handles[0].calls == 1
 

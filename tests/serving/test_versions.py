@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lsr_prod.errors import ArtefactError, PublicationError
+from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.index import load_publication
 from lsr_prod.serving.versions import Pin, Versions
 from tests.indexing.corpus import Doc, make_index
@@ -83,8 +83,8 @@ def test_a_damaged_version_leaves_what_is_held(tmp_path):
     versions = Versions(tmp_path, 0, 1)
     new = publish(tmp_path, 2)
     shutil.rmtree(tmp_path / "shards")
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         versions.follow()
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         versions.get(new)
     assert versions.get(pin).version.sha == pin.version

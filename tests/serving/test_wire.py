@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.errors import ArtefactError, ConfigError, LsrError, QueryError
+from lsr_prod.errors import ArtifactError, ConfigError, LsrError, QueryError
 from lsr_prod.search import Hit, QueryTerm, SearchResult
 from lsr_prod.search.filters import field
 from lsr_prod.serving.calls import UnavailableError
@@ -110,7 +110,7 @@ def test_a_client_refuses_what_has_no_json():
         question_to_json(1, {"filter": {"field": "a"}}, vector={})  # type: ignore[typeddict-item]
 
 
-@pytest.mark.parametrize("kind", [QueryError, ArtefactError, UnavailableError])
+@pytest.mark.parametrize("kind", [QueryError, ArtifactError, UnavailableError])
 def test_an_error_arrives_as_it_was(kind):
     error = error_from_json(over_the_wire(error_to_json(kind("what; remedy"))))
     assert (type(error), str(error)) == (kind, "what; remedy")

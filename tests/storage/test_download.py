@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError, StorageError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
 from lsr_prod.formats.digest import FileDigest
 from lsr_prod.storage import Store, download
 from lsr_prod.storage.download import fetch_file
@@ -69,7 +69,7 @@ def test_an_object_that_is_not_the_file_leaves_nothing(tmp_path: Path, remote: S
 
 
 def test_an_object_that_is_not_there_is_named(tmp_path: Path, remote: Store) -> None:
-    with pytest.raises(ArtefactError, match=r"docs\.arrow\) is missing"):
+    with pytest.raises(ArtifactError, match=r"docs\.arrow\) is missing"):
         fetch_file(remote, FILE, tmp_path / "files")
 
 

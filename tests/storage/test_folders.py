@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError, StorageError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError, StorageError
 from lsr_prod.storage import Store, download
 from lsr_prod.storage.folders import fetch_folder, has_folder, put_folder, user_cache
 from tests.indexing.remote import overwrite
@@ -83,7 +83,7 @@ def flip(path: Path) -> None:
 
 def test_what_is_fetched_is_what_was_put(store: Store, folder: Path, cache: Path) -> None:
     assert not has_folder(store, "models/one")
-    with pytest.raises(ArtefactError, match="has no models/one"):
+    with pytest.raises(ArtifactError, match="has no models/one"):
         fetch_folder(store, "models/one", cache=cache)
     for _ in range(2):
         put_folder(store, "models/one", folder)
@@ -114,9 +114,9 @@ def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def test_a_name_is_given_once(store: Store, folder: Path) -> None:
     put_folder(store, "models/one", folder)
     (folder / "card.json").write_bytes(b"[]")
-    with pytest.raises(ArtefactError, match="holds something else"):
+    with pytest.raises(ArtifactError, match="holds something else"):
         put_folder(store, "models/one", folder)
-    with pytest.raises(ArtefactError, match="has no files"):
+    with pytest.raises(ArtifactError, match="has no files"):
         put_folder(store, "models/two", folder / "nowhere")
 
 
@@ -152,7 +152,7 @@ def test_a_killed_upload_is_never_visible_and_goes_on(
     command = [sys.executable, "-c", KILLED, str(folder), store.uri, json.dumps(store.options), verb, str(last)]
     assert subprocess.run(command, check=False).returncode == -9
     assert not has_folder(store, "models/one")
-    with pytest.raises(ArtefactError, match="has no models/one"):
+    with pytest.raises(ArtifactError, match="has no models/one"):
         fetch_folder(store, "models/one", cache=cache)
     put_folder(store, "models/one", folder)
     assert contents(fetch_folder(store, "models/one", cache=cache)) == CONTENT
@@ -204,7 +204,7 @@ def test_a_flipped_bit_is_found(tmp_path: Path, folder: Path) -> None:
         fetch_folder(store, "models/one")
     fetch_folder(store, "models/one", verify=False)
     (tmp_path / "work" / "models" / "one" / "weights").write_bytes(b"short")
-    with pytest.raises(ArtefactError, match="weights is missing, or has not its 10240 bytes"):
+    with pytest.raises(ArtifactError, match="weights is missing, or has not its 10240 bytes"):
         fetch_folder(store, "models/one", verify=False)
 
 
@@ -221,7 +221,7 @@ def test_a_flipped_bit_over_there_or_in_the_cache_is_found(remote: Store, folder
         fetch_folder(remote, "models/one", cache=cache / "other")
     assert not list((cache / "other").glob("indexes/folders/*"))
     remote.delete(name)
-    with pytest.raises(ArtefactError, match="weights of the folder, is missing"):
+    with pytest.raises(ArtifactError, match="weights of the folder, is missing"):
         fetch_folder(remote, "models/one", cache=cache / "other")
 
 
@@ -246,7 +246,7 @@ SHA = "0" * 64
 )
 def test_a_manifest_is_not_trusted(store: Store, cache: Path, manifest: object, problem: str) -> None:
     store.put_new("models/one.json", json.dumps(manifest).encode())
-    with pytest.raises(ArtefactError, match=problem) as caught:
+    with pytest.raises(ArtifactError, match=problem) as caught:
         fetch_folder(store, "models/one", cache=cache)
     assert isinstance(caught.value, FormatVersionError) == (problem == "reads 1")
     assert not cache.exists()
@@ -254,7 +254,7 @@ def test_a_manifest_is_not_trusted(store: Store, cache: Path, manifest: object, 
 
 def test_a_manifest_that_is_no_json_is_damaged(store: Store, cache: Path) -> None:
     store.put_new("models/one.json", b"\xff{")
-    with pytest.raises(ArtefactError, match="is damaged"):
+    with pytest.raises(ArtifactError, match="is damaged"):
         fetch_folder(store, "models/one", cache=cache)
 
 

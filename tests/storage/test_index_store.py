@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError, PublicationError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, PublicationError
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
 from lsr_prod.formats.index import IndexVersion, Publication, ShardManifest, Tombstones
 from lsr_prod.storage import Store
@@ -57,7 +57,7 @@ def test_a_version_needs_its_bundle_shards_tombstones_and_takedowns(tmp_path: Pa
 )
 def test_files_that_would_replace_each_other_are_refused(files: tuple[FileDigest, ...]) -> None:
     version = replace(VERSION, shards=(replace(SHARD, files=files),))
-    with pytest.raises(ArtefactError, match="not to be trusted"):
+    with pytest.raises(ArtifactError, match="not to be trusted"):
         version_files(version, NO_BUNDLE)
 
 
@@ -92,17 +92,17 @@ def test_a_hostile_version_is_refused_whatever_its_digest(tmp_path: Path, value:
     store = Store(str(tmp_path))
     sha = digest_json(value)
     store.put_new(f"versions/{sha}.json", canonical_json(value))
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         read_version(store, sha)
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "", "A" * 64, "a" * 63, "a" * 64 + "\n"])
 def test_a_name_that_is_no_sha_is_never_looked_up(tmp_path: Path, name: str) -> None:
     store = Store(str(tmp_path))
-    with pytest.raises(ArtefactError, match="no sha256"):
+    with pytest.raises(ArtifactError, match="no sha256"):
         read_version(store, name)
     store.put_new("publications/000001.json", canonical_json(Publication(1, name, "now").to_json()))
-    with pytest.raises(ArtefactError, match="no sha256"):
+    with pytest.raises(ArtifactError, match="no sha256"):
         read_head(store)
 
 
@@ -110,7 +110,7 @@ def test_a_name_that_is_no_sha_is_never_looked_up(tmp_path: Path, name: str) -> 
 def test_a_manifest_that_is_none_is_one_sentence(tmp_path: Path, data: bytes) -> None:
     store = Store(str(tmp_path))
     store.put_new("publications/000001.json", data)
-    with pytest.raises(ArtefactError, match="publish a version again"):
+    with pytest.raises(ArtifactError, match="publish a version again"):
         read_head(store)
     store.put_new(f"versions/{'a' * 64}.json", data)
     with pytest.raises(DigestMismatchError):
@@ -146,7 +146,7 @@ def test_a_remote_version_that_is_not_whole_is_refused(tmp_path: Path, s3_option
     with pytest.raises(DigestMismatchError, match="delete it, then upload"):
         check_files(store, version)
     store.delete(name)
-    with pytest.raises(ArtefactError, match="upload the version again"):
+    with pytest.raises(ArtifactError, match="upload the version again"):
         check_files(store, version)
 
 
@@ -157,10 +157,10 @@ def test_after_an_error_no_file_is_begun() -> None:
         begun.append(file)
         time.sleep(0.001)
         if len(begun) == 3:
-            raise ArtefactError("third")
+            raise ArtifactError("third")
         return file.size
 
     assert in_threads(lambda file: file.size, [FILE] * 10, 4) == 50
-    with pytest.raises(ArtefactError, match="third"):
+    with pytest.raises(ArtifactError, match="third"):
         in_threads(work, [FILE] * 1000, 1)
     assert len(begun) < 1000

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from lsr_prod import Searcher
-from lsr_prod.errors import ArtefactError, DigestMismatchError, MissingExtraError, PublicationError, StorageError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, MissingExtraError, PublicationError, StorageError
 from lsr_prod.formats.digest import canonical_json, digest_json, verify_files
 from lsr_prod.formats.index import IndexVersion, Publication, latest_publication
 from lsr_prod.indexing import rollback
@@ -393,7 +393,7 @@ def test_a_hostile_version_writes_nowhere(index: Path, folder: Path, remote: Sto
         head = IndexCache(folder).head(remote.uri, remote.options)
         hostile = Publication(head.number + 1, sha, "now")
         remote.put_new(f"publications/{hostile.number:06d}.json", canonical_json(hostile.to_json()))
-        with pytest.raises(ArtefactError, match="not to be trusted"):
+        with pytest.raises(ArtifactError, match="not to be trusted"):
             IndexCache(folder).fetch(remote.uri, remote.options)
     assert not list(tmp_path.rglob("evil"))
     assert not list(folder.rglob("files/*"))

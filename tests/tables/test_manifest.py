@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lsr_prod.errors import ArtefactError, FormatVersionError, StorageError
+from lsr_prod.errors import ArtifactError, FormatVersionError, StorageError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, create_table, open_table
 from lsr_prod.tables.manifest import CHECKPOINT_EVERY
@@ -93,21 +93,21 @@ def test_a_damaged_log_is_named(store: Store, tmp_path: Path):
     newest = log / f"{CHECKPOINT_EVERY + 1:020d}.json"
     data = newest.read_bytes()
     newest.write_bytes(data[:-9])
-    with pytest.raises(ArtefactError, match="is damaged"):
+    with pytest.raises(ArtifactError, match="is damaged"):
         open_table(store)
     newest.write_text(json.dumps({**json.loads(data), "format": 9}))
     with pytest.raises(FormatVersionError, match="manifest format 9"):
         open_table(store)
     newest.write_bytes(data)
     (log / f"{CHECKPOINT_EVERY:020d}.checkpoint.parquet").write_bytes(b"torn")
-    with pytest.raises(ArtefactError, match=r"checkpoint\.parquet is damaged .*delete it"):
+    with pytest.raises(ArtifactError, match=r"checkpoint\.parquet is damaged .*delete it"):
         open_table(store)
     (log / f"{CHECKPOINT_EVERY:020d}.checkpoint.parquet").unlink()
     assert open_table(store).version == CHECKPOINT_EVERY + 1
     (log / f"{3:020d}.json").unlink()
-    with pytest.raises(ArtefactError, match="has lost commit 3"):
+    with pytest.raises(ArtifactError, match="has lost commit 3"):
         open_table(store)
-    with pytest.raises(ArtefactError, match="has no version 99"):
+    with pytest.raises(ArtifactError, match="has no version 99"):
         open_table(store, 99)
 
 
@@ -115,7 +115,7 @@ def test_a_schema_survives_its_json_and_strange_types_are_refused():
     terms = pa.list_(pa.field("element", pa.int32(), nullable=False))
     schema = pa.schema([*SCHEMA, pa.field("terms", terms, nullable=False), pa.field("key", pa.int64())])
     assert schema_from_json(json.loads(json.dumps(schema_to_json(schema)))).equals(schema)
-    with pytest.raises(ArtefactError, match="column x is "):
+    with pytest.raises(ArtifactError, match="column x is "):
         schema_to_json(pa.schema([("x", pa.timestamp("s"))]))
-    with pytest.raises(ArtefactError, match="does not know"):
+    with pytest.raises(ArtifactError, match="does not know"):
         schema_from_json([{"name": "x", "type": "decimal", "nullable": True}])

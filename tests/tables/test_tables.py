@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 
-from lsr_prod.errors import ArtefactError, CommitError, StorageError, TableConflictError
+from lsr_prod.errors import ArtifactError, CommitError, StorageError, TableConflictError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Sink, Table, create_table, open_table, write_part
 from lsr_prod.tables.delta import create_delta
@@ -96,7 +96,7 @@ def test_files_come_and_go_in_one_step_and_older_versions_stay(store: Store, sin
     assert table.added_since(0) == {first[0].path, second[0].path, third[0].path}
     assert table.added_since(1) == {third[0].path}
     assert [entry.version for entry in table.log()] == [0, 1, 2]
-    with pytest.raises((ArtefactError, StorageError)):
+    with pytest.raises((ArtifactError, StorageError)):
         open_table(store, 9)
 
 
@@ -161,7 +161,7 @@ def test_two_logs_in_one_folder_are_refused(tmp_path: Path):
     make(Store(str(tmp_path)), "delta")
     make(Store(str(tmp_path / "other")), "parquet")
     (tmp_path / "other" / "_manifest").rename(tmp_path / "_manifest")
-    with pytest.raises(ArtefactError, match="a Delta log and a manifest"):
+    with pytest.raises(ArtifactError, match="a Delta log and a manifest"):
         open_table(Store(str(tmp_path)))
 
 

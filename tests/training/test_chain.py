@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lsr_prod.config import Deployment
-from lsr_prod.errors import ArtefactError, ConfigError, DigestMismatchError, TrainingError
+from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, TrainingError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.storage import Store
@@ -282,10 +282,10 @@ def test_what_is_damaged_or_gone_in_the_store_is_named(settings: Settings, tmp_p
     with pytest.raises(DigestMismatchError, match=r"model\.safetensors"):
         run(settings)
     (work / "models" / f"{model}.json").unlink()
-    with pytest.raises(ArtefactError, match=rf"is gone; delete stages/{stage}\.json"):
+    with pytest.raises(ArtifactError, match=rf"is gone; delete stages/{stage}\.json"):
         run(settings)
     (work / "stages" / f"{stage}.json").write_text("{}")
-    with pytest.raises(ArtefactError, match="is damaged"):
+    with pytest.raises(ArtifactError, match="is damaged"):
         run(settings)
     assert not (tmp_path / "again").exists()
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError, LineageError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, LineageError
 from lsr_prod.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 
 
@@ -39,5 +39,5 @@ def test_damage_is_found(tmp_path: Path) -> None:
 def test_a_checkpoint_without_its_record_is_none(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, _checkpoint(), name="stage")
     (tmp_path / "checkpoint.json").unlink()
-    with pytest.raises(ArtefactError, match="is missing"):
+    with pytest.raises(ArtifactError, match="is missing"):
         read_checkpoint(tmp_path, name="stage")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.__main__ import main
-from lsr_prod.errors import ArtefactError, FormatVersionError
+from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import model_digest
 from lsr_prod.storage import Store
@@ -58,14 +58,14 @@ def test_the_same_training_writes_the_same_bytes(tmp_path: Path) -> None:
 def test_a_card_and_a_training_that_disagree_are_refused(family: list[Path]) -> None:
     training = json.loads((family[2] / TRAINING_FILE).read_text())
     (family[2] / TRAINING_FILE).write_text(json.dumps({**training, "parent": "b" * 64}))
-    with pytest.raises(ArtefactError, match="as a parent"):
+    with pytest.raises(ArtifactError, match="as a parent"):
         lineage(family[2])
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1, "parent": 3, "stage": "x"}', "\x00"])
 def test_a_damaged_training_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / TRAINING_FILE).write_text(text)
-    with pytest.raises(ArtefactError, match=r"training\.json is damaged"):
+    with pytest.raises(ArtifactError, match=r"training\.json is damaged"):
         read_training(tmp_path)
     (tmp_path / TRAINING_FILE).write_text('{"format": 2}')
     with pytest.raises(FormatVersionError):

@@ -15,7 +15,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.config.objective import ObjectiveSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.errors import ArtefactError, ConfigError, DigestMismatchError
+from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
 from lsr_prod.training.batches import TokenBatch, TrainBatch, pad
@@ -86,7 +86,7 @@ def test_every_document_counts_once_all_of_it(start, tmp_path):
     with pytest.raises(DigestMismatchError, match="has changed"):
         query_weights(replace(file, sha256=hashlib.sha256(b"").hexdigest()), work, len(VOCABULARY))
     work.delete(file.path)
-    with pytest.raises(ArtefactError, match="is gone"):
+    with pytest.raises(ArtifactError, match="is gone"):
         query_weights(file, work, len(VOCABULARY))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ArtefactError, FormatVersionError
+from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.storage import Store
 from lsr_prod.training.stage_record import StageRecord, load_record, save_record
 
@@ -26,7 +26,7 @@ def test_the_first_record_counts(tmp_path: Path) -> None:
 def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     store = Store(str(tmp_path))
     store.put_new("stages/x.json", text.encode())
-    with pytest.raises(ArtefactError, match=r"stages/x\.json is damaged.*delete it"):
+    with pytest.raises(ArtifactError, match=r"stages/x\.json is damaged.*delete it"):
         load_record(store, "x")
 
 

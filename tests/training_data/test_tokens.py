@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lsr_prod.errors import ArtefactError, ConfigError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training_data.tokens import TextForm, TokenSettings
 
@@ -44,5 +44,5 @@ def test_a_length_without_room_for_text_is_refused(prompted: Path, tmp_path: Pat
         TokenSettings.of_model(prompted, query_max_length=4, document_max_length=9, plain=False)
     with pytest.raises(ConfigError, match=r"document_max_length: 3 leaves no token"):
         TokenSettings.of_model(prompted, query_max_length=9, document_max_length=3, plain=False)
-    with pytest.raises(ArtefactError, match=r"encoder_card.json is missing"):
+    with pytest.raises(ArtifactError, match=r"encoder_card.json is missing"):
         TokenSettings.of_model(tmp_path, query_max_length=9, document_max_length=9, plain=False)

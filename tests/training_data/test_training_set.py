@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.errors import ArtefactError, DigestMismatchError, FormatVersionError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError
 from lsr_prod.storage import Store
 from lsr_prod.training_data.prepare import _seal
 from lsr_prod.training_data.training_set import SetRecord, TrainingSet, set_name
@@ -105,20 +105,20 @@ def test_damage_is_found_when_the_set_is_opened(scored: tuple[Store, str]):
     with pytest.raises(DigestMismatchError, match="differs from its recorded sha256"):
         TrainingSet.open(store, digest)
     path.write_bytes(content[:-1])
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         TrainingSet.open(store, digest, verify=False)
     path.unlink()
-    with pytest.raises(ArtefactError, match="missing"):
+    with pytest.raises(ArtifactError, match="missing"):
         TrainingSet.open(store, digest)
 
 
 def test_a_set_that_is_not_whole_or_another_one_is_none(scored: tuple[Store, str], tmp_path: Path):
     store, digest = scored
     (tmp_path / "store" / f"{set_name(digest)}.json").rename(tmp_path / "store" / f"{set_name('f' * 64)}.json")
-    with pytest.raises(ArtefactError, match="run the stage that makes it again"):
+    with pytest.raises(ArtifactError, match="run the stage that makes it again"):
         TrainingSet.open(store, digest)
     (tmp_path / "store" / set_name(digest)).rename(tmp_path / "store" / set_name("f" * 64))
-    with pytest.raises(ArtefactError, match="describes another set"):
+    with pytest.raises(ArtifactError, match="describes another set"):
         TrainingSet.open(store, "f" * 64)
 
 

@@ -13,7 +13,7 @@ from lsr_prod.config.language import (
     LanguageSettings,
     PretrainEmlmSettings,
 )
-from lsr_prod.errors import ArtefactError, ConfigError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_path
@@ -160,7 +160,7 @@ def _check_teacher(stage: DistilHeadSettings, facts: ModelFacts) -> str:
     try:
         card = EncoderCard.load(Path(stage.teacher))
         digest = model_digest(Path(stage.teacher))
-    except ArtefactError as error:
+    except ArtifactError as error:
         raise ConfigError("teacher", str(error), "name a model directory of lsr_prod") from error
     known = facts.vocabulary_sha256
     if card.vocabulary_size != facts.vocabulary_size or (known is not None and card.vocabulary_sha256 != known):
