@@ -50,28 +50,28 @@ quickstart: $(READY) models
 	@$(BIN)/python -m quickstart --config quickstart/deployment.yaml
 
 bench: $(READY)
-	@$(BIN)/python benchmarks/search_threads.py .quickstart/index .quickstart/collection/queries.jsonl
-	@$(BIN)/python benchmarks/search_text.py .quickstart/index .quickstart/collection/queries.jsonl
+	@$(BIN)/python -m benchmarks.search.threads .quickstart/index .quickstart/collection/queries.jsonl
+	@$(BIN)/python -m benchmarks.search.text .quickstart/index .quickstart/collection/queries.jsonl
 
 bench-encode: $(READY) models $(OPTIMUM)/.ready
-	@$(BIN)/python benchmarks/encode.py $(DATA) --peer-python $(OPTIMUM)/bin/python
+	@$(BIN)/python -m benchmarks.encode.against_peer $(DATA) --peer-python $(OPTIMUM)/bin/python
 
 SPLADE := $(DATA)/splade_queries/msmarco-passage.dev-subset.splade-v3.jsonl.gz
 bench-search: $(READY) $(PEERS)/.ready
-	@$(BIN)/python benchmarks/search.py --peer-python $(PEERS)/bin/python --splade $(SPLADE) $(SEARCH_ARGS)
+	@$(BIN)/python -m benchmarks.search.against_peers --peer-python $(PEERS)/bin/python --splade $(SPLADE) $(SEARCH_ARGS)
 
 bench-filters: $(READY)
-	@$(BIN)/python benchmarks/search_filters.py
+	@$(BIN)/python -m benchmarks.search.filters
 
 bench-scale: $(READY)
-	@$(BIN)/python benchmarks/search_scale.py
+	@$(BIN)/python -m benchmarks.search.scale
 
 bench-train: $(READY)
-	@$(BIN)/python benchmarks/train_step.py
-	@$(BIN)/python benchmarks/train_large_batch.py
+	@$(BIN)/python -m benchmarks.train.step
+	@$(BIN)/python -m benchmarks.train.large_batch
 
 bench-pruning: $(READY) models
-	@$(BIN)/python benchmarks/train_pruning.py $(DATA) --work .pruning
+	@$(BIN)/python -m benchmarks.train.pruning $(DATA) --work .pruning
 
 search: $(READY)
 	@$(BIN)/python -m lsr_prod.search .quickstart/index

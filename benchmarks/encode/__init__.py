@@ -1,0 +1,1 @@
+"""Benchmarks of encoding: documents per CPU second, memory and precision."""

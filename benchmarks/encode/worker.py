@@ -1,0 +1,79 @@
+"""One contestant of the encoding benchmark in a process of its own: loads, warms up, then encodes once a line of input.
+
+    python -m benchmarks.encode.worker SPEC.json
+
+It imports only what the contestant needs, because sentence-transformers' ONNX backend lives in an environment without
+lsr_prod. Every line that it reads is one run over all texts; every line that it prints is ``{cpu_s, wall_s}``.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+Encode = Callable[[Sequence[str]], Any]
+
+
+def ours(spec: dict[str, Any]) -> Encode:
+    """The bundle as the encode job runs it."""
+    from lsr_prod.inference import BundleEncoder
+
+    encoder = BundleEncoder(Path(spec["folder"]), threads=spec["threads"])
+    return lambda texts: encoder.encode(texts, kind="document", top_k=256, batch_tokens=spec["batch"])
+
+
+def ours_naive(spec: dict[str, Any]) -> Encode:
+    """The same bundle in batches of so many texts, in their order, each padded to its longest."""
+    from lsr_prod.inference import BundleEncoder
+
+    encoder = BundleEncoder(Path(spec["folder"]), threads=spec["threads"])
+    size = spec["batch"]
+
+    def encode(texts: Sequence[str]) -> list[Any]:
+        starts = range(0, len(texts), size)
+        return [encoder.encode(texts[i : i + size], kind="document", top_k=256, batch_tokens=1_000_000) for i in starts]
+
+    return encode
+
+
+def sentence_transformers(spec: dict[str, Any]) -> Encode:
+    """SparseEncoder with its own batching; torch or its ONNX backend."""
+    import torch
+    from sentence_transformers import SparseEncoder
+
+    torch.set_num_threads(spec["threads"])
+    kwargs: dict[str, Any] = {}
+    if spec["backend"] == "onnx":
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = spec["threads"]
+        kwargs = {"session_options": options, "provider": "CPUExecutionProvider", "file_name": spec["file"]}
+    elif spec["dtype"] == "bf16":
+        kwargs = {"torch_dtype": torch.bfloat16}
+    model = SparseEncoder(spec["folder"], backend=spec["backend"], model_kwargs=kwargs, device="cpu")
+    model.max_seq_length = spec["max_length"]
+    return lambda texts: model.encode_document(list(texts), batch_size=spec["batch"], show_progress_bar=False)
+
+
+def main(spec: dict[str, Any]) -> None:
+    """Answer one line with one run until the input ends."""
+    texts: list[str] = json.loads(Path(spec["texts"]).read_bytes())
+    encode = {"ours": ours, "naive": ours_naive, "sentence-transformers": sentence_transformers}[spec["kind"]](spec)
+    encode(texts[:32])
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+        encode(texts)
+        after, stop = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+        cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+        print(json.dumps({"cpu_s": cpu, "wall_s": stop - start, "rss_mb": after.ru_maxrss // 1024}), flush=True)
+
+
+if __name__ == "__main__":
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    main(json.loads(Path(sys.argv[1]).read_bytes()))

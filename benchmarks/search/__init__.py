@@ -1,0 +1,1 @@
+"""Benchmarks of search: time, memory and recall per query against peers."""

@@ -1,0 +1,175 @@
+"""Our engine behind the protocol of ``benchmarks.search.worker``: the only benchmark that knows the index layout."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from benchmarks.search.data import Collection
+from lsr_prod.formats.digest import canonical_json, digest_files
+from lsr_prod.formats.index import INDEX_FORMAT, SHARD_FILE, ShardManifest
+from lsr_prod.formats.pages import write_checksums
+from lsr_prod.formats.shard import (
+    BATCH_ROWS,
+    DOCUMENTS_FILE,
+    FORWARD_ARRAYS,
+    IMPACTS_FOLDER,
+    MATCHING_ARRAYS,
+    array_name,
+)
+from lsr_prod.indexing.order import order_documents
+from lsr_prod.indexing.plan import Layout
+from lsr_prod.indexing.shard import write_arrays
+from lsr_prod.indexing.vectors import Vectors
+from lsr_prod.search.part import Part, ShardQuery
+from lsr_prod.search.query import required_terms
+from lsr_prod.search.shard import OpenShard
+from lsr_prod.search.workspace import Workspace
+
+BLOCK = 256
+
+
+class Ours:
+    """Options: ``compress``, ``min_terms`` (a count) and ``overlap_threshold`` (a share of the query's terms).
+
+    A query is what a Searcher does with one whose terms it has looked up: match every shard, verify pages that were not
+    read before, and fetch the ids of the hits.
+    """
+
+    version = f"format {INDEX_FORMAT}"
+
+    @staticmethod
+    def build(collection: Collection, folder: Path, options: Mapping[str, Any]) -> float:
+        """CPU seconds from rows to the order of documents and the impact arrays on disk, one thread.
+
+        Tantivy's part of an index is not made. The kernels of the builder are compiled before the clock starts.
+        """
+        return build_folder(collection, folder, {}, compress=options["compress"])
+
+    def __init__(self, collection: Collection, folders: Path | Sequence[Path], options: Mapping[str, Any]) -> None:
+        """Open one shard, or several as one index: their documents follow each other."""
+        self._folders = [folders] if isinstance(folders, Path) else list(folders)
+        self.parts = [
+            Part(
+                OpenShard(folder, _manifest(folder), lazy=True), None, dk=1 << 30, vocabulary_size=collection.vocabulary
+            )
+            for folder in self._folders
+        ]
+        self._threshold = {name: options[name] for name in ("min_terms", "overlap_threshold")}
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes: ``matching`` is what a query may read to match and rank."""
+        size = {"matching": MATCHING_ARRAYS, "forward": FORWARD_ARRAYS, "ids": ("id_order", "id_rank")}
+        return {
+            part: sum(_size(folder / array_name(name)) for folder in self._folders for name in names)
+            for part, names in size.items()
+        }
+
+    def prepare(self, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float32], k: int) -> ShardQuery:
+        """What a text or a vector becomes before shards see it: heaviest term first."""
+        order = np.lexsort((terms, -weights))
+        required = required_terms(len(terms), **self._threshold)
+        ids, ordered = terms[order].astype(np.int32), np.ascontiguousarray(weights[order])
+        return ShardQuery(ids, ordered, np.ones(len(ids), np.uint8), required, k)
+
+    def query(self, asked: ShardQuery, k: int) -> list[tuple[float, str]]:
+        """One search over all shards."""
+        found: list[tuple[float, str]] = []
+        floor = 0.0
+        memory = Workspace.of_thread()
+        for part in self.parts:
+            hits = part.match(asked, memory, floor)
+            doc_id = part.shard.documents.doc_id
+            found += [(-score, doc_id(ordinal)) for score, ordinal in zip(hits.scores, hits.ordinals, strict=True)]
+            if len(self.parts) > 1:
+                found = sorted(found)[:k]
+                floor = -found[-1][0] if len(found) == k else 0.0
+        return found
+
+    def decode(self, answer: list[tuple[float, str]]) -> tuple[list[int], list[float]]:
+        """Numbers of the rows, and scores. The rows of a shard are numbered on from the shard before."""
+        return [int(doc_id) for _, doc_id in answer], [-score for score, _ in answer]
+
+    def touched(self, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float32]) -> tuple[int, int]:
+        """Postings read, and bytes: 2 a posting, 13 a run (3 of its own, 10 of what is kept for its block)."""
+        asked = self.prepare(terms, weights, 10)
+        postings, runs, floor = 0, 0, 0.0
+        best: list[float] = []
+        for part in self.parts:
+            hits = part.match(asked, Workspace.of_thread(), floor)
+            best = sorted(best + hits.scores, reverse=True)[:10]
+            floor = best[-1] if len(best) == 10 and len(self.parts) > 1 else 0.0
+            postings += hits.postings
+            of_term = part.shard.arrays.term_runs
+            runs += int((of_term[1:][asked.ids].astype(np.int64) - of_term[:-1][asked.ids]).sum())
+        return postings, 2 * postings + 13 * runs
+
+
+def build_folder(
+    collection: Collection, folder: Path, columns: Mapping[str, pa.Array], *, compress: bool = False
+) -> float:
+    """Build a shard without Tantivy's part; returns the CPU seconds of ordering and of the arrays.
+
+    Args:
+        collection: the documents; their ids are the numbers of their rows.
+        folder: of the shard.
+        columns: more columns of ``docs.arrow``, by row.
+        compress: postings in fewer bytes.
+    """
+    vectors = _vectors(collection)
+    layout = Layout(BLOCK, "content", 1 << 30, collection.vocabulary, (), (), compress=compress)
+    _order(vectors.take(np.arange(2 * BLOCK)), collection.vocabulary)
+    start = time.process_time()
+    order = _order(vectors, collection.vocabulary)
+    write_arrays(folder, vectors, order, layout)
+    seconds = time.process_time() - start
+    _write_documents(folder, order, columns)
+    files = digest_files(folder, [path for path in folder.rglob("*") if path.is_file()])
+    manifest = ShardManifest("0" * 64, len(order), len(vectors.terms), BLOCK, "base", {}, files)
+    (folder / SHARD_FILE).write_bytes(canonical_json(manifest.to_json()))
+    return seconds
+
+
+def _order(vectors: Vectors, vocabulary: int) -> npt.NDArray[Any]:
+    return order_documents(vectors, vocabulary, BLOCK)
+
+
+def _vectors(collection: Collection) -> Vectors:
+    """The rows as the builder has them, heaviest term first."""
+    rows, terms = collection.terms.shape
+    heaviest = np.argsort(-collection.impacts.astype(np.int16), axis=1, kind="stable")
+    return Vectors(
+        np.arange(rows + 1, dtype=np.int64) * terms,
+        np.take_along_axis(collection.terms, heaviest, 1).ravel().astype(np.uint16),
+        np.take_along_axis(collection.impacts, heaviest, 1).ravel().astype(np.uint8),
+    )
+
+
+def _write_documents(folder: Path, order: npt.NDArray[Any], columns: Mapping[str, pa.Array]) -> None:
+    """The stored part of a shard: row numbers as ids, and more columns."""
+    fields = [pa.field("doc_id", pa.large_string()), *(pa.field(name, column.type) for name, column in columns.items())]
+    schema = pa.schema(fields)
+    with pa.OSFile(str(folder / DOCUMENTS_FILE), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for first in range(0, len(order), BATCH_ROWS):
+            rows = order[first : first + BATCH_ROWS]
+            ids = pa.array([str(row) for row in rows.tolist()], pa.large_string())
+            taken = [column.take(pa.array(rows)) for column in columns.values()]
+            writer.write_batch(pa.record_batch([ids, *taken], schema=schema))
+    write_checksums(folder, [DOCUMENTS_FILE, *_arrays(folder)])
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _arrays(folder: Path) -> list[str]:
+    return [f"{IMPACTS_FOLDER}/{path.name}" for path in (folder / IMPACTS_FOLDER).iterdir()]
+
+
+def _manifest(folder: Path) -> ShardManifest:
+    return ShardManifest.from_json(json.loads((folder / SHARD_FILE).read_bytes()))

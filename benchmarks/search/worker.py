@@ -1,0 +1,184 @@
+"""One search engine in a process of its own: it times each query itself, and is told what to do over a pipe.
+
+    python -m benchmarks.search.worker '{spec}'
+
+Reads one JSON command a line from stdin and answers with one JSON line. An engine is a class with::
+
+    version: str                                   of the engine and its settings; part of the name of its stored index
+    build(collection, folder, options) -> float    static; seconds from mapped rows to an index on disk
+    __init__(collection, folder, options)          opens it
+    sizes() -> {part: bytes}                       on disk
+    prepare(terms, weights, k) -> asked            into the engine's own types; not timed
+    query(asked, k) -> answer                      timed; called by several threads
+    decode(answer) -> (ids, scores)                out of the engine's own types; not timed
+    touched(terms, weights) -> (postings, bytes)   optional: what a query reads
+
+Numpy alone: the environments of the peers run this file too.
+"""
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.search.data import KS, Collection, Queries, recall
+
+
+class Worker:
+    """The engine, the queries, and the answers so far."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self.kind: Any = getattr(importlib.import_module(spec["module"]), spec["engine"])
+        self.collection = Collection(Path(spec["collection"]))
+        self.options: dict[str, Any] = dict(spec["options"])
+        self.query_terms: int = spec["query_terms"]
+        self.queries: Queries = self.collection.queries(self.query_terms)
+        self.engine: Any = None
+        self.answers: dict[int, dict[int, Any]] = {}
+        self.prepared: dict[int, list[Any]] = {}
+
+    def version(self) -> dict[str, Any]:
+        """Names what a stored index depends on besides the documents."""
+        return {"version": self.kind.version}
+
+    def build(self, folder: str) -> dict[str, Any]:
+        """Index, and say what it took."""
+        seconds = self.kind.build(self.collection, Path(folder), self.options)
+        return {"seconds": seconds, "peak_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+    def open(self, folders: Sequence[str]) -> dict[str, Any]:
+        """Open, try one query, which imports and compiles what it takes; then close, and open with the clock on.
+
+        Several folders are the shards of one index, for engines that know how.
+        """
+        where = Path(folders[0]) if len(folders) == 1 else [Path(folder) for folder in folders]
+        self.engine = self.kind(self.collection, where, self.options)
+        self.engine.query(self.engine.prepare(*self.queries[0], KS[0]), KS[0])
+        self.engine = None
+        gc.collect()
+        before = memory()
+        start = time.perf_counter()
+        self.engine = self.kind(self.collection, where, self.options)
+        ms = (time.perf_counter() - start) * 1e3
+        return {"ms": ms, "sizes": self.engine.sizes(), "before": before}
+
+    def rss(self) -> dict[str, Any]:
+        """Bytes this process holds now: all, and without what is mapped from files."""
+        return memory()
+
+    def prepare(self, k: int) -> dict[str, Any]:
+        """Have all queries in the engine's types; some engines try them here, so it is done long before they count."""
+        self.prepared[k] = [self.engine.prepare(*self.queries[i], k) for i in range(len(self.queries))]
+        return {}
+
+    def ask(self, numbers: Sequence[int], k: int, keep: bool) -> dict[str, Any]:
+        """Answer these queries one by one; nanoseconds each."""
+        engine = self.engine
+        asked = [self.prepared[k][i] for i in numbers]
+        kept = self.answers.setdefault(k, {})
+        clock, times = time.perf_counter_ns, []
+        gc.disable()
+        for i, query in zip(numbers, asked, strict=True):
+            start = clock()
+            answer = engine.query(query, k)
+            times.append(clock() - start)
+            if keep:
+                kept[i] = answer
+        gc.enable()
+        return {"ns": times}
+
+    def recall(self, k: int, at: int) -> dict[str, Any]:
+        """Mean share of the ``at`` best among what was kept of the answers to ``k``."""
+        truth = self.collection.truth(self.query_terms, KS)
+        found = []
+        for i, answer in self.answers[k].items():
+            ids = np.asarray(self.engine.decode(answer)[0], np.int64)
+            floor, matching = truth[i, KS.index(at)], int(truth[i, -2])
+            found.append(recall(self.collection, ids, self.queries[i], k=at, floor=floor, matching=matching))
+        return {"recall": float(np.mean(found))}
+
+    def throughput(self, threads: int, seconds: float, k: int) -> dict[str, Any]:
+        """Queries a second of ``threads`` threads that share the index."""
+        engine, asked = self.engine, self.prepared[k]
+        counts, ready = [0] * threads, threading.Barrier(threads + 1)
+
+        def work(thread: int) -> None:
+            at = thread * len(asked) // threads  # every thread begins elsewhere
+            ready.wait()
+            deadline, count = time.perf_counter() + seconds, 0
+            while time.perf_counter() < deadline:
+                engine.query(asked[at], k)
+                at = at + 1 if at + 1 < len(asked) else 0
+                count += 1
+            counts[thread] = count
+
+        running = [threading.Thread(target=work, args=(thread,)) for thread in range(threads)]
+        for thread in running:
+            thread.start()
+        ready.wait()
+        start = time.perf_counter()
+        for thread in running:
+            thread.join()
+        return {"qps": sum(counts) / (time.perf_counter() - start)}
+
+    def touched(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """Postings and bytes that each query reads, if the engine knows."""
+        if not hasattr(self.engine, "touched"):
+            return {"postings": None, "bytes": None}
+        rows = [self.engine.touched(*self.queries[i]) for i in numbers]
+        return {"postings": [int(row[0]) for row in rows], "bytes": [int(row[1]) for row in rows]}
+
+    def set(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Change what is read when queries are prepared."""
+        self.options.update(options)
+        self.engine.options = self.options
+        return {}
+
+
+@contextlib.contextmanager
+def quiet(descriptor: int) -> Iterator[None]:
+    """Without what a library writes to this file descriptor behind Python's back."""
+    kept = os.dup(descriptor)
+    with Path(os.devnull).open("w") as hole:
+        os.dup2(hole.fileno(), descriptor)
+        try:
+            yield
+        finally:
+            os.dup2(kept, descriptor)
+            os.close(kept)
+
+
+def memory() -> dict[str, int]:
+    """Resident bytes, and those of them that no file backs."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    found = {
+        line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith("Rss") or "VmRSS" in line
+    }
+    return {"rss": found["VmRSS"], "anonymous": found["RssAnon"]}
+
+
+def main(spec: str) -> int:
+    """Obey until stdin ends."""
+    # Engines print to stdout: the pipe is kept out of their reach.
+    pipe = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    worker = Worker(json.loads(spec))
+    print(json.dumps({"ready": True}), file=pipe, flush=True)
+    for line in sys.stdin:
+        command = json.loads(line)
+        print(json.dumps(getattr(worker, command.pop("do"))(**command)), file=pipe, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1]))

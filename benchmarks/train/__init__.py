@@ -1,0 +1,1 @@
+"""Benchmarks of training: steps, recipes and what a method gains."""

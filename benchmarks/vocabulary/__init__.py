@@ -1,0 +1,1 @@
+"""Benchmarks of vocabularies: initialization, transfer and head rescaling."""

@@ -1,0 +1,43 @@
+import json
+from pathlib import Path
+
+from benchmarks.train.pruning_data import few_documents, split_tldr
+
+
+def tldr(folder: Path, pages: int = 20) -> Path:
+    """Three queries a page, and one that every page has."""
+    rows = [
+        {"query": query, "pos_id": f"p{page}", "pos": f"page {page}"}
+        for page in range(pages)
+        for query in ("display help", f"a{page}", f"b{page}", f"c{page}")
+    ]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_nothing_of_a_held_out_page_is_trained(tmp_path: Path) -> None:
+    split = split_tldr(tldr(tmp_path), test_pages=4, development_pages=3)
+
+    held_out = {qrel.doc_id for one in (split.test, split.development) for qrel in one.qrels}
+    assert len(held_out) == 7
+    assert not {split.test.documents[page] for page in held_out} & {text for _, text in split.train}
+    assert (len(split.test.queries), len(split.development.queries), len(split.train)) == (12, 9, 39)
+    assert len(split.test.documents) == len(split.development.documents) == 20
+
+
+def test_a_query_of_several_pages_is_left_out(tmp_path: Path) -> None:
+    split = split_tldr(tldr(tmp_path), test_pages=4, development_pages=3)
+
+    asked = [*split.test.queries.values(), *split.development.queries.values(), *(query for query, _ in split.train)]
+    assert "display help" not in asked
+    assert len(set(asked)) == len(asked) == 60
+
+
+def test_fewer_documents_hold_the_relevant_ones(tmp_path: Path) -> None:
+    test = split_tldr(tldr(tmp_path), test_pages=4, development_pages=3).test
+
+    few = few_documents(test, 6)
+
+    assert len(few.documents) == 6
+    assert {qrel.doc_id for qrel in few.qrels} <= set(few.documents)
+    assert len(few_documents(test, 1).documents) == 4
