@@ -16,11 +16,12 @@ from lsr_prod.encoding.commit import CellResult
 from lsr_prod.encoding.poison import Failure
 from lsr_prod.encoding.quarantine import DUPLICATE, duplicates_elsewhere, write_quarantine
 from lsr_prod.encoding.receipts import check_receipts
-from lsr_prod.encoding.rewrite import find_known, part_schema, rewrite, unchanged_rows
+from lsr_prod.encoding.rewrite import find_known, rewrite, unchanged_rows
 from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, content_hash, quantise
 from lsr_prod.storage import Store
+from lsr_prod.tables.rows import build_rows
 
 __all__ = ["Encode", "WaveTask", "encode_cell"]
 
@@ -144,17 +145,10 @@ def _encode(
     mask = pa.array(encodable)
     rows, hashes = rows.filter(mask), hashes.filter(mask)
     impacts, clipped = quantise(vectors.weights, properties.impact_step, properties.impact_bits)
-    schema = part_schema(properties)
-    offsets = pa.array(vectors.offsets.astype(np.int32))
-    columns = [
-        rows["doc_id"],
-        pa.ListArray.from_arrays(offsets, pa.array(vectors.terms), type=schema.field("terms").type),
-        pa.ListArray.from_arrays(offsets, pa.array(impacts), type=schema.field("impacts").type),
-        hashes,
-        rows["source_key"],
-        *(rows[f"stored.{name}"] for name in properties.stored_fields),
-    ]
-    return pa.table(columns, schema=schema), poison, clipped
+    stored = {name: rows[f"stored.{name}"] for name in properties.stored_fields}
+    postings = vectors.offsets, pa.array(vectors.terms), impacts
+    fresh = build_rows(properties, rows["doc_id"], postings, hashes, rows["source_key"], stored)
+    return fresh, poison, clipped
 
 
 def _as_bad(rows: pa.Table, why: Sequence[tuple[str, str]]) -> pa.Table:

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsr_prod.formats.table import TableProperties, sparse_schema
+from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, write_part
+from lsr_prod.tables.rows import content_columns, part_schema, replace_source
 
-__all__ = ["Known", "Rewritten", "find_known", "part_schema", "rewrite", "unchanged_rows"]
+__all__ = ["Known", "Rewritten", "find_known", "rewrite", "unchanged_rows"]
 
 _KNOWN_SCHEMA = pa.schema([("doc_id", pa.string()), ("content_hash", pa.string()), ("path", pa.string())])
 
@@ -58,12 +59,6 @@ class Rewritten:
     removes: tuple[str, ...]
     kept: int
     deleted: pa.Array
-
-
-def part_schema(properties: TableProperties) -> pa.Schema:
-    """Columns of a part: a partition column lives in the path."""
-    schema = sparse_schema(properties.stored_fields, properties.impact_bits)
-    return schema.remove(schema.get_field_index("bucket"))
 
 
 def find_known(table: Store, paths: Sequence[str], doc_ids: pa.ChunkedArray, removed: frozenset[int]) -> Known:
@@ -109,15 +104,15 @@ def unchanged_rows(table: Store, known: Known, rows: pa.Table, properties: Table
     schema = part_schema(properties)
     wanted = rows["doc_id"].combine_chunks()
     paths = pc.unique(known.leaving.filter(pc.is_in(known.leaving["doc_id"], value_set=wanted))["path"]).to_pylist()
-    columns = ["doc_id", "terms", "impacts", "content_hash"]
+    columns = content_columns(properties)
     found = [pa.schema([schema.field(name) for name in columns]).empty_table()]
     for path in paths:
         with table.open_reader(path) as file:
             part = pq.read_table(file, columns=columns)
         found.append(part.filter(pc.is_in(part["doc_id"], value_set=wanted)).cast(found[0].schema))
     vectors, rows = pa.concat_tables(found).sort_by("doc_id"), rows.sort_by("doc_id")
-    fields = [rows["source_key"], *(rows[f"stored.{name}"] for name in properties.stored_fields)]
-    return pa.table([*vectors.columns, *fields], schema=schema)
+    stored = {name: rows[f"stored.{name}"] for name in properties.stored_fields}
+    return replace_source(properties, vectors, rows["source_key"], stored)
 
 
 def rewrite(table: Store, bucket: int, known: Known, fresh: pa.Table, removed: frozenset[int]) -> Rewritten:

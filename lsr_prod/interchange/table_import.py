@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.encoding.rewrite import part_schema
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.formats.table import TableProperties, content_hash, quantise
 from lsr_prod.interchange.quarantine import Quarantine
@@ -23,6 +22,7 @@ from lsr_prod.interchange.vectors import Judged, Vocabulary
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Sink, Table, write_part
 from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
+from lsr_prod.tables.rows import build_rows
 
 __all__ = ["Imported", "Source", "TableLayout", "import_vectors"]
 
@@ -224,7 +224,6 @@ class _Writer:
             yield batch if first.all() else batch.filter(pa.array(first))
 
     def _rows(self, batch: pa.RecordBatch) -> pa.Table:
-        schema = part_schema(self._properties)
         weights = _values(batch, "weights")
         if self._layout.quantised:
             impacts: npt.NDArray[np.int16] | npt.NDArray[np.int32] = weights.astype(np.int32)
@@ -232,15 +231,12 @@ class _Writer:
             impacts, clipped = quantise(weights, self._properties.impact_step, self._properties.impact_bits)
             self.clipped += clipped
         lengths = batch["terms"].value_lengths().to_numpy()
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-        kind = schema.field("impacts").type
-        contents = batch["contents"].to_pylist()
-        columns = [
+        hashes = pa.array([content_hash(text or "") for text in batch["contents"].to_pylist()], pa.string())
+        return build_rows(
+            self._properties,
             batch["doc_id"],
-            pa.ListArray.from_arrays(offsets, batch["terms"].flatten(), type=schema.field("terms").type),
-            pa.ListArray.from_arrays(offsets, pa.array(impacts, kind.value_type), type=kind),
-            pa.array([content_hash(text or "") for text in contents], pa.string()),
+            (np.concatenate([[0], np.cumsum(lengths)]), batch["terms"].flatten(), impacts),
+            hashes,
             pa.array(self._keys[batch["file"].to_numpy()]),
-            *([] if self._layout.contents is None else [batch["contents"]]),
-        ]
-        return pa.table(columns, schema=schema)
+            {} if self._layout.contents is None else {self._layout.contents: batch["contents"]},
+        )

@@ -1,0 +1,85 @@
+"""Rows of the sparse table. Every row is built here; the columns themselves are declared in ``formats.table``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsr_prod.formats.table import TableProperties, sparse_schema
+
+__all__ = ["build_rows", "content_columns", "part_schema", "replace_source"]
+
+
+def part_schema(properties: TableProperties) -> pa.Schema:
+    """Return the schema of a part: the columns of the table without ``bucket``, which is in the path of the part."""
+    schema = sparse_schema(properties.stored_fields, properties.impact_bits)
+    return schema.remove(schema.get_field_index("bucket"))
+
+
+def content_columns(properties: TableProperties) -> list[str]:
+    """Return the columns that the id and the text of a document determine; the others come with its source row."""
+    others = ("source_file", *properties.stored_fields)
+    return [name for name in part_schema(properties).names if name not in others]
+
+
+def build_rows(
+    properties: TableProperties,
+    doc_ids: pa.Array | pa.ChunkedArray,
+    vectors: tuple[npt.NDArray[Any], pa.Array, npt.NDArray[Any]],
+    content_hashes: pa.Array | pa.ChunkedArray,
+    source_files: pa.Array | pa.ChunkedArray,
+    stored: Mapping[str, pa.Array | pa.ChunkedArray],
+) -> pa.Table:
+    """Build rows from encoded documents.
+
+    Args:
+        properties: of the table.
+        doc_ids: string [n].
+        vectors: offsets [n + 1], term ids int32 [nnz] and impacts [nnz] of the documents, as in a CSR matrix.
+        content_hashes: string [n], ``formats.table.content_hash`` of each text.
+        source_files: int64 [n], key of the source file of each document.
+        stored: string [n] for each stored field of the table.
+
+    Returns:
+        Rows of ``part_schema``, in the order of ``doc_ids``.
+    """
+    schema = part_schema(properties)
+    offsets, terms, impacts = pa.array(vectors[0].astype(np.int32)), vectors[1], vectors[2]
+    terms_type, impacts_type = schema.field("terms").type, schema.field("impacts").type
+    columns = {
+        "doc_id": doc_ids,
+        "terms": pa.ListArray.from_arrays(offsets, terms, type=terms_type),
+        "impacts": pa.ListArray.from_arrays(offsets, pa.array(impacts, impacts_type.value_type), type=impacts_type),
+        "content_hash": content_hashes,
+    }
+    return _add_source(columns, source_files, stored, schema)
+
+
+def replace_source(
+    properties: TableProperties,
+    rows: pa.Table,
+    source_files: pa.Array | pa.ChunkedArray,
+    stored: Mapping[str, pa.Array | pa.ChunkedArray],
+) -> pa.Table:
+    """Copy rows of the table whose documents now come from another source row, with their vectors.
+
+    Args:
+        properties: of the table.
+        rows: the rows to copy; only ``content_columns`` are read.
+        source_files: int64 [n], key of the new source file of each document.
+        stored: string [n] for each stored field of the table.
+    """
+    columns = {name: rows[name] for name in content_columns(properties)}
+    return _add_source(columns, source_files, stored, part_schema(properties))
+
+
+def _add_source(
+    columns: Mapping[str, pa.Array | pa.ChunkedArray],
+    source_files: pa.Array | pa.ChunkedArray,
+    stored: Mapping[str, pa.Array | pa.ChunkedArray],
+    schema: pa.Schema,
+) -> pa.Table:
+    by_name = {**columns, "source_file": source_files, **stored}
+    return pa.table([by_name[name] for name in schema.names], schema=schema)

@@ -1,0 +1,46 @@
+import numpy as np
+import pyarrow as pa
+
+from lsr_prod.formats.table import TableProperties
+from lsr_prod.tables.rows import build_rows, content_columns, part_schema, replace_source
+
+PROPERTIES = TableProperties(
+    bundle_digest="b",
+    vocabulary_sha256="v",
+    impact_step=0.5,
+    impact_bits=8,
+    store_k=4,
+    buckets=2,
+    stored_fields=("title",),
+    vocabulary_size=100,
+)
+
+
+def make_rows() -> pa.Table:
+    return build_rows(
+        PROPERTIES,
+        pa.array(["a", "b", "c"]),
+        (np.array([0, 2, 2, 3]), pa.array([7, 3, 9], pa.int32()), np.array([5, 1, 255], np.int16)),
+        pa.array(["h1", "h2", "h3"]),
+        pa.array([1, 1, 2]),
+        {"title": pa.array(["A", None, "C"])},
+    )
+
+
+def test_build_rows_fills_every_column_of_a_part() -> None:
+    rows = make_rows()
+    assert rows.schema == part_schema(PROPERTIES)
+    assert rows.to_pylist() == [
+        {"doc_id": "a", "terms": [7, 3], "impacts": [5, 1], "content_hash": "h1", "source_file": 1, "title": "A"},
+        {"doc_id": "b", "terms": [], "impacts": [], "content_hash": "h2", "source_file": 1, "title": None},
+        {"doc_id": "c", "terms": [9], "impacts": [255], "content_hash": "h3", "source_file": 2, "title": "C"},
+    ]
+
+
+def test_replace_source_keeps_the_columns_of_the_content() -> None:
+    rows = make_rows().select(content_columns(PROPERTIES))
+    moved = replace_source(PROPERTIES, rows, pa.array([8, 8, 9]), {"title": pa.array(["x", "y", "z"])})
+    assert moved.schema == part_schema(PROPERTIES)
+    assert moved.select(rows.column_names) == rows
+    assert moved["source_file"].to_pylist() == [8, 8, 9]
+    assert moved["title"].to_pylist() == ["x", "y", "z"]
