@@ -1,0 +1,58 @@
+"""The contracts of import-linter in pyproject.toml hold, and an import against the order of packages fails them."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINT = Path(sys.executable).with_name("lint-imports")
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(LINT), "--no-cache", "--no-logo"]
+    return subprocess.run(command, cwd=folder, env={"PYTHONPATH": str(folder)}, capture_output=True, text=True)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "lsr_prod", tmp_path / "lsr_prod", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_the_contracts_hold():
+    done = lint(ROOT)
+    assert done.returncode == 0, done.stdout
+
+
+def test_lint_is_part_of_make_lint():
+    done = subprocess.run(["make", "-n", "lint"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "lint-imports" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("terms/words.py", "from lsr_prod.vocabulary import head_scale"),  # a lower layer imports a higher one
+        ("storage/store.py", "from lsr_prod.search import Searcher"),
+        ("negatives/rules.py", "from lsr_prod import serving"),  # independent packages of one layer
+        ("search/warm.py", "import lsr_prod.config"),  # the query library stays light
+    ],
+)
+def test_an_import_against_the_order_fails(checkout: Path, file: str, line: str):
+    path = checkout / "lsr_prod" / file
+    path.write_text(path.read_text() + f"\n{line}\n")
+    done = lint(checkout)
+    assert done.returncode == 1
+    assert "BROKEN" in done.stdout
+
+
+def test_a_cycle_of_two_files_fails(checkout: Path):
+    (checkout / "lsr_prod/formats/one.py").write_text("import lsr_prod.formats.two\n")
+    (checkout / "lsr_prod/formats/two.py").write_text("import lsr_prod.formats.one\n")
+    done = lint(checkout)
+    assert done.returncode == 1
+    assert "cycle BROKEN" in done.stdout
