@@ -15,7 +15,13 @@ from lsr_prod.jobs.run import run_job
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; returns its exit code."""
-    return run_job(build_index, job="jobs/index.py", description=__doc__, needs=("index",), argv=argv)
+    return run_job(
+        lambda deployment: build_index(deployment).to_json(),
+        job="jobs/index.py",
+        description=__doc__,
+        needs=("index",),
+        argv=argv,
+    )
 
 
 if __name__ == "__main__":

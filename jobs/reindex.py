@@ -33,7 +33,7 @@ def work(deployment: Deployment) -> Mapping[str, Any]:
     parts: dict[str, Mapping[str, Any]] = {}
     with ray_session(deployment.ray):
         parts["encode"] = _timed(lambda: encode_corpus(deployment))
-        parts["index"] = _timed(lambda: build_index(deployment))
+        parts["index"] = _timed(lambda: build_index(deployment).to_json())
     if index.publish:
         age = index.keep_hours * 3600
         parts["collect"] = _timed(

@@ -10,8 +10,7 @@ import logging
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,11 @@ from typing import Any
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.index import SHARD_FILE
+from lsr_prod.indexing.summaries import GarbageSummary
 from lsr_prod.storage import Store
 from lsr_prod.storage.local import is_draft
 
-__all__ = ["Collected", "collect_garbage"]
+__all__ = ["collect_garbage"]
 
 log = logging.getLogger(__name__)
 
@@ -33,20 +33,7 @@ _FILES["takedowns"] = _FILES["versions"]
 _FOLDERS = {"shards": SHARD_FILE, "bundles": BUNDLE_FILE}
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """What was deleted: publications, and files and folders of the rest with their bytes."""
-
-    publications: int
-    objects: int
-    size: int
-
-    def to_json(self) -> Mapping[str, int]:
-        """The summary of a job."""
-        return {"publications": self.publications, "objects": self.objects, "bytes": self.size}
-
-
-def collect_garbage(index: Path, *, keep: int, age_s: float) -> Collected:
+def collect_garbage(index: Path, *, keep: int, age_s: float) -> GarbageSummary:
     """Delete what nobody needs. Killed at any moment it leaves a whole index; what it was deleting goes an age later.
 
     Args:
@@ -74,7 +61,7 @@ def collect_garbage(index: Path, *, keep: int, age_s: float) -> Collected:
         except FileNotFoundError:
             continue  # another collection came first
         objects += 1
-    collected = Collected(len(publications), objects, size)
+    collected = GarbageSummary(len(publications), objects, size)
     log.info("collected", extra={"fields": collected.to_json()})
     return collected
 

@@ -1,6 +1,7 @@
-"""A delta shard: some documents of the table, named by their rows, so that equal rows are never built twice."""
+"""Delta shards: chosen documents of the table. A shard is named by its rows, so equal rows are never built twice."""
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,18 +11,54 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.index import INDEX_FORMAT
-from lsr_prod.indexing.changes import find_rows
+from lsr_prod.formats.index import INDEX_FORMAT, IndexVersion, ShardManifest, Tombstones
+from lsr_prod.formats.table import bucket_of
+from lsr_prod.indexing.changes import RowChange, find_rows, row_schema
 from lsr_prod.indexing.plan import IndexPlan, ShardPlan
 from lsr_prod.indexing.shard import BuiltShard, build_shard
+from lsr_prod.indexing.tombstones import load_tombstones, read_ids
 from lsr_prod.storage import Store
 
-__all__ = ["RowsDigest", "Selection", "build_delta", "digest_rows", "digest_selection", "plan_delta"]
+__all__ = [
+    "RowsDigest",
+    "Selection",
+    "build_delta",
+    "choose_merged",
+    "digest_rows",
+    "digest_selection",
+    "plan_delta",
+    "select_documents",
+]
+
+
+def choose_merged(shards: Sequence[ShardManifest], upserts: int, limit: int) -> tuple[int, ...]:
+    """Return the places of the delta shards that are merged into the new one; none if there are at most ``limit``.
+
+    Beyond the limit, the smallest delta shards are merged until few enough are left, and then all that are no larger
+    than the merged shard so far. So a document is rewritten a number of times that grows with the logarithm of the
+    number of increments.
+
+    Args:
+        shards: of the current version.
+        upserts: documents of the new delta shard.
+        limit: largest number of delta shards.
+    """
+    deltas = sorted((shard.documents, place) for place, shard in enumerate(shards) if shard.role == "delta")
+    if len(deltas) + bool(upserts) <= limit:
+        return ()
+    merged: list[int] = []
+    total = upserts
+    for documents, place in deltas:
+        if len(deltas) - len(merged) < limit and documents > total:
+            break
+        merged.append(place)
+        total += documents
+    return tuple(sorted(merged))
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Documents of one bucket.
+    """Chosen documents of one bucket.
 
     Attributes:
         bucket: the bucket.
@@ -40,7 +77,7 @@ class Selection:
     ids: pa.Array
 
     def read(self) -> pa.Table:
-        """Their rows, sorted by id.
+        """Read the rows of the documents, sorted by id.
 
         Raises:
             ArtifactError: a part is missing or damaged.
@@ -50,20 +87,76 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class RowsDigest:
-    """sha256 (hex) of the rows of one bucket, and their number."""
+    """The sha256 (hex) of the rows of one bucket, and their number."""
 
     sha256: str
     rows: int
 
 
+def select_documents(
+    plan: IndexPlan,
+    index: Path,
+    base: IndexVersion,
+    takedowns: Sequence[str],
+    changes: Sequence[RowChange],
+    merged: Sequence[int],
+) -> tuple[Selection, ...]:
+    """Select the documents of a new delta shard: those that changed, and the active ones of the shards it merges.
+
+    Args:
+        plan: the table at its pinned version.
+        index: the index folder.
+        base: the current version.
+        takedowns: ids that are taken down.
+        changes: changed documents since ``base``.
+        merged: places of the shards of ``base`` that are merged into the new one.
+
+    Returns:
+        One selection for each bucket that has such documents, by rising bucket.
+    """
+    ids: dict[int, list[pa.Array]] = defaultdict(list)
+    for change in changes:
+        ids[change.bucket].append(change.upserts)
+    taken_down = set(takedowns)
+    for place in merged:
+        by_bucket: dict[int, list[str]] = defaultdict(list)
+        for doc_id in _active_ids(index, base.shards[place], base.tombstones[place], taken_down):
+            by_bucket[bucket_of(doc_id, plan.properties.buckets)].append(doc_id)
+        for bucket, some in by_bucket.items():
+            ids[bucket].append(pa.array(some, pa.large_string()))
+    schema = row_schema(plan.snapshot, plan.properties.stored_fields)
+    store = plan.snapshot.store
+    parts: dict[int, list[str]] = defaultdict(list)
+    sizes: dict[int, int] = defaultdict(int)
+    for file in plan.snapshot.files():
+        bucket = int(file.partition["bucket"] or 0)
+        parts[bucket].append(file.path)
+        sizes[bucket] += file.size
+    wanted = {bucket: pa.chunked_array(some).unique().sort() for bucket, some in sorted(ids.items())}
+    return tuple(
+        Selection(bucket, store, tuple(parts[bucket]), sizes[bucket], schema, some)
+        for bucket, some in wanted.items()
+        if len(some)
+    )
+
+
+def _active_ids(index: Path, shard: ShardManifest, tombstones: Tombstones | None, taken_down: set[str]) -> list[str]:
+    """Return the ids of a shard that no later shard supersedes; takedowns stay included, as they may be restored."""
+    ids: list[str] = read_ids(index / "shards" / shard.sha, shard).to_pylist()
+    if tombstones is None:
+        return ids
+    hidden = {ids[ordinal] for ordinal in load_tombstones(index, shard, tombstones).tolist()}
+    return [doc_id for doc_id in ids if doc_id not in hidden or doc_id in taken_down]
+
+
 def digest_selection(selection: Selection) -> RowsDigest:
-    """Read the rows and digest them."""
+    """Read the rows of a selection and digest them."""
     rows = selection.read()
     return RowsDigest(digest_rows(rows), rows.num_rows)
 
 
 def digest_rows(rows: pa.Table) -> str:
-    """sha256 (hex) of rows in their order: of each column its lengths and values, however Arrow keeps them."""
+    """Return the sha256 (hex) of rows in order; it covers lengths and values, not the layout of the Arrow buffers."""
     sha = hashlib.sha256()
     for name in rows.column_names:
         column = rows[name].combine_chunks()
@@ -80,7 +173,7 @@ def digest_rows(rows: pa.Table) -> str:
 
 
 def plan_delta(plan: IndexPlan, selections: Sequence[Selection], digests: Sequence[RowsDigest]) -> ShardPlan:
-    """The shard of the selected documents; one without documents is not to be built."""
+    """Plan the shard of the selected documents; do not build it if it has no documents."""
     identity = {
         "format": INDEX_FORMAT,
         "role": "delta",
@@ -101,7 +194,7 @@ def plan_delta(plan: IndexPlan, selections: Sequence[Selection], digests: Sequen
 
 
 def build_delta(plan: ShardPlan, selections: Sequence[Selection], index: Path) -> BuiltShard:
-    """Build it, or return the one that is there; one bucket's rows are in memory at a time.
+    """Build a delta shard, or return the one in the index; the rows of one bucket are in memory at a time.
 
     Raises:
         ArtifactError: a part is missing or damaged.

@@ -5,7 +5,7 @@ seconds. The list of ids is part of every version, and every later build hides t
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.errors import ArtifactError, PublicationError
-from lsr_prod.formats.index import IndexVersion, Publication
+from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.table import TableProperties, bucket_of
 from lsr_prod.indexing.changes import find_rows
 from lsr_prod.indexing.publish import Head, publish_derived
+from lsr_prod.indexing.summaries import TakedownSummary
 from lsr_prod.indexing.tombstones import (
     as_ids,
     find_ordinals,
@@ -30,27 +31,10 @@ from lsr_prod.indexing.versions import take_down, write_version
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
 
-__all__ = ["Takedown", "delete_documents", "restore_documents"]
+__all__ = ["delete_documents", "restore_documents"]
 
 
-@dataclass(frozen=True, slots=True)
-class Takedown:
-    """What a takedown, or its end, did.
-
-    Attributes:
-        publication: makes it visible; the current one where nothing had to change.
-        documents: that can be found.
-        changed: documents that can be found no more, or again.
-        takedowns: ids on the list.
-    """
-
-    publication: Publication
-    documents: int
-    changed: int
-    takedowns: int
-
-
-def delete_documents(index: Path, ids: Iterable[str], note: str = "") -> Takedown:
+def delete_documents(index: Path, ids: Iterable[str], note: str = "") -> TakedownSummary:
     """Take documents down, at once and for good: in every shard now, and in every later build.
 
     Ids that the index does not have are taken down too, so that they stay away should they come. Stored fields remain
@@ -71,7 +55,7 @@ def delete_documents(index: Path, ids: Iterable[str], note: str = "") -> Takedow
 
 def restore_documents(
     index: Path, ids: Iterable[str], note: str = "", *, options: Mapping[str, str] | None = None
-) -> Takedown:
+) -> TakedownSummary:
     """End the takedown of documents: those that the index's version of the table has are found again at once.
 
     Documents that the table no longer has, or has not yet, come with the reindex that finds them there.
@@ -107,7 +91,7 @@ def _listed(ids: Iterable[str]) -> list[str]:
     return found
 
 
-def _publish(index: Path, change: Callable[[IndexVersion], IndexVersion], note: str) -> Takedown:
+def _publish(index: Path, change: Callable[[IndexVersion], IndexVersion], note: str) -> TakedownSummary:
     made: list[tuple[IndexVersion, IndexVersion]] = []
 
     def derive(head: Head) -> IndexVersion:
@@ -122,7 +106,7 @@ def _publish(index: Path, change: Callable[[IndexVersion], IndexVersion], note: 
     publication = publish_derived(index, derive, note=note)
     before, after = made[-1]
     changed = abs(before.documents - after.documents)
-    return Takedown(publication, after.documents, changed, len(load_takedowns(index, after)))
+    return TakedownSummary(publication, after.documents, changed, len(load_takedowns(index, after)))
 
 
 def _lift(index: Path, version: IndexVersion, ids: pa.Array) -> IndexVersion:

@@ -24,7 +24,7 @@ from lsr_prod.storage import Store
 __all__ = [
     "as_ids",
     "find_ordinals",
-    "hide",
+    "hide_documents",
     "load_takedowns",
     "load_tombstones",
     "read_ids",
@@ -80,7 +80,7 @@ def read_ids(folder: Path, manifest: ShardManifest) -> pa.ChunkedArray:
     return ids
 
 
-def hide(index: Path, shard: ShardManifest, there: Tombstones | None, ids: pa.Array) -> Tombstones | None:
+def hide_documents(index: Path, shard: ShardManifest, there: Tombstones | None, ids: pa.Array) -> Tombstones | None:
     """The tombstones of a shard with those of some documents more, written where they are new.
 
     Args:

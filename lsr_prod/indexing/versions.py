@@ -10,7 +10,7 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.digest import FileDigest, canonical_json
 from lsr_prod.formats.index import SHARD_FILE, IndexVersion
-from lsr_prod.indexing.tombstones import as_ids, hide, load_takedowns, save_takedowns
+from lsr_prod.indexing.tombstones import as_ids, hide_documents, load_takedowns, save_takedowns
 from lsr_prod.storage import Store
 
 __all__ = ["make_young", "take_down", "write_version", "written_in"]
@@ -28,7 +28,7 @@ def take_down(index: Path, version: IndexVersion, ids: Iterable[str]) -> IndexVe
         return version
     gone = as_ids(new)
     pairs = zip(version.shards, version.tombstones, strict=True)
-    tombstones = tuple(hide(index, shard, there, gone) for shard, there in pairs)
+    tombstones = tuple(hide_documents(index, shard, there, gone) for shard, there in pairs)
     return replace(version, tombstones=tombstones, takedowns=save_takedowns(index, [*before, *new]))
 
 

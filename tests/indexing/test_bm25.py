@@ -132,7 +132,7 @@ def test_a_delta_shard_weighs_words_as_the_base_does(made):
     build_index(deployment(made))
     before = Searcher.open(made / "index").version
     change_table(made, Night({"new": Doc({1: 2}, "lock fox"), "d001": Doc({1: 1}, "fox")}, ["d002"]))
-    assert build_index(deployment(made))["mode"] == "delta"
+    assert build_index(deployment(made)).mode == "delta"
     searcher = Searcher.open(made / "index")
     assert searcher.version.average_length == before.average_length
     foxes = searcher.bm25("fox number2")
@@ -143,5 +143,5 @@ def test_a_delta_shard_weighs_words_as_the_base_does(made):
 
     change_table(made, Night({f"long{i}": Doc({1: 1}, "fox " * 99) for i in range(20)}))
     drifted = build_index(deployment(made))
-    assert drifted["mode"] == "full"
+    assert drifted.mode == "full"
     assert Searcher.open(made / "index").version.average_length > 2 * before.average_length

@@ -42,29 +42,29 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_a_table_becomes_a_published_index(made):
     summary = build_index(deployment(made))
-    assert (summary["documents"], summary["shards"], summary["shards_reused"], summary["publication"]) == (90, 2, 0, 1)
-    assert summary["postings"] == sum(len(doc.terms) for doc in CORPUS.values())
-    parts = [summary[f"bytes_per_doc_{part}"] for part in ("impacts", "forward", "tantivy", "docs")]
-    assert sum(parts) == pytest.approx(summary["bytes_per_doc"], abs=0.3)
+    assert (summary.documents, summary.shards, summary.shards_reused, summary.publication) == (90, 2, 0, 1)
+    assert summary.postings == sum(len(doc.terms) for doc in CORPUS.values())
+    parts = [getattr(summary, f"bytes_per_doc_{part}") for part in ("impacts", "forward", "tantivy", "docs")]
+    assert sum(parts) == pytest.approx(summary.bytes_per_doc, abs=0.3)
     searcher = Searcher.open(made / "index", verify=True)
-    assert summary["version"] == searcher.version.sha
+    assert summary.version == searcher.version.sha
     assert searcher.version.table_version == 1
     result = searcher.search_vector({"t1": 1.0, "t7": 2.0}, k=100, min_terms=2, fields=["text", "title"])
     assert {hit.doc_id for hit in result.hits} == {i for i, doc in CORPUS.items() if {1, 7} <= set(doc.terms)}
     assert all(hit.fields == {"text": CORPUS[hit.doc_id].text, "title": None} for hit in result.hits)
     assert searcher.bm25("lock 17", k=1).hits[0].doc_id == "doc017"
-    json.dumps(summary)
+    json.dumps(summary.to_json())
 
 
 def test_either_sink_gives_the_same_index(made):
     make_table(made / "plain", CORPUS, made / "bundle", buckets=5, store_k=16, sink="parquet")
     first = build_index(deployment(made))
     second = build_index(deployment(made, table=str(made / "plain"), output=str(made / "other")))
-    assert second["documents"] == 90
+    assert second.documents == 90
     versions = [Searcher.open(made / name).version for name in ("index", "other")]
     shards = [{shard.sha: shard.postings for shard in version.shards} for version in versions]
     assert shards[0] == shards[1]
-    assert first["postings"] == second["postings"]
+    assert first.postings == second.postings
     with pytest.raises(ConfigError, match="table_version"):
         build_index(deployment(made, table=str(made / "plain"), table_version=2))
 
@@ -79,7 +79,7 @@ def test_run_again_it_changes_nothing(made):
     first = build_index(deployment(made))
     before = files(made / "index")
     second = build_index(deployment(made))
-    assert (second["version"], second["publication"], second["shards_reused"]) == (first["version"], 1, 2)
+    assert (second.version, second.publication, second.shards_reused) == (first.version, 1, 2)
     assert files(made / "index") == before
 
 
@@ -99,10 +99,10 @@ def test_only_shards_with_new_parts_are_built_again(made):
     (bucket,) = {row["bucket"] for row in rows({"new": more["new"]}, 5).to_pylist()}
     write_deltalake(str(made / "table"), rows({"new": more["new"]}, 5, bucket), mode="append")
     summary = build_index(deployment(made, shards=5, max_delta=0))
-    assert (summary["mode"], summary["documents"], summary["shards_reused"]) == ("full", 91, 4)
-    assert (summary["publication"], summary["documents_rebuilt"] < 30) == (2, True)
+    assert (summary.mode, summary.documents, summary.shards_reused) == ("full", 91, 4)
+    assert (summary.publication, summary.documents_rebuilt < 30) == (2, True)
     older = build_index(deployment(made, shards=5, max_delta=0, table_version=1, publish=False))
-    assert (older["documents"], older["shards_reused"], older["publication"]) == (90, 5, 0)
+    assert (older.documents, older.shards_reused, older.publication) == (90, 5, 0)
     assert Searcher.open(made / "index").documents == 91
 
 
@@ -110,8 +110,8 @@ def test_rollback_publishes_the_older_version_again(made):
     first = build_index(deployment(made))
     build_index(deployment(made, dk=1))
     publication = rollback(made / "index", 1)
-    assert (publication.number, publication.version, publication.note) == (3, first["version"], "rollback to 1")
-    assert Searcher.open(made / "index").version.sha == first["version"]
+    assert (publication.number, publication.version, publication.note) == (3, first.version, "rollback to 1")
+    assert Searcher.open(made / "index").version.sha == first.version
     with pytest.raises(PublicationError, match="no publication 9"):
         rollback(made / "index", 9)
 
@@ -122,8 +122,8 @@ def test_a_version_that_loses_too_many_documents_is_not_published(made):
     table.delete("doc_id > 'doc020'")
     with pytest.raises(PublicationError, match="max_shrink"):
         build_index(deployment(made))
-    assert Searcher.open(made / "index").version.sha == first["version"]
-    assert build_index(deployment(made, max_shrink=0.9))["publication"] == 2
+    assert Searcher.open(made / "index").version.sha == first.version
+    assert build_index(deployment(made, max_shrink=0.9)).publication == 2
 
 
 def test_a_damaged_shard_is_not_published(made):
@@ -146,7 +146,7 @@ def test_a_killed_attempt_leaves_nothing_in_the_way(made):
     shutil.rmtree(made / "index" / "publications")
     shutil.rmtree(made / "index" / "versions")
     summary = build_index(deployment(made))
-    assert (summary["shards_reused"], summary["publication"]) == (1, 1)
+    assert (summary.shards_reused, summary.publication) == (1, 1)
     assert Searcher.open(made / "index", verify=True).documents == 90
 
 

@@ -35,7 +35,7 @@ def check(root, corpus):
         i: (dict(doc.terms), doc.text) for i, doc in corpus.items()
     }
     whole = build_index(deployment(root, f"whole{latest_publication(root / 'index').number}", max_delta=0))
-    assert whole["mode"] == "full"
+    assert whole.mode == "full"
     assert dump(root / f"whole{latest_publication(root / 'index').number}") == found
 
 
@@ -45,22 +45,22 @@ def test_a_small_change_is_one_delta_shard_and_tombstones(world, corpus):
     change_table(world, night)
     summary = build_index(deployment(world))
     picked = ("mode", "reason", "upserts", "deletes", "documents", "documents_rebuilt", "shards_reused", "tombstones")
-    assert [summary[name] for name in picked] == ["delta", "", 2, 2, 399, 2, 2, 3]
-    assert 0 < summary["bytes_written"] < 20_000
+    assert [getattr(summary, name) for name in picked] == ["delta", "", 2, 2, 399, 2, 2, 3]
+    assert 0 < summary.bytes_written < 20_000
     version = current(world / "index")
     assert version.shards[:2] == before.shards
     assert [shard.role for shard in version.shards] == ["base", "base", "delta"]
     assert version.tombstones[2] is None
     check(world, night.after(corpus))
     again = build_index(deployment(world))
-    assert (again["mode"], again["publication"], again["bytes_written"]) == ("unchanged", 2, 0)
+    assert (again.mode, again.publication, again.bytes_written) == ("unchanged", 2, 0)
 
 
 def test_only_deletes_need_no_shard(world, corpus):
     night = Night({}, ["doc002"])
     change_table(world, night)
     summary = build_index(deployment(world))
-    assert (summary["mode"], summary["shards"], summary["documents_rebuilt"]) == ("delta", 2, 0)
+    assert (summary.mode, summary.shards, summary.documents_rebuilt) == ("delta", 2, 0)
     check(world, night.after(corpus))
 
 
@@ -69,14 +69,14 @@ def test_a_document_that_changes_again_and_again_stands_once(world, corpus):
         night = Night({"doc001": Doc({number: 1 + number}, str(number)), "new": Doc({9: 1 + number})})
         change_table(world, night)
         corpus = night.after(corpus)
-        assert build_index(deployment(world))["mode"] == "delta"
+        assert build_index(deployment(world)).mode == "delta"
         check(world, corpus)
     gone = Night({}, ["doc001", "new"])
     change_table(world, gone)
     build_index(deployment(world))
     check(world, gone.after(corpus))
     change_table(world, Night({"new": Doc({9: 4})}))
-    assert build_index(deployment(world))["shards_reused"] == 6
+    assert build_index(deployment(world)).shards_reused == 6
     check(world, {**gone.after(corpus), "new": Doc({9: 4})})
 
 
@@ -87,17 +87,17 @@ def test_small_deltas_are_merged_when_there_are_too_many(world, corpus):
         change_table(world, night)
         corpus = night.after(corpus)
         summary = build_index(deployment(world, max_delta=0.5, max_delta_shards=3))
-        modes.append(summary["mode"])
-        rebuilt += summary["documents_rebuilt"]
-        assert summary["shards"] <= 5
+        modes.append(summary.mode)
+        rebuilt += summary.documents_rebuilt
+        assert summary.shards <= 5
         assert len(dump(world / "index")) == len(corpus)
     check(world, corpus)
     assert modes[:4] == ["delta", "delta", "delta", "merge"]
     assert "delta" in modes[4:]
     assert rebuilt < 12 * 8
     fewer = build_index(deployment(world, max_delta=0.5, max_delta_shards=1))
-    assert fewer["mode"] in ("merge", "unchanged")
-    assert fewer["shards"] == 3
+    assert fewer.mode in ("merge", "unchanged")
+    assert fewer.shards == 3
     check(world, corpus)
 
 
@@ -107,13 +107,13 @@ def test_past_max_delta_all_shards_are_built(world, corpus):
         night = random_night(dice, corpus, 0.01, f"n{number}-")
         change_table(world, night)
         corpus = night.after(corpus)
-        modes.append(build_index(deployment(world))["mode"])
+        modes.append(build_index(deployment(world)).mode)
         check(world, corpus)
     assert modes == ["delta", "delta", "full", "delta"]
     at_once = random_night(dice, corpus, 0.2, "x")
     change_table(world, at_once)
     summary = build_index(deployment(world))
-    assert summary["reason"] == "more than index.max_delta=0.1 of the documents changed"
+    assert summary.reason == "more than index.max_delta=0.1 of the documents changed"
     check(world, at_once.after(corpus))
 
 
@@ -122,9 +122,9 @@ def test_a_compaction_is_no_change(world, corpus):
     build_index(deployment(world))
     compact(Store(str(world / "table")), 1_000_000)
     summary = build_index(deployment(world))
-    assert (summary["mode"], summary["publication"], summary["bytes_written"]) == ("unchanged", 2, 0)
+    assert (summary.mode, summary.publication, summary.bytes_written) == ("unchanged", 2, 0)
     change_table(world, Night({"more": Doc({3: 7}, "more")}))
-    assert build_index(deployment(world))["upserts"] == 1
+    assert build_index(deployment(world)).upserts == 1
     check(world, {**corpus, "new": Doc({3: 7}, "new"), "more": Doc({3: 7}, "more")})
 
 
@@ -135,8 +135,8 @@ def test_a_compaction_is_no_change(world, corpus):
 def test_other_settings_build_all_shards(world, corpus, changes, reason):
     change_table(world, Night({"new": Doc({3: 7}, "new")}))
     summary = build_index(deployment(world, **changes))
-    assert summary["mode"] == "full"
-    assert reason in summary["reason"]
+    assert summary.mode == "full"
+    assert reason in summary.reason
     assert len(dump(world / "index")) == 401
 
 
@@ -146,7 +146,7 @@ def test_another_table_under_the_same_name_is_not_taken_for_the_old_one(world, c
     make_table(world / "table", other, world / "bundle", store_k=16)
     change_table(world, Night({"new": Doc({3: 7}, "new")}))
     summary = build_index(deployment(world))
-    assert (summary["mode"], "no longer has version 1" in summary["reason"]) == ("full", True)
+    assert (summary.mode, "no longer has version 1" in summary.reason) == ("full", True)
     check(world, {**other, "new": Doc({3: 7}, "new")})
 
 
@@ -155,14 +155,14 @@ def test_another_bundle_builds_all_shards(world, corpus):
     (world / "table").rename(world / "former")
     make_table(world / "table", corpus, world / "other", store_k=16)
     summary = build_index(deployment(world, bundle=str(world / "other")))
-    assert (summary["mode"], summary["reason"]) == ("full", "another table or bundle")
+    assert (summary.mode, summary.reason) == ("full", "another table or bundle")
 
 
 def test_a_table_whose_old_parts_were_vacuumed_builds_all_shards(world, corpus):
     change_table(world, Night({"doc001": Doc({3: 7}, "new")}))
     assert vacuum(Store(str(world / "table")), 0.0).entries
     summary = build_index(deployment(world))
-    assert (summary["mode"], "no longer has version 1" in summary["reason"]) == ("full", True)
+    assert (summary.mode, "no longer has version 1" in summary.reason) == ("full", True)
 
 
 def test_an_older_version_of_the_table_can_follow(world, corpus):
@@ -170,9 +170,9 @@ def test_an_older_version_of_the_table_can_follow(world, corpus):
     change_table(world, night)
     build_index(deployment(world))
     summary = build_index(deployment(world, table_version=1))
-    assert (summary["mode"], summary["upserts"], summary["deletes"]) == ("delta", 8, 4)
+    assert (summary.mode, summary.upserts, summary.deletes) == ("delta", 8, 4)
     assert set(dump(world / "index")) == set(corpus)
-    assert build_index(deployment(world, max_delta=0.5))["upserts"] == 8
+    assert build_index(deployment(world, max_delta=0.5)).upserts == 8
     check(world, night.after(corpus))
 
 
@@ -180,12 +180,12 @@ def test_an_index_that_was_empty_grows(tmp_path):
     build_index(make_world(tmp_path, {}))
     assert dump(tmp_path / "index") == {}
     change_table(tmp_path, Night({"one": Doc({1: 2}, "x")}))
-    assert build_index(deployment(tmp_path))["mode"] == "full"
+    assert build_index(deployment(tmp_path)).mode == "full"
     check(tmp_path, {"one": Doc({1: 2}, "x")})
     change_table(tmp_path, Night({}, ["one"]))
     with pytest.raises(PublicationError, match="max_shrink"):
         build_index(deployment(tmp_path))
-    assert build_index(deployment(tmp_path, max_shrink=1.0))["documents"] == 0
+    assert build_index(deployment(tmp_path, max_shrink=1.0)).documents == 0
 
 
 def test_a_shard_is_named_by_its_rows(world, corpus):

@@ -272,8 +272,8 @@ def test_jobs_publish_and_take_down_where_the_settings_say(
     assert not (tmp_path / "index").exists()
     deployment = Deployment.model_validate(settings(remote.uri))
     first = build_index(deployment)
-    assert (first["publication"], first["mode"]) == (1, "full")
-    assert build_index(deployment)["publication"] == 1
+    assert (first.publication, first.mode) == (1, "full")
+    assert build_index(deployment).publication == 1
     cache = IndexCache(tmp_path / "cache")
     place, publication = cache.fetch(remote.uri, remote.options)
     assert publication == latest_publication(tmp_path / "index")
@@ -293,6 +293,6 @@ def test_jobs_publish_and_take_down_where_the_settings_say(
 
     shutil.rmtree(tmp_path / "index")
     again = build_index(deployment)
-    assert (again["mode"], again["publication"], again["documents"]) == ("unchanged", 2, 19)
+    assert (again.mode, again.publication, again.documents) == ("unchanged", 2, 19)
     assert rollback(tmp_path / "index", 2).version == version.sha
     cache.close()

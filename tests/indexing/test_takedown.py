@@ -65,14 +65,14 @@ def test_every_later_build_leaves_the_documents_out(world):
     delete_documents(index, ["doc001", "doc002", "later"])
     change_table(world, Night({"doc001": Doc({9: 9}, "encoded again"), "later": Doc({3: 3})}))
     summary = build_index(deployment(world))
-    assert (summary["mode"], summary["documents"], summary["tombstones"]) == ("delta", 198, 4)
+    assert (summary.mode, summary.documents, summary.tombstones) == ("delta", 198, 4)
     assert not {"doc001", "doc002", "later"} & set(dump(index))
     change_table(world, Night({"doc050": Doc({9: 9})}))
-    assert build_index(deployment(world, max_delta_shards=1))["mode"] == "merge"
+    assert build_index(deployment(world, max_delta_shards=1)).mode == "merge"
     assert not {"doc001", "doc002", "later"} & set(dump(index))
-    assert build_index(deployment(world, shards=3))["mode"] == "full"
+    assert build_index(deployment(world, shards=3)).mode == "full"
     assert not {"doc001", "doc002", "later"} & set(dump(index))
-    assert build_index(deployment(world, shards=3))["mode"] == "unchanged"
+    assert build_index(deployment(world, shards=3)).mode == "unchanged"
     change_table(world, Night({}, ["doc002", "doc007"]))
     build_index(deployment(world, shards=3))
     assert set(dump(index)) == set(CORPUS) - {"doc001", "doc002", "doc007"}
@@ -94,7 +94,7 @@ def test_a_restored_document_is_found_as_the_table_has_it(world):
     assert found["doc002"] == (((9, 9),), "changed while it was down")
     build_index(deployment(world, "whole"))
     assert dump(world / "whole") == found
-    assert build_index(deployment(world))["mode"] == "unchanged"
+    assert build_index(deployment(world)).mode == "unchanged"
 
 
 def test_documents_that_were_down_during_a_merge_come_back(world):
@@ -103,7 +103,7 @@ def test_documents_that_were_down_during_a_merge_come_back(world):
     build_index(deployment(world))
     delete_documents(index, ["new"])
     change_table(world, Night({"more": Doc({4: 3})}))
-    assert build_index(deployment(world, max_delta_shards=1))["mode"] == "merge"
+    assert build_index(deployment(world, max_delta_shards=1)).mode == "merge"
     assert restore_documents(index, ["new"]).changed == 1
     assert set(dump(index)) == {*CORPUS, "new", "more"}
 
@@ -117,7 +117,7 @@ def test_a_rollback_keeps_what_was_taken_down_since(world):
     assert (back.number, back.note) == (4, "rollback to 1")
     assert set(dump(index)) == set(CORPUS) - {"doc001"}
     assert takedowns(index) == ["doc001", "new"]
-    assert build_index(deployment(world))["mode"] == "delta"
+    assert build_index(deployment(world)).mode == "delta"
     assert set(dump(index)) == set(CORPUS) - {"doc001"}
     restore_documents(index, ["doc001"])
     rollback(index, 3)
@@ -128,7 +128,7 @@ def test_a_rollback_keeps_what_was_taken_down_since(world):
 def test_a_version_built_before_a_takedown_is_not_published_by_hand(world):
     index = world / "index"
     change_table(world, Night({"new": Doc({3: 3})}))
-    unpublished = build_index(deployment(world, publish=False))["version"]
+    unpublished = build_index(deployment(world, publish=False)).version
     delete_documents(index, ["doc001"])
     with pytest.raises(PublicationError, match="would bring back 1 document"):
         publish(index, unpublished)

@@ -7,7 +7,14 @@ import pyarrow as pa
 import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
-from lsr_prod.indexing.tombstones import as_ids, find_ordinals, hide, load_tombstones, read_ids, save_tombstones
+from lsr_prod.indexing.tombstones import (
+    as_ids,
+    find_ordinals,
+    hide_documents,
+    load_tombstones,
+    read_ids,
+    save_tombstones,
+)
 from tests.indexing.corpus import Doc, make_index
 
 
@@ -32,19 +39,21 @@ def test_ordinals_are_where_the_ids_stand(made):
 
 def test_equal_ordinals_are_one_file(made):
     index, shard = made
-    one = hide(index, shard, None, as_ids(["d01", "d02"]))
-    assert one == hide(index, shard, hide(index, shard, None, as_ids(["d02"])), as_ids(["d01", "nobody"]))
-    assert one == hide(index, shard, one, as_ids(["d01"]))
+    one = hide_documents(index, shard, None, as_ids(["d01", "d02"]))
+    assert one == hide_documents(
+        index, shard, hide_documents(index, shard, None, as_ids(["d02"])), as_ids(["d01", "nobody"])
+    )
+    assert one == hide_documents(index, shard, one, as_ids(["d01"]))
     assert one.file.path == f"tombstones/{one.file.sha256}.npy"
     assert one.documents == 2
     assert len(list((index / "tombstones").iterdir())) == 2
-    assert hide(index, shard, None, as_ids(["nobody"])) is None
+    assert hide_documents(index, shard, None, as_ids(["nobody"])) is None
     assert save_tombstones(index, np.empty(0, np.uint32)) is None
 
 
 def test_damaged_tombstones_are_refused(made):
     index, shard = made
-    good = hide(index, shard, None, as_ids(["d01", "d02"]))
+    good = hide_documents(index, shard, None, as_ids(["d01", "d02"]))
     assert (
         load_tombstones(index, shard, good).tolist()
         == find_ordinals(index / "shards" / shard.sha, shard, as_ids(["d01", "d02"])).tolist()

@@ -128,7 +128,7 @@ def test_a_night_changes_the_weights_with_the_version(world, tmp_path):
     new = {"zipfile.path": "A path inside of a zip archive.", "math.sqrt": "The positive root of a number."}
     change_table(tmp_path, Night(encode_corpus(world / "bundle", new), ["gzip.open"]))
     before = searcher.encode(["zip root"])[0]
-    assert build_index(deployment(tmp_path))["mode"] == "delta"
+    assert build_index(deployment(tmp_path)).mode == "delta"
     assert searcher.encode(["zip root"])[0].weights.tolist() == before.weights.tolist()  # one version for a query
     searcher.refresh()
     (query,) = searcher.encode(["zip root"])
