@@ -28,7 +28,12 @@ from tests.fetch_models import model_folder
 
 # Processes of tests are forked from one server, which imports once what each of them would: it takes one list only.
 multiprocessing.set_forkserver_preload(
-    ["lsr_prod.encoding.commit", "lsr_prod.encoding.table", "lsr_prod.training.trainer", "tests.training.stand_in"]
+    [
+        "lsr_prod.encoding.commit.committer",
+        "lsr_prod.encoding.table",
+        "lsr_prod.training.trainer",
+        "tests.training.stand_in",
+    ]
 )
 
 # A busy machine is no failure: no test is timed.

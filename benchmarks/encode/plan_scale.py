@@ -17,8 +17,9 @@ from itertools import islice
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.sources import SourceFile
-from lsr_prod.encoding.increment import head_of, plan_increment
-from lsr_prod.encoding.plan import Plan, load_plan, make_plan, save_plan
+from lsr_prod.encoding.plans.increment import newest_plan, plan_increment
+from lsr_prod.encoding.plans.plan import Plan, make_plan
+from lsr_prod.encoding.plans.saved import load_plan, save_plan
 from lsr_prod.jobs.run import print_result, print_table
 from lsr_prod.storage import Store
 
@@ -60,7 +61,7 @@ def main(count: int) -> int:
         lap("waves_s")
         first_total, cpu = time.perf_counter() - started, time.process_time()
         peak_first = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-        head = load_plan(table, head_of(table, plan.digest))
+        head = load_plan(table, newest_plan(table, plan.digest))
         del plan
         lap("load_s")
         percent = max(count // 100, 1)
@@ -69,7 +70,7 @@ def main(count: int) -> int:
         save_plan(after, table)
         lap("increment_s")
         stored = sum(table.size(name) or 0 for name in table.names())
-        added, removed = after.pieces.num_rows, len(after.removed)
+        added, removed = after.slice_table.num_rows, len(after.removed)
     values = {
         "entries": count,
         "waves": head.waves,

@@ -11,17 +11,17 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsr_prod.encoding.batches import BATCH_SIZE, encode_batches
 from lsr_prod.encoding.cell import Encode, WaveTask, encode_cell
-from lsr_prod.encoding.commit import CellResult
+from lsr_prod.encoding.commit.markers import mark
 from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
-from lsr_prod.encoding.isolate import ISOLATED_CHUNK, IsolatedEncoder
-from lsr_prod.encoding.markers import mark
+from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
+from lsr_prod.encoding.isolation.watchdog import WatchedEncoder
 from lsr_prod.encoding.metrics import EncodeMetrics
-from lsr_prod.encoding.poison import CHUNK, encode_texts
-from lsr_prod.encoding.watchdog import WatchedEncoder
+from lsr_prod.encoding.results import BlockResult, CellResult
 from lsr_prod.inference import Counters
 
-__all__ = ["BlockResult", "EncoderActor", "ModelSettings"]
+__all__ = ["EncoderActor", "ModelSettings"]
 
 _START_TIMEOUT_S = 300.0
 
@@ -41,21 +41,6 @@ class ModelSettings:
     batch_tokens: int
     batch_timeout_s: float
     document_timeout_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class BlockResult:
-    """What an actor made of a block.
-
-    Attributes:
-        cells: one result a cell.
-        counters: what the model saw; nothing in isolation.
-        seconds: time the block took.
-    """
-
-    cells: tuple[CellResult, ...]
-    counters: Counters
-    seconds: float
 
 
 @runtime_checkable
@@ -93,10 +78,10 @@ class EncoderActor:
             with IsolatedEncoder(
                 model.factory, timeout_s=model.document_timeout_s, start_timeout_s=start_timeout_s
             ) as encoder:
-                cells = _encode_block(task, rows, self._texts(encoder, task, ISOLATED_CHUNK))
+                cells = _encode_block(task, rows, self._texts(encoder, task, ISOLATED_BATCH_SIZE))
         else:
             watched = WatchedEncoder(self._encoder, model.batch_timeout_s)
-            cells = _encode_block(task, rows, self._texts(watched, task, CHUNK))
+            cells = _encode_block(task, rows, self._texts(watched, task, BATCH_SIZE))
         result = BlockResult(
             cells=cells,
             counters=self._counters() - before,
@@ -107,7 +92,7 @@ class EncoderActor:
 
     def _texts(self, encoder: TextEncoder, task: WaveTask, chunk: int) -> Encode:
         return partial(
-            encode_texts,
+            encode_batches,
             encoder,
             top_k=task.properties.store_k,
             batch_tokens=self._model.batch_tokens,

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.read import Reader
-from lsr_prod.encoding.commit import Committer, WaveResult, waves_done
-from lsr_prod.encoding.fence import take_epoch
-from lsr_prod.encoding.isolate import IsolatedEncoder
-from lsr_prod.encoding.markers import forget
-from lsr_prod.encoding.plan import Slice, save_plan
-from lsr_prod.encoding.poison import ENCODER_REASONS
+from lsr_prod.encoding.batches import ENCODER_REASONS
+from lsr_prod.encoding.commit.committer import Committer, waves_done
+from lsr_prod.encoding.commit.fence import take_epoch
+from lsr_prod.encoding.commit.markers import forget
+from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
+from lsr_prod.encoding.plans.plan import Slice
+from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.prepare import Work, prepare
 from lsr_prod.encoding.probe import probe_scale, spread_slices
 from lsr_prod.encoding.quarantine import create_quarantine
+from lsr_prod.encoding.results import WaveResult
+from lsr_prod.encoding.summary import Totals
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
-from lsr_prod.encoding.totals import Totals
 from lsr_prod.errors import QuarantineOverflowError, StaleWaveError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.tables import Table, open_table

@@ -1,11 +1,8 @@
 """Metrics of the encode job for Ray's Prometheus endpoint, one name a figure."""
 
-from typing import TYPE_CHECKING
-
 from ray.util.metrics import Counter, Gauge, Histogram
 
-if TYPE_CHECKING:
-    from lsr_prod.encoding.actor import BlockResult
+from lsr_prod.encoding.results import BlockResult
 
 __all__ = ["EncodeMetrics", "WaveMetrics"]
 
@@ -19,7 +16,7 @@ class EncodeMetrics:
         self._padding = Gauge("lsr_prod_encode_padding_share", "share of padding among the last block's tokens")
         self._docs_per_s = Gauge("lsr_prod_encode_docs_per_s", "documents a second of the last block")
 
-    def block(self, result: "BlockResult") -> None:
+    def block(self, result: BlockResult) -> None:
         """Count a finished block."""
         documents = sum(cell.encoded for cell in result.cells if not cell.reused)
         if documents:

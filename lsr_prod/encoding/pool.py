@@ -16,8 +16,9 @@ from ray.exceptions import RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lsr_prod.config import EncodeSettings
-from lsr_prod.encoding.actor import BlockResult, EncoderActor, ModelSettings
+from lsr_prod.encoding.actor import EncoderActor, ModelSettings
 from lsr_prod.encoding.cell import WaveTask
+from lsr_prod.encoding.results import BlockResult
 from lsr_prod.errors import ConfigError, EncoderLostError
 
 __all__ = ["EncoderPool", "PoolSize", "pool_size"]

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
 from lsr_prod.corpus.sources import resolve_source
-from lsr_prod.encoding.commit import waves_done
+from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.increment import prepare_plan
 from lsr_prod.encoding.passages import check_lengths, document_factory
-from lsr_prod.encoding.plan import Plan
+from lsr_prod.encoding.plans.increment import prepare_plan
+from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.quarantine import PARTITION
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_table
 from lsr_prod.errors import ArtifactError, ConfigError, MissingExtraError

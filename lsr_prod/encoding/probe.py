@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from lsr_prod.corpus.read import Reader
+from lsr_prod.encoding.batches import encode_batches
 from lsr_prod.encoding.encoder import TextEncoder
-from lsr_prod.encoding.isolate import ISOLATED_CHUNK
-from lsr_prod.encoding.plan import Plan, Slice
-from lsr_prod.encoding.poison import encode_texts
+from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE
+from lsr_prod.encoding.plans.plan import Plan, Slice
 from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
 
 __all__ = ["probe_scale", "spread_slices"]
@@ -43,7 +43,9 @@ def probe_scale(
         step: weight of one unit where it is set; only its error is measured then.
     """
     texts = _sample(reader, slices, documents)
-    vectors, failed = encode_texts(encoder, texts, top_k=store_k, batch_tokens=batch_tokens, chunk=ISOLATED_CHUNK)
+    vectors, failed = encode_batches(
+        encoder, texts, top_k=store_k, batch_tokens=batch_tokens, chunk=ISOLATED_BATCH_SIZE
+    )
     return impact_scale(vectors.weights, bits, documents=len(texts) - len(failed), step=step)
 
 
@@ -57,7 +59,7 @@ def spread_slices(plan: Plan, documents: int) -> list[Slice]:
     Returns:
         At most 16 and at most ``documents`` slices, in order; the same ones for the same plan.
     """
-    total = plan.pieces.num_rows
+    total = plan.slice_table.num_rows
     count = min(total, documents, _PLACES)
     wanted = {(2 * i + 1) * total // (2 * count) for i in range(count)}
     return [piece for i, piece in enumerate(plan.slices()) if i in wanted]

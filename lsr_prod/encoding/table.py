@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow.parquet as pq
 
-from lsr_prod.encoding.plan import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
@@ -15,6 +14,7 @@ from lsr_prod.tables import Sink, Table, create_table, open_table
 
 __all__ = [
     "PLAN_PROPERTY",
+    "PROTOCOL_FOLDER",
     "check_first_plan",
     "check_table",
     "combine_digests",
@@ -23,6 +23,9 @@ __all__ = [
     "files_by_bucket",
     "table_digest",
 ]
+
+PROTOCOL_FOLDER = "_lsr_prod"
+"""Folder inside the table's folder with its plans, epochs and markers."""
 
 PLAN_PROPERTY = "lsr_prod.plan"
 """Names the plan that made the table."""

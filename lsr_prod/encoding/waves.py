@@ -19,20 +19,20 @@ from lsr_prod.cluster.data import data_settings, our_error
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.cell import WaveTask
-from lsr_prod.encoding.commit import WaveResult
-from lsr_prod.encoding.markers import finished_cells
-from lsr_prod.encoding.plan import Plan, Slice
+from lsr_prod.encoding.commit.markers import finished_cells
+from lsr_prod.encoding.plans.plan import Plan, Slice
 from lsr_prod.encoding.pool import EncoderPool
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.progress import Progress
-from lsr_prod.encoding.receipts import with_receipts
+from lsr_prod.encoding.results import WaveCosts, WaveResult
+from lsr_prod.encoding.row_counts import with_receipts
 from lsr_prod.encoding.table import files_by_bucket
 from lsr_prod.errors import EncoderLostError, IncompleteWaveError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.inference import Counters
 from lsr_prod.tables import open_table
 
-__all__ = ["WaveCosts", "WaveRunner"]
+__all__ = ["WaveRunner"]
 
 log = logging.getLogger(__name__)
 
@@ -41,21 +41,6 @@ _TASKS_PER_ACTOR = 4  # some blocks more than actors are enough to keep all busy
 
 # The shuffle cuts a partition above this size, and a cell would come in pieces (which the commit refuses).
 _LARGEST_BLOCK_BYTES = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class WaveCosts:
-    """What a wave took.
-
-    Attributes:
-        encoded: documents that went through the model in this run.
-        reused_cells: cells that an earlier attempt had finished.
-        counters: what the model saw.
-    """
-
-    encoded: int
-    reused_cells: int
-    counters: Counters
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from lsr_prod.encoding.markers import MARKERS_FOLDER, marked_parts
+from lsr_prod.encoding.commit.markers import MARKERS_FOLDER, marked_parts
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.storage.local import Entry, is_draft

@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.sources import SourceFile, resolve_source
-from lsr_prod.encoding.plan import Slice
+from lsr_prod.encoding.plans.plan import Slice
 from lsr_prod.errors import ConfigError
 
 

@@ -12,7 +12,7 @@ import pytest
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.sources import SourceFile, resolve_source
-from lsr_prod.encoding.plan import Slice, make_plan
+from lsr_prod.encoding.plans.plan import Slice, make_plan
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
 

@@ -15,7 +15,7 @@ from typing import Any
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.sources import resolve_source
-from lsr_prod.encoding.plan import make_plan
+from lsr_prod.encoding.plans.plan import make_plan
 from lsr_prod.errors import ConfigError
 from tests.encoding.bad_files import (
     ROWS,

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lsr_prod.corpus.rows import row_schema
-from lsr_prod.encoding.commit import CellResult, WaveResult
 from lsr_prod.encoding.quarantine import create_quarantine, quarantined_by_reason, write_quarantine
+from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store

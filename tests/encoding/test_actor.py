@@ -9,9 +9,9 @@ import pytest
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.actor import EncoderActor, ModelSettings
 from lsr_prod.encoding.cell import WaveTask
+from lsr_prod.encoding.commit.markers import finished_cells
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.markers import finished_cells
-from lsr_prod.encoding.receipts import with_receipts
+from lsr_prod.encoding.row_counts import with_receipts
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.inference import BundleEncoder
 from tests.encoding.poison_encoder import poison_factory

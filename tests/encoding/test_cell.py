@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.corpus.rows import row_schema
+from lsr_prod.encoding.batches import encode_batches
 from lsr_prod.encoding.cell import WaveTask, encode_cell
-from lsr_prod.encoding.commit import CellResult
-from lsr_prod.encoding.poison import encode_texts
-from lsr_prod.encoding.receipts import RECEIPT
+from lsr_prod.encoding.results import CellResult
+from lsr_prod.encoding.row_counts import RECEIPT
 from lsr_prod.formats.table import content_hash
 from lsr_prod.storage import Store
 from tests.encoding.poison_encoder import PoisonEncoder, term_of
 from tests.encoding.tables import PROPERTIES, make_tables
 
-encode = partial(encode_texts, PoisonEncoder(), top_k=4, batch_tokens=64)
+encode = partial(encode_batches, PoisonEncoder(), top_k=4, batch_tokens=64)
 
 
 def task(folder: Path, committed: Sequence[str] = (), removed: frozenset[int] = frozenset()) -> WaveTask:

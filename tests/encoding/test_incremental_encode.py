@@ -11,7 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
-from lsr_prod.encoding.commit import Committer, WaveResult
+from lsr_prod.encoding.commit.committer import Committer
+from lsr_prod.encoding.results import WaveResult
 from lsr_prod.errors import SourceError
 from lsr_prod.maintenance import compact
 from lsr_prod.storage import Store

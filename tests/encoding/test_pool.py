@@ -13,11 +13,12 @@ import ray
 
 from lsr_prod.config import EncodeSettings
 from lsr_prod.corpus.rows import row_schema
-from lsr_prod.encoding.actor import BlockResult, ModelSettings
+from lsr_prod.encoding.actor import ModelSettings
 from lsr_prod.encoding.cell import WaveTask
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.pool import EncoderPool, pool_size
-from lsr_prod.encoding.receipts import RECEIPT
+from lsr_prod.encoding.results import BlockResult
+from lsr_prod.encoding.row_counts import RECEIPT
 from lsr_prod.errors import ConfigError, EncoderBrokenError
 from tests.encoding.poison_encoder import poison_factory
 from tests.encoding.tables import PROPERTIES, make_tables

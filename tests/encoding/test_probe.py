@@ -9,7 +9,7 @@ import pytest
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.sources import resolve_source
-from lsr_prod.encoding.plan import Plan, make_plan
+from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.probe import probe_scale, spread_slices
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import quantise

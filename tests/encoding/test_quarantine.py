@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.corpus.rows import row_schema
-from lsr_prod.encoding.commit import Committer
-from lsr_prod.encoding.fence import take_epoch
+from lsr_prod.encoding.commit.committer import Committer
+from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.quarantine import (
     PARTITION,
     QUARANTINE_SCHEMA,

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lsr_prod.encoding.plan import PROTOCOL_FOLDER
 from lsr_prod.encoding.table import (
+    PROTOCOL_FOLDER,
     check_first_plan,
     check_table,
     combine_digests,

@@ -27,7 +27,7 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from lsr_prod.encoding import commit
+from lsr_prod.encoding.commit import committer
 from lsr_prod.errors import StorageError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.storage import Store
@@ -156,7 +156,7 @@ def _wrap(stage: _Stage, script: Script) -> None:
     Store.put_new = put_new
     DeltaTable.create_write_transaction = commits(DeltaTable.create_write_transaction)
     check = stage.announce("read-back", parts.check_part)
-    parts.check_part = commit.check_part = check
+    parts.check_part = committer.check_part = check
     if script.eio:
         _break(stage, *script.eio)
     if script.skew:

@@ -16,16 +16,18 @@ from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.encoding.batches import encode_batches
 from lsr_prod.encoding.cell import WaveTask, encode_cell
-from lsr_prod.encoding.commit import Committer, WaveResult, waves_done
+from lsr_prod.encoding.commit.committer import Committer, waves_done
+from lsr_prod.encoding.commit.fence import take_epoch
+from lsr_prod.encoding.commit.markers import finished_cells, mark
 from lsr_prod.encoding.encoder import TextEncoder
-from lsr_prod.encoding.fence import take_epoch
-from lsr_prod.encoding.increment import prepare_plan
-from lsr_prod.encoding.markers import finished_cells, mark
-from lsr_prod.encoding.plan import Plan, save_plan
-from lsr_prod.encoding.poison import encode_texts
+from lsr_prod.encoding.plans.increment import prepare_plan
+from lsr_prod.encoding.plans.plan import Plan
+from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.quarantine import create_quarantine
-from lsr_prod.encoding.receipts import with_receipts
+from lsr_prod.encoding.results import WaveResult
+from lsr_prod.encoding.row_counts import with_receipts
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, create_sparse_table, files_by_bucket
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
@@ -137,7 +139,7 @@ def _encode_wave(task: WaveTask, plan: Plan, source: SourceSettings, encoder: Te
             replace(task, read_tasks=len(pieces)),
             cell,
             rows.filter(pc.equal(rows["cell"], cell)),
-            lambda texts: encode_texts(encoder, texts, top_k=64, batch_tokens=1024),
+            lambda texts: encode_batches(encoder, texts, top_k=64, batch_tokens=1024),
         )
         results.append(mark(task.table, task.quarantine, task.plan, task.wave, task.cells, result))
     return WaveResult(task.wave, tuple(results))

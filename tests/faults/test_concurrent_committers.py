@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.encoding.commit import Committer, waves_done
-from lsr_prod.encoding.fence import take_epoch
+from lsr_prod.encoding.commit.committer import Committer, waves_done
+from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.quarantine import create_quarantine
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.errors import FencedError

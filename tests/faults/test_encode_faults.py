@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from lsr_prod.encoding.commit import Committer
-from lsr_prod.encoding.fence import take_epoch
+from lsr_prod.encoding.commit.committer import Committer
+from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.errors import CommitError, FencedError, IncompleteWaveError
 from tests.encoding.tables import bad_rows, ids_of, make_tables, make_wave
 

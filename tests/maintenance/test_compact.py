@@ -7,15 +7,15 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from lsr_prod.encoding.commit import Committer
-from lsr_prod.encoding.fence import take_epoch
+from lsr_prod.encoding.commit.committer import Committer
+from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.table import table_digest
 from lsr_prod.errors import ArtifactError
 from lsr_prod.maintenance.compact import Merge, compact, merge_parts, plan_merges
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Sink
+from tests.encoding.commit.test_committer import Interrupted
 from tests.encoding.tables import as_wave, ids_of, make_cell, make_tables, newest
-from tests.encoding.test_commit import Interrupted
 
 
 @pytest.fixture(params=["delta", "parquet"])

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.encoding.commit import Committer
-from lsr_prod.encoding.fence import take_epoch
-from lsr_prod.encoding.markers import mark
+from lsr_prod.encoding.commit.committer import Committer
+from lsr_prod.encoding.commit.fence import take_epoch
+from lsr_prod.encoding.commit.markers import mark
 from lsr_prod.errors import ArtifactError
 from lsr_prod.maintenance.compact import compact
 from lsr_prod.maintenance.vacuum import vacuum

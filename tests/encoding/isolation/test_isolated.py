@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import ray
 
+from lsr_prod.encoding.batches import encode_batches
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.isolate import ISOLATED_CHUNK, IsolatedEncoder
-from lsr_prod.encoding.poison import encode_texts
+from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
 from lsr_prod.errors import (
     EncoderBrokenError,
     EncoderCrashedError,
@@ -125,7 +125,7 @@ def test_a_model_that_does_not_open_is_broken_at_once(how: str):
     with IsolatedEncoder(factory, timeout_s=60, start_timeout_s=3) as encoder:
         for attempt in (1, 2):
             with pytest.raises(EncoderBrokenError, match="cannot be opened"):
-                encode_texts(encoder, ["a", "b"], top_k=8, batch_tokens=64)
+                encode_batches(encoder, ["a", "b"], top_k=8, batch_tokens=64)
             assert encoder.starts == attempt
 
 
@@ -133,7 +133,7 @@ def test_a_model_that_ends_on_every_text_is_broken_after_a_bounded_number_of_sta
     texts = [f"SEGFAULT {i}" for i in range(1000)]
     with IsolatedEncoder(poison_factory(), timeout_s=60, most_in_a_row=3) as encoder:
         with pytest.raises(EncoderBrokenError, match=r"3 documents in a row .* SIGSEGV"):
-            encode_texts(encoder, texts, top_k=8, batch_tokens=64, chunk=ISOLATED_CHUNK)
+            encode_batches(encoder, texts, top_k=8, batch_tokens=64, chunk=ISOLATED_BATCH_SIZE)
         assert encoder.starts <= 2 * 3 + 6
 
 
@@ -166,7 +166,7 @@ def _wait_until_dead(pid: int, seconds: float = 10) -> None:
 def test_the_child_dies_with_its_parent(tmp_path: Path, busy: str):
     script = f"""
 import pathlib, time
-from lsr_prod.encoding.isolate import IsolatedEncoder
+from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
 from tests.encoding.poison_encoder import poison_factory
 encoder = IsolatedEncoder(poison_factory(pathlib.Path({str(tmp_path / "pid")!r})), timeout_s=60)
 encoder.encode(["a"], kind="document", top_k=1, batch_tokens=1)

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import REMOVED, file_keys, list_files
 from lsr_prod.corpus.sources import SourceFile, resolve_source
-from lsr_prod.encoding.increment import head_of, plan_increment, prepare_plan
-from lsr_prod.encoding.plan import PLAN_SETTINGS, ROW_SETTINGS, Plan, load_plan, make_plan, save_plan
+from lsr_prod.encoding.plans.increment import newest_plan, plan_increment, prepare_plan
+from lsr_prod.encoding.plans.plan import PLAN_SETTINGS, ROW_SETTINGS, Plan, make_plan
+from lsr_prod.encoding.plans.saved import load_plan, save_plan
 from lsr_prod.errors import CommitError, ConfigError, LineageError
 from lsr_prod.storage import Store
 
@@ -108,7 +109,7 @@ def test_increments_follow_each_other_and_one_state_may_come_back(tmp_path: Path
         plan = prepare(table, files_of(names), root)
         save_plan(plan, table)
         assert (plan.base, read_names(plan), plan.removed) == (digests[-1], list(added), keys(removed))
-        assert head_of(table, root.digest) == plan.digest
+        assert newest_plan(table, root.digest) == plan.digest
         assert prepare(table, files_of(names), root).digest == plan.digest  # nothing to do
         digests.append(plan.digest)
     assert len(set(digests)) == len(digests)
@@ -215,7 +216,7 @@ def test_of_two_increments_on_one_plan_one_takes_its_place(tmp_path: Path):
         attempt.start()
     for attempt in attempts:
         attempt.join()
-    head = head_of(table, root.digest)
+    head = newest_plan(table, root.digest)
     assert sorted(digest for digest, _ in lost) == sorted(
         plan.digest for plan in plans for _ in range(2) if plan.digest != head
     )

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.corpus.rows import RAW_LIMIT
-from lsr_prod.encoding.isolate import ISOLATED_CHUNK, IsolatedEncoder
-from lsr_prod.encoding.poison import CHUNK, Failure, encode_texts
+from lsr_prod.encoding.batches import BATCH_SIZE, Failure, encode_batches
+from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
 from lsr_prod.errors import (
     EncoderBrokenError,
     EncoderCrashedError,
@@ -37,7 +37,7 @@ class Poisoned:
 def test_a_poison_document_is_found_and_the_others_are_encoded(tiny_bundle: Path):
     texts = [f"fox {i}" if i not in (0, 7, 8, 19) else f"POISON {i}" for i in range(20)]
     encoder = Poisoned(BundleEncoder(tiny_bundle))
-    vectors, failed = encode_texts(encoder, texts, top_k=16, batch_tokens=1024)
+    vectors, failed = encode_batches(encoder, texts, top_k=16, batch_tokens=1024)
     assert failed == dict.fromkeys((0, 7, 8, 19), Failure("encode_failed", "RuntimeError: the graph failed"))
     assert encoder.calls <= 2 * len(texts)
     good = [text for text in texts if "POISON" not in text]
@@ -48,7 +48,7 @@ def test_a_poison_document_is_found_and_the_others_are_encoded(tiny_bundle: Path
 
 
 def test_no_text_is_no_vector(tiny_bundle: Path):
-    vectors, failed = encode_texts(BundleEncoder(tiny_bundle), [], top_k=16, batch_tokens=1024)
+    vectors, failed = encode_batches(BundleEncoder(tiny_bundle), [], top_k=16, batch_tokens=1024)
     assert (len(vectors), failed) == (0, {})
 
 
@@ -62,7 +62,7 @@ ERRORS = {
 class Numbered:
     """Encodes text ``i`` as term ``i``; raises for some texts and returns a weight that is no number for others."""
 
-    def __init__(self, raising: dict[int, Exception], broken: dict[int, float], chunk: int = CHUNK) -> None:
+    def __init__(self, raising: dict[int, Exception], broken: dict[int, float], chunk: int = BATCH_SIZE) -> None:
         self.raising, self.broken, self.chunk, self.failures, self.calls = raising, broken, chunk, 0, 0
 
     def encode(self, texts: Sequence[str], **_: object) -> SparseBatch:
@@ -92,7 +92,7 @@ def test_whatever_fails_the_other_texts_are_encoded_in_order(
     n: int, raising: dict[int, Exception], broken: dict[int, float], chunk: int
 ):
     encoder = Numbered(raising, broken, chunk)
-    vectors, failed = encode_texts(encoder, [str(i) for i in range(n)], top_k=4, batch_tokens=8, chunk=chunk)
+    vectors, failed = encode_batches(encoder, [str(i) for i in range(n)], top_k=4, batch_tokens=8, chunk=chunk)
     expected = {i for i in raising.keys() | broken.keys() if i < n}
     assert failed.keys() == expected
     assert vectors.terms.tolist() == [i for i in range(n) if i not in expected]
@@ -113,7 +113,7 @@ def test_whatever_fails_the_other_texts_are_encoded_in_order(
 def test_a_broken_encoder_is_no_fault_of_its_texts():
     encoder = Numbered({1: EncoderBrokenError("the model does not open")}, {})
     with pytest.raises(EncoderBrokenError, match="does not open"):
-        encode_texts(encoder, ["0", "1", "2"], top_k=4, batch_tokens=8)
+        encode_batches(encoder, ["0", "1", "2"], top_k=4, batch_tokens=8)
     assert encoder.calls == 1
 
 
@@ -134,7 +134,7 @@ class Dying:
 @pytest.mark.parametrize(("left", "texts"), [(0, 1), (0, 3), (32, 40), (32, 500)])
 def test_documents_are_not_blamed_for_a_device_that_died(left: int, texts: int):
     with pytest.raises(EncoderBrokenError, match=r"documents in a row failed, and so did a plain word \(CUDA error"):
-        encode_texts(Dying(left), ["text"] * texts, top_k=4, batch_tokens=8, chunk=32)
+        encode_batches(Dying(left), ["text"] * texts, top_k=4, batch_tokens=8, chunk=32)
 
 
 def test_every_kind_of_poison_is_named_and_costs_few_processes():
@@ -143,7 +143,7 @@ def test_every_kind_of_poison_is_named_and_costs_few_processes():
     for i, word in poison.items():
         texts[i] = f"document {i} {word}"
     with IsolatedEncoder(poison_factory(), timeout_s=4) as encoder:
-        vectors, failed = encode_texts(encoder, texts, top_k=8, batch_tokens=64, chunk=ISOLATED_CHUNK)
+        vectors, failed = encode_batches(encoder, texts, top_k=8, batch_tokens=64, chunk=ISOLATED_BATCH_SIZE)
         starts = encoder.starts
     assert vectors.terms.tolist() == [term_of(text) for i, text in enumerate(texts) if i not in poison]
     assert {i: failure.reason for i, failure in failed.items()} == {
@@ -157,4 +157,4 @@ def test_every_kind_of_poison_is_named_and_costs_few_processes():
     assert "SIGSEGV" in failed[3].detail
     assert failed[60].detail == "RuntimeError: the graph failed"
     # Each of the four that end a process does so in its group, in the group's halves and at most twice alone.
-    assert starts <= 1 + 4 * (math.log2(ISOLATED_CHUNK) + 2)
+    assert starts <= 1 + 4 * (math.log2(ISOLATED_BATCH_SIZE) + 2)

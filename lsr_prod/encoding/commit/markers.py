@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from lsr_prod.encoding.commit import CellResult, check_cell
-from lsr_prod.encoding.plan import PROTOCOL_FOLDER
+from lsr_prod.encoding.commit.committer import check_cell
+from lsr_prod.encoding.results import CellResult
+from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import CommitError, IncompleteWaveError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.storage import Store

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.encoding.fence import take_epoch
+from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.errors import CommitError, FencedError
 from lsr_prod.storage import Store
 

@@ -12,17 +12,9 @@ from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.sources import FileFormat, SourceFile
-from lsr_prod.encoding.plan import (
-    PLAN_SETTINGS,
-    PROTOCOL_FOLDER,
-    ROW_SETTINGS,
-    RUN_SETTINGS,
-    Plan,
-    Slice,
-    load_plan,
-    make_plan,
-    save_plan,
-)
+from lsr_prod.encoding.plans.plan import PLAN_SETTINGS, ROW_SETTINGS, RUN_SETTINGS, Plan, Slice, make_plan
+from lsr_prod.encoding.plans.saved import load_plan, save_plan
+from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError
 from lsr_prod.storage import Store
 
@@ -174,7 +166,7 @@ def test_a_saved_plan_is_read_back_whole_and_is_never_replaced(tmp_path: Path):
     before = {name: (tmp_path / name).stat() for name in table.names()}
     assert len(before) == 3
     found = load_plan(table, plan.digest)
-    assert (found.digest, found.document, found.base, found.removed) == (plan.digest, plan.document, None, frozenset())
+    assert (found.digest, found.header, found.base, found.removed) == (plan.digest, plan.header, None, frozenset())
     assert waves_of(found) == waves_of(plan)
     assert found.waves == 3
     moved = [replace(file, uri="s3://elsewhere") for file in files]

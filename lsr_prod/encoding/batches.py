@@ -10,9 +10,9 @@ from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.errors import EncoderBrokenError, EncoderCrashedError, EncoderRaisedError, EncoderTimeoutError
 from lsr_prod.formats.sparse import SparseBatch
 
-__all__ = ["CHUNK", "ENCODER_REASONS", "Failure", "encode_texts"]
+__all__ = ["BATCH_SIZE", "ENCODER_REASONS", "Failure", "encode_batches"]
 
-CHUNK = 2048
+BATCH_SIZE = 2048
 """Documents whose tokens are in memory at once."""
 
 ENCODER_REASONS = frozenset({"encode_failed", "encoder_crashed", "encoder_timeout"})
@@ -34,8 +34,8 @@ class Failure:
     detail: str
 
 
-def encode_texts(
-    encoder: TextEncoder, texts: Sequence[str], *, top_k: int, batch_tokens: int, chunk: int = CHUNK
+def encode_batches(
+    encoder: TextEncoder, texts: Sequence[str], *, top_k: int, batch_tokens: int, chunk: int = BATCH_SIZE
 ) -> tuple[SparseBatch, dict[int, Failure]]:
     """Encode documents; one that makes the encoder fail is found by halving and left out.
 

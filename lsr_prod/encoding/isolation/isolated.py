@@ -20,16 +20,16 @@ from typing import Any
 import pyarrow as pa
 
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.encoder_messages import Message, read_message, vectors_from, write_message
+from lsr_prod.encoding.isolation.messages import Message, read_message, vectors_from, write_message
 from lsr_prod.errors import EncoderBrokenError, EncoderCrashedError, EncoderRaisedError, EncoderTimeoutError
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
 
-__all__ = ["ISOLATED_CHUNK", "IsolatedEncoder"]
+__all__ = ["ISOLATED_BATCH_SIZE", "IsolatedEncoder"]
 
 log = logging.getLogger(__name__)
 
-ISOLATED_CHUNK = 32
+ISOLATED_BATCH_SIZE = 32
 """Texts of one call in isolation: few, since each halving of a group that hangs costs a whole timeout."""
 
 
@@ -50,7 +50,7 @@ class IsolatedEncoder:
         Args:
             factory: opens the encoder in the child.
             timeout_s: seconds of one call, however many texts it has: a group that is merely slow is halved by
-                ``encode_texts``, and only a single text that takes longer is given up.
+                ``encode_batches``, and only a single text that takes longer is given up.
             start_timeout_s: seconds to open the model.
             most_in_a_row: single texts that may end the child with no success in between.
         """
@@ -142,7 +142,7 @@ class _Child:
         lifeline, self._lifeline = os.pipe()
         # The child imports what this process can import, wherever Ray put it.
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-        command = [sys.executable, "-P", "-m", "lsr_prod.encoding.encoder_process"]
+        command = [sys.executable, "-P", "-m", "lsr_prod.encoding.isolation.process"]
         try:
             self._process = subprocess.Popen(  # noqa: S603 (our own module)
                 [*command, str(lifeline), json.dumps(asdict(factory))],

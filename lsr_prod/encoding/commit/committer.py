@@ -9,136 +9,24 @@ import logging
 import math
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lsr_prod.encoding.fence import Epoch
+from lsr_prod.encoding.commit.fence import Epoch
 from lsr_prod.encoding.quarantine import PARTITION, committed_files
-from lsr_prod.errors import CommitError, IncompleteWaveError, StaleWaveError, StorageError, TableConflictError
+from lsr_prod.encoding.results import CellResult, WaveResult
+from lsr_prod.errors import CommitError, StaleWaveError, StorageError, TableConflictError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Table, check_part, open_table
 
-__all__ = ["CellResult", "Committer", "WaveResult", "check_cell", "waves_done"]
+__all__ = ["Committer", "check_cell", "waves_done"]
 
 log = logging.getLogger(__name__)
 
 _STORE_TRIES = 5
 # A refusal means that another commit got through: 16 busy writers of one table need some dozens.
 _CONFLICT_TRIES = 200
-
-
-@dataclass(frozen=True, slots=True)
-class CellResult:
-    """What an actor made of a cell's rows in one wave.
-
-    Attributes:
-        cell: number of the cell.
-        bucket: its bucket.
-        rows_in: rows of the source.
-        parts: documents.
-        quarantine: bad rows.
-        reasons: bad rows by reason.
-        clipped: weights above the largest impact.
-        removes: paths of the parts that ``parts`` replace.
-        deleted: documents of the replaced parts that leave the table.
-        kept: documents of the replaced parts that are in ``parts`` as they were.
-        encoded: documents that went through the model.
-        reused: whether an earlier attempt made it.
-    """
-
-    cell: int
-    bucket: int
-    rows_in: int
-    parts: tuple[Part, ...]
-    quarantine: Part | None
-    reasons: Mapping[str, int]
-    clipped: int
-    removes: tuple[str, ...] = ()
-    deleted: int = 0
-    kept: int = 0
-    encoded: int = 0
-    reused: bool = False
-
-    @property
-    def rows_out(self) -> int:
-        """Rows of the source that are documents of ``parts``."""
-        return sum(part.rows for part in self.parts) - self.kept
-
-    @property
-    def quarantined(self) -> int:
-        """Rows of the source that are bad."""
-        return self.quarantine.rows if self.quarantine else 0
-
-
-@dataclass(frozen=True, slots=True)
-class WaveResult:
-    """A wave that is encoded and not committed.
-
-    Attributes:
-        wave: its number.
-        cells: every cell that had a row or replaces a part.
-    """
-
-    wave: int
-    cells: tuple[CellResult, ...]
-
-    @property
-    def rows_in(self) -> int:
-        """Rows of the source that arrived at the encoders."""
-        return sum(cell.rows_in for cell in self.cells)
-
-    @property
-    def rows_out(self) -> int:
-        """Rows of the source that are documents of the wave's parts."""
-        return sum(cell.rows_out for cell in self.cells)
-
-    @property
-    def clipped(self) -> int:
-        """Weights above the largest impact."""
-        return sum(cell.clipped for cell in self.cells)
-
-    @property
-    def deleted(self) -> int:
-        """Documents that leave the table."""
-        return sum(cell.deleted for cell in self.cells)
-
-    @property
-    def kept(self) -> int:
-        """Documents that move to another part as they are."""
-        return sum(cell.kept for cell in self.cells)
-
-    @property
-    def encoded(self) -> int:
-        """Documents that went through the model."""
-        return sum(cell.encoded for cell in self.cells)
-
-    @property
-    def reasons(self) -> Counter[str]:
-        """Bad rows by reason."""
-        return sum((Counter(cell.reasons) for cell in self.cells), Counter[str]())
-
-    def check(self) -> None:
-        """Nothing may be lost between source and parts, and nothing may come twice.
-
-        Raises:
-            IncompleteWaveError: rows_in != rows_out + quarantined, or a cell or a replaced part came twice.
-        """
-        for cell in self.cells:
-            out, bad = cell.rows_out, cell.quarantined
-            if out < 0 or cell.rows_in != out + bad or bad != sum(cell.reasons.values()):
-                raise IncompleteWaveError(
-                    f"wave {self.wave}, cell {cell.cell}: {cell.rows_in} rows in, {out} out and {bad} quarantined; "
-                    "nothing was committed, report this"
-                )
-        if len({cell.cell for cell in self.cells}) < len(self.cells):
-            raise IncompleteWaveError(
-                f"wave {self.wave}: a cell came in pieces, duplicates could pass; nothing was committed, report this"
-            )
-        removes = [path for cell in self.cells for path in cell.removes]
-        if len(set(removes)) < len(removes):
-            raise IncompleteWaveError(f"wave {self.wave}: two cells replace one part; report this")
 
 
 def check_cell(table: Store, quarantine: Store, cell: CellResult) -> None:

@@ -1,9 +1,9 @@
-"""What a run does with a table: make its first plan, resume the newest one, or follow it with an increment.
+"""The plan of a run: the first plan of a table, its newest plan resumed, or an increment that follows that one.
 
-A table is made by a chain of plans; its property names the first, and each is followed by one at most. An increment
-reads the files that are new and deletes the rows of files that are gone; files that stayed are not opened. A file that
-changed is both. Every wave of an increment reads all new files and keeps a range of buckets, so that the old and the
-new row of an id meet in one commit.
+A table is made by a chain of plans: a table property names the first, and each plan has at most one successor. An
+increment reads new files and deletes the rows of removed files; unchanged files are not opened. A changed file is a
+removed and a new one. Every wave of an increment reads all new files and keeps a range of buckets, so that the old and
+the new row of an id are in the same commit.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,11 +16,12 @@ import pyarrow as pa
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, list_files, mark
 from lsr_prod.corpus.sources import SourceFile
-from lsr_prod.encoding.plan import PLAN_SETTINGS, ROW_SETTINGS, Plan, load_plan, make_plan, plan_files, successor_of
+from lsr_prod.encoding.plans.plan import PLAN_SETTINGS, ROW_SETTINGS, Plan, make_plan, plan_files
+from lsr_prod.encoding.plans.saved import load_plan, successor_of
 from lsr_prod.errors import ConfigError, LineageError
 from lsr_prod.storage import Store
 
-__all__ = ["head_of", "plan_increment", "prepare_plan"]
+__all__ = ["newest_plan", "plan_increment", "prepare_plan"]
 
 
 def prepare_plan(
@@ -34,41 +35,41 @@ def prepare_plan(
     root: str | None,
     waves_done: Callable[[str], int],
 ) -> Plan:
-    """The plan that this run attempts. Nothing is written; ``save_plan`` does that.
+    """Return the plan that this run attempts, without writing it (``save_plan`` does).
 
     Args:
-        files: the corpus of today.
+        files: the current corpus.
         source: the section ``source``.
         encode: the section ``encode``.
         bundle_digest: of the encoder.
         options: options of the object store.
         table: the sparse table's folder.
-        root: the table's first plan; None: there is no table yet.
-        waves_done: how many waves of a plan the table has.
+        root: digest of the table's first plan; None: there is no table yet.
+        waves_done: returns the number of committed waves of a plan.
 
     Returns:
-        The first plan; or the newest one of the table, if the corpus is what it was; or an increment upon it.
+        The first plan; or the newest plan of the table, if the corpus is unchanged; or an increment that follows it.
 
     Raises:
-        ConfigError: settings differ from those that made the table, or the corpus changed while the newest plan is
+        ConfigError: settings differ from those that made the table, the corpus changed while the newest plan is
             unfinished, or a new file is damaged (``slices``).
         LineageError: another bundle made the table.
     """
     if root is None:
         return make_plan(files, source, encode, bundle_digest=bundle_digest, options=options)
-    head = load_plan(table, head_of(table, root))
-    if head.document["bundle"] != bundle_digest:
+    newest = load_plan(table, newest_plan(table, root))
+    if newest.header.bundle_digest != bundle_digest:
         raise LineageError(
-            f"{table.uri} was made by bundle {head.document['bundle'][:12]}, encode.bundle is {bundle_digest[:12]}; "
-            "give that bundle or a new encode.table"
+            f"{table.uri} was made by bundle {newest.header.bundle_digest[:12]}, encode.bundle is "
+            f"{bundle_digest[:12]}; give that bundle or a new encode.table"
         )
-    finished = waves_done(head.digest) >= head.waves
-    _check_settings(head, source, encode, table, finished=finished)
-    return plan_increment(head, files, source, encode, options=options, finished=finished)
+    finished = waves_done(newest.digest) >= newest.waves
+    _check_settings(newest, source, encode, table, finished=finished)
+    return plan_increment(newest, files, source, encode, options=options, finished=finished)
 
 
-def head_of(table: Store, root: str) -> str:
-    """The newest plan of a table, whose first one is ``root``."""
+def newest_plan(table: Store, root: str) -> str:
+    """Return the digest of the newest plan of a table whose first plan is ``root``."""
     digest = root
     while (after := successor_of(table, digest)) is not None:
         digest = after
@@ -84,47 +85,47 @@ def plan_increment(
     options: dict[str, str],
     finished: bool,
 ) -> Plan:
-    """The plan that takes a table from the corpus of ``base`` to ``files``.
+    """Return the plan that brings a table from the corpus of ``base`` to ``files``.
 
-    A file is known by its content (``SourceFile.key``): one that moved, or stands elsewhere in the order, is unchanged.
+    Files are compared by content (``SourceFile.key``): a file that moved, or has another place in the order, is
+    unchanged.
 
     Args:
         base: the newest plan of the table.
-        files: the corpus of today.
+        files: the current corpus.
         source: the section ``source``.
-        encode: the section ``encode``; its wave is a bound on what is read for a range of buckets, which cannot be
-            narrower than one bucket.
+        encode: the section ``encode``; ``wave_megabytes`` bounds the bytes that a wave keeps, at least one bucket.
         options: options of the object store.
-        finished: whether the table has all waves of ``base``.
+        finished: the table has all waves of ``base``.
 
     Returns:
-        ``base`` if there is no difference, its files where they lie today.
+        ``base`` with the current locations of its files if no file differs, else the increment.
 
     Raises:
-        ConfigError: there is a difference, and ``base`` is unfinished; or a new file is damaged (``slices``).
+        ConfigError: a file differs and ``base`` is unfinished, or a new file is damaged (``slices``).
     """
     today = list_files(files)
-    stood = base.files["state"].to_numpy() != REMOVED  # those that do not stand last
-    old, new = file_keys(base.files)[stood], file_keys(today)
+    present = base.files["state"].to_numpy() != REMOVED  # the removed files come last
+    old, new = file_keys(base.files)[present], file_keys(today)
     added, gone = _beyond(new, old), _beyond(old, new) & ~np.isin(old, new)
     if not added.any() and not gone.any():
-        return base if finished else _at_their_places(base, old, new, today)
+        return base if finished else _relocated(base, old, new, today)
     if not finished:
         raise ConfigError(
             "source.paths",
-            f"{added.sum()} files are new and {gone.sum()} are gone since plan {base.digest[:12]}, which the table has "
-            "in part",
+            f"{added.sum()} files are new and {gone.sum()} are gone since plan {base.digest[:12]}, of which only some "
+            "waves are committed",
             "run with the former source first (of a Delta table: source.version), or give a new encode.table",
         )
     states = np.where(added, READ, KEPT).astype(np.int8)
     removed = mark(base.files.take(pa.array(np.flatnonzero(gone))), np.full(gone.sum(), REMOVED, np.int8))
     listed = pa.concat_tables([mark(today, states), removed])
-    bundle = base.document["bundle"]
-    return plan_files(listed, source, encode, bundle_digest=bundle, options=options, base=base.digest)
+    bundle_digest = base.header.bundle_digest
+    return plan_files(listed, source, encode, bundle_digest=bundle_digest, options=options, base=base.digest)
 
 
 def _beyond(keys: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which of ``keys`` are more than ``others`` has of the same: of n equal ones against m, the last n - m."""
+    """Return which ``keys`` exceed their count in ``others``: of n equal keys against m, the last n - m."""
     known, counts = np.unique(others, return_counts=True)
     if not len(known):
         return np.ones(len(keys), np.bool_)
@@ -135,7 +136,7 @@ def _beyond(keys: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> npt.N
 
 
 def _occurrence(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How many equal keys stand before each."""
+    """Return the number of equal keys before each key."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
@@ -145,19 +146,19 @@ def _occurrence(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return found
 
 
-def _at_their_places(base: Plan, old: npt.NDArray[np.int64], new: npt.NDArray[np.int64], today: pa.Table) -> Plan:
-    """``base`` with the locations of today: equal keys in their order meet each other."""
+def _relocated(base: Plan, old: npt.NDArray[np.int64], new: npt.NDArray[np.int64], today: pa.Table) -> Plan:
+    """Return ``base`` with the current locations; equal keys are matched in their order."""
     if len(old) != len(new):
         raise ConfigError(
             "source.paths",
-            f"a file that stands several times in the corpus stands another number of times than in plan "
-            f"{base.digest[:12]}, which the table has in part",
+            f"a file that is listed several times is listed another number of times than in plan {base.digest[:12]}, "
+            "of which only some waves are committed",
             "run with the former source first",
         )
     source_row = np.empty(len(old), np.int64)
     source_row[np.argsort(old, kind="stable")] = np.argsort(new, kind="stable")
     present = today.take(pa.array(source_row))
-    removed = base.files.slice(len(old))  # they stand last, and are never read
+    removed = base.files.slice(len(old))  # they come last and are never read
     files = base.files
     for name in ("uri", "name"):
         column = pa.chunked_array([*present[name].chunks, *removed[name].chunks], pa.string())
@@ -166,19 +167,20 @@ def _at_their_places(base: Plan, old: npt.NDArray[np.int64], new: npt.NDArray[np
 
 
 def _check_settings(
-    head: Plan, source: SourceSettings, encode: EncodeSettings, table: Store, *, finished: bool
+    newest: Plan, source: SourceSettings, encode: EncodeSettings, table: Store, *, finished: bool
 ) -> None:
     compared = ROW_SETTINGS if finished else ROW_SETTINGS | PLAN_SETTINGS
     now = {
-        "source": source.model_dump(mode="json", include=set(head.document["source"])),
+        "source": source.model_dump(mode="json", include=set(newest.header.source)),
         "encode": encode.model_dump(mode="json", include=set(compared)),
     }
+    before = {"source": newest.header.source, "encode": newest.header.encode}
     for section, values in now.items():
         for name, value in values.items():
-            was = head.document[section].get(name)
+            was = before[section].get(name)
             if was != value:
                 raise ConfigError(
                     f"{section}.{name}",
                     f"{value!r} is not what {table.uri} is made with, {was!r}",
-                    "set it so, or give a new encode.table",
+                    f"set {was!r}, or give a new encode.table",
                 )

@@ -2,7 +2,7 @@
 
 ::
 
-    python -m lsr_prod.encoding.encoder_process LIFELINE FACTORY
+    python -m lsr_prod.encoding.isolation.process LIFELINE FACTORY
 
 The first answer says that the model is open and has encoded a word.
 """
@@ -20,7 +20,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
-from lsr_prod.encoding.encoder_messages import read_message, vectors_to, write_message
+from lsr_prod.encoding.isolation.messages import read_message, vectors_to, write_message
 
 __all__: list[str] = []
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.encoding.commit import CellResult, Committer, WaveResult, check_cell, waves_done
-from lsr_prod.encoding.fence import Epoch, take_epoch
+from lsr_prod.encoding.commit.committer import Committer, check_cell, waves_done
+from lsr_prod.encoding.commit.fence import Epoch, take_epoch
+from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.errors import CommitError, FencedError, IncompleteWaveError, StaleWaveError, StorageError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Sink, create_table

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lsr_prod.encoding.plan import PROTOCOL_FOLDER
+from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import CommitError, FencedError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.storage import Store

@@ -7,7 +7,7 @@ import pytest
 import ray
 from ray.exceptions import RayActorError
 
-from lsr_prod.encoding.watchdog import EXIT_CODE, Watchdog, WatchedEncoder
+from lsr_prod.encoding.isolation.watchdog import EXIT_CODE, Watchdog, WatchedEncoder
 from tests.encoding.poison_encoder import poison_factory, term_of
 
 SETTINGS = {"kind": "document", "top_k": 8, "batch_tokens": 64}
@@ -16,7 +16,7 @@ SETTINGS = {"kind": "document", "top_k": 8, "batch_tokens": 64}
 def run_watched(text: str, *, timeout_s: float, rest: str = "") -> subprocess.CompletedProcess[str]:
     script = f"""
 import logging, time
-from lsr_prod.encoding import watchdog
+from lsr_prod.encoding.isolation import watchdog
 from tests.encoding.poison_encoder import poison_factory
 logging.basicConfig()
 watchdog._GRACE_S = 0.5

@@ -1,7 +1,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from lsr_prod.encoding.markers import finished_cells, forget, mark
+from lsr_prod.encoding.commit.markers import finished_cells, forget, mark
 from tests.encoding.tables import make_cell, make_tables, make_wave
 
 

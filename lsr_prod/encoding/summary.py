@@ -3,17 +3,14 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lsr_prod.encoding.commit import WaveResult
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.quarantine import quarantine_folder, quarantined_by_reason
+from lsr_prod.encoding.results import WaveCosts, WaveResult
 from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.inference import Counters
 from lsr_prod.tables import Table
-
-if TYPE_CHECKING:
-    from lsr_prod.encoding.waves import WaveCosts
 
 __all__ = ["Totals"]
 
@@ -60,7 +57,7 @@ class Totals:
         """Quarantined rows."""
         return self.reasons.total()
 
-    def spend(self, costs: "WaveCosts") -> None:
+    def spend(self, costs: WaveCosts) -> None:
         """Count the work of a wave, committed or not."""
         self.encoded += costs.encoded
         self.reused_cells += costs.reused_cells

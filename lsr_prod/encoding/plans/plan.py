@@ -1,0 +1,297 @@
+"""The plan: pinned files, cut into slices, grouped into waves, named by one digest.
+
+The digest covers every setting that can change a row of the table, and no other setting. It is the app id of every
+commit; two runs with the same digest are attempts at the same work.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.corpus.filelist import REMOVED, file_keys, file_of, files_digest, iterate_files, list_files
+from lsr_prod.corpus.slices import WHOLE, Slice, cut_files
+from lsr_prod.corpus.sources import SourceFile
+from lsr_prod.formats.digest import digest_json
+
+__all__ = [
+    "PLAN_SETTINGS",
+    "ROW_SETTINGS",
+    "RUN_SETTINGS",
+    "WHOLE",
+    "ListDigest",
+    "Plan",
+    "PlanHeader",
+    "Slice",
+    "make_plan",
+    "plan_files",
+    "slices_digest",
+]
+
+PLAN_FORMAT = 2
+
+ROW_SETTINGS = frozenset(
+    {"store_k", "max_length", "passage_stride", "max_passages", "impact_bits", "impact_step", "buckets"},
+)
+"""Settings of ``encode`` that decide the rows: part of the digest, and the same for every plan of a table."""
+
+PLAN_SETTINGS = frozenset({"wave_megabytes", "slice_megabytes", "probe_documents"})
+"""Settings that decide the contents of a commit, or the impact scale of the first plan: part of one plan's digest."""
+
+RUN_SETTINGS = frozenset(
+    {
+        "bundle",
+        "table",
+        "sink",
+        "quarantine",
+        "batch_tokens",
+        "actors",
+        "threads_per_actor",
+        "provider",
+        "batch_timeout_s",
+        "document_timeout_s",
+        "max_bad_fraction",
+    }
+)
+"""Settings that an attempt may change: not part of the digest. The bundle enters it by its own digest."""
+
+_SLICE_SCHEMA = pa.schema(
+    [
+        ("ordinal", pa.int32()),
+        ("start", pa.int64()),
+        ("stop", pa.int64()),
+        ("first_row", pa.int64()),
+        ("size", pa.int64()),
+    ]
+)
+_BATCH = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class ListDigest:
+    """Number of entries of a list, and the sha256 (hex) over them."""
+
+    count: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanHeader:
+    """Everything that decides the rows of the table; the digest of a plan is the sha256 of its JSON form.
+
+    Attributes:
+        base: digest of the previous plan; None: the first plan of its table.
+        bundle_digest: of the encoder.
+        files: of the corpus and of the removed files.
+        slices: that the waves read.
+        waves: number of commits; wave ``w`` is commit ``w``.
+        source: settings of the section ``source``, by name.
+        encode: settings of the section ``encode``, by name.
+    """
+
+    base: str | None
+    bundle_digest: str
+    files: ListDigest
+    slices: ListDigest
+    waves: int
+    source: Mapping[str, Any]
+    encode: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the header as it is stored."""
+        return {
+            "format": PLAN_FORMAT,
+            "base": self.base,
+            "bundle": self.bundle_digest,
+            "files": asdict(self.files),
+            "slices": asdict(self.slices),
+            "waves": self.waves,
+            "source": dict(self.source),
+            "encode": dict(self.encode),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "PlanHeader":
+        """Read the output of ``to_json``."""
+        return cls(
+            base=document["base"],
+            bundle_digest=document["bundle"],
+            files=ListDigest(**document["files"]),
+            slices=ListDigest(**document["slices"]),
+            waves=document["waves"],
+            source=document["source"],
+            encode=document["encode"],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """Pinned slices and settings of an encode run, cut into waves.
+
+    Files and slices are Arrow tables: a million files take a few hundred MB.
+
+    Attributes:
+        digest: sha256 (hex) of ``header``; the app id of every commit.
+        header: settings and digests; the part of the plan that its digest names.
+        files: every file of the corpus and, at the end, the removed ones (``filelist``).
+        slice_table: the slices, in order; ``ordinal`` is a row of ``files``.
+        removed: keys of the removed files, whose rows are deleted from the table.
+    """
+
+    digest: str
+    header: PlanHeader
+    files: pa.Table = field(repr=False)
+    slice_table: pa.Table = field(repr=False)
+    removed: frozenset[int] = field(repr=False)
+    _bounds: npt.NDArray[np.int64] = field(repr=False)  # first slice of each wave of a first plan, and the end
+
+    @classmethod
+    def of(cls, header: PlanHeader, files: pa.Table, slice_table: pa.Table) -> "Plan":
+        """Return the plan with this header over these files and slices."""
+        removed = frozenset(file_keys(files)[files["state"].to_numpy() == REMOVED].tolist())
+        bounds = _wave_bounds(slice_table["size"].to_numpy(), _wave_bytes(header.encode["wave_megabytes"]))
+        return cls(digest_json(header.to_json()), header, files, slice_table, removed, bounds)
+
+    @property
+    def base(self) -> str | None:
+        """Digest of the previous plan; None: the first plan of its table."""
+        return self.header.base
+
+    @property
+    def waves(self) -> int:
+        """Number of commits; wave ``w`` is commit ``w``."""
+        return self.header.waves
+
+    def wave(self, number: int) -> tuple[Slice, ...]:
+        """Return the slices that a wave reads, in source order; every wave of an increment reads all new files."""
+        if not 0 <= number < self.waves:
+            raise IndexError(f"wave {number} of {self.waves}")
+        if self.base is not None:
+            return tuple(self.slices())
+        first, end = int(self._bounds[number]), int(self._bounds[number + 1])
+        return tuple(self._slices(self.slice_table.slice(first, end - first)))
+
+    def buckets_of(self, number: int) -> range | None:
+        """Return the buckets whose rows a wave keeps; None (first plan): all buckets."""
+        if self.base is None:
+            return None
+        buckets = int(self.header.encode["buckets"])
+        return range(buckets * number // self.waves, buckets * (number + 1) // self.waves)
+
+    def present(self) -> pa.Array:
+        """Return the keys of the files of the corpus, int64."""
+        files = self.files.filter(pa.array(self.files["state"].to_numpy() != REMOVED))
+        return pa.array(file_keys(files))
+
+    def slices(self) -> Iterator[Slice]:
+        """Yield all slices in order; one batch of them is in memory at a time."""
+        for start in range(0, self.slice_table.num_rows, _BATCH):
+            yield from self._slices(self.slice_table.slice(start, _BATCH))
+
+    def _slices(self, rows: pa.Table) -> Iterator[Slice]:
+        if not rows.num_rows:
+            return
+        ordinals = rows["ordinal"].to_numpy()  # ascending
+        wanted = ordinals[np.diff(ordinals, prepend=-1) > 0]
+        listed = self.files.slice(ordinals[0], ordinals[-1] - ordinals[0] + 1)
+        if len(wanted) < listed.num_rows:
+            listed = listed.take(pa.array(wanted - ordinals[0]))
+        files = {ordinal: file_of(row) for ordinal, row in zip(wanted.tolist(), listed.to_pylist(), strict=True)}
+        for ordinal, *place in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+            yield Slice(files[ordinal], ordinal, *place)
+
+
+def make_plan(
+    files: Iterable[SourceFile],
+    source: SourceSettings,
+    encode: EncodeSettings,
+    *,
+    bundle_digest: str,
+    options: dict[str, str],
+) -> Plan:
+    """Make the first plan of a table.
+
+    Args:
+        files: the pinned corpus; may be a generator.
+        source: the section ``source``.
+        encode: the section ``encode``.
+        bundle_digest: of the encoder.
+        options: options of the object store.
+
+    Raises:
+        ConfigError: the corpus lacks columns that the settings name, or a file is damaged (``slices``).
+    """
+    return plan_files(list_files(files), source, encode, bundle_digest=bundle_digest, options=options, base=None)
+
+
+def plan_files(
+    files: pa.Table,
+    source: SourceSettings,
+    encode: EncodeSettings,
+    *,
+    bundle_digest: str,
+    options: dict[str, str],
+    base: str | None,
+) -> Plan:
+    """Make a plan over a list of files with a state each: read, kept or removed (``filelist``).
+
+    Args:
+        files: table of ``filelist``.
+        source: the section ``source``.
+        encode: the section ``encode``.
+        bundle_digest: of the encoder.
+        options: options of the object store.
+        base: digest of the previous plan; None: this is the first plan.
+    """
+    slice_table = _table_of(cut_files(iterate_files(files), source, encode.slice_megabytes * 1_000_000, options))
+    sizes, wave_bytes = slice_table["size"].to_numpy(), _wave_bytes(encode.wave_megabytes)
+    if base is None:
+        waves = len(_wave_bounds(sizes, wave_bytes)) - 1
+    else:
+        # An increment that only removes files needs a commit too.
+        waves = min(max(-(-int(sizes.sum()) // wave_bytes), 1), encode.buckets)
+    header = PlanHeader(
+        base=base,
+        bundle_digest=bundle_digest,
+        files=ListDigest(files.num_rows, files_digest(files)),
+        slices=ListDigest(slice_table.num_rows, slices_digest(slice_table)),
+        waves=waves,
+        source=source.model_dump(mode="json", exclude={"paths", "format", "version"}),
+        encode=encode.model_dump(mode="json", include=set(ROW_SETTINGS | PLAN_SETTINGS)),
+    )
+    return Plan.of(header, files, slice_table)
+
+
+def _table_of(slices: Iterator[Slice]) -> pa.Table:
+    names = _SLICE_SCHEMA.names
+    batches = []
+    while some := list(islice(slices, _BATCH)):
+        columns = [pa.array([getattr(piece, name) for piece in some], _SLICE_SCHEMA.field(name).type) for name in names]
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=_SLICE_SCHEMA))
+    return pa.Table.from_batches(batches, _SLICE_SCHEMA).combine_chunks()
+
+
+def slices_digest(slice_table: pa.Table) -> str:
+    """Return the sha256 (hex) over every slice, in order."""
+    columns = [column.to_numpy().astype(np.int64) for column in slice_table.columns]
+    return hashlib.sha256(np.column_stack(columns).tobytes()).hexdigest()
+
+
+def _wave_bytes(megabytes: int) -> int:
+    return megabytes * 1_000_000
+
+
+def _wave_bounds(sizes: npt.NDArray[np.int64], limit: int) -> npt.NDArray[np.int64]:
+    """First slice of each wave, and the end; a wave has as many slices as fit in ``limit`` bytes, at least one."""
+    ends = np.cumsum(sizes)
+    bounds = [0]
+    while bounds[-1] < len(sizes):
+        before = ends[bounds[-1] - 1] if bounds[-1] else 0
+        bounds.append(max(int(np.searchsorted(ends, before + limit, side="right")), bounds[-1] + 1))
+    return np.array(bounds, np.int64)

@@ -1,0 +1,84 @@
+"""Plans saved next to their table: three objects per plan, and links from each plan to the one that follows it.
+
+The header is written last, so that a plan with a header is complete.
+"""
+
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lsr_prod.corpus.filelist import files_digest
+from lsr_prod.encoding.plans.plan import PLAN_FORMAT, Plan, PlanHeader, slices_digest
+from lsr_prod.encoding.table import PROTOCOL_FOLDER
+from lsr_prod.errors import ArtifactError, CommitError, DigestMismatchError, FormatVersionError
+from lsr_prod.formats.digest import canonical_json, digest_json
+from lsr_prod.storage import Store
+
+__all__ = ["load_plan", "save_plan", "successor_of"]
+
+
+def save_plan(plan: Plan, table: Store) -> None:
+    """Write the plan next to the table unless an earlier attempt did, and link it as the successor of its base.
+
+    Raises:
+        CommitError: another increment already follows the base.
+    """
+    folder = f"{PROTOCOL_FOLDER}/plans/{plan.digest}"
+    table.put_new(f"{folder}.files.parquet", _parquet(plan.files))
+    table.put_new(f"{folder}.slices.parquet", _parquet(plan.slice_table))
+    table.put_new(f"{folder}.json", canonical_json(plan.header.to_json()) + b"\n")
+    if plan.base is None:
+        return
+    link = canonical_json({"plan": plan.digest}) + b"\n"
+    if not table.put_new(_successor(plan.base), link) and (other := successor_of(table, plan.base)) != plan.digest:
+        raise CommitError(
+            f"plan {str(other)[:12]} of another run, which read another state of the source, already follows plan "
+            f"{plan.base[:12]} in {table.uri}; let that run finish, then run this one again"
+        )
+
+
+def successor_of(table: Store, digest: str) -> str | None:
+    """Return the digest of the plan that follows a plan, or None."""
+    data = table.get(_successor(digest))
+    return None if data is None else str(json.loads(data)["plan"])
+
+
+def load_plan(table: Store, digest: str) -> Plan:
+    """Read a plan that ``save_plan`` wrote.
+
+    Its files have the locations at the time of saving. A corpus that was moved is still the same corpus, so a caller
+    that reads the files replaces them by the current locations (``increment.prepare_plan`` does).
+
+    Raises:
+        ArtifactError: there is no such plan.
+        DigestMismatchError: its objects do not match its digest.
+        FormatVersionError: another release wrote it.
+    """
+    folder = f"{PROTOCOL_FOLDER}/plans/{digest}"
+    header, *tables = (table.get(f"{folder}{ending}") for ending in (".json", ".files.parquet", ".slices.parquet"))
+    found = [data for data in tables if data is not None]
+    if header is None or len(found) < len(tables):
+        raise ArtifactError(f"{table.uri} has no plan {digest[:12]}: {folder}.* was deleted; encode into a new table")
+    document = json.loads(header)
+    if document.get("format") != PLAN_FORMAT:
+        raise FormatVersionError(
+            f"plan {digest[:12]} has format {document.get('format')}, but this release reads format {PLAN_FORMAT}; "
+            "encode into a new table"
+        )
+    files, slice_table = (pq.read_table(io.BytesIO(data)) for data in found)
+    named = (digest, document["files"]["sha256"], document["slices"]["sha256"])
+    if (digest_json(document), files_digest(files), slices_digest(slice_table)) != named:
+        raise DigestMismatchError(f"{folder}.* in {table.uri} is damaged; encode into a new table")
+    return Plan.of(PlanHeader.from_json(document), files, slice_table)
+
+
+def _successor(digest: str) -> str:
+    return f"{PROTOCOL_FOLDER}/successors/{digest}.json"
+
+
+def _parquet(table: pa.Table) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue()

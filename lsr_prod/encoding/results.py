@@ -1,0 +1,153 @@
+"""Results of encoding, from small to large: a cell, a block of cells, a wave, and what a wave cost."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lsr_prod.errors import IncompleteWaveError
+from lsr_prod.inference import Counters
+from lsr_prod.tables import Part
+
+__all__ = ["BlockResult", "CellResult", "WaveCosts", "WaveResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """What an actor made of a cell's rows in one wave.
+
+    Attributes:
+        cell: number of the cell.
+        bucket: its bucket.
+        rows_in: rows of the source.
+        parts: documents.
+        quarantine: bad rows.
+        reasons: bad rows by reason.
+        clipped: weights above the largest impact.
+        removes: paths of the parts that ``parts`` replace.
+        deleted: documents of the replaced parts that leave the table.
+        kept: documents of the replaced parts that are in ``parts`` as they were.
+        encoded: documents that went through the model.
+        reused: whether an earlier attempt made it.
+    """
+
+    cell: int
+    bucket: int
+    rows_in: int
+    parts: tuple[Part, ...]
+    quarantine: Part | None
+    reasons: Mapping[str, int]
+    clipped: int
+    removes: tuple[str, ...] = ()
+    deleted: int = 0
+    kept: int = 0
+    encoded: int = 0
+    reused: bool = False
+
+    @property
+    def rows_out(self) -> int:
+        """Rows of the source that are documents of ``parts``."""
+        return sum(part.rows for part in self.parts) - self.kept
+
+    @property
+    def quarantined(self) -> int:
+        """Rows of the source that are bad."""
+        return self.quarantine.rows if self.quarantine else 0
+
+
+@dataclass(frozen=True, slots=True)
+class BlockResult:
+    """What an actor made of a block.
+
+    Attributes:
+        cells: one result a cell.
+        counters: what the model saw; nothing in isolation.
+        seconds: time the block took.
+    """
+
+    cells: tuple[CellResult, ...]
+    counters: Counters
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaveResult:
+    """A wave that is encoded and not committed.
+
+    Attributes:
+        wave: its number.
+        cells: every cell that had a row or replaces a part.
+    """
+
+    wave: int
+    cells: tuple[CellResult, ...]
+
+    @property
+    def rows_in(self) -> int:
+        """Rows of the source that arrived at the encoders."""
+        return sum(cell.rows_in for cell in self.cells)
+
+    @property
+    def rows_out(self) -> int:
+        """Rows of the source that are documents of the wave's parts."""
+        return sum(cell.rows_out for cell in self.cells)
+
+    @property
+    def clipped(self) -> int:
+        """Weights above the largest impact."""
+        return sum(cell.clipped for cell in self.cells)
+
+    @property
+    def deleted(self) -> int:
+        """Documents that leave the table."""
+        return sum(cell.deleted for cell in self.cells)
+
+    @property
+    def kept(self) -> int:
+        """Documents that move to another part as they are."""
+        return sum(cell.kept for cell in self.cells)
+
+    @property
+    def encoded(self) -> int:
+        """Documents that went through the model."""
+        return sum(cell.encoded for cell in self.cells)
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """Bad rows by reason."""
+        return sum((Counter(cell.reasons) for cell in self.cells), Counter[str]())
+
+    def check(self) -> None:
+        """Nothing may be lost between source and parts, and nothing may come twice.
+
+        Raises:
+            IncompleteWaveError: rows_in != rows_out + quarantined, or a cell or a replaced part came twice.
+        """
+        for cell in self.cells:
+            out, bad = cell.rows_out, cell.quarantined
+            if out < 0 or cell.rows_in != out + bad or bad != sum(cell.reasons.values()):
+                raise IncompleteWaveError(
+                    f"wave {self.wave}, cell {cell.cell}: {cell.rows_in} rows in, {out} out and {bad} quarantined; "
+                    "nothing was committed, report this"
+                )
+        if len({cell.cell for cell in self.cells}) < len(self.cells):
+            raise IncompleteWaveError(
+                f"wave {self.wave}: a cell came in pieces, duplicates could pass; nothing was committed, report this"
+            )
+        removes = [path for cell in self.cells for path in cell.removes]
+        if len(set(removes)) < len(removes):
+            raise IncompleteWaveError(f"wave {self.wave}: two cells replace one part; report this")
+
+
+@dataclass(frozen=True, slots=True)
+class WaveCosts:
+    """What a wave took.
+
+    Attributes:
+        encoded: documents that went through the model in this run.
+        reused_cells: cells that an earlier attempt had finished.
+        counters: what the model saw.
+    """
+
+    encoded: int
+    reused_cells: int
+    counters: Counters
