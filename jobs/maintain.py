@@ -16,7 +16,13 @@ from lsr_prod.maintenance import maintain
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; returns its exit code."""
-    return run_job(maintain, job="jobs/maintain.py", description=__doc__, needs=("maintain",), argv=argv)
+    return run_job(
+        lambda deployment: maintain(deployment).to_json(),
+        job="jobs/maintain.py",
+        description=__doc__,
+        needs=("maintain",),
+        argv=argv,
+    )
 
 
 if __name__ == "__main__":

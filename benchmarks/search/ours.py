@@ -23,7 +23,7 @@ from lsr_prod.formats.shard import (
     array_name,
 )
 from lsr_prod.indexing.order import order_documents
-from lsr_prod.indexing.plan import Layout
+from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays
 from lsr_prod.indexing.vectors import Vectors
 from lsr_prod.search.part import Part, ShardQuery
@@ -122,7 +122,7 @@ def build_folder(
         compress: postings in fewer bytes.
     """
     vectors = _vectors(collection)
-    layout = Layout(BLOCK, "content", 1 << 30, collection.vocabulary, (), (), compress=compress)
+    layout = ShardLayout(BLOCK, "content", 1 << 30, collection.vocabulary, (), (), compress=compress)
     _order(vectors.take(np.arange(2 * BLOCK)), collection.vocabulary)
     start = time.process_time()
     order = _order(vectors, collection.vocabulary)

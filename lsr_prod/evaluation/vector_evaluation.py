@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.indexing.in_memory import ScratchIndex
+from lsr_prod.indexing.in_memory import InMemoryIndex, build_in_memory
 
 __all__ = ["Encoded", "LevelReport", "evaluate", "parse_measures"]
 
@@ -94,7 +94,7 @@ def evaluate(
     reports: dict[tuple[int, int, float], LevelReport] = {}
     for dk in dict.fromkeys(dk for _, dk in levels):
         with tempfile.TemporaryDirectory(prefix="lsr-scratch-", dir=scratch) as folder:
-            index = ScratchIndex.build(Path(folder), documents.ids, documents.vectors, terms=terms, dk=dk)
+            index = build_in_memory(Path(folder), documents.ids, documents.vectors, vocabulary_size=terms, dk=dk)
             for qk in dict.fromkeys(qk for qk, other in levels if other == dk):
                 pruned = Encoded(queries.ids, queries.vectors.top(qk) if qk else queries.vectors)
                 for threshold in thresholds:
@@ -115,7 +115,7 @@ def parse_measures(field: str, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _report(
-    index: ScratchIndex,
+    index: InMemoryIndex,
     queries: Encoded,
     qrels: Sequence[ir_measures.Qrel],
     measures: Mapping[str, Any],
@@ -160,6 +160,6 @@ def _by_query(
     return values
 
 
-def _flops(index: ScratchIndex, queries: SparseBatch) -> float:
+def _flops(index: InMemoryIndex, queries: SparseBatch) -> float:
     touched = index.document_frequencies[queries.terms].sum(dtype=np.int64)
     return float(touched) / (len(queries) * len(index.lengths))

@@ -1,9 +1,8 @@
-"""An index of vectors in memory, with the arrays and the kernel of a published one, for the time of one measurement."""
+"""Build a searchable index of vectors in memory, for evaluation: no sparse table, no job, no publication."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE, term_dtype
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import quantise
-from lsr_prod.indexing.plan import Layout
+from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays
 from lsr_prod.indexing.vectors import Vectors
 from lsr_prod.search.part import Part, ShardQuery
@@ -23,20 +22,51 @@ from lsr_prod.search.shard import OpenShard
 from lsr_prod.search.workspace import Workspace
 from lsr_prod.tables.impact_scale import impact_scale
 
-__all__ = ["Ranked", "ScratchIndex"]
+__all__ = ["InMemoryIndex", "InMemoryResult", "build_in_memory"]
 
 _BITS = 8
 _BLOCK = 256  # documents
 
 
+def build_in_memory(
+    folder: Path, ids: Sequence[str], vectors: SparseBatch, *, vocabulary_size: int, dk: int
+) -> "InMemoryIndex":
+    """Prune vectors, quantize them to 8 bits and index them with the arrays and the kernel of a published index.
+
+    The largest weight of all documents fixes the impact scale, as the largest weight of the probe does for a sparse
+    table. Pruning keeps the largest weight of a document, so the scale does not depend on ``dk``.
+
+    Args:
+        folder: an empty folder for the arrays, which are memory-mapped; delete it when the index is no longer used.
+        ids: N distinct document ids.
+        vectors: N vectors.
+        vocabulary_size: V; every term id is smaller.
+        dk: heaviest terms kept per document; 0 keeps all.
+    """
+    order = np.argsort(np.array([id_.encode() for id_ in ids], dtype=object), kind="stable")
+    pruned = vectors.take(order).top(dk) if dk else vectors.take(order)
+    step = impact_scale(pruned.weights, _BITS, documents=len(pruned)).step
+    impacts, _ = quantise(pruned.weights, step, _BITS)
+    rows = Vectors(pruned.offsets, pruned.terms.astype(term_dtype(vocabulary_size)), impacts.astype(np.uint8))
+    lengths = rows.lengths
+    layout = ShardLayout(_BLOCK, "id", max(1, int(lengths.max(initial=1))), vocabulary_size, (), ())
+    _, postings = write_arrays(folder, rows, np.arange(len(rows), dtype=np.uint32), layout)
+    _write_ids(folder, [ids[i] for i in order])
+    files = digest_files(folder, [path for path in folder.rglob("*") if path.is_file()])
+    manifest = ShardManifest("", len(rows), postings, _BLOCK, "base", {}, files)
+    shard = OpenShard(folder, manifest, lazy=False)
+    part = Part(shard, None, dk=layout.dk, vocabulary_size=vocabulary_size)
+    return InMemoryIndex(part, impact_step=step, lengths=lengths, frequencies=shard.document_frequencies())
+
+
 @dataclass(frozen=True, slots=True)
-class Ranked:
-    """The answer to one query.
+class InMemoryResult:
+    """Result of one query.
 
     Attributes:
-        ids: of the documents, by falling score, ties by rising id.
-        scores: of each.
-        matched: documents that share enough terms, all of them counted.
+        ids: document ids, by falling score; ties by rising id.
+        scores: score of each document.
+        matched: number of documents that share enough terms with the query.
     """
 
     ids: list[str]
@@ -44,85 +74,54 @@ class Ranked:
     matched: int
 
 
-class ScratchIndex:
-    """One shard in a folder, without what only readers of documents need: stored fields and the Boolean index.
+class InMemoryIndex:
+    """One shard without stored fields and without a Tantivy index; ``build_in_memory`` makes it.
 
     Attributes:
         impact_step: weight of one impact unit.
         lengths: int64 [N], terms of each document after pruning, by rising id.
-        document_frequencies: int64 [V], documents that hold each term.
+        document_frequencies: int64 [V], number of documents that hold each term.
     """
 
     def __init__(
         self, part: Part, *, impact_step: float, lengths: npt.NDArray[np.int64], frequencies: npt.NDArray[np.int64]
     ) -> None:
-        """Search an open shard; ``build`` makes one."""
         self.impact_step = impact_step
         self.lengths = lengths
         self.document_frequencies = frequencies
         self._part = part
 
-    @classmethod
-    def build(cls, folder: Path, ids: Sequence[str], vectors: SparseBatch, *, terms: int, dk: int) -> Self:
-        """Prune, quantise to 8 bits and write the arrays.
-
-        The heaviest weight of all documents fixes the scale, as that of the probe does for a sparse table; pruning
-        leaves it, so that indexes of the same vectors have one scale whatever ``dk`` is.
-
-        Args:
-            folder: an empty one; it can be deleted when the index is no longer used.
-            ids: N distinct document ids.
-            vectors: N of them.
-            terms: V; every term id lies below it.
-            dk: heaviest terms kept of a document; 0: all.
-        """
-        order = np.argsort(np.array([id_.encode() for id_ in ids], dtype=object), kind="stable")
-        pruned = vectors.take(order).top(dk) if dk else vectors.take(order)
-        step = impact_scale(pruned.weights, _BITS, documents=len(pruned)).step
-        impacts, _ = quantise(pruned.weights, step, _BITS)
-        rows = Vectors(pruned.offsets, pruned.terms.astype(term_dtype(terms)), impacts.astype(np.uint8))
-        lengths = rows.lengths
-        layout = Layout(_BLOCK, "id", max(1, int(lengths.max(initial=1))), terms, (), ())
-        _, postings = write_arrays(folder, rows, np.arange(len(rows), dtype=np.uint32), layout)
-        _write_ids(folder, [ids[i] for i in order])
-        files = digest_files(folder, [path for path in folder.rglob("*") if path.is_file()])
-        manifest = ShardManifest("", len(rows), postings, _BLOCK, "base", {}, files)
-        shard = OpenShard(folder, manifest, lazy=False)
-        part = Part(shard, None, dk=layout.dk, vocabulary_size=terms)
-        return cls(part, impact_step=step, lengths=lengths, frequencies=shard.document_frequencies())
-
     def search(
         self, terms: npt.NDArray[np.int32], weights: npt.NDArray[np.float32], *, threshold: float, k: int
-    ) -> Ranked:
-        """The best documents for a query, as a ``Searcher`` finds them.
+    ) -> InMemoryResult:
+        """Return the best documents for a query: the same as ``Searcher`` returns for a published index.
 
         Args:
-            terms: int32 [q], heaviest first, ties by rising id. Beyond the 65,535 that a search takes at most the
-                lightest are left out: a model has so many only before it is trained.
+            terms: int32 [q], heaviest first, ties by rising id. A search takes at most 65,535 terms; the lightest terms
+                beyond are dropped. Only an untrained model has so many.
             weights: float32 [q].
-            threshold: share of the query's terms that a document has to hold.
-            k: documents wanted.
+            threshold: overlap threshold: share of the query's terms that a document must contain.
+            k: number of documents to return.
 
         Raises:
             QueryError: the weights are so large that a score would not fit into float32.
         """
         query = SparseQuery(terms[:MAX_TERMS], weights[:MAX_TERMS], ())
-        required = required_terms(len(query.ids), overlap_threshold=threshold, min_terms=1)
-        asked = ShardQuery(
+        shard_query = ShardQuery(
             query.ids,
             query.scaled(self.impact_step),
             np.ones(len(query.ids), np.uint8),
-            required,
+            required_terms(len(query.ids), overlap_threshold=threshold, min_terms=1),
             k,
             exhaustive=True,
         )
-        hits = self._part.match(asked, Workspace.of_thread(), 0.0)
+        hits = self._part.match(shard_query, Workspace.of_thread(), 0.0)
         doc_id = self._part.shard.documents.doc_id
-        return Ranked([doc_id(ordinal) for ordinal in hits.ordinals], hits.scores, hits.matched)
+        return InMemoryResult([doc_id(ordinal) for ordinal in hits.ordinals], hits.scores, hits.matched)
 
 
 def _write_ids(folder: Path, ids: Sequence[str]) -> None:
-    """Write the file that names the documents, by ordinal."""
+    """Write the ids of the documents, by ordinal."""
     table = pa.table({"doc_id": pa.array(ids, pa.large_string())})
     with pa.OSFile(str(folder / DOCUMENTS_FILE), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=BATCH_ROWS)

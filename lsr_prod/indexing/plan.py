@@ -20,13 +20,13 @@ from lsr_prod.storage import Store, is_remote, require_exists
 from lsr_prod.tables import Table, open_table
 from lsr_prod.terms.reader import TermReader
 
-__all__ = ["IndexPlan", "Layout", "ShardPlan", "digest_parts", "plan_index"]
+__all__ = ["IndexPlan", "ShardLayout", "ShardPlan", "digest_parts", "plan_index"]
 
 _DRIFT = 0.1  # of the average length, that hardly moves a score
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ShardLayout:
     """What decides a shard's bytes besides its rows.
 
     Attributes:
@@ -68,7 +68,7 @@ class ShardPlan:
         table_version: pinned version.
         buckets: buckets of the table that this shard holds.
         documents: rows in them.
-        layout: see ``Layout``.
+        layout: see ``ShardLayout``.
         role: ``base``: all rows of the buckets; ``delta``: some of them.
         bundle: digest of the bundle, which the index has, for the terms of texts; None: they are not counted.
     """
@@ -78,7 +78,7 @@ class ShardPlan:
     table_version: int
     buckets: tuple[int, ...]
     documents: int
-    layout: Layout
+    layout: ShardLayout
     role: ShardRole = "base"
     bundle: str | None = None
 
@@ -99,7 +99,7 @@ class IndexPlan:
     shards: tuple[ShardPlan, ...]
     bundle: Path
     properties: TableProperties
-    layout: Layout
+    layout: ShardLayout
     snapshot: Table
     table_parts: str
 
@@ -139,7 +139,7 @@ def plan_index(deployment: Deployment) -> IndexPlan:
         )
     _check_fit(settings, properties)
     _check_idf(settings, card)
-    layout = Layout(
+    layout = ShardLayout(
         settings.block_size,
         settings.order,
         settings.dk or properties.store_k,
@@ -238,7 +238,7 @@ def _open(store: Store, version: int | None) -> Table:
     return pinned
 
 
-def _plan_shard(table: Table, buckets: Sequence[int], layout: Layout, bundle: str) -> ShardPlan:
+def _plan_shard(table: Table, buckets: Sequence[int], layout: ShardLayout, bundle: str) -> ShardPlan:
     mine = [file for file in table.files() if int(file.partition["bucket"] or 0) in buckets]
     if any(file.rows is None for file in mine):
         raise ArtifactError(f"{table.store.uri} has parts without a row count; it was not written by jobs/encode.py")

@@ -39,7 +39,7 @@ from lsr_prod.indexing.bm25 import WordSpill, WordVectors, write_dictionary
 from lsr_prod.indexing.boolean import BooleanWriter
 from lsr_prod.indexing.compress import compress_postings
 from lsr_prod.indexing.order import order_documents
-from lsr_prod.indexing.plan import Layout, ShardPlan
+from lsr_prod.indexing.plan import ShardLayout, ShardPlan
 from lsr_prod.indexing.postings import Field, write_postings
 from lsr_prod.indexing.rows import SpilledRows, merged_by_id, spill_sorted
 from lsr_prod.indexing.texts import joined_texts
@@ -162,7 +162,7 @@ def _term_reader(plan: ShardPlan, index: Path) -> TermReader | None:
 
 
 def write_arrays(
-    folder: Path, vectors: Vectors, order: npt.NDArray[Any], layout: Layout, words: WordVectors | None = None
+    folder: Path, vectors: Vectors, order: npt.NDArray[Any], layout: ShardLayout, words: WordVectors | None = None
 ) -> tuple[Vectors, int]:
     """Write all arrays of a shard.
 
@@ -203,7 +203,7 @@ def write_arrays(
 
 
 def _write_documents(
-    draft: Path, rows: SpilledRows, vectors: Vectors, order: npt.NDArray[Any], layout: Layout
+    draft: Path, rows: SpilledRows, vectors: Vectors, order: npt.NDArray[Any], layout: ShardLayout
 ) -> tuple[float, Counter[str]]:
     """Write ids, stored fields, attributes and the Tantivy index by ordinal.
 

@@ -1,4 +1,4 @@
-"""What keeps tables small and readable: merge small parts, delete what nothing names."""
+"""Maintenance of tables: merge small parts and delete files that no kept version names."""
 
 from lsr_prod.maintenance.compact import compact
 from lsr_prod.maintenance.job import maintain

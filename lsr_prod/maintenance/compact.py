@@ -1,7 +1,8 @@
-"""Merge the small parts of every bucket, while encode jobs run.
+"""Merge the small parts of every bucket; encode jobs may run at the same time.
 
-A commit removes the small parts and adds the merged one, from the snapshot that was read: whoever comes second is
-refused, loads the table and decides again. A merged part stays right as long as all its small ones are in the table.
+A commit removes the small parts and adds the merged one, based on the snapshot that was read. Of two concurrent commits
+the second is rejected, loads the table and decides again. A merged part is valid as long as the table has all of the
+small parts that it replaces.
 """
 
 import logging
@@ -14,49 +15,31 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtifactError, CommitError, TableConflictError
+from lsr_prod.maintenance.summaries import CompactionSummary
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Table, TableFile, check_part, open_table, write_part
 
-__all__ = ["Compaction", "Merge", "compact", "merge_parts", "plan_merges"]
+__all__ = ["Merge", "compact", "merge_parts", "plan_merges"]
 
 log = logging.getLogger(__name__)
 
 APP = "lsr_prod.compact"
 _CONFLICT_TRIES = 100
 _MERGES_A_COMMIT = 64
-_LONGEST_WAIT_S = 600.0  # a part that waits for its commit must not grow as old as what a vacuum takes
+_LONGEST_WAIT_S = 600.0  # a part that waits for its commit must stay younger than the retention of a vacuum
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Parts of one bucket that become one.
+    """Parts of one bucket to merge into one.
 
     Attributes:
-        bucket: the bucket, as the table has it.
-        files: two small parts or more.
+        bucket: partition value of the bucket.
+        files: two or more small parts.
     """
 
     bucket: str
     files: tuple[TableFile, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """What a compaction did.
-
-    Attributes:
-        parts_before: parts of the table.
-        parts_after: parts of the table.
-        merged: parts that were replaced.
-        skipped: merges that another commit made void.
-        commits: commits.
-    """
-
-    parts_before: int
-    parts_after: int
-    merged: int
-    skipped: int
-    commits: int
 
 
 def compact(
@@ -64,19 +47,19 @@ def compact(
     target_bytes: int,
     *,
     run: Callable[[Store, Sequence[Merge]], Iterable[tuple[Merge, Part]]] | None = None,
-) -> Compaction:
+) -> CompactionSummary:
     """Merge the parts of each bucket that are smaller than half of ``target_bytes`` into parts of about that size.
 
-    The table says the same afterwards. Killed at any moment it leaves a whole table; run again it goes on.
+    The rows of the table do not change. A run that is killed leaves a valid table; the next run resumes.
 
     Args:
         store: the table's folder.
         target_bytes: size of a merged part.
-        run: makes the merged parts, in any order; default one after the other, here.
+        run: makes the merged parts, in any order; default: one after the other in this process.
 
     Raises:
         ArtifactError: there is no table, or a part is damaged.
-        CommitError: other writers kept winning.
+        CommitError: other writers committed first, too many times.
     """
     table = _load(store)
     before = len(table.files())
@@ -87,11 +70,11 @@ def compact(
         merged += sum(len(merge.files) for merge in committed)
         skipped += len(done) - len(committed)
         commits += bool(committed)
-    return Compaction(before, len(_load(store).files()), merged, skipped, commits)
+    return CompactionSummary(before, len(_load(store).files()), merged, skipped, commits)
 
 
 def plan_merges(table: Table, target_bytes: int) -> list[Merge]:
-    """What to merge: in each bucket the smallest parts first, as long as they fit into ``target_bytes``."""
+    """Group the small parts of each bucket, smallest first, into groups of at most ``target_bytes``."""
     small = defaultdict(list)
     for file in table.files():
         if 2 * file.size < target_bytes:
@@ -109,10 +92,10 @@ def plan_merges(table: Table, target_bytes: int) -> list[Merge]:
 
 
 def merge_parts(store: Store, merge: Merge) -> Part:
-    """Write the rows of the small parts, sorted by id, as one part; they are in memory together.
+    """Write the rows of the small parts, sorted by id, as one part; all of them are in memory at once.
 
     Raises:
-        ArtifactError: a part is damaged, or has another number of rows than the table says.
+        ArtifactError: a part is damaged, or its number of rows differs from the table's log.
     """
     tables = []
     for file in merge.files:
@@ -122,7 +105,10 @@ def merge_parts(store: Store, merge: Merge) -> Part:
         except (pa.ArrowInvalid, OSError) as error:
             raise ArtifactError(f"{store.uri}/{file.path} cannot be read ({error}); encode the table again") from error
         if file.rows is not None and table.num_rows != file.rows:
-            raise ArtifactError(f"{store.uri}/{file.path} has {table.num_rows} rows, the table says {file.rows}")
+            raise ArtifactError(
+                f"{store.uri}/{file.path} has {table.num_rows} rows, but the table's log says {file.rows}; "
+                "encode the table again"
+            )
         tables.append(table)
     return write_part(store, f"bucket={merge.bucket}", pa.concat_tables(tables).sort_by("doc_id"))
 
@@ -145,13 +131,13 @@ def _batches(done: Iterable[tuple[Merge, Part]]) -> Iterator[list[tuple[Merge, P
 
 
 def _commit(store: Store, done: Sequence[tuple[Merge, Part]]) -> list[Merge]:
-    """Replace the small parts; returns the merges that were still right."""
+    """Replace the small parts of the merges that are still valid, and return these merges."""
     for _, part in done:
         check_part(store, part)
     for attempt in range(_CONFLICT_TRIES):
         table = _load(store)
-        there = {file.path for file in table.files()}
-        valid = [(merge, part) for merge, part in done if {file.path for file in merge.files} <= there]
+        current = {file.path for file in table.files()}
+        valid = [(merge, part) for merge, part in done if {file.path for file in merge.files} <= current]
         if not valid:
             return []
         adds = [(part, {"bucket": merge.bucket}) for merge, part in valid]
@@ -164,11 +150,13 @@ def _commit(store: Store, done: Sequence[tuple[Merge, Part]]) -> list[Merge]:
             continue
         log.info("compacted", extra={"fields": {"table": store.uri, "parts": len(removes), "into": len(adds)}})
         return [merge for merge, _ in valid]
-    raise CommitError(f"{store.uri}: other writers won {_CONFLICT_TRIES} times; compact when fewer of them run")
+    raise CommitError(
+        f"{store.uri}: other writers committed first {_CONFLICT_TRIES} times; compact when fewer of them run"
+    )
 
 
 def _load(store: Store) -> Table:
     table = open_table(store)
     if table is None:
-        raise ArtifactError(f"{store.uri} is no table; give the folder that jobs/encode.py wrote")
+        raise ArtifactError(f"{store.uri} is not a table; give a folder that jobs/encode.py wrote")
     return table

@@ -1,9 +1,9 @@
-"""Delete what nothing names: parts of killed attempts, parts that were replaced, drafts, and markers of finished cells.
+"""Delete files that no kept version names: leftovers of interrupted runs, replaced parts, drafts and old markers.
 
-Only names that lsr_prod gives are ever deleted. A file is kept as long as it is young, as it may belong to a commit
-that is on its way: whoever finds a part of an earlier attempt and uses it makes it young again, and a file is looked at
-once more right before it goes. A part that a marker names stays until a later vacuum, when the marker is gone: no
-attempt can take it up any more. Ages are told by the clock of the store.
+Only files with names that lsr_prod gives are deleted. A young file is kept, since a commit in progress may use it: an
+attempt that reuses a part of an earlier attempt touches it, and the vacuum checks the modification time again right
+before it deletes a file. A part that a marker names is deleted only by a later vacuum, after its marker: then no
+attempt can reuse it. Modification times are those of the store's clock.
 """
 
 import logging
@@ -29,11 +29,11 @@ _MARKER = re.compile(r"^_lsr_prod/done/.+\.json$")
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What a vacuum finds.
+    """Files that a vacuum deletes.
 
     Attributes:
-        entries: files that nothing names, markers first: none of them names a part that is gone.
-        kept: files of the table that a kept version names.
+        entries: files that no kept version names; markers come first, so that none ever names a deleted part.
+        kept: number of files that a kept version names.
     """
 
     entries: tuple[Entry, ...]
@@ -41,7 +41,7 @@ class Garbage:
 
     @property
     def size(self) -> int:
-        """Bytes of the files."""
+        """Total bytes of the files."""
         return sum(entry.size for entry in self.entries)
 
 
@@ -55,18 +55,18 @@ def vacuum(
 ) -> Garbage:
     """Delete the files of a table that no kept version names.
 
-    Kept are the versions that were the newest one at some moment of the last ``retention_s`` seconds, and
-    ``keep_versions``. Killed at any moment it leaves a whole table.
+    The kept versions are those that were the newest one at some time in the last ``retention_s`` seconds, and
+    ``keep_versions``. A run that is killed leaves a valid table.
 
     Args:
         store: the table's folder.
-        retention_s: seconds; longer than a wave takes, and than a reader holds a version.
+        retention_s: seconds; longer than a wave takes and longer than a reader uses a version.
         keep_versions: further versions, for example those that index versions name.
-        markers_of: the folder with the markers that name its parts, if that is another table's.
-        dry_run: only look.
+        markers_of: the folder with the markers that name its parts, if it is the folder of another table.
+        dry_run: find the files, but delete nothing.
 
     Raises:
-        ArtifactError: there is no table, or a version that is to be kept cannot be read; nothing was deleted.
+        ArtifactError: there is no table, or a version to keep cannot be read; nothing was deleted.
     """
     now = time.time() if dry_run else _store_clock(store)
     garbage = find_garbage(store, now - retention_s, keep_versions, markers_of or store)
@@ -74,7 +74,7 @@ def vacuum(
         return garbage
     for entry in garbage.entries:
         current = store.entry(entry.name)
-        if current is not None and current.modified == entry.modified:  # else somebody took it up since
+        if current is not None and current.modified == entry.modified:  # otherwise an attempt has reused it
             store.delete(entry.name)
     fields = {"table": store.uri, "files": len(garbage.entries), "bytes": garbage.size}
     log.info("vacuumed", extra={"fields": fields})
@@ -82,20 +82,20 @@ def vacuum(
 
 
 def find_garbage(store: Store, horizon: float, keep_versions: Collection[int], markers_of: Store) -> Garbage:
-    """What a vacuum would delete.
+    """Find the files that a vacuum would delete.
 
     Args:
         store: the table's folder.
-        horizon: seconds since 1970; nothing younger is deleted.
-        keep_versions: versions that are kept whatever their age.
+        horizon: seconds since 1970; newer files are not deleted.
+        keep_versions: versions to keep at any age.
         markers_of: the folder with the markers.
     """
-    # Listed first: what a commit names that lands after the listing is young.
+    # List the files before reading the versions: a part of a commit that lands in between is young.
     marked = {part.path for part in marked_parts(markers_of, filter(_MARKER.match, markers_of.names(MARKERS_FOLDER)))}
     entries = store.entries()
     table = open_table(store)
     if table is None:
-        raise ArtifactError(f"{store.uri} is no table; give the folder that jobs/encode.py wrote")
+        raise ArtifactError(f"{store.uri} is not a table; give a folder that jobs/encode.py wrote")
     kept = kept_paths(table, horizon, keep_versions)
     old = [entry for entry in entries if entry.modified < horizon and entry.name not in kept]
     markers = [entry for entry in old if _MARKER.match(entry.name)]
@@ -104,12 +104,12 @@ def find_garbage(store: Store, horizon: float, keep_versions: Collection[int], m
 
 
 def kept_paths(table: Table, horizon: float, keep_versions: Collection[int]) -> set[str]:
-    """Paths that a kept version names.
+    """Return the paths that kept versions name.
 
     Args:
         table: the newest snapshot.
-        horizon: seconds since 1970; a version that was the newest one after it is kept.
-        keep_versions: versions that are kept whatever their age.
+        horizon: seconds since 1970; versions that were the newest one at some time after it are kept.
+        keep_versions: versions to keep at any age.
 
     Raises:
         ArtifactError: a kept version cannot be read.
@@ -128,17 +128,17 @@ def _files_of(store: Store, version: int) -> set[str]:
     try:
         table = open_table(store, version)
     except OSError as error:
-        raise ArtifactError(f"version {version} of {store.uri} is to be kept and cannot be read ({error})") from error
+        raise ArtifactError(f"version {version} of {store.uri} must be kept, but cannot be read ({error})") from error
     assert table is not None
     return {file.path for file in table.files()}
 
 
 def _store_clock(store: Store) -> float:
-    """What time it is for the store: this machine's clock may be days ahead."""
-    name = f"_lsr_prod/.clock.{uuid.uuid4().hex}.tmp"  # a draft, should this process die here
+    """Return the time of the store's clock; the clock of this machine may be days ahead."""
+    name = f"_lsr_prod/.clock.{uuid.uuid4().hex}.tmp"  # the name of a draft, in case this process dies here
     store.put_new(name, b"")
     entry = store.entry(name)
     store.delete(name)
     if entry is None:
-        raise ArtifactError(f"{store.uri} does not keep what is written to it; look at the store")
+        raise ArtifactError(f"{store.uri} has lost a file that was just written to it; check the store")
     return entry.modified

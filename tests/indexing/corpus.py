@@ -17,7 +17,7 @@ from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
 from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
 from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, quantise, sparse_schema
-from lsr_prod.indexing.plan import Layout, ShardPlan
+from lsr_prod.indexing.plan import ShardLayout, ShardPlan
 from lsr_prod.indexing.publish import publish
 from lsr_prod.indexing.shard import build_shard
 from lsr_prod.inference import BundleEncoder
@@ -122,7 +122,7 @@ def make_index(
     average = mean_words(corpus) if bm25 else None
     typed = dict(sorted((attributes or {}).items()))
     stored = (*FIELDS, *typed)
-    layout = Layout(
+    layout = ShardLayout(
         block_size, order, dk, card.vocabulary_size, stored, ("text",), tuple(typed.items()), average, compress
     )
     built = []

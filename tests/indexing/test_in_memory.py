@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lsr_prod.errors import QueryError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import quantise
-from lsr_prod.indexing.in_memory import Ranked, ScratchIndex
+from lsr_prod.indexing.in_memory import InMemoryResult, build_in_memory
 from lsr_prod.search import Searcher
 from tests.indexing.corpus import Doc, make_index
 from tests.search.oracle import brute_force
@@ -70,7 +70,7 @@ def test_ranks_as_dot_products_of_the_quantised_vectors(
 ) -> None:
     rng = np.random.default_rng(seed)
     ids, documents = names(count), batch(random_rows(rng, count, share=share))
-    index = ScratchIndex.build(tmp_path_factory.mktemp("index"), ids, documents, terms=V, dk=dk)
+    index = build_in_memory(tmp_path_factory.mktemp("index"), ids, documents, vocabulary_size=V, dk=dk)
     pruned = documents.top(dk or V)
     corpus = quantised(ids, pruned, index.impact_step)
     queries = batch(random_rows(rng, 4))
@@ -80,7 +80,9 @@ def test_ranks_as_dot_products_of_the_quantised_vectors(
         expected = brute_force(
             corpus, by_term(terms, weights), required(len(terms), percent), dk or V, step=index.impact_step
         )
-        assert found == Ranked([hit[0] for hit in expected[:k]], [hit[1] for hit in expected[:k]], len(expected))
+        assert found == InMemoryResult(
+            [hit[0] for hit in expected[:k]], [hit[1] for hit in expected[:k]], len(expected)
+        )
     held = np.zeros(V, np.int64)
     np.add.at(held, pruned.terms, 1)
     assert index.document_frequencies.tolist() == held.tolist()
@@ -91,7 +93,7 @@ def test_ranks_as_dot_products_of_the_quantised_vectors(
 def test_a_score_is_the_dot_product_within_half_a_step_a_term(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     rows, queries = random_rows(rng, 30), random_rows(rng, 5)
-    index = ScratchIndex.build(tmp_path, names(30), batch(rows), terms=V, dk=0)
+    index = build_in_memory(tmp_path, names(30), batch(rows), vocabulary_size=V, dk=0)
     dense = dict(zip(names(30), np.array(rows), strict=True))
     for i, query in enumerate(np.array(queries)):
         found = index.search(*batch(queries).row(i), threshold=0, k=30)
@@ -104,7 +106,7 @@ def test_answers_are_those_of_a_published_index(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     ids, documents = names(300), batch(random_rows(rng, 300))
     (tmp_path / "scratch").mkdir()
-    index = ScratchIndex.build(tmp_path / "scratch", ids, documents, terms=V, dk=5)
+    index = build_in_memory(tmp_path / "scratch", ids, documents, vocabulary_size=V, dk=5)
     corpus = quantised(ids, documents, index.impact_step)
     make_index(tmp_path / "index", corpus, vocabulary_size=V, dk=5, shards=2, step=index.impact_step)
     searcher = Searcher.open(tmp_path / "index")
@@ -123,7 +125,7 @@ def test_pruning_leaves_the_scale(tmp_path: Path) -> None:
     steps = set()
     for dk in (0, 1, 10):
         (tmp_path / str(dk)).mkdir()
-        index = ScratchIndex.build(tmp_path / str(dk), names(20), documents, terms=V, dk=dk)
+        index = build_in_memory(tmp_path / str(dk), names(20), documents, vocabulary_size=V, dk=dk)
         steps.add(index.impact_step)
         assert index.impact_step * 255 >= documents.weights.max()
     assert len(steps) == 1
@@ -133,13 +135,13 @@ def test_a_query_of_more_terms_than_a_search_takes_keeps_the_heaviest(tmp_path: 
     size = 70_000
     heavy = np.zeros((1, size), np.float32)
     heavy[0, -1] = 1.0
-    index = ScratchIndex.build(tmp_path, ["a"], batch(heavy.tolist()), terms=size, dk=0)
+    index = build_in_memory(tmp_path, ["a"], batch(heavy.tolist()), vocabulary_size=size, dk=0)
     terms, weights = np.arange(size, dtype=np.int32)[::-1], np.full(size, 1.0, np.float32)
     assert index.search(terms, weights, threshold=0, k=1).ids == ["a"]
     assert index.search(terms[::-1], weights, threshold=0, k=1).ids == []
 
 
 def test_weights_beyond_float32_are_refused(tmp_path: Path) -> None:
-    index = ScratchIndex.build(tmp_path, ["a"], batch([[1e38]]), terms=1, dk=0)
+    index = build_in_memory(tmp_path, ["a"], batch([[1e38]]), vocabulary_size=1, dk=0)
     with pytest.raises(QueryError, match="would not fit into float32"):
         index.search(np.zeros(1, np.int32), np.array([1e38], np.float32), threshold=0, k=1)

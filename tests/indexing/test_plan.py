@@ -2,9 +2,9 @@
 
 from dataclasses import asdict, replace
 
-from lsr_prod.indexing.plan import Layout
+from lsr_prod.indexing.plan import ShardLayout
 
-LAYOUT = Layout(256, "content", 64, 97, ("title", "text"), ("text",))
+LAYOUT = ShardLayout(256, "content", 64, 97, ("title", "text"), ("text",))
 
 
 def test_shards_of_indexes_that_count_no_terms_keep_their_names() -> None:

@@ -1,4 +1,4 @@
-"""Small parts become large ones; the table says the same, whoever else commits meanwhile."""
+"""Compaction merges small parts and keeps the rows of the table, also with concurrent commits."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ def sink(request: pytest.FixtureRequest) -> Sink:
 
 
 def encoded(folder: Path, sink: Sink, waves: Sequence[str]) -> tuple[Store, Committer]:
-    """A table with a part a wave and bucket."""
+    """Return a table with one part per wave and bucket, and its committer."""
     table, quarantine = make_tables(folder, sink)
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
     for wave, ids in enumerate(waves):
@@ -33,7 +33,7 @@ def encoded(folder: Path, sink: Sink, waves: Sequence[str]) -> tuple[Store, Comm
     return table, committer
 
 
-def test_parts_of_a_bucket_become_one_sorted_part_and_rows_stay(tmp_path: Path, sink: Sink):
+def test_compact_merges_parts_of_a_bucket_into_one_sorted_part(tmp_path: Path, sink: Sink):
     table, _ = encoded(tmp_path, sink, ["dz ab", "ca q", "m x"])
     digest, before = table_digest(table.uri), newest(table)
     done = compact(table, 1_000_000)
@@ -47,7 +47,7 @@ def test_parts_of_a_bucket_become_one_sorted_part_and_rows_stay(tmp_path: Path, 
     assert (again.merged, again.commits, newest(table).version) == (0, 0, before.version + 1)
 
 
-def test_only_small_parts_are_merged_and_a_merged_part_has_the_target_at_most(tmp_path: Path, sink: Sink):
+def test_plan_merges_takes_only_small_parts_up_to_the_target_size(tmp_path: Path, sink: Sink):
     table, _ = encoded(tmp_path, sink, [c * 1 for c in "abcdefgh"])
     sizes = {file.size for file in newest(table).files()}
     target = 3 * max(sizes) + 1
@@ -56,7 +56,7 @@ def test_only_small_parts_are_merged_and_a_merged_part_has_the_target_at_most(tm
     assert plan_merges(newest(table), max(sizes)) == []
 
 
-def test_a_wave_that_is_decided_before_a_compaction_commits_after_it(tmp_path: Path, sink: Sink):
+def test_wave_prepared_before_a_compaction_commits_after_it(tmp_path: Path, sink: Sink):
     table, committer = encoded(tmp_path, sink, ["a", "b"])
     cell = make_cell(table, committer.quarantine, 2, "c")
     epoch = take_epoch(table, "p", [])
@@ -66,40 +66,40 @@ def test_a_wave_that_is_decided_before_a_compaction_commits_after_it(tmp_path: P
     assert len(newest(table).files()) == 2
 
 
-def test_a_merge_whose_parts_were_replaced_is_dropped_and_the_others_land(tmp_path: Path, sink: Sink):
+def test_compact_skips_a_merge_whose_parts_were_replaced(tmp_path: Path, sink: Sink):
     table, committer = encoded(tmp_path, sink, ["a x", "b y"])
 
-    def overtaken(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part]]:
+    def replace_part_then_merge(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part]]:
         made = [(merge, merge_parts(store, merge)) for merge in merges]
         victim = next(merge for merge in merges if merge.bucket == "0").files[0].path
         replaced = make_cell(store, committer.quarantine, 9, "a", impact=9).parts[0]
         newest(store).commit([(replaced, {"bucket": "0"})], [victim], app="i", version=0, epoch=1)
         yield from made
 
-    done = compact(table, 1_000_000, run=overtaken)
+    done = compact(table, 1_000_000, run=replace_part_then_merge)
     assert (done.skipped, done.merged) == (1, 2)
     assert ids_of(table) == ["a", "b", "x", "y"]
     assert compact(table, 1_000_000).merged == 2
     assert ids_of(table) == ["a", "b", "x", "y"]
 
 
-def test_a_part_that_lost_rows_stops_the_compaction_and_the_table_stays(tmp_path: Path, sink: Sink):
+def test_compact_rejects_a_damaged_part_and_commits_nothing(tmp_path: Path, sink: Sink):
     table, _ = encoded(tmp_path, sink, ["ab", "c"])
     file = newest(table).files()[0]
     path = Path(table.uri) / file.path
     whole = pq.ParquetFile(path).read()
     pq.write_table(whole.slice(1), path)
-    with pytest.raises(ArtifactError, match=r"has \d rows, the table says \d"):
+    with pytest.raises(ArtifactError, match=r"has \d rows, but the table's log says \d"):
         compact(table, 1_000_000)
     path.write_bytes(b"torn")
     with pytest.raises(ArtifactError, match="cannot be read"):
         compact(table, 1_000_000)
     assert newest(table).version == 2
-    with pytest.raises(ArtifactError, match="is no table"):
+    with pytest.raises(ArtifactError, match="is not a table"):
         compact(Store(str(tmp_path / "none")), 1)
 
 
-def test_delta_readers_are_told_that_no_data_changed(tmp_path: Path):
+def test_compact_commits_to_delta_without_data_change(tmp_path: Path):
     table, _ = encoded(tmp_path, "delta", ["a", "b"])
     compact(table, 1_000_000)
     lines = (Path(table.uri) / "_delta_log" / f"{3:020d}.json").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""The job: settings first, then merges, then garbage; versions of published indexes stay."""
+"""The maintenance job checks settings, compacts, then vacuums; it keeps versions of published indexes."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def publish_version(index: Path, number: int, table: Store, version: int) -> Non
     store.put_new(f"publications/{number:06d}.json", canonical_json(record.to_json()))
 
 
-def test_the_job_merges_and_deletes_and_keeps_what_indexes_name(tmp_path: Path, ray_local: None):
+def test_maintain_compacts_and_keeps_table_versions_of_published_indexes(tmp_path: Path, ray_local: None):
     table, _ = two_waves(tmp_path, "delta")
     digest, old = table_digest(table.uri), newest(table).files()
     publish_version(tmp_path / "index", 1, table, 1)
@@ -39,17 +39,18 @@ def test_the_job_merges_and_deletes_and_keeps_what_indexes_name(tmp_path: Path, 
     publish_version(tmp_path / "index", 3, Store(str(tmp_path / "another")), 77)
     assert versions_of_indexes(table, [str(tmp_path / "index")]) == {1, 2}
     summary = maintain(deployment(table))
-    assert (summary["parts_before"], summary["parts_after"], summary["files_deleted"]) == (2, 1, 0)
+    assert summary.compaction is not None
+    assert (summary.compaction.parts_before, summary.compaction.parts_after, summary.files_deleted) == (2, 1, 0)
     age(tmp_path)
     kept = maintain(deployment(table, indexes=[str(tmp_path / "index")]))
-    assert (kept["versions_kept"], kept["files_deleted"], kept["parts_merged"]) == ([1, 2], 0, 0)
+    assert (kept.versions_kept, kept.files_deleted, kept.to_json()["parts_merged"]) == ((1, 2), 0, 0)
     listed = maintain(deployment(table, dry_run=True))
-    assert sorted(listed["garbage"]) == sorted(f"{table.uri}/{file.path}" for file in old)
-    assert listed["files_deleted"] == 0
-    assert maintain(deployment(table))["files_deleted"] == 2
+    assert sorted(listed.garbage) == sorted(f"{table.uri}/{file.path}" for file in old)
+    assert listed.files_deleted == 0
+    assert maintain(deployment(table)).files_deleted == 2
     assert table_digest(table.uri) == digest
     assert ids_of(table) == ["a", "b"]
-    json.dumps(listed)
+    json.dumps(listed.to_json())
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_the_job_merges_and_deletes_and_keeps_what_indexes_name(tmp_path: Path, 
         ({"keep_versions": [9]}, "maintain.keep_versions"),
     ],
 )
-def test_settings_that_point_nowhere_are_refused(tmp_path: Path, changes: dict, field: str):
+def test_maintain_rejects_settings_that_name_nothing(tmp_path: Path, changes: dict, field: str):
     table, _ = two_waves(tmp_path, "parquet")
     before = table.entries()
     with pytest.raises(ConfigError, match=field):
@@ -68,13 +69,13 @@ def test_settings_that_point_nowhere_are_refused(tmp_path: Path, changes: dict, 
     assert table.entries() == before
 
 
-def test_a_table_that_is_not_ours_is_refused(tmp_path: Path):
+def test_maintain_rejects_a_table_of_another_program(tmp_path: Path):
     table, quarantine = two_waves(tmp_path, "delta")
     with pytest.raises(ConfigError, match=r"maintain\.table: .*not written by lsr_prod"):
         maintain(deployment(table, table=quarantine.uri))
 
 
-def test_the_command_ends_with_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_maintain_command_prints_result_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     table, _ = two_waves(tmp_path, "parquet")
     config = tmp_path / "config.yaml"
     config.write_text(json.dumps({"maintain": {"table": table.uri, "compact": False}}))

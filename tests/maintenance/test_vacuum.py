@@ -1,4 +1,4 @@
-"""Only what nothing names goes, and never what is young."""
+"""A vacuum deletes only old files that no kept version names."""
 
 import os
 import time
@@ -25,7 +25,7 @@ def sink(request: pytest.FixtureRequest) -> Sink:
 
 
 def age(folder: Path, days: float = 30) -> None:
-    """Everything that is there now was written ``days`` ago."""
+    """Set the modification time of every file to ``days`` ago."""
     when = time.time() - days * DAY
     for path in folder.rglob("*"):
         if path.is_file():
@@ -40,13 +40,13 @@ def two_waves(folder: Path, sink: Sink) -> tuple[Store, Store]:
     return table, quarantine
 
 
-def test_what_nothing_names_goes_and_what_is_named_stays(tmp_path: Path, sink: Sink):
+def test_vacuum_deletes_unnamed_old_files_and_keeps_named_and_young_ones(tmp_path: Path, sink: Sink):
     table, quarantine = two_waves(tmp_path, sink)
     lost = make_cell(table, quarantine, 2, "lost", "y")
     folder = Path(table.uri)
     draft = folder / "bucket=0" / f".part-{'a' * 64}.parquet.{'b' * 32}.tmp"
     draft.write_bytes(b"half")
-    (gone,) = make_wave(table, quarantine, 0, "a", "x").cells  # of a wave that is committed
+    (gone,) = make_wave(table, quarantine, 0, "a", "x").cells  # of a committed wave
     mark(table, quarantine, "p", 0, 2, gone)
     marker = folder / "_lsr_prod" / "done" / "p" / "0" / "2" / "0.json"
     foreign = folder / "bucket=0" / "part-00000-of-spark.parquet"
@@ -72,12 +72,12 @@ def store_names(store: Store) -> list[str]:
     return store.names()
 
 
-def test_replaced_parts_go_once_no_kept_version_names_them(tmp_path: Path, sink: Sink):
+def test_vacuum_deletes_replaced_parts_once_no_kept_version_names_them(tmp_path: Path, sink: Sink):
     table, _ = two_waves(tmp_path, sink)
     old = [file.path for file in newest(table).files()]
     age(tmp_path)
     compact(table, 1_000_000)
-    assert vacuum(table, DAY).entries == ()  # version 2 was the newest one until a moment ago
+    assert vacuum(table, DAY).entries == ()  # version 2 was the newest one until the compaction
     age(tmp_path)
     assert vacuum(table, DAY, keep_versions=[2]).entries == ()
     assert [entry.name for entry in vacuum(table, DAY, keep_versions=[1]).entries] == old[:0] + [
@@ -89,7 +89,7 @@ def test_replaced_parts_go_once_no_kept_version_names_them(tmp_path: Path, sink:
         vacuum(table, DAY, keep_versions=[99])
 
 
-def test_parts_that_came_and_went_within_the_retention_stay(tmp_path: Path, sink: Sink):
+def test_vacuum_keeps_parts_added_and_removed_within_the_retention(tmp_path: Path, sink: Sink):
     table, quarantine = two_waves(tmp_path, sink)
     age(tmp_path)
     between = make_cell(table, quarantine, 0, "c", cell=0).parts[0]
@@ -101,35 +101,35 @@ def test_parts_that_came_and_went_within_the_retention_stay(tmp_path: Path, sink
     assert path.exists()
 
 
-def test_a_part_that_is_taken_up_while_the_vacuum_runs_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_vacuum_keeps_a_part_that_is_reused_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     table, quarantine = make_tables(tmp_path)
     make_cell(table, quarantine, 0, "a")
     age(tmp_path)
     whole = Store.entry
 
-    def taken_up(store: Store, name: str):
+    def reuse_part(store: Store, name: str):
         if "/part-" in name:
             monkeypatch.undo()
             make_cell(table, quarantine, 0, "a")  # a resumed attempt makes the same part
         return whole(store, name)
 
-    monkeypatch.setattr(Store, "entry", taken_up)
+    monkeypatch.setattr(Store, "entry", reuse_part)
     assert len(vacuum(table, DAY).entries) == 1
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
     assert committer.commit(as_wave(0, make_cell(table, quarantine, 0, "a")))
     assert ids_of(table) == ["a"]
 
 
-def test_a_clock_that_is_ahead_deletes_nothing_young(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_vacuum_keeps_young_files_when_the_local_clock_is_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     table, quarantine = make_tables(tmp_path)
     make_cell(table, quarantine, 0, "a")
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 30 * DAY)
-    assert len(vacuum(table, DAY, dry_run=True).entries) == 1  # it writes nothing, so it knows this clock only
+    assert len(vacuum(table, DAY, dry_run=True).entries) == 1  # a dry run writes nothing and uses the local clock
     assert vacuum(table, DAY).entries == ()
 
 
-def test_a_lost_log_deletes_nothing(tmp_path: Path):
+def test_vacuum_deletes_nothing_when_a_commit_is_missing(tmp_path: Path):
     table, quarantine = two_waves(tmp_path, "parquet")
     make_cell(table, quarantine, 2, "c")
     age(tmp_path)
@@ -138,11 +138,11 @@ def test_a_lost_log_deletes_nothing(tmp_path: Path):
     with pytest.raises(ArtifactError, match="has lost commit 1"):
         vacuum(table, DAY)
     assert table.names() == before
-    with pytest.raises(ArtifactError, match="is no table"):
+    with pytest.raises(ArtifactError, match="is not a table"):
         vacuum(Store(str(tmp_path / "none")), DAY)
 
 
-def test_what_a_marker_names_outlives_it_by_a_vacuum(tmp_path: Path):
+def test_vacuum_deletes_a_marked_part_only_after_its_marker(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     (cell,) = make_wave(table, quarantine, 0, "ab", "x").cells
     mark(table, quarantine, "p", 0, 2, cell)
@@ -155,7 +155,7 @@ def test_what_a_marker_names_outlives_it_by_a_vacuum(tmp_path: Path):
     assert [entry.name for entry in vacuum(quarantine, DAY, markers_of=table).entries] == [cell.quarantine.path]
 
 
-def test_on_an_object_store_too(s3_options: dict[str, str], tmp_path: Path):
+def test_vacuum_deletes_unnamed_parts_in_an_object_store(s3_options: dict[str, str], tmp_path: Path):
     from lsr_prod.encoding.table import create_sparse_table
     from tests.encoding.tables import PROPERTIES
 
@@ -163,6 +163,6 @@ def test_on_an_object_store_too(s3_options: dict[str, str], tmp_path: Path):
     create_sparse_table(table, "parquet", PROPERTIES, "p")
     lost = make_cell(table, table, 0, "a").parts[0].path
     assert vacuum(table, DAY).entries == ()
-    time.sleep(2.1)  # the endpoint tells whole seconds
+    time.sleep(2.1)  # the endpoint reports whole seconds
     assert [entry.name for entry in vacuum(table, 1.0).entries] == [lost]
     assert table.entry(lost) is None
