@@ -5,18 +5,16 @@ to another part, as a compaction or an increment moves them, are no change.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
-from lsr_prod.tables import Table, TableFile
+from lsr_prod.tables import Table, TableFile, read_part
 
 __all__ = ["PartChange", "RowChange", "changed_parts", "changed_rows", "find_rows", "row_schema"]
 
@@ -86,7 +84,7 @@ def changed_rows(store: Store, change: PartChange, schema: pa.Schema) -> RowChan
     Raises:
         ArtifactError: a part is missing or damaged.
     """
-    old, new = (_read(store, [file.path for file in files], schema) for files in (change.removed, change.added))
+    old, new = (_read(store, files, schema) for files in (change.removed, change.added))
     places = pc.index_in(new["doc_id"], value_set=old["doc_id"].combine_chunks())
     known = places.is_valid()
     differs = _differs(old.take(places.drop_null()), new.filter(known))
@@ -110,24 +108,17 @@ def find_rows(store: Store, paths: Sequence[str], schema: pa.Schema, ids: pa.Arr
         ArtifactError: a part is missing or damaged.
     """
     found = [schema.empty_table()]
-    wanted = ids.cast(schema.field("doc_id").type)
+    id_schema = pa.schema([schema.field("doc_id")])
+    wanted = ids.cast(id_schema.field("doc_id").type)
     for path in paths:
-        mask = pc.is_in(_read(store, [path], pa.schema([schema.field("doc_id")]))["doc_id"], value_set=wanted)
+        mask = pc.is_in(read_part(store, path, id_schema)["doc_id"], value_set=wanted)
         if pc.any(mask).as_py():
-            found.append(_read(store, [path], schema).filter(mask))
+            found.append(read_part(store, path, schema).filter(mask))
     return pa.concat_tables(found).sort_by("doc_id")
 
 
-def _read(store: Store, paths: Collection[str], schema: pa.Schema) -> pa.Table:
-    tables = [schema.empty_table()]
-    for path in paths:
-        try:
-            with store.open_reader(path) as file:
-                # Only the file's own columns: a Hive folder's name would become one more.
-                tables.append(pq.ParquetFile(file).read(columns=schema.names).select(schema.names).cast(schema))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ArtifactError(f"{store.uri}/{path} cannot be read ({error}); encode the table again") from error
-    return pa.concat_tables(tables)
+def _read(store: Store, files: Sequence[TableFile], schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables([schema.empty_table(), *(read_part(store, file.path, schema) for file in files)])
 
 
 def _sorted(ids: pa.ChunkedArray) -> pa.Array:

@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.plan import ShardPlan
-from lsr_prod.tables import Table, open_table
+from lsr_prod.tables import open_table, read_part
 
 __all__ = ["SpilledRows", "merged_by_id", "read_buckets", "spill_sorted"]
 
@@ -36,16 +35,8 @@ def read_buckets(plan: ShardPlan) -> Iterator[pa.Table]:
     for file in table.files():
         paths.get(int(file.partition["bucket"] or 0), []).append(file.path)
     for bucket in plan.buckets:
-        yield pa.concat_tables([schema.empty_table(), *(_read_part(table, path, schema) for path in paths[bucket])])
-
-
-def _read_part(table: Table, path: str, schema: pa.Schema) -> pa.Table:
-    try:
-        with table.store.open_reader(path) as file:
-            # Only the file's own columns: a Hive folder's name would become one more.
-            return pq.ParquetFile(file).read(columns=schema.names).select(schema.names).cast(schema)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ArtifactError(f"{table.store.uri}/{path} cannot be read ({error}); encode the table again") from error
+        parts = (read_part(table.store, path, schema) for path in paths[bucket])
+        yield pa.concat_tables([schema.empty_table(), *parts])
 
 
 def spill_sorted(tables: Iterable[pa.Table], folder: Path) -> list[pa.Table]:

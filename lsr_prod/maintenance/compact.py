@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtifactError, CommitError, TableConflictError
 from lsr_prod.maintenance.summaries import CompactionSummary
 from lsr_prod.storage import Store
-from lsr_prod.tables import Part, Table, TableFile, check_part, open_table, write_part
+from lsr_prod.tables import Part, Table, TableFile, check_part, open_table, read_part, write_part
 
 __all__ = ["Merge", "compact", "merge_parts", "plan_merges"]
 
@@ -99,11 +98,7 @@ def merge_parts(store: Store, merge: Merge) -> Part:
     """
     tables = []
     for file in merge.files:
-        try:
-            with store.open_reader(file.path) as data:
-                table = pq.ParquetFile(data).read()
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ArtifactError(f"{store.uri}/{file.path} cannot be read ({error}); encode the table again") from error
+        table = read_part(store, file.path)
         if file.rows is not None and table.num_rows != file.rows:
             raise ArtifactError(
                 f"{store.uri}/{file.path} has {table.num_rows} rows, but the table's log says {file.rows}; "

@@ -1,7 +1,7 @@
-"""Tables of immutable Parquet files behind one protocol, in two sinks: Delta, and plain Parquet with our own log."""
+"""Tables of immutable Parquet files: one protocol, two sinks: Delta, and plain Parquet files with a log of our own."""
 
 from lsr_prod.tables.open import SINKS, Sink, create_table, open_table
-from lsr_prod.tables.part import Part, check_part, write_part
+from lsr_prod.tables.part import Part, check_part, read_part, write_part
 from lsr_prod.tables.table import LogEntry, Table, TableFile
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "check_part",
     "create_table",
     "open_table",
+    "read_part",
     "write_part",
 ]

@@ -1,9 +1,9 @@
 """The Delta sink, through delta-rs.
 
-delta-rs does not refuse a repeated app transaction by itself. What works as compare-and-swap is to read the
-transaction's version and to commit from the same handle: a concurrent commit of the same app id is refused then. It
-also accepts the removal of a file that is gone already, so every removal is held against the snapshot, and a commit
-that removes is tried at exactly one version number.
+delta-rs does not reject a repeated app transaction by itself. To compare and swap, read the version of the transaction
+and commit from the same handle: then delta-rs rejects the commit if another one of the same app id came first. delta-rs
+also accepts the removal of a file that was already removed. So every removal is checked against the snapshot, and a
+commit with removals is tried at exactly one version number.
 """
 
 import json
@@ -26,7 +26,7 @@ from lsr_prod.tables.table import LogEntry, TableFile, check_removes
 __all__ = ["DeltaSink", "create_delta", "open_delta"]
 
 LOG_FOLDER = "_delta_log"
-# Published index versions name old table versions: their log stays until a vacuum knows that nobody names them.
+# Published index versions name old table versions, so delta-rs must not delete the log of old versions.
 _KEEP_LOG = {"delta.enableExpiredLogCleanup": "false"}
 
 
@@ -42,7 +42,7 @@ class DeltaSink:
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
-        """What was fixed when the table was made."""
+        """Properties that were set when the table was created."""
         return {key: str(value) for key, value in self._handle.metadata().configuration.items()}
 
     @cached_property
@@ -52,7 +52,7 @@ class DeltaSink:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Columns, partition columns included."""
+        """Columns, including the partition columns."""
         return pa.schema(self._handle.schema())
 
     @cached_property
@@ -67,11 +67,11 @@ class DeltaSink:
         return sorted(files, key=lambda file: file.path)
 
     def files(self) -> list[TableFile]:
-        """Every file of the snapshot, sorted by path."""
+        """Return every file of the snapshot, sorted by path."""
         return self._files
 
     def transaction_version(self, app: str) -> int | None:
-        """What ``app`` committed last."""
+        """Return the version of the last commit of ``app``; None if it has none."""
         version = self._handle.transaction_version(app)
         return None if version is None else int(version)
 
@@ -109,29 +109,35 @@ class DeltaSink:
                 post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
             )
         except CommitFailedError as error:
-            raise TableConflictError(f"{self.store.uri}: another commit came first ({_short(error)})") from error
+            raise TableConflictError(
+                f"{self.store.uri}: another commit came first ({_short(error)}); load the table and decide again"
+            ) from error
         except (DeltaError, OSError) as error:
-            raise StorageError(f"{self.store.uri} could not be committed to ({_short(error)}); run again") from error
+            raise StorageError(
+                f"{self.store.uri} cannot be committed to ({_short(error)}); run the job again"
+            ) from error
 
     def log(self) -> list[LogEntry]:
-        """The commits that the table has now, the oldest first."""
+        """Return the commits of the table, oldest first."""
         found = [(entry.name.rpartition("/")[2], entry.modified) for entry in self.store.entries(LOG_FOLDER)]
         return [LogEntry(int(name[:20]), modified) for name, modified in sorted(found) if _is_commit(name)]
 
     def added_since(self, version: int) -> set[str]:
-        """Paths that the commits after ``version`` added."""
+        """Return the paths that commits after ``version`` added."""
         added = set()
         for number in range(version + 1, self.version + 1):
             data = self.store.get(_commit_name(number))
             if data is None:
-                raise ArtifactError(f"{self.store.uri} has lost the log of version {number}; what it names is unknown")
+                raise ArtifactError(
+                    f"{self.store.uri} has lost the log of version {number}; restore {_commit_name(number)}"
+                )
             actions = [json.loads(line) for line in data.splitlines() if line]
             added |= {action["add"]["path"] for action in actions if "add" in action}
         return added
 
 
 def open_delta(store: Store, version: int | None) -> DeltaSink | None:
-    """A snapshot, or None where no Delta table is.
+    """Open a snapshot; None if there is no Delta table.
 
     Raises:
         StorageError: the store failed, or the log cannot be read.
@@ -145,10 +151,10 @@ def open_delta(store: Store, version: int | None) -> DeltaSink | None:
 
 
 def create_delta(store: Store, schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, str]) -> None:
-    """Make an empty table unless one is there.
+    """Create an empty table if there is none.
 
-    delta-rs lets two that make a table at once both win: the second writes its properties over the first's, as version
-    1. So it makes the table in a scratch folder, and its commit 0 is then created here only if it is absent.
+    If two processes create a table at once, delta-rs lets both succeed: the second overwrites the properties of the
+    first, as version 1. So the table is created in a scratch folder, and its commit 0 is then written only if absent.
 
     Raises:
         StorageError: the store failed.

@@ -11,21 +11,21 @@ from lsr_prod.formats.table import quantise
 __all__ = ["ImpactScale", "impact_scale"]
 
 HEADROOM = 1.05
-"""The largest weight of the probe times this is the largest impact; what lies above is clipped and counted."""
+"""The largest impact stands for the largest weight of the probe times this; heavier weights are clipped and counted."""
 
 _GRID = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class ImpactScale:
-    """What one impact unit weighs, and what rounding to it costs the documents that were looked at.
+    """Weight of one impact unit, and the error of rounding the weights of the encoded documents to it.
 
     Attributes:
         step: weight of one unit.
-        error: mean |weight - impact * step| over the mean weight; 0 without a weight.
+        error: mean |weight - impact * step| divided by the mean weight; 0 without weights.
         largest_error: the largest |weight - impact * step|.
-        clipped: share of the weights that lay above the largest impact.
-        documents: how many were encoded.
+        clipped: share of the weights above the largest impact.
+        documents: number of encoded documents.
     """
 
     step: float
@@ -38,17 +38,16 @@ class ImpactScale:
 def impact_scale(
     weights: npt.NDArray[np.float32], bits: int, *, documents: int, step: float | None = None
 ) -> ImpactScale:
-    """The scale for the weights of a probe, and its error on them.
+    """Return the scale for the weights of a probe, and its error on them.
 
-    The step covers the largest weight with headroom, rounded up to a multiple of 2**-16 (of 2**-24 for 16 bits): the
-    grid keeps float noise between two machines out of it. Without any weight the largest counts as 1: there is then no
-    vector that the step could touch.
+    The step covers the largest weight with headroom and is rounded up to a multiple of 2**-16 (2**-24 for 16 bits), so
+    that float noise between machines does not change it. Without weights, the largest weight counts as 1.
 
     Args:
-        weights: float32 [n], above zero.
+        weights: float32 [n], positive.
         bits: width of an impact.
-        documents: how many documents they are from.
-        step: weight of one unit where it is set.
+        documents: number of documents that have these weights.
+        step: weight of one unit; None computes it.
     """
     grid = _GRID if bits <= 8 else _GRID << 8
     top = (1 << bits) - 1

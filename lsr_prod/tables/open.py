@@ -1,4 +1,4 @@
-"""Open a table whatever its sink, and make one exactly once."""
+"""Open a table of either sink, or create one exactly once."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, MissingExtraError
 from lsr_prod.storage import Store
-from lsr_prod.tables.manifest import create_manifest, open_manifest
+from lsr_prod.tables.parquet import create_parquet, open_parquet
 from lsr_prod.tables.table import Table
 
 __all__ = ["SINKS", "Sink", "create_table", "open_table"]
@@ -17,18 +17,18 @@ SINKS: tuple[str, ...] = get_args(Sink)
 
 
 def open_table(store: Store, version: int | None = None) -> Table | None:
-    """A snapshot of the table in a folder, or None where no table is.
+    """Open a snapshot of the table in a folder; None if there is no table.
 
     Args:
         store: the folder.
-        version: pinned version; None: the newest.
+        version: version to open; None opens the newest.
 
     Raises:
         StorageError: the store failed.
-        ArtifactError: the log is damaged, has no such version, or there are two logs.
-        MissingExtraError: it may be a Delta table and deltalake is not installed.
+        ArtifactError: the log is damaged or has no such version, or there are two logs.
+        MissingExtraError: the folder may hold a Delta table, and deltalake is not installed.
     """
-    plain = open_manifest(store, version)
+    plain = open_parquet(store, version)
     try:
         from lsr_prod.tables.delta import open_delta
     except ImportError as error:
@@ -37,21 +37,21 @@ def open_table(store: Store, version: int | None = None) -> Table | None:
         raise MissingExtraError("deltalake", "jobs") from error
     delta = open_delta(store, version if plain is None else None)
     if plain is not None and delta is not None:
-        raise ArtifactError(f"{store.uri} has a Delta log and a manifest; keep the folder of one of them")
+        raise ArtifactError(f"{store.uri} has a Delta log and a manifest; delete the folder of one of them")
     return plain or delta
 
 
 def create_table(
     store: Store, sink: Sink, schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, str]
 ) -> Table:
-    """Open the table of a folder, and make it if there is none; of two that make it at once one opens the other's.
+    """Open the table of a folder; create it if there is none. Of two concurrent creators, one opens the other's table.
 
     Args:
         store: the folder.
-        sink: what to make; a table that is there keeps its own.
-        schema: columns, partition columns included.
+        sink: sink of a new table; an existing table keeps its own.
+        schema: columns, including the partition columns.
         partition_by: partition columns.
-        properties: fixed from now on.
+        properties: properties of a new table; they never change.
 
     Raises:
         StorageError: the store failed.
@@ -61,11 +61,11 @@ def create_table(
     if found is not None:
         return found
     if sink == "parquet":
-        create_manifest(store, schema, partition_by, properties)
+        create_parquet(store, schema, partition_by, properties)
     else:
         from lsr_prod.tables.delta import create_delta
 
         create_delta(store, schema, partition_by, properties)
-    made = open_table(store)
-    assert made is not None
-    return made
+    created = open_table(store)
+    assert created is not None
+    return created

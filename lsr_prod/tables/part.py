@@ -1,4 +1,4 @@
-"""Parquet parts named by their content: written once under a name that nothing else can have, then read back."""
+"""Parquet parts: named by their content, written once, and read back after writing."""
 
 import hashlib
 import io
@@ -9,24 +9,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsr_prod.errors import CommitError
+from lsr_prod.errors import ArtifactError, CommitError
 from lsr_prod.storage import Entry, Store
 
-__all__ = ["Part", "check_part", "write_part"]
+__all__ = ["Part", "check_part", "read_part", "write_part"]
 
-# Columns whose least and greatest value help a reader to skip a file.
+# Columns whose smallest and largest values let a reader skip a file.
 _BOUNDED = ("doc_id", "content_hash", "source_file")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A finished file that no commit names yet.
+    """A Parquet file of a table, complete, but not yet named by a commit.
 
     Attributes:
         path: inside the table.
         size: bytes.
-        rows: rows in its footer.
-        stats: statistics of its columns as Delta wants them, JSON.
+        rows: number of rows according to its footer.
+        stats: column statistics in the format of Delta, JSON.
     """
 
     path: str
@@ -38,8 +38,8 @@ class Part:
 def write_part(store: Store, folder: str, table: pa.Table) -> Part:
     """Write ``table`` as ``<folder>/part-<sha256>.parquet`` and read its footer back.
 
-    Equal tables give equal names, so a second attempt that made the same bytes finds them there. Where a
-    damaged file has the name, the part gets a number too.
+    Equal tables get equal names, so a second attempt that makes the same bytes reuses the file. If a damaged file has
+    that name, a number is appended to the name of the part.
     """
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
@@ -52,29 +52,29 @@ def write_part(store: Store, folder: str, table: pa.Table) -> Part:
         new = store.put_new(part.path, data)
         if not new:
             try:
-                store.refresh(part.path)  # a vacuum must not take a part for old that is about to be committed
+                store.refresh(part.path)  # a vacuum must not delete a part that is about to be committed
             except FileNotFoundError:
-                continue  # it just did
+                continue  # the vacuum was faster
         try:
             check_part(store, part)
         except CommitError:
             if new:
                 raise
-            # A damaged file has the name. It is not replaced: an attempt that comes late could take away what a
-            # newer one made whole and committed.
+            # A damaged file has this name. It is not replaced: a delayed attempt could overwrite a part that a newer
+            # attempt has repaired and committed.
             number += 1
         else:
             return part
 
 
 def check_part(store: Store, part: Part) -> Entry:
-    """Hold a part against the store: neither sink would notice that a file is not there.
+    """Verify that a part is in the store; neither sink notices a missing file.
 
     Returns:
-        What the store knows of it.
+        The entry of the file in the store.
 
     Raises:
-        CommitError: it is missing or torn, or has another size or another number of rows.
+        CommitError: the file is missing or damaged, or its size or number of rows differs.
     """
     entry = store.entry(part.path)
     if entry is None or entry.size != part.size:
@@ -88,6 +88,26 @@ def check_part(store: Store, part: Part) -> Entry:
     if rows != part.rows:
         raise CommitError(f"{store.uri}/{part.path} has {rows} rows instead of {part.rows}; run the job again")
     return entry
+
+
+def read_part(store: Store, path: str, schema: pa.Schema | None = None) -> pa.Table:
+    """Read a part of a committed table.
+
+    Args:
+        store: the table's folder.
+        path: of the part inside it.
+        schema: columns to read and their types; None reads the part as it is.
+
+    Raises:
+        ArtifactError: the part is missing or damaged.
+    """
+    try:
+        with store.open_reader(path) as data:
+            # Not pq.read_table: it would add the partition column that is in the path.
+            part = pq.ParquetFile(data)
+            return part.read() if schema is None else part.read(schema.names).select(schema.names).cast(schema)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ArtifactError(f"{store.uri}/{path} cannot be read ({error}); encode the table again") from error
 
 
 def _statistics(table: pa.Table) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What a table is to the rest of lsr_prod: a snapshot that knows its files, and commits from itself or not at all."""
+"""Protocol of a table: an immutable snapshot that lists its files and commits changes based on itself."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ class TableFile:
     Attributes:
         path: inside the table.
         size: bytes.
-        rows: rows; None where another program wrote the file and did not say.
-        partition: partition column -> value as text.
+        rows: number of rows; None if another program wrote the file without a row count.
+        partition: value of each partition column, as text.
     """
 
     path: str
@@ -35,8 +35,8 @@ class LogEntry:
     """A commit in the log.
 
     Attributes:
-        version: 0, 1, 2 …
-        committed_at: seconds since 1970 by the clock of the store.
+        version: 0, 1, 2, ...
+        committed_at: seconds since 1970, by the clock of the store.
     """
 
     version: int
@@ -44,7 +44,7 @@ class LogEntry:
 
 
 class Table(Protocol):
-    """A snapshot of a table. It never changes: after a commit, open the table again."""
+    """A snapshot of a table. It never changes; after a commit, open the table again."""
 
     @property
     def store(self) -> Store:
@@ -60,21 +60,21 @@ class Table(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What was fixed when the table was made."""
+        """Properties that were set when the table was created."""
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        """Partition columns; their values stand in the log and in the folders' names, not in the files."""
+        """Partition columns; their values are in the log and in the folder names, not in the files."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns, partition columns included."""
+        """Columns, including the partition columns."""
 
     def files(self) -> list[TableFile]:
-        """Every file of the snapshot, sorted by path."""
+        """Return every file of the snapshot, sorted by path."""
 
     def transaction_version(self, app: str) -> int | None:
-        """What ``app`` committed last, or None if it never did."""
+        """Return the version of the last commit of ``app``; None if it has none."""
 
     def commit(
         self,
@@ -86,42 +86,43 @@ class Table(Protocol):
         epoch: int,
         data_change: bool = True,
     ) -> None:
-        """Add and remove files in one step, from this snapshot.
+        """Add and remove files in one transaction based on this snapshot.
 
         Args:
-            adds: parts with their partition values; that they are whole was checked.
+            adds: verified parts with their partition values.
             removes: paths of files of this snapshot.
-            app: who commits; a plan's digest.
-            version: the number that ``app`` gives to this commit.
-            epoch: attempt that commits; recorded for people.
-            data_change: False where the same rows lie in other files afterwards.
+            app: the committing application, for example the digest of a plan.
+            version: number of the commit, given by ``app``.
+            epoch: epoch of the committing attempt; recorded for information.
+            data_change: False if the commit only moves rows to other files.
 
         Raises:
-            TableConflictError: ``app`` has committed since, or a removed file is gone, or the sink could not tell.
-            StorageError: the store failed; the commit may have landed all the same. Load the table and look.
+            TableConflictError: ``app`` has committed since the snapshot, a file to remove was already removed, or the
+                sink cannot exclude either.
+            StorageError: the store failed. The commit may have succeeded; load the table to find out.
         """
 
     def log(self) -> list[LogEntry]:
-        """The commits that the table has now, the oldest first."""
+        """Return the commits of the table, oldest first."""
 
     def added_since(self, version: int) -> set[str]:
-        """Paths that the commits after ``version`` added, up to this snapshot; also those removed again since.
+        """Return the paths that commits after ``version`` added, up to this snapshot; also those removed since.
 
         Raises:
-            ArtifactError: a commit's record is gone.
+            ArtifactError: the record of a commit is missing.
         """
 
 
 def check_removes(table: Table, removes: Sequence[str]) -> dict[str, TableFile]:
-    """The files to remove, by path.
+    """Return the files to remove, by path.
 
     Raises:
-        TableConflictError: the snapshot does not have one of them.
+        TableConflictError: a file is not in the snapshot, or is listed twice.
     """
     if not removes:
         return {}
     files = {file.path: file for file in table.files()}
     missing = [path for path in removes if path not in files]
     if missing or len(set(removes)) < len(removes):
-        raise TableConflictError(f"{table.store.uri} no longer has {missing[:1]}; load it and decide again")
+        raise TableConflictError(f"{table.store.uri} no longer has {missing[:1]}; load the table and decide again")
     return {path: files[path] for path in removes}

@@ -1,4 +1,4 @@
-"""Both sinks, on a local folder and on an S3 endpoint over HTTP."""
+"""Fixtures: both sinks, in a local folder and on an S3 endpoint over HTTP."""
 
 import uuid
 from pathlib import Path

@@ -9,7 +9,7 @@ some_weights = st.lists(st.floats(2**-10, 16, width=32), min_size=1, max_size=50
 
 
 @given(some_weights, st.sampled_from([4, 8, 16]))
-def test_the_step_covers_the_largest_weight_with_headroom(weights: np.ndarray, bits: int):
+def test_step_covers_the_largest_weight_with_headroom(weights: np.ndarray, bits: int):
     scale = impact_scale(weights, bits, documents=3)
     top, grid = 2**bits - 1, 2**16 if bits <= 8 else 2**24
     largest = float(weights.max())
@@ -20,7 +20,7 @@ def test_the_step_covers_the_largest_weight_with_headroom(weights: np.ndarray, b
 
 
 @given(some_weights, st.sampled_from([4, 8, 16]))
-def test_the_error_is_that_of_rounding_each_weight(weights: np.ndarray, bits: int):
+def test_error_is_the_rounding_error_of_the_weights(weights: np.ndarray, bits: int):
     scale = impact_scale(weights, bits, documents=1)
     errors = [
         abs(float(weight) - max(1, round(float(weight) / scale.step)) * scale.step) for weight in weights.tolist()
@@ -30,7 +30,7 @@ def test_the_error_is_that_of_rounding_each_weight(weights: np.ndarray, bits: in
     assert scale.largest_error <= scale.step * (1 + 1e-9)
 
 
-def test_a_given_step_is_kept_and_what_it_clips_is_told():
+def test_given_step_is_kept_and_clipped_weights_are_counted():
     weights = np.float32([0.5, 1.0, 1.5, 4.0])
     scale = impact_scale(weights, 4, documents=2, step=0.1)
     assert scale.step == 0.1
@@ -39,14 +39,14 @@ def test_a_given_step_is_kept_and_what_it_clips_is_told():
     assert scale.error == pytest.approx(2.5 / 7.0, rel=1e-5)
 
 
-def test_without_a_weight_there_is_a_step():
+def test_step_without_weights_is_positive():
     scale = impact_scale(np.float32([]), 8, documents=0)
     assert scale.step == pytest.approx(1.05 / 255, abs=2**-16)
     assert (scale.error, scale.largest_error, scale.clipped, scale.documents) == (0.0, 0.0, 0.0, 0)
     assert impact_scale(np.float32([1e-9]), 8, documents=1).step == 2**-16
 
 
-def test_more_bits_err_less():
+def test_error_falls_with_more_bits():
     weights = np.random.default_rng(7).gamma(2.0, 0.3, 1000).astype(np.float32)
     errors = [impact_scale(weights, bits, documents=1).error for bits in (4, 8, 16)]
     assert errors[0] > 10 * errors[1] > 1000 * errors[2] > 0

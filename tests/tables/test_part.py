@@ -19,7 +19,7 @@ def store(tmp_path: Path) -> Store:
     return Store(str(tmp_path))
 
 
-def test_equal_tables_are_one_file_and_another_table_is_another(store: Store, tmp_path: Path):
+def test_write_part_reuses_the_file_of_an_equal_table(store: Store, tmp_path: Path):
     part = write_part(store, "bucket=1", TABLE)
     before = (tmp_path / part.path).stat().st_ino
     assert write_part(store, "bucket=1", TABLE) == part
@@ -28,7 +28,7 @@ def test_equal_tables_are_one_file_and_another_table_is_another(store: Store, tm
     assert pq.read_table(tmp_path / part.path, partitioning=None) == TABLE
 
 
-def test_statistics_say_what_the_rows_hold(store: Store):
+def test_statistics_hold_bounds_and_null_counts(store: Store):
     part = write_part(store, "f", TABLE)
     assert (part.rows, part.size) == (2, store.size(part.path))
     assert json.loads(part.stats) == {
@@ -37,11 +37,11 @@ def test_statistics_say_what_the_rows_hold(store: Store):
         "maxValues": {"doc_id": "b"},
         "nullCount": {"doc_id": 0, "title": 1},
     }
-    nobody = pa.table({"doc_id": pa.array([None], pa.string())})
-    assert json.loads(write_part(store, "f", nobody).stats)["minValues"] == {}
+    no_id = pa.table({"doc_id": pa.array([None], pa.string())})
+    assert json.loads(write_part(store, "f", no_id).stats)["minValues"] == {}
 
 
-def test_a_part_that_is_not_as_described_is_refused(store: Store, tmp_path: Path):
+def test_check_part_rejects_a_file_that_differs_from_its_part(store: Store, tmp_path: Path):
     part = write_part(store, "f", TABLE)
     data = (tmp_path / part.path).read_bytes()
     check_part(store, part)
@@ -59,7 +59,7 @@ def test_a_part_that_is_not_as_described_is_refused(store: Store, tmp_path: Path
         check_part(store, part)
 
 
-def test_a_part_that_is_made_again_is_young_again(store: Store, tmp_path: Path):
+def test_write_part_touches_a_part_that_it_reuses(store: Store, tmp_path: Path):
     part = write_part(store, "f", TABLE)
     os.utime(tmp_path / part.path, (1, 1))
     assert check_part(store, part).modified == 1
@@ -68,7 +68,7 @@ def test_a_part_that_is_made_again_is_young_again(store: Store, tmp_path: Path):
 
 
 @pytest.mark.parametrize("left", [0, 100])
-def test_a_damaged_file_under_the_name_is_left_and_the_part_takes_another(store: Store, tmp_path: Path, left: int):
+def test_write_part_takes_another_name_if_a_damaged_file_has_it(store: Store, tmp_path: Path, left: int):
     damaged = write_part(store, "f", TABLE)
     whole = (tmp_path / damaged.path).read_bytes()
     (tmp_path / damaged.path).write_bytes(whole[:left])
@@ -79,13 +79,13 @@ def test_a_damaged_file_under_the_name_is_left_and_the_part_takes_another(store:
     assert write_part(store, "f", TABLE) == part
 
 
-def test_a_part_that_is_gone_meanwhile_is_written_again(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_write_part_writes_a_part_again_after_a_vacuum(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     part = write_part(store, "f", TABLE)
     whole = Store.refresh
 
     def refresh(self: Store, name: str) -> None:
         monkeypatch.undo()
-        self.delete(name)  # a vacuum between the two looks
+        self.delete(name)  # a vacuum between the check and the refresh
         whole(self, name)
 
     monkeypatch.setattr(Store, "refresh", refresh)

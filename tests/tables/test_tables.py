@@ -1,4 +1,4 @@
-"""What both sinks promise."""
+"""Contract of both sinks."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from lsr_prod.errors import ArtifactError, CommitError, StorageError, TableConfl
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Sink, Table, create_table, open_table, write_part
 from lsr_prod.tables.delta import create_delta
-from lsr_prod.tables.manifest import create_manifest
+from lsr_prod.tables.parquet import create_parquet
 
 SCHEMA = pa.schema(
     [
@@ -34,7 +34,7 @@ def part(store: Store, names: str, bucket: int = 0) -> tuple[Part, dict[str, str
     return write_part(store, f"bucket={bucket}", pa.Table.from_pylist(rows, schema=schema)), {"bucket": str(bucket)}
 
 
-def again(store: Store, version: int | None = None) -> Table:
+def reopen(store: Store, version: int | None = None) -> Table:
     table = open_table(store, version)
     assert table is not None
     return table
@@ -44,13 +44,13 @@ def paths(table: Table) -> list[str]:
     return [file.path for file in table.files()]
 
 
-def test_where_no_table_is_there_is_none(store: Store):
+def test_open_table_returns_none_without_a_table(store: Store):
     assert open_table(store) is None
     store.put_new("photo.jpg", b"x")
     assert open_table(store) is None
 
 
-def test_a_table_says_what_it_was_made_with(store: Store, sink: Sink):
+def test_create_table_stores_sink_partitions_properties_and_schema(store: Store, sink: Sink):
     made = make(store, sink)
     assert (made.sink, made.version, made.partition_by, made.files()) == (sink, 0, ("bucket",), [])
     assert made.properties["lsr_prod.a"] == "1"
@@ -59,7 +59,7 @@ def test_a_table_says_what_it_was_made_with(store: Store, sink: Sink):
     assert (other.version, other.properties["lsr_prod.a"]) == (0, "1")
 
 
-def test_makers_at_once_get_one_table(store: Store, sink: Sink):
+def test_concurrent_creators_get_one_table(store: Store, sink: Sink):
     def make_with(i: int) -> str:
         barrier.wait()
         return create_table(store, sink, SCHEMA, ["bucket"], {"lsr_prod.a": str(i)}).properties["lsr_prod.a"]
@@ -67,32 +67,32 @@ def test_makers_at_once_get_one_table(store: Store, sink: Sink):
     barrier = threading.Barrier(6)
     with ThreadPoolExecutor(6) as pool:
         found = set(pool.map(make_with, range(6)))
-    assert found == {again(store).properties["lsr_prod.a"]}
-    assert again(store).version == 0
+    assert found == {reopen(store).properties["lsr_prod.a"]}
+    assert reopen(store).version == 0
 
 
-def test_a_maker_that_comes_late_changes_nothing(store: Store, sink: Sink):
+def test_late_creator_changes_nothing(store: Store, sink: Sink):
     make(store, sink)
-    again(store).commit([part(store, "a")], [], app="p", version=0, epoch=1)
-    late = create_delta if sink == "delta" else create_manifest  # as if it had looked before the table was there
+    reopen(store).commit([part(store, "a")], [], app="p", version=0, epoch=1)
+    late = create_delta if sink == "delta" else create_parquet  # as if it had checked before the table existed
     late(store, SCHEMA, ["bucket"], {"lsr_prod.a": "2"})
-    assert (again(store).version, again(store).properties["lsr_prod.a"]) == (1, "1")
+    assert (reopen(store).version, reopen(store).properties["lsr_prod.a"]) == (1, "1")
 
 
-def test_files_come_and_go_in_one_step_and_older_versions_stay(store: Store, sink: Sink):
+def test_commit_adds_and_removes_files_and_keeps_older_versions(store: Store, sink: Sink):
     make(store, sink)
     first, second = part(store, "ab"), part(store, "c", 1)
-    again(store).commit([first, second], [], app="p", version=0, epoch=1)
+    reopen(store).commit([first, second], [], app="p", version=0, epoch=1)
     third = part(store, "abd")
-    again(store).commit([third], [first[0].path], app="p", version=1, epoch=1, data_change=False)
-    table = again(store)
+    reopen(store).commit([third], [first[0].path], app="p", version=1, epoch=1, data_change=False)
+    table = reopen(store)
     assert [(file.path, file.size, file.rows, file.partition) for file in table.files()] == sorted(
         (one.path, one.size, one.rows, values) for one, values in (second, third)
     )
     assert table.transaction_version("p") == 1
     assert table.transaction_version("q") is None
-    assert paths(again(store, 1)) == sorted([first[0].path, second[0].path])
-    assert again(store, 0).transaction_version("p") is None
+    assert paths(reopen(store, 1)) == sorted([first[0].path, second[0].path])
+    assert reopen(store, 0).transaction_version("p") is None
     assert table.added_since(0) == {first[0].path, second[0].path, third[0].path}
     assert table.added_since(1) == {third[0].path}
     assert [entry.version for entry in table.log()] == [0, 1, 2]
@@ -100,64 +100,64 @@ def test_files_come_and_go_in_one_step_and_older_versions_stay(store: Store, sin
         open_table(store, 9)
 
 
-def test_a_snapshot_that_its_own_app_outdated_commits_nothing(store: Store, sink: Sink):
+def test_commit_from_a_stale_snapshot_of_the_same_app_is_rejected(store: Store, sink: Sink):
     make(store, sink)
-    stale = again(store)
-    again(store).commit([part(store, "a")], [], app="p", version=0, epoch=1)
+    stale = reopen(store)
+    reopen(store).commit([part(store, "a")], [], app="p", version=0, epoch=1)
     with pytest.raises(TableConflictError):
         stale.commit([part(store, "a", 1)], [], app="p", version=0, epoch=2)
     with pytest.raises(TableConflictError):
         stale.commit([], [], app="p", version=-1, epoch=2)
-    assert again(store).version == 1
+    assert reopen(store).version == 1
 
 
-def test_two_snapshots_never_remove_the_same_file(store: Store, sink: Sink):
+def test_second_removal_of_a_file_is_rejected(store: Store, sink: Sink):
     make(store, sink)
     old = part(store, "a")
-    again(store).commit([old], [], app="p", version=0, epoch=1)
-    one, other = again(store), again(store)
+    reopen(store).commit([old], [], app="p", version=0, epoch=1)
+    one, other = reopen(store), reopen(store)
     one.commit([part(store, "ab")], [old[0].path], app="x", version=0, epoch=1)
     with pytest.raises(TableConflictError):
         other.commit([part(store, "ac")], [old[0].path], app="y", version=0, epoch=1)
     with pytest.raises(TableConflictError, match="no longer has"):
-        again(store).commit([part(store, "ac")], [old[0].path], app="y", version=0, epoch=1)
-    assert sum(file.rows or 0 for file in again(store).files()) == 2
+        reopen(store).commit([part(store, "ac")], [old[0].path], app="y", version=0, epoch=1)
+    assert sum(file.rows or 0 for file in reopen(store).files()) == 2
 
 
-def test_a_removal_from_an_older_snapshot_is_refused_whatever_came_first(store: Store, sink: Sink):
+def test_removal_from_a_stale_snapshot_is_rejected_after_any_commit(store: Store, sink: Sink):
     make(store, sink)
     old = part(store, "a")
-    again(store).commit([old], [], app="p", version=0, epoch=1)
-    stale = again(store)
-    again(store).commit([part(store, "b")], [], app="p", version=1, epoch=1)
+    reopen(store).commit([old], [], app="p", version=0, epoch=1)
+    stale = reopen(store)
+    reopen(store).commit([part(store, "b")], [], app="p", version=1, epoch=1)
     with pytest.raises(TableConflictError):
         stale.commit([part(store, "ac")], [old[0].path], app="x", version=0, epoch=1)
-    assert sum(file.rows or 0 for file in again(store).files()) == 2
+    assert sum(file.rows or 0 for file in reopen(store).files()) == 2
 
 
-def test_an_addition_is_refused_where_another_app_removed(store: Store, sink: Sink):
-    """What keeps a running encode job apart from a compaction: it loads the table again and decides again."""
+def test_addition_is_rejected_after_a_removal_of_another_app(store: Store, sink: Sink):
+    """A running encode job must load the table again after a compaction."""
     make(store, sink)
     old = part(store, "a")
-    again(store).commit([old], [], app="p", version=0, epoch=1)
-    stale = again(store)
-    again(store).commit([part(store, "ab")], [old[0].path], app="x", version=0, epoch=1)
+    reopen(store).commit([old], [], app="p", version=0, epoch=1)
+    stale = reopen(store)
+    reopen(store).commit([part(store, "ab")], [old[0].path], app="x", version=0, epoch=1)
     with pytest.raises(CommitError):
         stale.commit([part(store, "z")], [], app="p", version=1, epoch=1)
 
 
-def test_plain_readers_read_the_files_of_either_sink(tmp_path: Path, sink: Sink):
+def test_plain_parquet_readers_read_the_files_of_both_sinks(tmp_path: Path, sink: Sink):
     store = Store(str(tmp_path))
     make(store, sink)
-    again(store).commit([part(store, "ab"), part(store, "c", 1)], [], app="p", version=0, epoch=1)
+    reopen(store).commit([part(store, "ab"), part(store, "c", 1)], [], app="p", version=0, epoch=1)
     part(store, "lost")  # written and not committed
-    files = [f"{tmp_path}/{path}" for path in paths(again(store))]
+    files = [f"{tmp_path}/{path}" for path in paths(reopen(store))]
     dataset = pyarrow.dataset.dataset(files, schema=SCHEMA, partitioning="hive", partition_base_dir=str(tmp_path))
     found = dataset.to_table(filter=pyarrow.dataset.field("bucket") < 2).to_pylist()
     assert sorted((row["doc_id"], row["bucket"]) for row in found) == [("a", 0), ("b", 0), ("c", 1)]
 
 
-def test_two_logs_in_one_folder_are_refused(tmp_path: Path):
+def test_open_table_rejects_two_logs_in_one_folder(tmp_path: Path):
     make(Store(str(tmp_path)), "delta")
     make(Store(str(tmp_path / "other")), "parquet")
     (tmp_path / "other" / "_manifest").rename(tmp_path / "_manifest")
@@ -165,7 +165,7 @@ def test_two_logs_in_one_folder_are_refused(tmp_path: Path):
         open_table(Store(str(tmp_path)))
 
 
-def test_a_log_that_cannot_be_read_is_one_sentence(tmp_path: Path):
+def test_open_table_reports_an_unreadable_delta_log(tmp_path: Path):
     make(Store(str(tmp_path)), "delta")
     (tmp_path / "_delta_log" / f"{0:020d}.json").write_text("no json")
     with pytest.raises(StorageError, match="cannot be opened as a Delta table"):

@@ -13,7 +13,7 @@ from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.errors import CommitError, FencedError, IncompleteWaveError, StaleWaveError, StorageError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Sink, create_table
-from lsr_prod.tables.manifest import ManifestSink
+from lsr_prod.tables.parquet import ParquetSink
 from tests.encoding.tables import as_wave, bad_rows, ids_of, make_cell, make_tables, make_wave, newest
 
 
@@ -233,7 +233,7 @@ def test_a_commit_that_landed_and_reported_an_error_is_not_made_again(
 
     table, quarantine = make_tables(tmp_path, sink)
     result = make_wave(table, quarantine, 0, "a", "x")
-    kind = DeltaSink if sink == "delta" else ManifestSink
+    kind = DeltaSink if sink == "delta" else ParquetSink
     whole, told = kind.commit, set()
 
     def landed(self, *args, **kwargs):

@@ -1,8 +1,8 @@
-"""The plain Parquet sink: the same files and folders, and a log of our own instead of Delta's.
+"""The plain Parquet sink: the same files and folders as the Delta sink, with a log of our own.
 
-``_manifest/00000000000000000007.json`` is commit 7. It is created if absent and never changed, so that whoever creates
-it has won that number, and everybody else has to look at it before the next try. Every 16 commits the state is written
-as ``00000000000000000016.checkpoint.parquet``, so that opening reads one checkpoint and at most 15 commits.
+``_manifest/00000000000000000007.json`` is commit 7. It is created only if absent and never changed, so one writer gets
+each number; the others read that commit before they try the next number. Every 16 commits the state is written as
+``00000000000000000016.checkpoint.parquet``, so that opening a table reads one checkpoint and at most 15 commits.
 """
 
 import json
@@ -22,7 +22,7 @@ from lsr_prod.tables.part import Part
 from lsr_prod.tables.schema import schema_from_json, schema_to_json
 from lsr_prod.tables.table import LogEntry, TableFile, check_removes
 
-__all__ = ["ManifestSink", "create_manifest", "open_manifest"]
+__all__ = ["ParquetSink", "create_parquet", "open_parquet"]
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _STATE = b"lsr_prod.state"
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What the commits up to ``version`` add up to."""
+    """State of the table after the commits up to ``version``; ``head`` is the content of commit 0."""
 
     version: int
     head: Mapping[str, Any]
@@ -43,7 +43,7 @@ class _State:
     transactions: Mapping[str, int]
 
     def after(self, commit: Mapping[str, Any]) -> "_State":
-        """The state with one more commit."""
+        """Return the state after one more commit."""
         files = dict(self.files)
         for path in commit["removes"]:
             del files[path]
@@ -51,7 +51,7 @@ class _State:
         return _State(self.version + 1, self.head, files, {**self.transactions, commit["app"]: commit["transaction"]})
 
 
-class ManifestSink:
+class ParquetSink:
     """A snapshot of a plain Parquet table; see ``tables.Table``."""
 
     sink = "parquet"
@@ -65,11 +65,11 @@ class ManifestSink:
         self.schema: pa.Schema = schema_from_json(state.head["schema"])
 
     def files(self) -> list[TableFile]:
-        """Every file of the snapshot, sorted by path."""
+        """Return every file of the snapshot, sorted by path."""
         return sorted(self._state.files.values(), key=lambda file: file.path)
 
     def transaction_version(self, app: str) -> int | None:
-        """What ``app`` committed last."""
+        """Return the version of the last commit of ``app``; None if it has none."""
         return self._state.transactions.get(app)
 
     def commit(
@@ -82,7 +82,7 @@ class ManifestSink:
         epoch: int,
         data_change: bool = True,
     ) -> None:
-        """See ``tables.Table.commit``; two apps that only add do not get into each other's way."""
+        """See ``tables.Table.commit``; concurrent commits of two apps that only add files both succeed."""
         check_removes(self, removes)
         commit = {
             "format": MANIFEST_FORMAT,
@@ -108,25 +108,25 @@ class ManifestSink:
             _save_checkpoint(self.store, state.after(commit))
 
     def log(self) -> list[LogEntry]:
-        """The commits that the table has now, the oldest first."""
+        """Return the commits of the table, oldest first."""
         entries = {entry.name: entry.modified for entry in self.store.entries(LOG_FOLDER)}
         return [LogEntry(number, entries[_name(number, _COMMIT)]) for number in _numbers(entries, _COMMIT)]
 
     def added_since(self, version: int) -> set[str]:
-        """Paths that the commits after ``version`` added."""
+        """Return the paths that commits after ``version`` added."""
         commits = (_commit(self.store, number) for number in range(version + 1, self.version + 1))
         return {add["path"] for commit in commits for add in commit["adds"]}
 
 
-def open_manifest(store: Store, version: int | None) -> ManifestSink | None:
-    """A snapshot, or None where no table is.
+def open_parquet(store: Store, version: int | None) -> ParquetSink | None:
+    """Open a snapshot; None if there is no table.
 
     Args:
         store: the table's folder.
         version: number of a commit; None: the newest.
 
     Raises:
-        ArtifactError: a commit is missing or torn, or there is no such version.
+        ArtifactError: a commit is missing or damaged, or there is no such version.
         FormatVersionError: a commit was written in another format.
     """
     names = store.names(LOG_FOLDER)
@@ -135,18 +135,16 @@ def open_manifest(store: Store, version: int | None) -> ManifestSink | None:
         return None
     wanted = commits[-1] if version is None else version
     if wanted not in commits:
-        raise ArtifactError(f"{store.uri} has no version {wanted}; its newest is {commits[-1]}")
+        raise ArtifactError(f"{store.uri} has no version {wanted}; its newest version is {commits[-1]}")
     checkpoint = max((number for number in _numbers(names, _CHECKPOINT) if number <= wanted), default=None)
     state = _first_state(store) if checkpoint is None else _load_checkpoint(store, checkpoint)
     for number in range(state.version + 1, wanted + 1):
         state = state.after(_commit(store, number))
-    return ManifestSink(store, state)
+    return ParquetSink(store, state)
 
 
-def create_manifest(
-    store: Store, schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, str]
-) -> None:
-    """Make an empty table unless one is there."""
+def create_parquet(store: Store, schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, str]) -> None:
+    """Create an empty table if there is none."""
     head = {
         "format": MANIFEST_FORMAT,
         "properties": dict(properties),
@@ -161,7 +159,7 @@ def _name(number: int, ending: str) -> str:
 
 
 def _numbers(names: Sequence[str] | Mapping[str, float], ending: str) -> list[int]:
-    """Numbers of the names ``<20 digits><ending>``, in order; drafts and what others put there do not count."""
+    """Return the numbers of the names ``<20 digits><ending>``, in order; drafts and foreign files are ignored."""
     stems = [name.removeprefix(f"{LOG_FOLDER}/").removesuffix(ending) for name in names if name.endswith(ending)]
     return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdigit())
 
@@ -201,8 +199,8 @@ def _save_checkpoint(store: Store, state: _State) -> None:
     try:
         store.put_new(_name(state.version, _CHECKPOINT), buffer.getvalue())
     except StorageError as error:
-        # The commit stands without it: the next opening reads more commits, and the next checkpoint is near.
-        log.warning("no checkpoint", extra={"fields": {"version": state.version, "error": str(error)}})
+        # The commit is valid without the checkpoint: opening the table reads more commits until the next checkpoint.
+        log.warning("checkpoint not written", extra={"fields": {"version": state.version, "error": str(error)}})
 
 
 def _load_checkpoint(store: Store, number: int) -> _State:

@@ -1,4 +1,4 @@
-"""The log of the plain Parquet sink: numbers, checkpoints, and what damage does."""
+"""Log of the plain Parquet sink: commit numbers, checkpoints and damaged files."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from lsr_prod.errors import ArtifactError, FormatVersionError, StorageError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, create_table, open_table
-from lsr_prod.tables.manifest import CHECKPOINT_EVERY
+from lsr_prod.tables.parquet import CHECKPOINT_EVERY
 from lsr_prod.tables.schema import schema_from_json, schema_to_json
 
 SCHEMA = pa.schema([pa.field("doc_id", pa.string(), nullable=False), pa.field("bucket", pa.int32(), nullable=False)])
@@ -27,7 +27,7 @@ def commit(store: Store, number: int, removes: tuple[str, ...] = ()) -> None:
     open_table(store).commit([(part, {"bucket": "0"})], removes, app=f"p{number % 3}", version=number, epoch=1)
 
 
-def test_every_version_is_the_same_with_and_without_checkpoints(store: Store, tmp_path: Path):
+def test_versions_are_equal_with_and_without_checkpoints(store: Store, tmp_path: Path):
     count = 2 * CHECKPOINT_EVERY + 3
     for number in range(1, count + 1):
         commit(store, number, (f"bucket=0/{number - 2}.parquet",) if number % 3 == 0 else ())
@@ -50,7 +50,7 @@ def test_every_version_is_the_same_with_and_without_checkpoints(store: Store, tm
     assert open_table(store).version == count
 
 
-def test_opening_reads_the_checkpoint_and_the_commits_after_it(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_open_reads_only_the_checkpoint_and_later_commits(store: Store, monkeypatch: pytest.MonkeyPatch):
     for number in range(1, CHECKPOINT_EVERY + 3):
         commit(store, number)
     read, whole = [], Store.get
@@ -64,7 +64,7 @@ def test_opening_reads_the_checkpoint_and_the_commits_after_it(store: Store, mon
     assert len(read) == 3
 
 
-def test_a_checkpoint_that_cannot_be_written_fails_no_commit(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_commit_succeeds_when_the_checkpoint_cannot_be_written(store: Store, monkeypatch: pytest.MonkeyPatch):
     whole = Store.put_new
 
     def put_new(self: Store, name: str, data: bytes) -> bool:
@@ -78,7 +78,7 @@ def test_a_checkpoint_that_cannot_be_written_fails_no_commit(store: Store, monke
     assert open_table(store).version == CHECKPOINT_EVERY + 1
 
 
-def test_drafts_and_strangers_in_the_log_do_not_count(store: Store, tmp_path: Path):
+def test_drafts_and_foreign_files_in_the_log_are_ignored(store: Store, tmp_path: Path):
     for name in (f".{1:020d}.json.{'a' * 32}.tmp", "1.json", "notes.json", f"{1:021d}.json"):
         (tmp_path / "_manifest" / name).write_text("half")
     assert open_table(store).version == 0
@@ -86,7 +86,7 @@ def test_drafts_and_strangers_in_the_log_do_not_count(store: Store, tmp_path: Pa
     assert [entry.version for entry in open_table(store).log()] == [0, 1]
 
 
-def test_a_damaged_log_is_named(store: Store, tmp_path: Path):
+def test_open_rejects_a_damaged_log(store: Store, tmp_path: Path):
     for number in range(1, CHECKPOINT_EVERY + 2):
         commit(store, number)
     log = tmp_path / "_manifest"
@@ -111,7 +111,7 @@ def test_a_damaged_log_is_named(store: Store, tmp_path: Path):
         open_table(store, 99)
 
 
-def test_a_schema_survives_its_json_and_strange_types_are_refused():
+def test_schema_round_trips_through_json_and_rejects_unknown_types():
     terms = pa.list_(pa.field("element", pa.int32(), nullable=False))
     schema = pa.schema([*SCHEMA, pa.field("terms", terms, nullable=False), pa.field("key", pa.int64())])
     assert schema_from_json(json.loads(json.dumps(schema_to_json(schema)))).equals(schema)
