@@ -36,7 +36,7 @@ from lsr_prod.training.language_objectives import make_objective
 from lsr_prod.training.language_trainer import LanguageTrainer
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.trainer import Trainer
-from lsr_prod.training_data.layouts import Packed, pack
+from lsr_prod.training_data.layouts import PackedLayout, pack
 from lsr_prod.training_data.training_set import Example
 
 ALONE = Group(0, 1, torch.device("cpu"))
@@ -187,7 +187,7 @@ def modelled(
 ) -> SparseEncoder:
     """The encoder after some steps of next-token prediction, in place."""
     end = encoder.tokenizer.eos_token_id
-    layout = Packed(sizes.block, int(end))
+    layout = PackedLayout(sizes.block, int(end))
     used = texts[: 40 * sizes.blocks * (sizes.block // 32) * max(1, steps // 20)]
     ids = [np.array(one, np.int32) for one in encoder.tokenizer(used)["input_ids"]]
     rows = Rows([Example(NOTHING, (block,), None) for block in pack(ids, layout)])

@@ -22,7 +22,7 @@ class VectorsSettings(Section):
     )
     paths: list[str] = Field([], description="import: files, folders or globs")
     quarantine: str | None = Field(
-        None, description="import: JSONL file of what was not taken; unset: <table>_quarantine.jsonl"
+        None, description="import: folder or URI of the bad rows (Parquet); unset: <table>_quarantine"
     )
     sink: Literal["delta", "parquet"] = Field("delta", description="import: kind of the table")
     buckets: int = Field(16, ge=1, le=256, description="import: hash buckets (partitions) of the table")

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 
 from lsr_prod.corpus.rows import shorten
 from lsr_prod.encoding.batches import Failure
-from lsr_prod.encoding.quarantine import DUPLICATE, duplicates_elsewhere, write_quarantine
 from lsr_prod.encoding.results import CellResult
 from lsr_prod.encoding.rewrite import find_known, rewrite, unchanged_rows
 from lsr_prod.encoding.row_counts import check_receipts
@@ -21,6 +20,7 @@ from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, content_hash, quantise
 from lsr_prod.storage import Store
+from lsr_prod.tables.quarantine import DUPLICATE, duplicates_elsewhere, write_quarantine
 from lsr_prod.tables.rows import build_rows
 
 __all__ = ["Encode", "WaveTask", "encode_cell"]

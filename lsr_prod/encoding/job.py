@@ -19,7 +19,6 @@ from lsr_prod.encoding.plans.plan import Slice
 from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.prepare import Work, prepare
 from lsr_prod.encoding.probe import probe_scale, spread_slices
-from lsr_prod.encoding.quarantine import create_quarantine
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.summary import Totals
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
@@ -27,6 +26,7 @@ from lsr_prod.errors import QuarantineOverflowError, StaleWaveError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.impact_scale import ImpactScale
+from lsr_prod.tables.quarantine import create_quarantine
 
 if TYPE_CHECKING:
     from lsr_prod.encoding.waves import WaveRunner

@@ -10,7 +10,6 @@ from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.passages import check_lengths, document_factory
 from lsr_prod.encoding.plans.increment import prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.encoding.quarantine import PARTITION
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_table
 from lsr_prod.errors import ArtifactError, ConfigError, MissingExtraError
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
@@ -19,6 +18,7 @@ from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.local import is_draft
 from lsr_prod.tables import open_table
+from lsr_prod.tables.quarantine import PARTITION
 
 __all__ = ["Work", "prepare"]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lsr_prod.encoding.prepare import Work
-from lsr_prod.encoding.quarantine import quarantine_folder, quarantined_by_reason
 from lsr_prod.encoding.results import WaveCosts, WaveResult
 from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.inference import Counters
 from lsr_prod.tables import Table
+from lsr_prod.tables.quarantine import quarantine_folder, quarantined_by_reason
 
 __all__ = ["Totals"]
 

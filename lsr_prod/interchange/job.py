@@ -11,7 +11,7 @@ from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
-from lsr_prod.interchange.quarantine import open_quarantine
+from lsr_prod.interchange.quarantine import ImportQuarantine
 from lsr_prod.interchange.read import VectorFile, find_vector_files, read_vectors
 from lsr_prod.interchange.table_export import TableVectors, export_csr, export_jsonl, ids_beside
 from lsr_prod.interchange.table_import import Source, TableLayout, import_vectors
@@ -57,7 +57,7 @@ def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
 
 def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> dict[str, Any]:
     started = time.monotonic()
-    quarantine = _quarantine_path(settings, store)
+    quarantine = _quarantine_store(settings, store)
     _check_contents(settings)
     if not settings.paths:
         raise ConfigError("vectors.paths", "an import needs files", "add --vectors.paths VALUE")
@@ -76,8 +76,8 @@ def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
         for file, tag in zip(files, tags, strict=True)
     ]
     refused = {"unknown_term": settings.unknown_terms, "bad_weight": settings.bad_weights}
-    with open_quarantine(quarantine, [reason for reason, what in refused.items() if what == "refuse"]) as bad:
-        imported = import_vectors(sources, store, vocabulary, _layout(settings), bad, plan)
+    bad = ImportQuarantine(quarantine, plan, [reason for reason, what in refused.items() if what == "refuse"])
+    imported = import_vectors(sources, store, vocabulary, _layout(settings), bad, plan)
     seconds, reasons = time.monotonic() - started, bad.reasons
     return {
         "imported": True,
@@ -95,7 +95,7 @@ def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
         "seconds": seconds,
         "docs_per_s": imported.documents / seconds,
         "table": store.uri,
-        "quarantine": str(quarantine),
+        "quarantine": quarantine.uri,
         "plan": plan,
     }
 
@@ -125,13 +125,13 @@ def _layout(settings: VectorsSettings) -> TableLayout:
     )
 
 
-def _quarantine_path(settings: VectorsSettings, store: Store) -> Path:
-    path = settings.quarantine or f"{store.uri.rstrip('/')}_quarantine.jsonl"
-    if is_remote(path):
-        raise ConfigError("vectors.quarantine", f"{path} is on an object store", "give a local file")
-    if Path(path).is_dir():
-        raise ConfigError("vectors.quarantine", f"{path} is a folder", "give a file")
-    return Path(path).absolute()
+def _quarantine_store(settings: VectorsSettings, store: Store) -> Store:
+    uri = settings.quarantine or f"{store.uri.rstrip('/')}_quarantine"
+    if not is_remote(uri):
+        uri = str(Path(uri).absolute())
+        if Path(uri).is_file():
+            raise ConfigError("vectors.quarantine", f"{uri} is a file", "give a folder")
+    return Store(uri, store.options)
 
 
 def _check_contents(settings: VectorsSettings) -> None:

@@ -1,70 +1,57 @@
-"""What is not taken, written to a JSONL file while it is counted."""
+"""Quarantine of an import: bad rows are written and counted, or end the import if their reason is refused."""
 
-import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO
+from collections.abc import Collection
 
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.errors import SourceError
-from lsr_prod.interchange.files import new_file
+from lsr_prod.storage import Store
+from lsr_prod.tables.quarantine import BadRowWriter
 
-__all__ = ["Quarantine", "open_quarantine"]
+__all__ = ["ImportQuarantine"]
 
 log = logging.getLogger(__name__)
 
 _LOGGED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantine:
-    """An open quarantine file: one object ``{source, position, reason, detail, doc_id, raw}`` a line.
+class ImportQuarantine:
+    """Bad rows of one import.
 
-    Attributes:
-        file: where the lines go.
-        refused: reasons that end the whole work.
-        reasons: how many of each.
+    Args:
+        store: folder of the quarantine.
+        plan: digest of the import.
+        refused: reasons that end the import.
     """
 
-    file: IO[bytes]
-    refused: Collection[str]
-    reasons: Counter[str] = field(default_factory=Counter)
+    def __init__(self, store: Store, plan: str, refused: Collection[str] = ()) -> None:
+        self._store, self._refused = store, frozenset(refused)
+        self._writer = BadRowWriter(store, plan, 0)
 
-    def add(self, source: str, position: int, bad: BadRow) -> None:
-        """Write what stands at ``position`` of ``source`` (byte of a text format, row of a matrix).
+    @property
+    def reasons(self) -> Counter[str]:
+        """Number of rows by reason."""
+        return self._writer.reasons
+
+    def add(self, row: BadRow, *, ordinal: int, key: int, source: str, position: int) -> None:
+        """Add a bad row; the arguments are those of ``BadRowWriter.add``. The first rows are logged.
 
         Raises:
-            SourceError: its reason is refused.
+            SourceError: the reason of the row is refused.
         """
-        if bad.reason in self.refused:
+        if row.reason in self._refused:
+            for part in self._writer.parts:
+                self._store.delete(part.path)
             raise SourceError(
-                f"{source} at {position}: {bad.reason}, {bad.detail}; nothing was written; mend it, or let "
-                "vectors.unknown_terms or vectors.bad_weights be quarantine"
+                f"{source} at {position}: {row.reason}, {row.detail}; nothing was written; fix the file, or set "
+                "vectors.unknown_terms or vectors.bad_weights to quarantine"
             )
-        self.reasons[bad.reason] += 1
-        entry = {
-            "source": source,
-            "position": position,
-            "reason": bad.reason,
-            "detail": bad.detail,
-            "doc_id": bad.doc_id,
-            "raw": bad.raw,
-        }
-        self.file.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
+        self._writer.add(row, ordinal=ordinal, key=key, source=source, position=position)
         if self.reasons.total() <= _LOGGED:
-            log.warning("quarantined", extra={"fields": {name: entry[name] for name in entry if name != "raw"}})
+            fields = {"source": source, "position": position, "reason": row.reason, "detail": row.detail}
+            log.warning("quarantined", extra={"fields": {**fields, "doc_id": row.doc_id}})
 
-
-@contextmanager
-def open_quarantine(path: Path, refused: Collection[str] = ()) -> Iterator[Quarantine]:
-    """A quarantine that gets its name once the block ends well, in the place of a former one.
-
-    Raises:
-        StorageError: the disk fails.
-    """
-    with new_file(path, replace=True) as file:
-        yield Quarantine(file, frozenset(refused))
+    def flush(self) -> None:
+        """Write the rows that are still in memory."""
+        self._writer.flush()

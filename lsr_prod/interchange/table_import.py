@@ -16,12 +16,13 @@ import pyarrow as pa
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.formats.table import TableProperties, content_hash, quantise
-from lsr_prod.interchange.quarantine import Quarantine
+from lsr_prod.interchange.quarantine import ImportQuarantine
 from lsr_prod.interchange.spill import Spill, Summary
 from lsr_prod.interchange.vectors import Judged, Vocabulary
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Sink, Table, write_part
 from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
+from lsr_prod.tables.quarantine import DUPLICATE
 from lsr_prod.tables.rows import build_rows
 
 __all__ = ["Imported", "Source", "TableLayout", "import_vectors"]
@@ -96,7 +97,7 @@ def import_vectors(
     store: Store,
     vocabulary: Vocabulary,
     layout: TableLayout,
-    quarantine: Quarantine,
+    quarantine: ImportQuarantine,
     plan: str,
 ) -> Imported:
     """Write the vectors of sources into a table, all in one commit. Of rows with one id the first is taken.
@@ -119,7 +120,7 @@ def import_vectors(
             for number, source in enumerate(sources):
                 for position, row in source.rows:
                     if isinstance(row, BadRow):
-                        quarantine.add(source.location, position, row)
+                        quarantine.add(row, ordinal=number, key=source.key, source=source.location, position=position)
                     else:
                         spill.add(row, number, position)
         scale = _scale(spill, layout)
@@ -127,6 +128,7 @@ def import_vectors(
         table = create_sparse_table(store, layout.sink, properties, plan)
         writer = _Writer(store, properties, layout, sources, quarantine)
         adds = [(part, {"bucket": str(b)}) for b in range(layout.buckets) for part in writer.parts(spill, b)]
+    quarantine.flush()  # before the commit: a committed import always has its quarantine
     table.commit(adds, [], app=plan, version=0, epoch=1)
     summary = spill.summary
     return Imported(table, summary.rows, writer.documents, writer.postings, writer.clipped, summary.unknown, properties)
@@ -183,7 +185,7 @@ class _Writer:
         properties: TableProperties,
         layout: TableLayout,
         sources: Sequence[Source],
-        quarantine: Quarantine,
+        quarantine: ImportQuarantine,
     ) -> None:
         self._store, self._properties, self._layout = store, properties, layout
         self._sources, self._quarantine = sources, quarantine
@@ -217,9 +219,10 @@ class _Writer:
             for i, doc_id in enumerate(ids):
                 if doc_id in seen:
                     first[i] = False
-                    source = self._sources[batch["file"][i].as_py()]
-                    bad = BadRow("duplicate_id", "an earlier row of the input has this id", doc_id, "")
-                    self._quarantine.add(source.location, batch["position"][i].as_py(), bad)
+                    number, position = batch["file"][i].as_py(), batch["position"][i].as_py()
+                    source = self._sources[number]
+                    bad = BadRow(DUPLICATE, "an earlier row of the input has this id", doc_id, "")
+                    self._quarantine.add(bad, ordinal=number, key=source.key, source=source.location, position=position)
                 seen.add(doc_id)
             yield batch if first.all() else batch.filter(pa.array(first))
 

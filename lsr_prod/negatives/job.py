@@ -14,7 +14,7 @@ from lsr_prod.errors import ConfigError, IncompleteWaveError, QuarantineOverflow
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.indexing.workers import Workers
 from lsr_prod.negatives.known import KnownPositives, Survey, survey_slice
-from lsr_prod.negatives.part import PartReport, part_name, read_report
+from lsr_prod.negatives.part import QUARANTINE, PartReport, part_name, read_report
 from lsr_prod.negatives.plan import MANIFEST, MinePlan, check_output, make_plan, save_plan
 from lsr_prod.negatives.rules import RULES
 from lsr_prod.negatives.teacher import TeacherScores, read_scores
@@ -198,5 +198,5 @@ def _summary(
         "documents": plan.documents,
         "plan": plan.digest,
         "output": plan.output.uri,
-        "quarantine": f"{plan.output.uri.rstrip('/')}/_quarantine",
+        "quarantine": f"{plan.output.uri.rstrip('/')}/{QUARANTINE}",
     }

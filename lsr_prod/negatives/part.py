@@ -1,6 +1,6 @@
-"""A slice of pairs becomes one Parquet part and one quarantine file, both written whole and never replaced.
+"""A slice of pairs becomes one Parquet part; its bad rows become a part of the quarantine. Neither is ever replaced.
 
-The quarantine file is written first and the part last, with its counts in the footer: a part that is there is done.
+The quarantine is written first and the part last, with its counts in the footer: a part that exists is finished.
 """
 
 import io
@@ -22,8 +22,12 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.negatives.mine import MinedRow, Miner
 from lsr_prod.negatives.pairs import Pair, read_pairs
 from lsr_prod.storage import Store
+from lsr_prod.tables.quarantine import BadRowWriter
 
-__all__ = ["PartReport", "mine_slice", "part_name", "quarantine_name", "read_report", "schema_of"]
+__all__ = ["QUARANTINE", "PartReport", "mine_slice", "part_name", "read_report", "schema_of"]
+
+QUARANTINE = "_quarantine"
+"""Folder of the bad rows inside the output; readers of folders leave out names that begin with ``_``."""
 
 T = TypeVar("T")
 
@@ -39,7 +43,7 @@ class PartReport:
         rows: rows of the slice.
         mined: rows of the part.
         negatives: in all of its rows.
-        quarantined: rows of the quarantine file, by reason.
+        quarantined: bad rows by reason.
         dropped: hits that were not taken, by rule.
         seconds: of mining; not part of what is stored.
     """
@@ -73,11 +77,6 @@ def part_name(number: int) -> str:
     return f"part-{number:06d}.parquet"
 
 
-def quarantine_name(number: int) -> str:
-    """Name of the quarantine file of a slice; readers of folders leave out what begins with ``_``."""
-    return f"_quarantine/part-{number:06d}.jsonl"
-
-
 def schema_of(settings: MineSettings) -> pa.Schema:
     """Columns of a part: training rows of kind negatives, and with ``scores`` of kind scores too."""
     texts, floats = pa.list_(pa.string()), pa.list_(pa.float32())
@@ -95,7 +94,7 @@ def schema_of(settings: MineSettings) -> pa.Schema:
     return pa.schema(fields)
 
 
-def mine_slice(number: int, piece: Slice, miner: Miner, store: Store) -> PartReport:
+def mine_slice(number: int, piece: Slice, miner: Miner, store: Store, plan: str) -> PartReport:
     """Mine a slice and write what became of it.
 
     Args:
@@ -103,27 +102,26 @@ def mine_slice(number: int, piece: Slice, miner: Miner, store: Store) -> PartRep
         piece: the slice.
         miner: opened index and rules.
         store: the output folder.
+        plan: digest of the plan.
     """
     began, settings = time.monotonic(), miner.settings
-    quarantine: list[bytes] = []
+    bad = BadRowWriter(store.child(QUARANTINE), plan, number)
     tables: list[pa.Table] = []
-    rows, negatives, reasons, dropped = 0, 0, Counter[str](), Counter[str]()
+    rows, negatives, dropped = 0, 0, Counter[str]()
     for judged in _batches(_mined(piece, miner, store.options), _AHEAD):
         good: list[MinedRow] = []
         for position, row, hits in judged:
             rows += 1
             dropped += hits
             if isinstance(row, BadRow):
-                reasons[row.reason] += 1
-                quarantine.append(_line(piece, position, row))
+                bad.add(row, ordinal=piece.ordinal, key=piece.file.key, source=piece.file.location, position=position)
             else:
                 negatives += len(row.negatives)
                 good.append(row)
         tables.append(_table(good, settings))
     table = pa.concat_tables([schema_of(settings).empty_table(), *tables])
-    report = PartReport(rows, table.num_rows, negatives, reasons, dropped, time.monotonic() - began)
-    if quarantine:
-        store.put_new(quarantine_name(number), b"".join(quarantine))
+    report = PartReport(rows, table.num_rows, negatives, bad.reasons, dropped, time.monotonic() - began)
+    bad.flush()
     store.put_new(part_name(number), _parquet(table, report))
     return report
 
@@ -141,17 +139,6 @@ def _mined(
 
 def _batches(rows: Iterator[T], size: int) -> Iterator[list[T]]:
     return iter(lambda: list(islice(rows, size)), [])
-
-
-def _line(piece: Slice, position: int, bad: BadRow) -> bytes:
-    entry = {
-        "source": piece.file.location,
-        "position": position,
-        "reason": bad.reason,
-        "detail": bad.detail,
-        "raw": bad.raw,
-    }
-    return json.dumps(entry, ensure_ascii=False).encode() + b"\n"
 
 
 def _table(rows: Sequence[MinedRow], settings: MineSettings) -> pa.Table:

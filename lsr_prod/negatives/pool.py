@@ -53,7 +53,7 @@ def mine_slices(
         slices = ray.data.from_items(items, override_num_blocks=len(items))
         reports = slices.map_batches(
             _MineActor,
-            fn_constructor_args=(plan.settings, plan.output, plan.version, shared),
+            fn_constructor_args=(plan.settings, plan.output, plan.version, plan.digest, shared),
             batch_size=1,
             batch_format="pyarrow",
             compute=ActorPoolStrategy(size=actors),
@@ -72,15 +72,15 @@ def mine_slices(
 class _MineActor:
     """Opens the index once, then mines one slice after the other."""
 
-    def __init__(self, settings: MineSettings, output: Store, version: str, shared: list[Any]) -> None:
+    def __init__(self, settings: MineSettings, output: Store, version: str, plan: str, shared: list[Any]) -> None:
         known, teacher = ray.get(shared)
         index = MinedIndex(settings, output.options, version=version)
         self._miner = Miner(index, settings, known, teacher)
-        self._output = output
+        self._output, self._plan = output, plan
 
     def __call__(self, items: pa.Table) -> Iterator[pa.Table]:
         for item in items.to_pylist():
             piece = Slice.from_json(json.loads(item["slice"]))
-            report = mine_slice(item["number"], piece, self._miner, self._output)
+            report = mine_slice(item["number"], piece, self._miner, self._output, self._plan)
             row = {"number": item["number"], "report": json.dumps(report.to_json()), "seconds": report.seconds}
             yield pa.Table.from_pylist([row])

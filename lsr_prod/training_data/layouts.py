@@ -1,11 +1,11 @@
-"""What a row of a training set holds beside, or instead of, a text's token ids.
+"""Layouts of training rows: content that a row has in addition to, or instead of, the token ids of its texts.
 
-A plain row has them alone. Four kinds of stages want more:
+Rows without a layout have token ids only. Four kinds of stages need more:
 
-- ``Packed``: blocks of one length, texts one behind the other with the end token between them (causal modelling);
-- ``Worded``: the tokens of each word for itself, and which of the words are output terms (masked words);
-- ``Taught``: the text as a teacher's tokenizer reads it, in the place of the query;
-- ``Asked``: a row with a query has the query's output terms (queries without a model).
+- ``PackedLayout``: blocks of equal length, texts separated by the end token (causal language modeling);
+- ``WordLayout``: token ids word by word, and the words that are output terms (masked words);
+- ``TeacherLayout``: token ids of the text by the tokenizer of a teacher, in the place of the query;
+- ``QueryTermLayout``: output terms of the query in the place of its token ids (inference-free queries).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,14 +25,23 @@ from lsr_prod.terms.reader import TermReader
 from lsr_prod.terms.words import split_words, word_pieces
 from lsr_prod.training_data.tokens import TextForm, TokenSettings
 
-__all__ = ["Asked", "Layout", "Packed", "Taught", "Worded", "pack", "query_terms", "word_rows"]
+__all__ = [
+    "Layout",
+    "PackedLayout",
+    "QueryTermLayout",
+    "TeacherLayout",
+    "WordLayout",
+    "pack",
+    "query_terms",
+    "word_rows",
+]
 
 Ids = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """Texts are packed into blocks.
+class PackedLayout:
+    """Texts packed into blocks.
 
     Attributes:
         block: tokens of a block.
@@ -43,13 +52,13 @@ class Packed:
     end_id: int
 
     def to_json(self) -> dict[str, Any]:
-        """What of it decides a row."""
+        """Settings that determine the rows."""
         return {"layout": "packed", "block": self.block, "end_id": self.end_id}
 
 
 @dataclass(frozen=True, slots=True)
-class Worded:
-    """Words are marked.
+class WordLayout:
+    """Texts with marked words.
 
     Attributes:
         vocabulary: the output terms.
@@ -58,33 +67,33 @@ class Worded:
     vocabulary: tuple[str, ...] = field(repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """What of it decides a row."""
+        """Settings that determine the rows."""
         return {"layout": "worded", "vocabulary": digest_json(list(self.vocabulary))}
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
-    """A teacher reads the text too.
+class TeacherLayout:
+    """Texts with the token ids of a teacher.
 
     Attributes:
-        teacher: its tokenizer; ``document`` is the form of the text.
+        teacher: settings of its tokenizer; ``document`` applies to the text.
     """
 
     teacher: TokenSettings
 
     def to_json(self) -> dict[str, Any]:
-        """What of it decides a row."""
+        """Settings that determine the rows."""
         form = self.teacher.document
         tokenizer = digest_json(self.teacher.tokenizer)
         return {"layout": "taught", "tokenizer": tokenizer, "prompt": form.prompt, "max_length": form.max_length}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Queries are the output terms that stand in them, in the place of their token ids; documents are texts as ever.
+class QueryTermLayout:
+    """Queries as the output terms in them; documents as token ids.
 
     Attributes:
-        card: of the encoder, whose queries have no model.
+        card: of the encoder, which has inference-free queries.
         vocabulary: its output terms.
     """
 
@@ -92,7 +101,7 @@ class Asked:
     vocabulary: tuple[str, ...] = field(repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """What of it decides a row."""
+        """Settings that determine the rows."""
         return {
             "layout": "asked",
             "vocabulary": self.card.vocabulary_sha256,
@@ -101,18 +110,18 @@ class Asked:
         }
 
 
-Layout = Packed | Worded | Taught | Asked
+Layout = PackedLayout | WordLayout | TeacherLayout | QueryTermLayout
 
 
-def pack(texts: Iterable[Ids], layout: Packed) -> Iterator[Ids]:
-    """Texts one behind the other, cut into blocks; the last block is shorter.
+def pack(texts: Iterable[Ids], layout: PackedLayout) -> Iterator[Ids]:
+    """Concatenate texts and cut them into blocks; the last block is shorter.
 
     Args:
-        texts: int32 token ids of each; a text that begins or ends with the end token gets no further one.
+        texts: int32 token ids; the end token is appended unless a text begins or ends with it.
         layout: length of a block, and the end token.
 
     Yields:
-        int32 [block]; the last one has two tokens at least, for there is nothing to predict in one.
+        int32 [block]; a last block of one token is omitted, because it has nothing to predict.
     """
     held: list[Ids] = []
     size = 0
@@ -129,22 +138,22 @@ def pack(texts: Iterable[Ids], layout: Packed) -> Iterator[Ids]:
         yield np.concatenate(held)
 
 
-def word_rows(texts: Sequence[str], tokens: TokenSettings, form: TextForm, layout: Worded) -> list[tuple[Ids, Ids]]:
-    """Token ids of each text, word by word, and the words that are output terms.
+def word_rows(texts: Sequence[str], tokens: TokenSettings, form: TextForm, layout: WordLayout) -> list[tuple[Ids, Ids]]:
+    """Tokenize each text word by word and mark the words that are output terms.
 
     Args:
         texts: plain texts.
         tokens: the tokenizer.
-        form: tokens at most; a word that does not fit whole is left out with all after it.
+        form: maximum number of tokens; a word that does not fit is omitted with all words after it.
         layout: the output terms.
 
     Returns:
-        For each text int32 [L], special tokens included; and int32 [3 w], for each word that is an output term its
-        first position, the one behind its last, and the term.
+        For each text its token ids, int32 [L], special tokens included; and int32 [3 w]: first position, end position
+        (exclusive) and term id of each of the w words that are output terms.
     """
-    tokenizer, splitter, before, behind = _word_tokenizer(tokens.tokenizer)
+    tokenizer, splitter, before, after = _word_tokenizer(tokens.tokenizer)
     assert form.max_length is not None
-    room = form.max_length - len(before) - len(behind)
+    room = form.max_length - len(before) - len(after)
     terms = _term_numbers(layout.vocabulary)
     words = [split_words(text, splitter) for text in texts]
     known = list(dict.fromkeys(word for of_text in words for word in of_text))
@@ -161,20 +170,20 @@ def word_rows(texts: Sequence[str], tokens: TokenSettings, form: TextForm, layou
             if word in terms:
                 spans += (len(ids), len(ids) + len(piece), terms[word])
             ids += piece
-        rows.append((np.array([*ids, *behind], np.int32), np.array(spans, np.int32)))
+        rows.append((np.array([*ids, *after], np.int32), np.array(spans, np.int32)))
     return rows
 
 
-@lru_cache(maxsize=2)  # a process of Ray runs many tasks
+@lru_cache(maxsize=2)  # a Ray worker process runs many tasks
 def _word_tokenizer(content: str) -> tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast, list[int], list[int]]:
-    """A tokenizer; one that splits words as it does; and its special tokens before and behind a text."""
+    """Return a tokenizer, a splitter into its words, and its special tokens before and after a text."""
     backend = Tokenizer.from_str(content)
     backend.no_padding()
     backend.no_truncation()
     encoding = backend.encode("a")
     inside = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
     first, last = (inside[0], inside[-1] + 1) if inside else (len(encoding.ids), len(encoding.ids))
-    # Words are split by the normalizer alone, which is looked at for every text: without a vocabulary that is quick.
+    # Splitting into words uses the normalizer alone; a tokenizer without a vocabulary does it faster.
     splitter = Tokenizer(WordLevel({"a": 0}, "a"))
     if backend.normalizer is not None:
         splitter.normalizer = backend.normalizer
@@ -186,14 +195,14 @@ def _fast(backend: Tokenizer) -> PreTrainedTokenizerFast:
     return fast
 
 
-def query_terms(texts: Sequence[str], tokens: TokenSettings, layout: Asked) -> list[Ids]:
-    """The output terms of each query, int32 [t], each once."""
+def query_terms(texts: Sequence[str], tokens: TokenSettings, layout: QueryTermLayout) -> list[Ids]:
+    """Return the distinct output terms of each query, int32 [t]."""
     reader = _term_reader(tokens.tokenizer, layout)
     return [np.array(reader.query(text).ids, np.int32) for text in texts]
 
 
 @lru_cache(maxsize=2)
-def _term_reader(tokenizer: str, layout: Asked) -> TermReader:
+def _term_reader(tokenizer: str, layout: QueryTermLayout) -> TermReader:
     return TermReader(tokenizer, layout.card, layout.vocabulary)
 
 

@@ -33,7 +33,7 @@ from lsr_prod.training_data.parts import PartMaker, quarantine_name, receipts_na
 from lsr_prod.training_data.records import source_settings
 from lsr_prod.training_data.schemas import check_schemas
 from lsr_prod.training_data.tokens import TokenSettings
-from lsr_prod.training_data.training_set import SET_FILE, SET_FORMAT, Part, SetRecord, set_name
+from lsr_prod.training_data.training_set import SET_FILE, SET_FORMAT, SetRecord, TrainingPart, set_name
 
 __all__ = ["TrainingSetSummary", "prepare_training_set"]
 
@@ -170,7 +170,7 @@ def _groups(files: Sequence[SourceFile], data: TrainingDataSettings, options: di
     return groups
 
 
-def _make_parts(maker: PartMaker, groups: Sequence[Sequence[Slice]]) -> tuple[Part, ...]:
+def _make_parts(maker: PartMaker, groups: Sequence[Sequence[Slice]]) -> tuple[TrainingPart, ...]:
     """Every part of the set; those that have a receipt are not made again."""
     for attempt in range(1, _ATTEMPTS + 1):
         done = _receipts(maker.store, maker.digest)
@@ -192,7 +192,7 @@ def _make_parts(maker: PartMaker, groups: Sequence[Sequence[Slice]]) -> tuple[Pa
     ) from lost
 
 
-def _run(maker: PartMaker, groups: dict[int, Sequence[Slice]]) -> dict[int, Part]:
+def _run(maker: PartMaker, groups: dict[int, Sequence[Slice]]) -> dict[int, TrainingPart]:
     if not groups:
         return {}
     items = [
@@ -202,7 +202,7 @@ def _run(maker: PartMaker, groups: dict[int, Sequence[Slice]]) -> dict[int, Part
     with data_settings():
         tasks = ray.data.from_items(items, override_num_blocks=len(items))
         made = tasks.map_batches(_MakeParts(maker), batch_size=1, batch_format="pyarrow")
-        return {int(row["number"]): Part.from_json(json.loads(row["part"])) for row in made.iter_rows()}
+        return {int(row["number"]): TrainingPart.from_json(json.loads(row["part"])) for row in made.iter_rows()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +220,14 @@ class _MakeParts:
         return pa.table({"number": pa.array(numbers, pa.int64()), "part": pa.array(parts, pa.string())})
 
 
-def _receipts(store: Store, digest: str) -> dict[int, Part]:
+def _receipts(store: Store, digest: str) -> dict[int, TrainingPart]:
     """Parts that were made before, by number; one whose file is gone since is made again."""
     folder = store.child(receipts_name(digest))
     there = stored_sizes(store.child(set_name(digest)))
-    found: dict[int, Part] = {}
+    found: dict[int, TrainingPart] = {}
     for name in folder.names():
         if name.endswith(".json") and (receipt := folder.get(name)) is not None:
-            part = Part.from_json(json.loads(receipt))
+            part = TrainingPart.from_json(json.loads(receipt))
             if part.file is None or there.get(object_name(store.child(set_name(digest)), part.file)) == part.file.size:
                 found[int(name.removesuffix(".json"))] = part
             else:

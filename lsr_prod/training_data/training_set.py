@@ -6,7 +6,7 @@
     sets/<digest>/set.json                what it was made from, rows, quarantined rows, the parts in order
     sets/<digest>/part-<n>-<sha>.arrow    rows: query, documents, scores, length
     sets/<digest>.parts/<n>.json          receipts of parts, from which a preparation that was killed goes on
-    sets/<digest>.quarantine/<n>.jsonl    bad rows
+    sets/<digest>.quarantine/             bad rows, in the columns of every quarantine
 
 A row is found by two look-ups in offsets that lie in the mapped file, so that processes share one copy of everything.
 """
@@ -26,7 +26,7 @@ from lsr_prod.formats.digest import FileDigest, digest_json, read_record
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import fetch_folder
 
-__all__ = ["SET_FILE", "SET_FORMAT", "Example", "Part", "SetRecord", "TrainingSet", "part_schema", "set_name"]
+__all__ = ["SET_FILE", "SET_FORMAT", "Example", "SetRecord", "TrainingPart", "TrainingSet", "part_schema", "set_name"]
 
 SET_FILE = "set.json"
 SET_FORMAT = 1
@@ -63,34 +63,30 @@ class Example(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What one read task made of its slices.
+class TrainingPart:
+    """Result of one read task.
 
     Attributes:
-        file: the Arrow file, named inside the set; None where no row was good.
+        file: the Arrow file, named inside the set; None without a good row.
         batches: rows of each of its record batches.
         quarantined: bad rows by reason.
-        quarantine: the JSONL file of the bad rows, named inside the quarantine; None where there are none.
     """
 
     file: FileDigest | None
     batches: tuple[int, ...]
     quarantined: dict[str, int]
-    quarantine: FileDigest | None
 
     def to_json(self) -> dict[str, Any]:
         """The form stored on disk."""
         return asdict(self) | {"batches": list(self.batches)}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Part":
+    def from_json(cls, value: dict[str, Any]) -> "TrainingPart":
         """Read what ``to_json`` wrote."""
-        file, quarantine = value["file"], value["quarantine"]
         return cls(
-            file=FileDigest.from_json(file) if file else None,
+            file=FileDigest.from_json(value["file"]) if value["file"] else None,
             batches=tuple(int(rows) for rows in value["batches"]),
             quarantined={str(reason): int(rows) for reason, rows in value["quarantined"].items()},
-            quarantine=FileDigest.from_json(quarantine) if quarantine else None,
         )
 
 
@@ -104,7 +100,7 @@ class SetRecord:
     """
 
     made_from: dict[str, Any]
-    parts: tuple[Part, ...]
+    parts: tuple[TrainingPart, ...]
 
     @property
     def digest(self) -> str:
@@ -126,7 +122,7 @@ class SetRecord:
             raise FormatVersionError(
                 f"a training set has format {value['format']}, this release reads {SET_FORMAT}; {_REMEDY}"
             )
-        return cls(dict(value["made_from"]), tuple(Part.from_json(part) for part in value["parts"]))
+        return cls(dict(value["made_from"]), tuple(TrainingPart.from_json(part) for part in value["parts"]))
 
 
 class TrainingSet:

@@ -6,12 +6,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lsr_prod.corpus.rows import row_schema
-from lsr_prod.encoding.quarantine import create_quarantine, quarantined_by_reason, write_quarantine
 from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
 from lsr_prod.tables import Sink, Table, open_table, write_part
+from lsr_prod.tables.quarantine import create_quarantine, quarantined_by_reason, write_quarantine
 
 PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, (), 30522)
 

@@ -25,13 +25,13 @@ from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.plans.increment import prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.saved import save_plan
-from lsr_prod.encoding.quarantine import create_quarantine
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.row_counts import with_receipts
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, create_sparse_table, files_by_bucket
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
 from lsr_prod.tables import Table, open_table
+from lsr_prod.tables.quarantine import create_quarantine
 
 __all__ = ["MANIFEST", "Job", "run_attempt"]
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from tokenizers import Tokenizer
@@ -15,6 +16,8 @@ from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.rows import read_buckets
 from lsr_prod.interchange import write_jsonl, write_topics
 from lsr_prod.search import Searcher
+from lsr_prod.storage import Store
+from lsr_prod.tables.quarantine import read_part
 from tests.indexing.corpus import STEP, Doc, make_bundle, make_index
 from tests.interchange.conftest import TERMS
 
@@ -80,9 +83,9 @@ def test_bad_lines_are_counted_and_written_beside_the_table(given, tmp_path, cap
     code, result, _ = run(tmp_path, capsys, **given)
     wanted = {"bad_weight": 1, "broken_json": 1, "duplicate_id": 1, "unknown_term": 1}
     assert (code, result["quarantined_by_reason"]) == (0, wanted)
-    path = tmp_path / "table_quarantine.jsonl"
+    path = tmp_path / "table_quarantine"
     assert result["quarantine"] == str(path)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = pq.read_table(path).to_pylist()
     assert {line["reason"]: line["doc_id"] for line in lines} == {
         "bad_weight": "x", "unknown_term": "y", "broken_json": None, "duplicate_id": "doc 3",
     }  # fmt: skip
@@ -145,7 +148,7 @@ def test_what_is_refused_ends_the_job_with_nothing_written(given, tmp_path, caps
         ({"impact_step": None}, "vectors.quantised"),
         ({"impact_bits": 7}, "vectors.impact_bits"),
         ({"contents": "terms"}, "vectors.contents"),
-        ({"quarantine": "s3://lsr/q.jsonl"}, "vectors.quarantine"),
+        ({"quarantine": __file__}, "vectors.quarantine"),
         ({"action": "export"}, "vectors.output"),
         ({"action": "export", "output": "a.csv"}, "vectors.output"),
         ({"action": "export", "output": "a.jsonl"}, "vectors.table"),
@@ -170,15 +173,16 @@ def test_a_folder_that_is_no_table_is_left_alone(given, tmp_path, capsys):
     assert "thesis.tex" in errors
 
 
-def test_a_table_on_an_object_store_needs_a_local_quarantine(given, tmp_path, capsys, s3_options):
+def test_import_into_object_store_writes_quarantine_next_to_table(given, tmp_path, capsys, s3_options):
     (tmp_path / "s3.yaml").write_text("")
-    table = {**given, "table": "s3://lsr/imported", "quarantine": str(tmp_path / "q.jsonl")}
+    table = {**given, "table": "s3://lsr/imported"}
     config = tmp_path / "deployment.yaml"
     config.write_text(yaml.safe_dump({"vectors": table, "storage": {"options": s3_options}}))
     assert main(["--config", str(config)]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
     assert (result["documents"], result["table"]) == (80, "s3://lsr/imported")
-    assert len((tmp_path / "q.jsonl").read_text().splitlines()) == 4
+    quarantine = Store("s3://lsr/imported_quarantine", s3_options)
+    assert sum(read_part(quarantine, name).num_rows for name in quarantine.names()) == 4
 
 
 def test_real_query_vectors_of_anserini_are_taken_whole(splade_tiny, shared_data, tmp_path, capsys):

@@ -1,33 +1,35 @@
-import json
 import logging
 
+import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.errors import SourceError
-from lsr_prod.interchange.quarantine import open_quarantine
+from lsr_prod.interchange.quarantine import ImportQuarantine
+from lsr_prod.storage import Store
 
 
-def test_every_bad_row_is_written_and_counted_and_the_first_are_logged(tmp_path, caplog):
-    path = tmp_path / "q.jsonl"
-    path.write_text("of a former run")
-    with caplog.at_level(logging.WARNING, "lsr_prod"), open_quarantine(path) as quarantine:
+def test_quarantine_counts_every_bad_row_and_logs_the_first(tmp_path, caplog):
+    quarantine = ImportQuarantine(Store(str(tmp_path)), "p")
+    with caplog.at_level(logging.WARNING, "lsr_prod"):
         for i in range(20):
-            quarantine.add("a.jsonl", i, BadRow("broken_json", "détail", None, "{"))
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert lines[3] == {
+            row = BadRow("broken_json", "détail", None, "{")
+            quarantine.add(row, ordinal=0, key=7, source="a.jsonl", position=i)
+    quarantine.flush()
+    rows = pq.read_table(tmp_path / "plan=p" / "wave=0", partitioning=None).to_pylist()
+    assert rows[3] == {
         "source": "a.jsonl", "position": 3, "reason": "broken_json", "detail": "détail", "doc_id": None, "raw": "{",
+        "source_file": 7,
     }  # fmt: skip
-    assert (len(lines), quarantine.reasons) == (20, {"broken_json": 20})
+    assert (len(rows), quarantine.reasons) == (20, {"broken_json": 20})
     assert len(caplog.records) == 5
 
 
-def test_a_refused_reason_ends_the_work_and_leaves_no_file(tmp_path):
-    def fill() -> None:
-        with open_quarantine(tmp_path / "q.jsonl", ["bad_weight"]) as quarantine:
-            quarantine.add("a.jsonl", 0, BadRow("broken_json", "", None, "{"))
-            quarantine.add("a.jsonl", 7, BadRow("bad_weight", "detail", "d", ""))
-
+@pytest.mark.parametrize("held", [1, 10**6])
+def test_refused_reason_raises_and_leaves_no_file(tmp_path, monkeypatch, held):
+    monkeypatch.setattr("lsr_prod.tables.quarantine._HELD_BYTES", held)
+    quarantine = ImportQuarantine(Store(str(tmp_path)), "p", ["bad_weight"])
+    quarantine.add(BadRow("broken_json", "", None, "{"), ordinal=0, key=7, source="a.jsonl", position=0)
     with pytest.raises(SourceError, match=r"a\.jsonl at 7: bad_weight, detail; nothing was written"):
-        fill()
-    assert list(tmp_path.iterdir()) == []
+        quarantine.add(BadRow("bad_weight", "detail", "d", ""), ordinal=0, key=7, source="a.jsonl", position=7)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -1,7 +1,7 @@
-import json
 from collections import Counter
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from lsr_prod.errors import SourceError
 from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, quantise
 from lsr_prod.interchange import as_rows, batch_of_decoded
 from lsr_prod.interchange import table_import as module
-from lsr_prod.interchange.quarantine import open_quarantine
+from lsr_prod.interchange.quarantine import ImportQuarantine
 from lsr_prod.interchange.table_import import Source, TableLayout, import_vectors
 from lsr_prod.interchange.vectors import Rules, row_of_tokens
 from lsr_prod.storage import Store
@@ -32,14 +32,13 @@ def run(folder, vocabulary, rows, refused=(), **layout):
     half = len(rows) // 2
     parts = [rows[:half], rows[half:]]
     sources = [Source(f"s{i}", i - 1, list(enumerate(part))) for i, part in enumerate(parts)]
-    store, path = Store(str(folder / "table")), folder / "q.jsonl"
+    store, path = Store(str(folder / "table")), folder / "q"
     made = TableLayout(**{"sink": "parquet", "buckets": 3, **layout})
-    with open_quarantine(path, refused) as quarantine:
-        done = import_vectors(sources, store, vocabulary, made, quarantine, PLAN)
+    done = import_vectors(sources, store, vocabulary, made, ImportQuarantine(Store(str(path)), PLAN, refused), PLAN)
     return (
         done,
         {row["doc_id"]: row for row in read(store)},
-        [json.loads(line) for line in path.read_text().splitlines()],
+        pq.read_table(path).to_pylist() if path.exists() else [],
     )
 
 

@@ -1,6 +1,5 @@
 """A slice becomes a part and a quarantine file, and a part that is there tells what became of it."""
 
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -14,8 +13,9 @@ from lsr_prod.negatives.index import MinedIndex
 from lsr_prod.negatives.known import KnownPositives
 from lsr_prod.negatives.mine import Miner
 from lsr_prod.negatives.pairs import cut_pairs
-from lsr_prod.negatives.part import PartReport, mine_slice, part_name, quarantine_name, read_report
+from lsr_prod.negatives.part import QUARANTINE, PartReport, mine_slice, part_name, read_report
 from lsr_prod.storage import Store
+from lsr_prod.tables.quarantine import quarantine_folder
 from tests.negatives.conftest import TEXTS, pairs_by_id, settings, write_lines
 
 NOTHING = KnownPositives(np.empty(0, np.uint64), np.empty(0, np.uint64))
@@ -24,7 +24,7 @@ NOTHING = KnownPositives(np.empty(0, np.uint64), np.empty(0, np.uint64))
 def mine(index: MinedIndex, pairs: Path, output: Path, **changes: object) -> PartReport:
     section = settings("index", pairs, output, **changes)
     (piece,) = cut_pairs(section, {})
-    return mine_slice(3, piece, Miner(index, section, NOTHING, None), Store(str(output)))
+    return mine_slice(3, piece, Miner(index, section, NOTHING, None), Store(str(output)), "p")
 
 
 def test_rows_and_bad_rows_add_up_and_are_in_source_order(opened: MinedIndex, tmp_path: Path):
@@ -36,7 +36,7 @@ def test_rows_and_bad_rows_add_up_and_are_in_source_order(opened: MinedIndex, tm
     assert report.rows == 11
     assert report.mined == table.num_rows == 8
     assert report.quarantined == {"broken_json": 1, "empty_query": 1, "unknown_positive": 1}
-    lines = [json.loads(line) for line in (tmp_path / "out" / quarantine_name(3)).read_text().splitlines()]
+    lines = pq.read_table(tmp_path / "out" / QUARANTINE / quarantine_folder("p", 3)).to_pylist()
     assert [line["reason"] for line in lines] == ["broken_json", "empty_query", "unknown_positive"]
     source = (tmp_path / "pairs.jsonl").read_bytes()
     assert [source[line["position"] :].split(b"\n")[0] for line in lines[:2]] == [b"{", b'{"query": "", "pid": "lock"}']
@@ -64,7 +64,7 @@ def test_equal_slices_make_equal_bytes(opened: MinedIndex, tmp_path: Path):
     for name in ("a", "b"):
         mine(opened, path, tmp_path / name)
     assert (tmp_path / "a" / part_name(3)).read_bytes() == (tmp_path / "b" / part_name(3)).read_bytes()
-    assert not (tmp_path / "a" / "_quarantine").exists()
+    assert not (tmp_path / "a" / QUARANTINE).exists()
 
 
 def test_a_slice_of_bad_rows_is_an_empty_part(opened: MinedIndex, tmp_path: Path):

@@ -29,7 +29,7 @@ from lsr_prod.training.query_weights import count_terms, idf_encoder, query_weig
 from lsr_prod.training.stages.registry import check_stage, identity
 from lsr_prod.training.step import StepPlan, backward
 from lsr_prod.training.trainer import Trainer
-from lsr_prod.training_data.layouts import Asked
+from lsr_prod.training_data.layouts import QueryTermLayout
 from lsr_prod.training_data.prepare import prepare_training_set
 from lsr_prod.training_data.training_set import TrainingSet
 from tests.model.tiny import VOCABULARY, tiny_checkpoint
@@ -103,7 +103,7 @@ def trained(folder: Path, start: Path, steps: int, **stage: object) -> Trainer:
         store=work,
         options={},
         negatives=asked.batch.negatives,
-        layout=Asked(encoder.card, tuple(encoder.vocabulary)),
+        layout=QueryTermLayout(encoder.card, tuple(encoder.vocabulary)),
     )
     weights = query_weights(count_terms(asked.data, encoder, work, {}), work, len(VOCABULARY))
     trainer = Trainer(encoder, TrainingSet.open(work, summary.digest), asked, CPU, query_weights=weights)

@@ -12,10 +12,10 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.storage import Store
-from lsr_prod.training_data.layouts import Layout, Packed, Taught, Worded, pack, word_rows
+from lsr_prod.training_data.layouts import Layout, PackedLayout, TeacherLayout, WordLayout, pack, word_rows
 from lsr_prod.training_data.parts import PartMaker
 from lsr_prod.training_data.tokens import TextForm, TokenSettings
-from lsr_prod.training_data.training_set import Part, TrainingSet
+from lsr_prod.training_data.training_set import TrainingPart, TrainingSet
 from tests.training.sets import bytes_as_tokens, write_part
 
 END = 99
@@ -35,7 +35,7 @@ def word_pieces() -> TokenSettings:
 
 @given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=9), max_size=8), st.integers(2, 7))
 def test_texts_are_packed_with_an_end_between_and_none_is_lost(texts: list[list[int]], block: int) -> None:
-    blocks = list(pack([np.array(text, np.int32) for text in texts], Packed(block, END)))
+    blocks = list(pack([np.array(text, np.int32) for text in texts], PackedLayout(block, END)))
     joined = [token for text in texts for token in (*text, END)]
     whole = [token for one in blocks for token in one.tolist()]
     assert whole == (joined[:-1] if len(joined) % block == 1 else joined)  # one token has nothing to predict
@@ -44,12 +44,12 @@ def test_texts_are_packed_with_an_end_between_and_none_is_lost(texts: list[list[
 
 def test_an_end_that_is_there_already_is_not_doubled() -> None:
     texts = [np.array(text, np.int32) for text in ([1, END], [END, 2], [3])]
-    assert [one.tolist() for one in pack(texts, Packed(10, END))] == [[1, END, END, 2, 3, END]]
+    assert [one.tolist() for one in pack(texts, PackedLayout(10, END))] == [[1, END, END, 2, 3, END]]
 
 
 def test_words_that_are_output_terms_are_marked_with_their_tokens() -> None:
     tokens = word_pieces()
-    layout = Worded(("running", "cat", ".", "dog", "the"))
+    layout = WordLayout(("running", "cat", ".", "dog", "the"))
     (ids, words), (other, none) = word_rows(["The running cats, now.", "now"], tokens, tokens.document, layout)
     # [CLS] the run ##ning cat ##s , no ##w . [SEP]
     assert ids.tolist() == [2, 4, 6, 7, 5, 8, 1, 10, 11, 9, 3]
@@ -61,12 +61,14 @@ def test_words_that_are_output_terms_are_marked_with_their_tokens() -> None:
 
 def test_a_word_that_does_not_fit_whole_is_left_out_with_all_behind_it() -> None:
     tokens = word_pieces()
-    ((ids, words),) = word_rows(["the running cat ."], tokens, TextForm("", 4), Worded(("running", "cat", "the")))
+    ((ids, words),) = word_rows(["the running cat ."], tokens, TextForm("", 4), WordLayout(("running", "cat", "the")))
     assert ids.tolist() == [2, 4, 3]
     assert words.tolist() == [1, 2, 2]
 
 
-def made(work: Path, texts: Sequence[str], layout: Layout | None, tokens: TokenSettings) -> tuple[Part, TrainingSet]:
+def made(
+    work: Path, texts: Sequence[str], layout: Layout | None, tokens: TokenSettings
+) -> tuple[TrainingPart, TrainingSet]:
     from lsr_prod.formats.digest import digest_json
     from lsr_prod.training_data.prepare import _seal
     from lsr_prod.training_data.training_set import SetRecord
@@ -81,7 +83,7 @@ def made(work: Path, texts: Sequence[str], layout: Layout | None, tokens: TokenS
 
 def test_a_part_of_blocks(tmp_path: Path) -> None:
     tokens = TokenSettings(bytes_as_tokens().tokenizer, TextForm("", None), TextForm("", None))
-    _, found = made(tmp_path, ["abc", "de", "f" * 40], Packed(8, END), tokens)
+    _, found = made(tmp_path, ["abc", "de", "f" * 40], PackedLayout(8, END), tokens)
     blocks = [one.documents[0].tolist() for one in found.examples(np.arange(found.rows))]
     letters = [0, 1, 2, END, 3, 4, END, *[5] * 40, END]
     assert blocks == [letters[i : i + 8] for i in range(0, 48, 8)]
@@ -89,16 +91,16 @@ def test_a_part_of_blocks(tmp_path: Path) -> None:
 
 
 def test_a_part_of_words_and_what_has_none(tmp_path: Path) -> None:
-    part, found = made(tmp_path, ["the cat", "now now", "running"], Worded(("cat", "running")), word_pieces())
+    part, found = made(tmp_path, ["the cat", "now now", "running"], WordLayout(("cat", "running")), word_pieces())
     rows = found.examples(np.arange(2))
     assert [one.documents[1].tolist() for one in rows] == [[2, 3, 0], [1, 3, 1]]
     assert found.lengths.tolist() == [4, 4]
     assert part.quarantined == {"empty_text": 1}
-    assert part.quarantine is not None
+    assert list((tmp_path / "store").rglob("*.parquet"))
 
 
 def test_a_teacher_reads_the_same_text(tmp_path: Path) -> None:
-    layout = Taught(TokenSettings(bytes_as_tokens().tokenizer, TextForm("", 4), TextForm("q", 5)))
+    layout = TeacherLayout(TokenSettings(bytes_as_tokens().tokenizer, TextForm("", 4), TextForm("q", 5)))
     part, found = made(tmp_path, ["the cat", "..."], layout, word_pieces())
     (row,) = found.examples(np.arange(found.rows)[:1])
     assert row.documents[0].tolist() == [2, 4, 5, 3]
@@ -106,12 +108,13 @@ def test_a_teacher_reads_the_same_text(tmp_path: Path) -> None:
     assert part.quarantined in ({}, {"empty_query": 1})
 
 
-@pytest.mark.parametrize(
-    "layout",
-    [Packed(8, 3), Packed(9, 3), Packed(8, 4), Worded(("a",)), Worded(("b",)), Taught(word_pieces()),
-     Taught(bytes_as_tokens())],
-)  # fmt: skip
-def test_layouts_are_told_apart(layout: Layout) -> None:
+LAYOUTS = [
+    *(PackedLayout(8, 3), PackedLayout(9, 3), PackedLayout(8, 4)),
+    *(WordLayout(("a",)), WordLayout(("b",)), TeacherLayout(word_pieces())),
+]
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS, TeacherLayout(bytes_as_tokens())])
+def test_json_form_of_a_layout_identifies_it(layout: Layout) -> None:
     text = json.dumps(layout.to_json())
-    others = [Packed(8, 3), Packed(9, 3), Packed(8, 4), Worded(("a",)), Worded(("b",)), Taught(word_pieces())]
-    assert [json.dumps(one.to_json()) == text for one in others].count(True) == (layout in others)
+    assert [json.dumps(one.to_json()) == text for one in LAYOUTS].count(True) == (layout in LAYOUTS)

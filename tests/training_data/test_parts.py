@@ -3,11 +3,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from lsr_prod.training_data import parts
+from lsr_prod.training_data import parts, tokenized_rows
 from lsr_prod.training_data.parts import quarantine_name, receipts_name
-from lsr_prod.training_data.training_set import Part, TrainingSet, part_schema, set_name
+from lsr_prod.training_data.training_set import TrainingPart, TrainingSet, part_schema, set_name
 from tests.training.sets import make_set, part_maker, write_part
 
 ROWS = [{"query": "abc"[: 1 + i % 3], "documents": ["xyz" * (i % 5), "b"], "scores": [i, -1]} for i in range(1, 50)]
@@ -22,7 +23,7 @@ def test_a_part_made_again_is_the_same_and_its_receipt_tells_of_it(tmp_path: Pat
     assert {path: path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()} == before
     receipt = maker.store.get(f"{receipts_name(maker.digest)}/000007.json")
     assert receipt is not None
-    assert Part.from_json(json.loads(receipt)) == first
+    assert TrainingPart.from_json(json.loads(receipt)) == first
     # Every fifth row has an empty text, and the last one no negative.
     assert first.quarantined == {"empty_text": 9, "no_negative": 1}
     assert sum(first.batches) == 40
@@ -42,9 +43,7 @@ def test_texts_without_a_token_are_quarantined_with_what_they_were(tmp_path: Pat
     rows = [{"query": "a", "positive": "b"}, {"query": "123", "positive": "b"}, {"query": "a", "positive": "ÄÖ"}]
     part = maker.make(0, write_part(tmp_path, 0, "pairs", rows))
     assert part.quarantined == {"empty_query": 1, "empty_text": 1}
-    assert part.quarantine is not None
-    path = tmp_path / "store" / quarantine_name(maker.digest) / part.quarantine.path
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = pq.read_table(tmp_path / "store" / quarantine_name(maker.digest)).to_pylist()
     assert [json.loads(line["raw"]) for line in lines] == [
         {"query": "123", "documents": ["b"]},
         {"query": "a", "documents": ["ÄÖ"]},
@@ -66,7 +65,7 @@ def test_rows_do_not_depend_on_how_they_are_gathered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, characters: int, tokens: int
 ):
     good = [row for row in ROWS if row["documents"][0]]
-    monkeypatch.setattr(parts, "_CHARACTERS", characters)
+    monkeypatch.setattr(tokenized_rows, "_CHARACTERS", characters)
     monkeypatch.setattr(parts, "_TOKENS", tokens)
     found = TrainingSet.open(*make_set(tmp_path, "scores", [good]))
     letters = {chr(97 + place): place for place in range(26)}

@@ -18,6 +18,7 @@ from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
+from lsr_prod.tables.quarantine import read_part
 from lsr_prod.training_data import prepare
 from lsr_prod.training_data.prepare import TrainingSetSummary, prepare_training_set
 from lsr_prod.training_data.training_set import TrainingSet
@@ -112,11 +113,7 @@ def test_bad_rows_are_quarantined_and_counted(form: str, tiny_model: Path, tmp_p
     summary = run(work, tiny_model, negatives=2, paths=[str(path)], **settings)
     assert summary.rows == 30
     assert summary.quarantined == dict.fromkeys(sorted(reason for reason, _ in BAD), 1)
-    lines = [
-        json.loads(line)
-        for file in sorted(Path(summary.quarantine).iterdir())
-        for line in file.read_text().splitlines()
-    ]
+    lines = pq.read_table(summary.quarantine).to_pylist()
     assert [line["reason"] for line in lines] == [reason for reason, _ in BAD]
     for line, (_, row) in zip(lines, BAD, strict=True):
         assert line["source"].startswith(str(path))
@@ -228,6 +225,7 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import RaySettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.storage import Store
+from lsr_prod.tables.quarantine import read_part
 from lsr_prod.training_data import prepare
 prepare._PART_BYTES = 1500
 path, model, work = sys.argv[1:]
@@ -317,9 +315,8 @@ def test_source_and_work_store_in_an_object_store(
     assert summary.quarantined == {"empty_query": 1}
     assert_rows(TrainingSet.open(work, summary.digest), pairs(80), tiny_model)
     assert run(work, tiny_model, options=s3_options, paths=[source.uri], kind="pairs") == summary
-    (name,) = Store(summary.quarantine, s3_options).names()
-    (line,) = (Store(summary.quarantine, s3_options).get(name) or b"").splitlines()
-    assert json.loads(line)["source"] == "s3://lsr/training/data/c.jsonl"
+    quarantine = Store(summary.quarantine, s3_options)
+    assert read_part(quarantine, *quarantine.names())["source"].to_pylist() == ["s3://lsr/training/data/c.jsonl"]
 
 
 def test_plain_texts(tiny_model: Path, tmp_path: Path):

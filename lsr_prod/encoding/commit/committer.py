@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from lsr_prod.encoding.commit.fence import Epoch
-from lsr_prod.encoding.quarantine import PARTITION, committed_files
 from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.errors import CommitError, StaleWaveError, StorageError, TableConflictError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Table, check_part, open_table
+from lsr_prod.tables.quarantine import PARTITION, committed_files
 
 __all__ = ["Committer", "check_cell", "waves_done"]
 

@@ -12,7 +12,7 @@ from lsr_prod.training.query_weights import count_terms
 from lsr_prod.training.ray_loop import run_loop
 from lsr_prod.training.trainer import check_batch, prepare_encoder
 from lsr_prod.training.watch import check_watch
-from lsr_prod.training_data.layouts import Asked
+from lsr_prod.training_data.layouts import QueryTermLayout
 from lsr_prod.training_data.prepare import prepare_training_set
 
 __all__ = ["finetune"]
@@ -52,7 +52,7 @@ def finetune(
         store=work,
         options=options,
         negatives=stage.batch.negatives,
-        layout=Asked(encoder.card, tuple(encoder.vocabulary)) if weighed else None,
+        layout=QueryTermLayout(encoder.card, tuple(encoder.vocabulary)) if weighed else None,
     )
     check_batch(stage, data.rows, train.workers)
     prepare_encoder(encoder, stage)  # what the model cannot do is refused here, not by every worker

@@ -28,7 +28,7 @@ from lsr_prod.training.loops import LoopInputs
 from lsr_prod.training.ray_loop import run_loop
 from lsr_prod.training.stages.language_check import check_texts, of_validation, reference_file
 from lsr_prod.training.watch import check_watch
-from lsr_prod.training_data.layouts import Layout, Packed, Taught, Worded
+from lsr_prod.training_data.layouts import Layout, PackedLayout, TeacherLayout, WordLayout
 from lsr_prod.training_data.prepare import TrainingSetSummary, prepare_training_set
 from lsr_prod.training_data.tokens import TokenSettings
 
@@ -99,16 +99,16 @@ def new_tokens_of(stage: AdaptMlmSettings, encoder: SparseEncoder, folder: Path)
 def _layout(stage: LanguageSettings, encoder: SparseEncoder) -> Layout | None:
     match stage:
         case PretrainEmlmSettings():
-            return Worded(tuple(encoder.vocabulary))
+            return WordLayout(tuple(encoder.vocabulary))
         case AdaptCausalSettings():
             end = encoder.tokenizer.eos_token_id
             assert end is not None
-            return Packed(_length(stage, encoder.card), int(end))
+            return PackedLayout(_length(stage, encoder.card), int(end))
         case DistilHeadSettings():
             teacher = Path(stage.teacher)
             card = EncoderCard.load(teacher)
             lengths = {"query_max_length": card.query_max_length, "document_max_length": card.document_max_length}
-            return Taught(TokenSettings.of_model(teacher, **lengths, plain=False))
+            return TeacherLayout(TokenSettings.of_model(teacher, **lengths, plain=False))
     return None
 
 
@@ -125,7 +125,7 @@ def _prepare(
     work: Store,
     options: dict[str, str],
 ) -> TrainingSetSummary:
-    length = None if isinstance(layout, Packed) else _length(stage, card)
+    length = None if isinstance(layout, PackedLayout) else _length(stage, card)
     return prepare_training_set(
         data,
         model=folder,

@@ -1,0 +1,181 @@
+"""Quarantine: bad rows with their reason, their place in the source and their first bytes; one schema for every job.
+
+Parts lie in ``plan=<digest>/wave=<number>``, so that a repeated attempt replaces what an earlier one wrote. The
+quarantine of an encode run is a table with a log; an import, a training set and mined negatives leave the parts alone.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lsr_prod.corpus.rows import RAW_LIMIT, BadRow
+from lsr_prod.storage import Store
+from lsr_prod.tables.open import Sink, create_table, open_table
+from lsr_prod.tables.part import Part, write_part
+from lsr_prod.tables.table import Table
+
+__all__ = [
+    "DUPLICATE",
+    "PARTITION",
+    "PART_SCHEMA",
+    "QUARANTINE_SCHEMA",
+    "BadRowWriter",
+    "committed_files",
+    "create_quarantine",
+    "duplicates_elsewhere",
+    "quarantine_folder",
+    "quarantined_by_reason",
+    "read_part",
+    "write_quarantine",
+]
+
+PARTITION = ("plan", "wave")
+PART_SCHEMA = pa.schema(
+    [
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("detail", pa.string()),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("doc_id", pa.string()),
+        pa.field("source_file", pa.int64(), nullable=False),
+        pa.field("raw", pa.string()),
+    ]
+)
+"""Columns of a part; the partition columns are in the path."""
+
+QUARANTINE_SCHEMA = pa.schema(
+    [
+        pa.field("plan", pa.string(), nullable=False),
+        pa.field("wave", pa.int32(), nullable=False),
+        *PART_SCHEMA,
+    ],
+    metadata={"raw": f"the first {RAW_LIMIT} bytes of the row; bytes that are no UTF-8 are U+FFFD"},
+)
+DUPLICATE = "duplicate_id"
+
+_HELD_BYTES = 32_000_000  # of bad rows in memory before they become a part
+
+
+def quarantine_folder(plan: str, wave: int) -> str:
+    """Path of the parts of a wave inside the quarantine."""
+    return f"plan={plan}/wave={wave}"
+
+
+def create_quarantine(store: Store, sink: Sink) -> Table:
+    """Open the quarantine table; create it if it is absent."""
+    return create_table(store, sink, QUARANTINE_SCHEMA, PARTITION, {})
+
+
+def write_quarantine(store: Store, plan: str, wave: int, rows: pa.Table) -> Part:
+    """Write bad rows as one part, ordered by source file and position.
+
+    Args:
+        store: folder of the quarantine.
+        plan: digest of the plan.
+        wave: number of the wave.
+        rows: columns of ``corpus.rows.row_schema``; every row has a reason.
+    """
+    rows = rows.sort_by([("file", "ascending"), ("position", "ascending")])
+    rows = rows.rename_columns({"source_key": "source_file"})
+    table = pa.table([rows[name] for name in PART_SCHEMA.names], schema=PART_SCHEMA)
+    return write_part(store, quarantine_folder(plan, wave), table)
+
+
+class BadRowWriter:
+    """Writes bad rows of one plan and wave in bounded memory, and counts them by reason.
+
+    Args:
+        store: folder of the quarantine.
+        plan: digest of the plan.
+        wave: number of the wave.
+
+    Attributes:
+        reasons: number of rows by reason.
+        parts: finished parts.
+    """
+
+    _COLUMNS = pa.schema([("file", pa.int32()), ("source_key", pa.int64()), *PART_SCHEMA.remove(5)])
+
+    def __init__(self, store: Store, plan: str, wave: int) -> None:
+        self._target = (store, plan, wave)
+        self._rows: list[dict[str, Any]] = []
+        self._bytes = 0
+        self.reasons: Counter[str] = Counter()
+        self.parts: list[Part] = []
+
+    def add(self, row: BadRow, *, ordinal: int, key: int, source: str, position: int) -> None:
+        """Add a bad row.
+
+        Args:
+            row: reason, detail, id and first bytes.
+            ordinal: number of the source file, for the order of the rows.
+            key: 64 bits that identify the content of the source file.
+            source: location of the source file.
+            position: byte of a text format, row number of other formats.
+        """
+        self.reasons[row.reason] += 1
+        place = {"file": ordinal, "source_key": key, "source": source, "position": position}
+        values = {"reason": row.reason, "detail": row.detail, "doc_id": row.doc_id, "raw": row.raw}
+        self._rows.append(place | values)
+        self._bytes += len(row.raw) + len(row.detail) + len(source)
+        if self._bytes >= _HELD_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows held in memory as a part; without rows, do nothing."""
+        if self._rows:
+            self.parts.append(write_quarantine(*self._target, pa.Table.from_pylist(self._rows, schema=self._COLUMNS)))
+            self._rows, self._bytes = [], 0
+
+
+def read_part(store: Store, path: str, columns: list[str] | None = None) -> pa.Table:
+    """Read a part, or some of its columns."""
+    with store.open_reader(path) as data:
+        return pq.read_table(data, columns=columns)
+
+
+def duplicates_elsewhere(store: Store, plan: str, doc_ids: pa.Array, present: pa.Array) -> list[tuple[str, str]]:
+    """Find duplicates that earlier plans quarantined and that would be documents if the first rows were deleted.
+
+    Args:
+        store: folder of the quarantine table.
+        plan: digest of the plan that is encoded; all rows of an id are in one of its cells.
+        doc_ids: ids whose document leaves the table.
+        present: int64, keys of the source files of this plan.
+
+    Returns:
+        (doc_id, location of the source file) of some of them.
+    """
+    table = open_table(store)
+    for file in table.files() if table else []:
+        if file.partition["plan"] == plan:
+            continue
+        rows = read_part(store, file.path, ["reason", "doc_id", "source_file", "source"])
+        again = pc.and_(pc.equal(rows["reason"], DUPLICATE), pc.is_in(rows["doc_id"], value_set=doc_ids))
+        found = rows.filter(pc.and_(again, pc.is_in(rows["source_file"], value_set=present)))
+        if found.num_rows:
+            return list(zip(found["doc_id"].to_pylist(), found["source"].to_pylist(), strict=True))
+    return []
+
+
+def committed_files(table: Table, plan: str, wave: int | None = None) -> list[str]:
+    """Paths of the committed parts of a plan, or of one of its waves."""
+    return [file.path for file in table.files() if _belongs_to(file.partition, plan, wave)]
+
+
+def quarantined_by_reason(store: Store, plan: str, waves: int) -> Counter[str]:
+    """Count the rows of the first ``waves`` waves of a plan by reason; one part is in memory at a time."""
+    counts: Counter[str] = Counter()
+    table = open_table(store)
+    for file in table.files() if table else []:
+        if _belongs_to(file.partition, plan, None) and int(file.partition["wave"] or 0) < waves:
+            counts.update(read_part(store, file.path, ["reason"])["reason"].to_pylist())
+    return counts
+
+
+def _belongs_to(partition: Mapping[str, str | None], plan: str, wave: int | None) -> bool:
+    return partition["plan"] == plan and (wave is None or partition["wave"] == str(wave))

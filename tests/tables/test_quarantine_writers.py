@@ -1,0 +1,57 @@
+"""Encode runs, imports, training sets and mined negatives write one quarantine schema."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lsr_prod.corpus.rows import BadRow, row_schema
+from lsr_prod.interchange.quarantine import ImportQuarantine
+from lsr_prod.negatives.known import KnownPositives
+from lsr_prod.negatives.mine import Miner
+from lsr_prod.negatives.pairs import cut_pairs
+from lsr_prod.negatives.part import QUARANTINE, mine_slice
+from lsr_prod.storage import Store
+from lsr_prod.tables.quarantine import PART_SCHEMA, quarantine_folder, write_quarantine
+from lsr_prod.training_data.parts import quarantine_name
+from tests.negatives.conftest import settings
+from tests.training.sets import part_maker, write_part
+
+
+def encode_run(folder: Path) -> Path:
+    row = {"file": 0, "position": 3, "reason": "broken_json", "source_key": 7, "source": "s", "raw": "{"}
+    write_quarantine(Store(str(folder)), "p", 1, pa.Table.from_pylist([row], schema=row_schema(["title"])))
+    return folder / quarantine_folder("p", 1)
+
+
+def import_run(folder: Path) -> Path:
+    quarantine = ImportQuarantine(Store(str(folder)), "p")
+    quarantine.add(BadRow("broken_json", "d", None, "{"), ordinal=0, key=7, source="s", position=3)
+    quarantine.flush()
+    return folder / quarantine_folder("p", 0)
+
+
+def training_set(folder: Path) -> Path:
+    maker = part_maker(folder, "pairs")
+    maker.make(1, write_part(folder, 0, "pairs", [{"query": "1", "positive": "2"}]))
+    return folder / "store" / quarantine_name(maker.digest) / quarantine_folder(maker.digest, 1)
+
+
+def mined_negatives(folder: Path) -> Path:
+    (folder / "pairs.jsonl").write_text(json.dumps({"query": "", "pid": "x"}))
+    section = settings("index", folder / "pairs.jsonl", folder / "out")
+    nothing = KnownPositives(np.empty(0, np.uint64), np.empty(0, np.uint64))
+    miner = Miner(None, section, nothing, None)  # type: ignore[arg-type]
+    (piece,) = cut_pairs(section, {})
+    mine_slice(1, piece, miner, Store(str(folder / "out")), "p")
+    return folder / "out" / QUARANTINE / quarantine_folder("p", 1)
+
+
+@pytest.mark.parametrize("write", [encode_run, import_run, training_set, mined_negatives])
+def test_every_job_writes_the_quarantine_schema(tmp_path: Path, write):
+    (path,) = write(tmp_path).iterdir()
+    assert pq.read_schema(path).equals(PART_SCHEMA)
+    assert pq.read_table(path, partitioning=None).num_rows == 1
