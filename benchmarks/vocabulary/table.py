@@ -1,9 +1,9 @@
-"""Which initialisation of a new vocabulary pays, with and without adaptation and APC? The paper's ablation, small.
+"""Which initialization of a new vocabulary pays, with and without adaptation and APC? The paper's ablation, small.
 
     python -m benchmarks.vocabulary.table SHARED_DATA [--quick] [--work FOLDER] [--seeds 3] [--processes 2]
 
 A toy BERT with the cased vocabulary is pre-trained on wikitext2 and moved onto that of bert-base-uncased, with
-MiniLM's embeddings as the target's space and unigram counts as the head's bias: every initialisation, ``direct`` or
+MiniLM's embeddings as the target's space and unigram counts as the head's bias: every initialization, ``direct`` or
 ``adapted`` by masked language modelling with the transformer frozen, with APC or without. Each start is fine-tuned on
 pairs of tldr and SciFact; MRR@10 on held-out queries of tldr and on SciFact's test claims, means and ranges over the
 seeds, and beside them active terms of a document (papers/vocabulary-transfer, table 3). What was measured lies in the
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     """Train, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, help="folder with wikitext2/, tldr_en/, scifact/ and vocabularies/")
-    parser.add_argument("--quick", action="store_true", help="one seed, two initialisations, a few steps and documents")
+    parser.add_argument("--quick", action="store_true", help="one seed, two initializations, a few steps and documents")
     parser.add_argument("--work", type=Path, default=None, help="folder that keeps the toy and what was measured")
     parser.add_argument("--seeds", type=int, default=3, help="of drawn rows and of the order of all training")
     parser.add_argument("--steps", type=int, default=None, help=f"of a fine-tuning; {Sizes().steps} unless quick")

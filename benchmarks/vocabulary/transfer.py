@@ -5,7 +5,7 @@
 
 SmolLM2-135M, a cased byte-level model, is moved onto the vocabulary of bert-base-uncased, with MiniLM's embeddings as
 the target's space. Next-token loss on wikitext2's validation text at step 0 and after the steps, which train the
-embeddings only, 256 tokens each; every initialisation, every seed (of drawn rows and of the order of texts). Required:
+embeddings only, 256 tokens each; every initialization, every seed (of drawn rows and of the order of texts). Required:
 ``semantic`` and ``subtoken`` below ``random_new`` at both, every seed of them. Needs the package gguf. ``--scale``
 instead moves 30,000 terms onto 100,000 (random embeddings of width 768), and prints seconds and memory.
 """
@@ -30,8 +30,8 @@ from lsr_prod import SparseEncoder
 from lsr_prod.jobs.run import log_to_stderr, print_result
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.terms.surfaces import overlap_share
-from lsr_prod.training.stages.transfer_vocabulary import initialise
-from lsr_prod.vocabulary.initialisation import Initialisation, semantic
+from lsr_prod.vocabulary.combination import semantic
+from lsr_prod.vocabulary.initialization import Initialization, initialize
 from lsr_prod.vocabulary.target import read_embeddings, read_target, target_terms
 from lsr_prod.vocabulary.transfer import move_to_vocabulary
 from tests.fetch_models import model_folder
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def experiment(data: Path, work: Path, asked: argparse.Namespace) -> dict[str, Any]:
-    """Every initialisation and seed; returns the figures of ``RESULT``."""
+    """Every initialization and seed; returns the figures of ``RESULT``."""
     started = time.perf_counter()
     source = SparseEncoder.load(smollm2(work / "smollm2"))
     minilm = str(model_folder("minilm"))
@@ -78,15 +78,15 @@ def experiment(data: Path, work: Path, asked: argparse.Namespace) -> dict[str, A
     losses: dict[str, list[tuple[float, float]]] = {}
     for strategy in STRATEGIES:
         for seed in range(asked.seeds):
-            aligned, initialisation = initialise(source, tokenizer, strategy, known, seed=seed)
-            moved = move_to_vocabulary(source, tokenizer, initialisation, None)
+            aligned, initialization = initialize(source, tokenizer, strategy, known, seed=seed)
+            moved = move_to_vocabulary(source, tokenizer, initialization, None)
             before = loss(moved, texts)
             adapt(moved, train, steps=asked.steps, learning_rate=asked.learning_rate, seed=seed)
             losses.setdefault(strategy, []).append((before, loss(moved, texts)))
             print(f"{strategy} seed {seed}: {before:.3f} -> {losses[strategy][-1][1]:.3f}", flush=True)
             del moved
             gc.collect()
-    print(f"{'initialisation':14s} {'step 0':>18s} {'step ' + str(asked.steps):>18s}   (mean and range over the seeds)")
+    print(f"{'initialization':14s} {'step 0':>18s} {'step ' + str(asked.steps):>18s}   (mean and range over the seeds)")
     for strategy, found in losses.items():
         print(f"{strategy:14s} {_spread([a for a, _ in found]):>18s} {_spread([b for _, b in found]):>18s}")
     required = all(
@@ -160,7 +160,7 @@ def scale() -> dict[str, Any]:
     aligned = np.where(np.arange(100_000) < 25_000, np.arange(100_000), -1)
     before, started = _peak(), time.perf_counter()
     combination = semantic(aligned, target)
-    rows = Initialisation(combination, torch.arange(25_000)).rows(source)
+    rows = Initialization(combination, torch.arange(25_000)).rows(source)
     seconds = time.perf_counter() - started
     values = {
         "terms": len(rows),

@@ -10,12 +10,7 @@ from lsr_prod.config.objective import ObjectiveSettings
 from lsr_prod.config.optimization import LoraSettings, OptimizerSettings, ScaleSettings, WatchSettings
 from lsr_prod.config.section import Section
 from lsr_prod.config.training_data import BatchSettings, TrainingDataSettings
-from lsr_prod.config.vocabulary import (
-    CalibrateSettings,
-    ExpandVocabularySettings,
-    RescaleHeadSettings,
-    TransferVocabularySettings,
-)
+from lsr_prod.config.vocabulary import VocabularySettings
 
 __all__ = [
     "STAGES",
@@ -114,10 +109,7 @@ StageSettings = (
     | PretrainEmlmSettings
     | AdaptCausalSettings
     | DistilHeadSettings
-    | TransferVocabularySettings
-    | ExpandVocabularySettings
-    | CalibrateSettings
-    | RescaleHeadSettings
+    | VocabularySettings
     | AdaptEncoderSettings
 )
 """The settings of a stage of any kind."""

@@ -13,6 +13,7 @@ __all__ = [
     "ExpandVocabularySettings",
     "RescaleHeadSettings",
     "TransferVocabularySettings",
+    "VocabularySettings",
 ]
 
 
@@ -164,3 +165,7 @@ class RescaleHeadSettings(Section):
         if self.data is not None and self.data.kind == "texts":
             raise ValueError("auto scores queries against their positives; data.kind cannot be texts")
         return self
+
+
+VocabularySettings = TransferVocabularySettings | ExpandVocabularySettings | CalibrateSettings | RescaleHeadSettings
+"""The settings of a stage that changes the output vocabulary, its head or its scale."""

@@ -34,10 +34,11 @@ from lsr_prod.model.directory import draft_folder, move_into_place
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.folders import fetch_folder, has_folder, put_folder
 from lsr_prod.training.checkpoint_store import check_work
-from lsr_prod.training.facts import ModelFacts
 from lsr_prod.training.lineage import write_lineage
 from lsr_prod.training.stage_record import StageRecord, load_record, save_record
-from lsr_prod.training.stages.registry import check_stage, identity, named_by, run_stage, stage_digest
+from lsr_prod.training.stages.facts import ModelFacts
+from lsr_prod.training.stages.registry import check_stage, errors_of_stage, identity, run_stage, stage_digest
+from lsr_prod.training.stages.stage import StageRun
 
 __all__ = ["ray_for", "run_chain"]
 
@@ -138,7 +139,7 @@ def _check(deployment: Deployment, scratch: Path) -> _Chain:
     start, digest, encoder = _start(train.model, scratch)
     facts, pins = [ModelFacts.of(encoder, start)], []
     for number, stage in enumerate(train.stages):
-        with named_by(number):
+        with errors_of_stage(number):
             read, after = check_stage(stage, train, facts[-1], options)
             pins.append(read)
             facts.append(after)
@@ -212,7 +213,7 @@ def _check_unchanged(chain: _Chain, number: int) -> None:
     """
     problem = "is another than when the job began"
     try:
-        with named_by(number):
+        with errors_of_stage(number):
             pins, _ = check_stage(chain.train.stages[number], chain.train, chain.facts[number], chain.store.options)
     except ConfigError as error:
         pins, problem = {}, error.problem
@@ -226,8 +227,8 @@ def _run(chain: _Chain, number: int, name: str, parent: str) -> StageRecord:
     stage, started = chain.train.stages[number], time.monotonic()
     with draft_folder(chain.output) as draft:
         folder = draft / "model"
-        with _begun(), named_by(number):
-            summary = run_stage(stage, chain.train, start=parent, name=name, output=folder, options=chain.store.options)
+        with _begun(), errors_of_stage(number):
+            summary = run_stage(stage, StageRun(chain.train, parent, name, folder, chain.store.options))
         figures = {key: summary[key] for key in ("training_set", "rows", "steps") if key in summary}
         training = {
             "stage": stage.stage,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lsr_prod.config.language import LanguageSettings
+from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.attention import use_cpu_attention
 from lsr_prod.training.frozen import freeze
@@ -16,14 +17,13 @@ from lsr_prod.training.order import BatchOrder
 from lsr_prod.training.parallel import Replica
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.randomness import seed_torch
-from lsr_prod.training.stages.language_check import check_texts
 from lsr_prod.training.throughput import ThroughputMeter
 from lsr_prod.training.totals import sum_of_workers
 from lsr_prod.training.trainer import prepare_encoder
 from lsr_prod.training.updates import Updates
 from lsr_prod.training_data.training_set import TrainingSet
 
-__all__ = ["LanguageStep", "LanguageTrainer", "language_steps", "prepare_language"]
+__all__ = ["LanguageStep", "LanguageTrainer", "check_texts", "language_steps", "prepare_language"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +175,19 @@ class LanguageTrainer:
         """Go on from what ``tensors`` gave after ``step`` steps."""
         self.step = step
         self._updates.load(tensors["weights"], tensors["optimizer"])
+
+
+def check_texts(settings: LanguageSettings, rows: int, workers: int) -> None:
+    """Refuse a batch that the data or the workers cannot fill.
+
+    Raises:
+        ConfigError: the data has fewer rows than a batch, or a worker would get no text.
+    """
+    texts, part = settings.batch.texts, settings.batch.texts // settings.batch.accumulate
+    if rows < texts:
+        raise ConfigError("batch.texts", f"{texts} is more than the {rows} rows of data", "lower it, or give more data")
+    if part < workers:
+        raise ConfigError("train.workers", f"{workers} cannot share {part} texts", "give each at least one text")
 
 
 def prepare_language(encoder: SparseEncoder, settings: LanguageSettings) -> None:

@@ -13,8 +13,8 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.terms.casing import cased_terms
 from lsr_prod.terms.pieces import fragmentation, term_pieces
 from lsr_prod.terms.surfaces import Surface, Terms, align, notation_of, overlap_share, spell
+from lsr_prod.vocabulary.combination import semantic
 from lsr_prod.vocabulary.head_scale import HeadNorms, head_norms
-from lsr_prod.vocabulary.initialisation import semantic
 from lsr_prod.vocabulary.target import read_embeddings, read_target, target_terms
 
 __all__ = ["Inspection", "Neighbours", "inspect_vocabulary", "neighbours", "read_texts"]
@@ -108,7 +108,7 @@ def inspect_vocabulary(
 def neighbours(
     encoder: SparseEncoder, tokenizer: PreTrainedTokenizerFast, target_embeddings: str, words: Sequence[str]
 ) -> list[Neighbours]:
-    """What the rows of some words of a target would be made of, by semantic and by sub-token initialisation.
+    """What the rows of some words of a target would be made of, by semantic and by sub-token initialization.
 
     Args:
         encoder: the model that would be moved.

@@ -17,7 +17,7 @@ from lsr_prod.model.first_token import prepend_first_token
 from lsr_prod.model.output_layer import add_output_bias, output_layer_names, replace_output_layer
 from lsr_prod.model.source import output_vocabulary
 from lsr_prod.terms.words import lowercases
-from lsr_prod.vocabulary.initialisation import Initialisation
+from lsr_prod.vocabulary.initialization import Initialization
 
 __all__ = ["check_tokenizer", "move_to_vocabulary", "replace_head", "tied"]
 
@@ -26,14 +26,14 @@ _ROLES = {"pad": ("pad",), "bos": ("bos", "cls"), "eos": ("eos", "sep"), "cls": 
 
 
 def move_to_vocabulary(
-    encoder: SparseEncoder, tokenizer: PreTrainedTokenizerFast, initialisation: Initialisation, bias: Tensor | None
+    encoder: SparseEncoder, tokenizer: PreTrainedTokenizerFast, initialization: Initialization, bias: Tensor | None
 ) -> SparseEncoder:
     """The encoder with another tokenizer, whose tokens are its inputs and its output terms.
 
     Args:
         encoder: a masked or causal language model; it is left as it is.
         tokenizer: of the V' new tokens.
-        initialisation: how rows of input embeddings and output matrix, one where they are tied, are made.
+        initialization: how rows of input embeddings and output matrix, one where they are tied, are made.
         bias: [V'] of the head; None for a head without one.
 
     Raises:
@@ -44,9 +44,9 @@ def move_to_vocabulary(
     matrix, embeddings = output_layer(model)[0], _embeddings(model)
     moved: Any = _rebuilt(model, _config(model.config, tokenizer))
     with torch.no_grad():
-        moved.get_input_embeddings().weight.copy_(initialisation.rows(embeddings))
+        moved.get_input_embeddings().weight.copy_(initialization.rows(embeddings))
         if not tied(model):
-            moved.get_output_embeddings().weight.copy_(initialisation.rows(matrix))
+            moved.get_output_embeddings().weight.copy_(initialization.rows(matrix))
     _set_bias(moved, bias)
     # Types of the target that this model has no embeddings for would be refused by its forward pass.
     takes_types = int(getattr(moved.config, "type_vocab_size", 0) or 0) > 1
@@ -66,19 +66,19 @@ def move_to_vocabulary(
 
 
 def replace_head(
-    encoder: SparseEncoder, terms: Sequence[str], initialisation: Initialisation, bias: Tensor | None
+    encoder: SparseEncoder, terms: Sequence[str], initialization: Initialization, bias: Tensor | None
 ) -> SparseEncoder:
     """The encoder with other output terms; its tokenizer and its input embeddings stay.
 
     Args:
         encoder: a masked or causal language model; it is left as it is.
         terms: U output terms.
-        initialisation: how rows of the output matrix are made.
+        initialization: how rows of the output matrix are made.
         bias: [U]; None for a head without one.
     """
     model: Any = copy.deepcopy(encoder.model)
     matrix, _ = output_layer(model)
-    replace_output_layer(model, initialisation.rows(matrix), bias)
+    replace_output_layer(model, initialization.rows(matrix), bias)
     vocabulary = list(terms)
     card = replace(
         encoder.card,

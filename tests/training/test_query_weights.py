@@ -20,12 +20,12 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
 from lsr_prod.training.batches import TokenBatch, TrainBatch, pad
 from lsr_prod.training.chain import run_chain
-from lsr_prod.training.facts import ModelFacts
 from lsr_prod.training.loss import TrainingLoss
 from lsr_prod.training.optimizer import full_tensor, trained_parameters
 from lsr_prod.training.parallel import Replica
 from lsr_prod.training.process_group import Group
 from lsr_prod.training.query_weights import count_terms, idf_encoder, query_weights, reader_of, weigh_queries
+from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import check_stage, identity
 from lsr_prod.training.step import StepPlan, backward
 from lsr_prod.training.trainer import Trainer

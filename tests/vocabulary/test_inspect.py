@@ -8,13 +8,13 @@ import torch
 from lsr_prod.__main__ import main
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
+from lsr_prod.vocabulary.combination import copy_overlap, semantic
 from lsr_prod.vocabulary.domain_tokenizer import train_tokenizer
-from lsr_prod.vocabulary.initialisation import Initialisation, copied
+from lsr_prod.vocabulary.initialization import Initialization
 from lsr_prod.vocabulary.inspect import inspect_vocabulary, read_texts
 from lsr_prod.vocabulary.transfer import replace_head
 from tests.fetch_models import model_folder
 from tests.model.tiny import tiny_checkpoint
-from tests.vocabulary.test_initialisation import semantic
 from tests.vocabulary.test_transfer import other_tokenizer
 
 TEXTS = ["collaborations of nationalists", "clears centimetres"]
@@ -89,7 +89,7 @@ def test_a_model_with_uncased_output_is_seen_as_a_transfer_takes_it(tmp_path: Pa
 
 def test_a_model_of_words_has_no_target(splade_tiny: Path, tmp_path: Path):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "source", "bert"))
-    rows = Initialisation(copied(np.arange(3)), torch.arange(3))
+    rows = Initialization(copy_overlap(np.arange(3)), torch.arange(3))
     replace_head(encoder, ["w1", "w3", "w5"], rows, torch.zeros(3)).save(tmp_path / "words")
     with pytest.raises(ConfigError, match="--target: the model's output terms are not its tokens"):
         inspect_vocabulary(str(tmp_path / "words"), target=str(splade_tiny), target_embeddings=None, words=[], texts=[])

@@ -11,7 +11,8 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.terms.surfaces import Terms, align
-from lsr_prod.vocabulary.initialisation import Initialisation, copied
+from lsr_prod.vocabulary.combination import copy_overlap
+from lsr_prod.vocabulary.initialization import Initialization
 from lsr_prod.vocabulary.transfer import move_to_vocabulary, replace_head, tied
 from tests.model.tiny import ARCHITECTURES, CAUSAL, VOCABULARY, tiny_checkpoint
 
@@ -40,9 +41,9 @@ def shuffled() -> list[str]:
     return terms
 
 
-def overlap_only(encoder: SparseEncoder, tokenizer: PreTrainedTokenizerFast, terms: list[str]) -> Initialisation:
+def overlap_only(encoder: SparseEncoder, tokenizer: PreTrainedTokenizerFast, terms: list[str]) -> Initialization:
     aligned = align(Terms.of(encoder.tokenizer, encoder.vocabulary), Terms.of(tokenizer, terms))
-    return Initialisation(copied(aligned), torch.from_numpy(aligned[aligned >= 0]))
+    return Initialization(copy_overlap(aligned), torch.from_numpy(aligned[aligned >= 0]))
 
 
 def weights(encoder: SparseEncoder, texts: list[str]) -> list[dict[str, float]]:
@@ -63,11 +64,11 @@ def test_the_same_tokens_in_another_order_give_the_same_vectors(tmp_path: Path, 
         backend.post_processor = processors.TemplateProcessing(
             single="[CLS] $A", special_tokens=[("[CLS]", tokenizer.cls_token_id)]
         )
-    initialisation = overlap_only(encoder, tokenizer, shuffled())
+    initialization = overlap_only(encoder, tokenizer, shuffled())
     _, bias = output_layer(encoder.model)
-    new_bias = None if bias is None else initialisation.values(bias)
+    new_bias = None if bias is None else initialization.values(bias)
     was_tied, before = tied(encoder.model), weights(encoder, TEXTS)
-    move_to_vocabulary(encoder, tokenizer, initialisation, new_bias).save(tmp_path / "moved")
+    move_to_vocabulary(encoder, tokenizer, initialization, new_bias).save(tmp_path / "moved")
     moved = SparseEncoder.load(tmp_path / "moved")
     known = {NAMES.get(term, term): term for term in VOCABULARY} if architecture not in CAUSAL else None
     for text, old in zip(weights(moved, TEXTS), before, strict=True):
@@ -87,15 +88,15 @@ def test_a_smaller_vocabulary_with_new_tokens_and_a_bias_of_its_own(tmp_path: Pa
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", architecture))
     terms = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w1", "w3", "new"]
     tokenizer = other_tokenizer(terms, lowercase=True)
-    initialisation = overlap_only(encoder, tokenizer, terms)
+    initialization = overlap_only(encoder, tokenizer, terms)
     bias = torch.linspace(-1, 1, len(terms))
-    moved = move_to_vocabulary(encoder, tokenizer, initialisation, bias)
+    moved = move_to_vocabulary(encoder, tokenizer, initialization, bias)
     moved.save(tmp_path / "moved")
     loaded = SparseEncoder.load(tmp_path / "moved")
     matrix, found = output_layer(loaded.model)
     old, _ = output_layer(encoder.model)
     torch.testing.assert_close(matrix[5], old[VOCABULARY.index("w1")])
-    torch.testing.assert_close(matrix[7], old[initialisation.centre].mean(dim=0))
+    torch.testing.assert_close(matrix[7], old[initialization.center].mean(dim=0))
     torch.testing.assert_close(found, bias)
     assert loaded.card.casing == "lowercase"
     assert loaded.card.vocabulary_size == len(terms)
@@ -108,9 +109,9 @@ def test_a_head_alone(tmp_path: Path, architecture: str):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", architecture))
     terms = ["w1", "w3", "W2"]
     aligned = align(Terms(encoder.vocabulary), Terms(terms))
-    initialisation = Initialisation(copied(aligned), torch.from_numpy(aligned))
+    initialization = Initialization(copy_overlap(aligned), torch.from_numpy(aligned))
     _, bias = output_layer(encoder.model)
-    headed = replace_head(encoder, terms, initialisation, None if bias is None else initialisation.values(bias))
+    headed = replace_head(encoder, terms, initialization, None if bias is None else initialization.values(bias))
     headed.save(tmp_path / "model")
     for text, old in zip(weights(SparseEncoder.load(tmp_path / "model"), TEXTS), weights(encoder, TEXTS), strict=True):
         assert text == pytest.approx({term: weight for term, weight in old.items() if term in terms}, abs=1e-5)

@@ -6,7 +6,7 @@ from typing import Any
 
 from lsr_prod.config.vocabulary import CalibrateSettings
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.facts import ModelFacts, check_length
+from lsr_prod.training.stages.facts import ModelFacts, check_length
 from lsr_prod.training_data.pins import pin_data
 from lsr_prod.training_data.texts import sample_rows
 from lsr_prod.vocabulary.activation import activation_rate, pooled_maxima, shift_bias, shift_for_rate

@@ -11,9 +11,10 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.terms.words import word_pieces
-from lsr_prod.training.facts import ModelFacts
+from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training_data.pins import pin_data
-from lsr_prod.vocabulary.initialisation import Combination, Initialisation, subtoken
+from lsr_prod.vocabulary.combination import Combination, subtoken
+from lsr_prod.vocabulary.initialization import Initialization
 from lsr_prod.vocabulary.transfer import replace_head
 from lsr_prod.vocabulary.unigrams import count_words
 
@@ -95,6 +96,6 @@ def expand(encoder: SparseEncoder, words: list[str], *, drawn: bool, seed: int =
         raise ValueError(f"the tokenizer leaves nothing of the word {empty!r}")
     _, bias = output_layer(encoder.model)
     combination = Combination.of_lists([[]] * len(words), [[]] * len(words)) if drawn else subtoken(pieces)
-    initialisation = Initialisation(combination, torch.empty(0, dtype=torch.int64), drawn=drawn, seed=seed)
-    new_bias = None if bias is None else torch.zeros(len(words)) if drawn else initialisation.values(bias)
-    return replace_head(encoder, words, initialisation, new_bias), sum(map(len, pieces)) / len(words)
+    initialization = Initialization(combination, torch.empty(0, dtype=torch.int64), drawn=drawn, seed=seed)
+    new_bias = None if bias is None else torch.zeros(len(words)) if drawn else initialization.values(bias)
+    return replace_head(encoder, words, initialization, new_bias), sum(map(len, pieces)) / len(words)

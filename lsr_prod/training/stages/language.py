@@ -1,158 +1,170 @@
-"""The stages on plain text: a model directory is trained as a language model, or by a teacher, and becomes another."""
+"""Checks and steps that the stages on plain text share: language modeling and distillation of a teacher's vectors."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.config.language import (
-    AdaptCausalSettings,
-    AdaptMlmSettings,
-    DistilHeadSettings,
-    LanguageSettings,
-    PretrainEmlmSettings,
-)
+from lsr_prod.config.language import LanguageSettings
 from lsr_prod.config.train import TrainSettings
 from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.formats.card import EncoderCard
-from lsr_prod.formats.digest import read_record
-from lsr_prod.model import SparseEncoder, model_digest
-from lsr_prod.model.backbone import output_layer
-from lsr_prod.model.source import output_vocabulary
-from lsr_prod.storage import Store
-from lsr_prod.storage.folders import fetch_folder, put_folder
-from lsr_prod.terms.surfaces import Terms, align
-from lsr_prod.training.facts import TRANSFER_FILE
-from lsr_prod.training.language_trainer import prepare_language
+from lsr_prod.errors import ConfigError
+from lsr_prod.model import SparseEncoder
+from lsr_prod.storage.folders import fetch_folder
+from lsr_prod.training.language_trainer import check_texts, prepare_language
 from lsr_prod.training.loops import LoopInputs
+from lsr_prod.training.lora import check_lora
 from lsr_prod.training.ray_loop import run_loop
-from lsr_prod.training.stages.language_check import check_texts, of_validation, reference_file
-from lsr_prod.training.watch import check_watch
-from lsr_prod.training_data.layouts import Layout, PackedLayout, TeacherLayout, WordLayout
+from lsr_prod.training.stages.facts import ModelFacts, check_length
+from lsr_prod.training.stages.stage import StageRun
+from lsr_prod.training.trackers import check_watch
+from lsr_prod.training_data.layouts import Layout, PackedLayout
+from lsr_prod.training_data.pins import pin_data
 from lsr_prod.training_data.prepare import TrainingSetSummary, prepare_training_set
-from lsr_prod.training_data.tokens import TokenSettings
 
-__all__ = ["new_tokens_of", "train_language"]
+__all__ = ["StartModel", "check_language", "check_masked", "load_start_model", "text_length", "train_language"]
+
+
+@dataclass(frozen=True, slots=True)
+class StartModel:
+    """The model that a stage starts from.
+
+    Attributes:
+        folder: its model directory.
+        encoder: the loaded encoder.
+    """
+
+    folder: Path
+    encoder: SparseEncoder
+
+
+def check_language(
+    stage: LanguageSettings, train: TrainSettings, facts: ModelFacts, options: dict[str, str]
+) -> dict[str, str]:
+    """Check the settings that all stages on plain text have; nothing is written.
+
+    Returns:
+        The digest of each input by name.
+
+    Raises:
+        ConfigError: a setting is wrong, or does not fit the model.
+        MissingExtraError: a package that the settings need is not installed.
+    """
+    check_watch(stage.watch)
+    check_texts(stage, stage.batch.texts, train.workers)
+    check_length("max_length", stage.max_length, facts)
+    if stage.scale.lora is not None:
+        check_lora(stage.scale.lora, facts.linear_modules, facts.architecture)
+    if stage.trained == "head" and facts.tied:
+        raise ConfigError(
+            "trained",
+            "the output matrix is tied to the token embeddings, so the head cannot be trained alone",
+            "give embeddings or all, or replace the output vocabulary in an earlier stage",
+        )
+    if stage.validation is not None:
+        with _errors_of_validation():
+            pin_data(stage.validation.data, options)  # it must exist; it has no influence on the weights
+    return {"data": pin_data(stage.data, options)}
+
+
+def check_masked(kind: str, facts: ModelFacts) -> None:
+    """Refuse a model that cannot predict masked tokens.
+
+    Args:
+        kind: the stage, for the error.
+        facts: facts of the model.
+
+    Raises:
+        ConfigError: it is a causal model, or its tokenizer has no mask token.
+    """
+    if facts.kind != "masked" or "mask" not in facts.roles:
+        problem = "a causal model" if facts.kind == "causal" else "a model whose tokenizer has no mask token"
+        raise ConfigError(
+            "stage", f"{kind} predicts masked tokens, and {facts.architecture} is {problem}", "take adapt_causal"
+        )
+
+
+def load_start_model(job: StageRun) -> StartModel:
+    """Fetch and load the model that the stage starts from."""
+    folder = fetch_folder(job.work, f"models/{job.start}")
+    return StartModel(folder, SparseEncoder.load(folder))
+
+
+def text_length(stage: LanguageSettings, encoder: SparseEncoder) -> int:
+    """Return the number of tokens after which texts are cut, or of a packed block."""
+    return stage.max_length or encoder.card.document_max_length
 
 
 def train_language(
-    stage: LanguageSettings, train: TrainSettings, *, start: str, name: str, output: Path, options: dict[str, str]
+    stage: LanguageSettings,
+    job: StageRun,
+    model: StartModel,
+    layout: Layout | None = None,
+    *,
+    new_tokens: tuple[int, ...] = (),
+    teacher: str | None = None,
 ) -> Mapping[str, Any]:
-    """Train; needs a connection to Ray.
+    """Prepare the texts and train the model. Needs a Ray session.
 
     Args:
-        stage: the settings of the stage.
-        train: those of the whole chain.
-        start: digest of the model directory, which lies in the work store as ``models/<start>``.
-        name: digest of the stage; its checkpoints lie under ``runs/<name>``.
-        output: the new model directory.
-        options: options of the object store.
+        stage: the settings.
+        job: model and folders of this run.
+        model: the model to start from.
+        layout: layout of the training set; None: tokens of a text.
+        new_tokens: tokens that are masked more often.
+        teacher: digest of the teacher's model directory, which lies in the work store as ``models/<teacher>``.
 
     Returns:
-        A flat summary: training_set (digest), steps, rows (packed blocks count), quarantined rows, the last loss, the
-        last validation.
+        A flat summary: training_set (digest), steps, rows (texts or packed blocks), quarantined rows, the last loss,
+        the last validation.
 
     Raises:
         ConfigError: a setting does not fit the model or the data; nothing was trained.
-        TrainingCollapsedError: the loss is no number, or vectors became empty.
+        TrainingCollapsedError: the loss is not a number, or vectors became empty.
         WorkersLostError: workers died more often than ``train.max_failures``.
     """
     check_watch(stage.watch)
-    work = Store(train.work, options)
-    folder = fetch_folder(work, f"models/{start}")
-    encoder = SparseEncoder.load(folder)
-    layout = _layout(stage, encoder)
-    data = _prepare(stage, stage.data, folder, encoder.card, layout, work, options)
-    check_texts(stage, data.rows, train.workers)
+    data = _prepare(stage, stage.data, job, model, layout)
+    check_texts(stage, data.rows, job.train.workers)
     inputs = LoopInputs(
         data.digest,
-        validation_set=_validation_set(stage, folder, encoder.card, layout, work, options),
-        new_tokens=new_tokens_of(stage, encoder, folder) if isinstance(stage, AdaptMlmSettings) else (),
-        teacher=_put_teacher(stage, work) if isinstance(stage, DistilHeadSettings) else None,
+        validation_set=_validation_set(stage, job, model, layout),
+        new_tokens=new_tokens,
+        teacher=teacher,
     )
-    prepare_language(encoder, stage)  # what the model cannot do is refused here, not by every worker
-    summary = run_loop(stage, train, inputs, work=work, start=start, name=name, output=output)
+    prepare_language(model.encoder, stage)  # reports what the model does not support here, not on every worker
+    summary = run_loop(stage, job.train, inputs, work=job.work, start=job.start, name=job.name, output=job.output)
     quarantined = sum(data.quarantined.values())
     return {"training_set": data.digest, "rows": data.rows, "quarantined": quarantined, **summary}
 
 
-def new_tokens_of(stage: AdaptMlmSettings, encoder: SparseEncoder, folder: Path) -> tuple[int, ...]:
-    """The tokens that are masked more often: those that the old vocabulary lacks.
-
-    Args:
-        stage: ``reference`` names the old vocabulary; unset: the record of the transfer knows them.
-        encoder: what is trained.
-        folder: its model directory.
-    """
-    if stage.new_token_weight == 1:
-        return ()
-    if stage.reference is None:
-        return read_record(folder / TRANSFER_FILE, lambda value: tuple(int(one) for one in value["new"]), "transfer it")
-    tokenizer = json.loads(reference_file(stage.reference).read_text(encoding="utf-8"))
-    model, added = tokenizer["model"]["vocab"], [one["content"] for one in tokenizer["added_tokens"]]
-    known = [*(model if isinstance(model, dict) else (piece for piece, _ in model)), *added]
-    tokens = output_vocabulary(encoder.tokenizer, len(output_layer(encoder.model)[0]))
-    aligned = align(Terms(known), Terms.of(encoder.tokenizer, tokens))
-    return tuple(int(token) for token in (aligned < 0).nonzero()[0])
-
-
-def _layout(stage: LanguageSettings, encoder: SparseEncoder) -> Layout | None:
-    match stage:
-        case PretrainEmlmSettings():
-            return WordLayout(tuple(encoder.vocabulary))
-        case AdaptCausalSettings():
-            end = encoder.tokenizer.eos_token_id
-            assert end is not None
-            return PackedLayout(_length(stage, encoder.card), int(end))
-        case DistilHeadSettings():
-            teacher = Path(stage.teacher)
-            card = EncoderCard.load(teacher)
-            lengths = {"query_max_length": card.query_max_length, "document_max_length": card.document_max_length}
-            return TeacherLayout(TokenSettings.of_model(teacher, **lengths, plain=False))
-    return None
-
-
-def _length(stage: LanguageSettings, card: EncoderCard) -> int:
-    return stage.max_length or card.document_max_length
-
-
 def _prepare(
-    stage: LanguageSettings,
-    data: TrainingDataSettings,
-    folder: Path,
-    card: EncoderCard,
-    layout: Layout | None,
-    work: Store,
-    options: dict[str, str],
+    stage: LanguageSettings, data: TrainingDataSettings, job: StageRun, model: StartModel, layout: Layout | None
 ) -> TrainingSetSummary:
-    length = None if isinstance(layout, PackedLayout) else _length(stage, card)
+    length = None if isinstance(layout, PackedLayout) else text_length(stage, model.encoder)
     return prepare_training_set(
         data,
-        model=folder,
+        model=model.folder,
         query_max_length=length,
         document_max_length=length,
-        store=work,
-        options=options,
+        store=job.work,
+        options=job.options,
         layout=layout,
     )
 
 
-def _validation_set(
-    stage: LanguageSettings,
-    folder: Path,
-    card: EncoderCard,
-    layout: Layout | None,
-    work: Store,
-    options: dict[str, str],
-) -> str | None:
+def _validation_set(stage: LanguageSettings, job: StageRun, model: StartModel, layout: Layout | None) -> str | None:
     if stage.validation is None:
         return None
-    with of_validation():
-        return _prepare(stage, stage.validation.data, folder, card, layout, work, options).digest
+    with _errors_of_validation():
+        return _prepare(stage, stage.validation.data, job, model, layout).digest
 
 
-def _put_teacher(stage: DistilHeadSettings, work: Store) -> str:
-    """The teacher goes into the work store, which every worker reaches."""
-    digest = model_digest(Path(stage.teacher))
-    put_folder(work, f"models/{digest}", Path(stage.teacher))
-    return digest
+@contextmanager
+def _errors_of_validation() -> Iterator[None]:
+    """Prefix the field of errors with ``validation``."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"validation.{error.field}", error.problem, error.remedy) from error

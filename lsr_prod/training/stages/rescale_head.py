@@ -7,7 +7,7 @@ from typing import Any
 from lsr_prod.config.vocabulary import RescaleHeadSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.facts import ModelFacts
+from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training_data.pins import pin_data
 from lsr_prod.training_data.texts import sample_rows
 from lsr_prod.vocabulary.head_scale import ALPHAS, choose_alpha, head_norms, probe_scale, scale_head

@@ -10,7 +10,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.model.card_changes import check_attention, check_casing, check_query_encoder, check_terms
 from lsr_prod.model.uncased import check_uncased
 from lsr_prod.terms.words import refuse_tokens
-from lsr_prod.training.facts import ModelFacts, check_length
+from lsr_prod.training.stages.facts import ModelFacts, check_length
 
 __all__ = ["check", "run"]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
@@ -20,15 +19,15 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.terms.pieces import fragmentation, term_pieces
-from lsr_prod.terms.surfaces import Terms, align, notation_of, overlap_share
+from lsr_prod.terms.pieces import fragmentation
+from lsr_prod.terms.surfaces import notation_of, overlap_share
 from lsr_prod.terms.words import lowercases, refuse_tokens
-from lsr_prod.training.facts import TRANSFER_FILE, ModelFacts
+from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
 from lsr_prod.training_data.pins import pin_data
 from lsr_prod.training_data.texts import read_good_rows
 from lsr_prod.vocabulary.bias import transfer_bias, unigram_bias
 from lsr_prod.vocabulary.domain_tokenizer import train_tokenizer
-from lsr_prod.vocabulary.initialisation import Combination, Initialisation, copied, semantic, subtoken
+from lsr_prod.vocabulary.initialization import Initialization, initialize
 from lsr_prod.vocabulary.target import (
     TargetModel,
     check_embeddings,
@@ -41,7 +40,7 @@ from lsr_prod.vocabulary.target import (
 )
 from lsr_prod.vocabulary.transfer import check_tokenizer, move_to_vocabulary, replace_head
 
-__all__ = ["check", "initialise", "run"]
+__all__ = ["check", "run"]
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +93,8 @@ def run(
     tokenizer = _target_tokenizer(stage, options)
     terms = target_terms(tokenizer)
     known = _target_model(stage, terms)
-    aligned, initialisation = initialise(encoder, tokenizer, stage.initialisation, known, seed=stage.seed)
-    bias = _bias(encoder, stage, tokenizer, initialisation, known, options)
+    aligned, initialization = initialize(encoder, tokenizer, stage.initialisation, known, seed=stage.seed)
+    bias = _bias(encoder, stage, tokenizer, initialization, known, options)
     summary: dict[str, Any] = {
         "vocabulary_size": len(terms),
         "old_vocabulary_size": encoder.card.vocabulary_size,
@@ -106,47 +105,10 @@ def run(
         summary["fragmentation"] = fragmentation(texts, tokenizer)
         summary["old_fragmentation"] = fragmentation(texts, encoder.tokenizer)
     if stage.parts == "head":
-        return replace_head(encoder, terms, initialisation, bias), summary
+        return replace_head(encoder, terms, initialization, bias), summary
     new = {"new": np.flatnonzero(aligned < 0).tolist()}
     (scratch / TRANSFER_FILE).write_text(json.dumps(new) + "\n", encoding="utf-8")
-    return move_to_vocabulary(encoder, tokenizer, initialisation, bias), summary
-
-
-def initialise(
-    encoder: SparseEncoder, tokenizer: PreTrainedTokenizerFast, strategy: str, known: TargetModel | None, *, seed: int
-) -> tuple[NDArray[np.int64], Initialisation]:
-    """The overlap of two vocabularies, and how rows of the second are made of those of the first.
-
-    Args:
-        encoder: the source.
-        tokenizer: the target's.
-        strategy: semantic, subtoken, mean, random_new or random_all.
-        known: embeddings of the target; for semantic.
-        seed: of drawn rows.
-
-    Returns:
-        [V'], the source's row of each target token or -1, and the initialisation.
-
-    Raises:
-        ConfigError: no token is in both vocabularies, and the strategy builds on those.
-    """
-    terms = target_terms(tokenizer)
-    aligned = align(Terms.of(encoder.tokenizer, encoder.vocabulary), Terms.of(tokenizer, terms))
-    overlap = torch.from_numpy(aligned[aligned >= 0])
-    if not len(overlap) and strategy != "random_all":
-        raise ConfigError("target", "it has no token in common with the model", "take another target, or random_all")
-    combination: Combination
-    match strategy:
-        case "semantic":
-            assert known is not None
-            combination = semantic(aligned, known.embeddings)
-        case "subtoken":
-            combination = copied(aligned, subtoken(term_pieces(terms, encoder.tokenizer)))
-        case "random_all":
-            combination = copied(np.full_like(aligned, -1))
-        case _:
-            combination = copied(aligned)
-    return aligned, Initialisation(combination, overlap, drawn=strategy.startswith("random"), seed=seed)
+    return move_to_vocabulary(encoder, tokenizer, initialization, bias), summary
 
 
 def _check_target_model(stage: TransferVocabularySettings, tokenizer: PreTrainedTokenizerFast | None) -> str:
@@ -237,7 +199,7 @@ def _bias(
     encoder: SparseEncoder,
     stage: TransferVocabularySettings,
     tokenizer: PreTrainedTokenizerFast,
-    initialisation: Initialisation,
+    initialization: Initialization,
     known: TargetModel | None,
     options: dict[str, str],
 ) -> Tensor | None:
@@ -247,7 +209,7 @@ def _bias(
             return None
         case "rows":
             assert source is not None
-            return initialisation.values(source)
+            return initialization.values(source)
         case "target":
             assert source is not None
             assert known is not None

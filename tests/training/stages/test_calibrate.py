@@ -9,8 +9,8 @@ from lsr_prod.config.vocabulary import CalibrateSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.facts import ModelFacts
 from lsr_prod.training.stages.calibrate import check, run
+from lsr_prod.training.stages.facts import ModelFacts
 from tests.model.tiny import WORDS, tiny_checkpoint
 from tests.vocabulary.corpora import random_texts, write_texts
 

@@ -8,8 +8,8 @@ from lsr_prod.config.vocabulary import ExpandVocabularySettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.training.facts import ModelFacts
 from lsr_prod.training.stages.expand_vocabulary import check, expand, run
+from lsr_prod.training.stages.facts import ModelFacts
 from tests.model.tiny import tiny_checkpoint
 from tests.vocabulary.corpora import write_texts
 

@@ -1,6 +1,5 @@
 """The stages on plain text on Ray Train: real workers, real validations, real checkpoints."""
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -9,15 +8,13 @@ import pytest
 import torch
 
 from lsr_prod.config import Deployment
-from lsr_prod.config.language import AdaptMlmSettings
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.training.chain import run_chain
-from lsr_prod.training.stages.language import new_tokens_of
 from lsr_prod.training.watch import read_log
 from tests.faults.training.run import Training
-from tests.model.tiny import VOCABULARY, tiny_checkpoint
+from tests.model.tiny import tiny_checkpoint
 from tests.training.small import difference, weights_of
 from tests.training.texts import causal_start, text_training, worded_start, write_texts
 
@@ -138,24 +135,3 @@ def test_a_kill_in_a_checkpoint_changes_no_bit(tmp_path: Path, kind: str, victim
             training.finish()
         found.append((weights_of(tmp_path / name / "out"), [one["loss"] for one in reports(tmp_path / name)]))
     assert found[0] == found[1]
-
-
-def test_new_tokens_are_those_that_the_old_vocabulary_lacks(tmp_path: Path) -> None:
-    folder = tiny_checkpoint(tmp_path / "start", "bert")
-    encoder = SparseEncoder.load(folder)
-    stage = {"stage": "adapt_mlm", "data": {"paths": ["x"], "kind": "texts"}, "steps": 1}
-
-    def new(**changes: Any) -> tuple[int, ...]:
-        return new_tokens_of(AdaptMlmSettings.model_validate({**stage, **changes}), encoder, folder)
-
-    assert new(new_token_weight=1) == ()
-    (folder / "vocabulary_transfer.json").write_text('{"new": [5, 9]}')
-    assert new() == (5, 9)
-    other = json.loads((folder / "tokenizer.json").read_text())
-    for word in ("w1", "W8"):
-        del other["model"]["vocab"][word]
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "tokenizer.json").write_text(json.dumps(other))
-    wanted = tuple(sorted(VOCABULARY.index(word) for word in ("w1", "W8")))
-    assert new(reference=str(tmp_path / "old")) == wanted
-    assert new(reference=str(tmp_path / "old" / "tokenizer.json")) == wanted

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from lsr_prod.config.train import STAGES
+from lsr_prod.config.train import STAGES, TrainSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder, model_digest
-from lsr_prod.training.facts import ModelFacts
-from lsr_prod.training.stages.language_check import check_language, reference_file
+from lsr_prod.training.stages.facts import ModelFacts
+from lsr_prod.training.stages.registry import REGISTRY
 from tests.training.texts import causal_start, worded_start, write_texts
 
 
@@ -30,7 +30,10 @@ def check(
     given = ModelFacts.of(SparseEncoder.load(folder / model))
     data = {"paths": [str(folder / "texts.jsonl")], "kind": "texts"}
     settings: Any = STAGES[kind].model_validate({"stage": kind, "data": data, "steps": 1, **stage})
-    return check_language(settings, workers, replace(given, **(facts or {})), {})
+    train = TrainSettings.model_validate(
+        {"model": "x", "work": "x", "output": "x", "stages": [settings], "workers": workers}
+    )
+    return REGISTRY[kind].check(settings, train, replace(given, **(facts or {})), {})
 
 
 WRONG: list[tuple[str, str, dict[str, Any], str, str]] = [
@@ -39,11 +42,11 @@ WRONG: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("masked", "adapt_mlm", {"facts": {"roles": frozenset()}}, "stage", "no mask token"),
     ("masked", "adapt_mlm", {}, "new_token_weight", "set it to 1"),
     ("masked", "adapt_mlm", {"reference": "/nowhere"}, "reference", "name that of the old vocabulary"),
-    ("masked", "pretrain_emlm", {}, "stage", "let expand_vocabulary come before"),
+    ("masked", "pretrain_emlm", {}, "stage", "put expand_vocabulary before"),
     ("causal", "pretrain_emlm", {}, "stage", "take adapt_causal"),
     ("masked", "adapt_causal", {}, "stage", "take adapt_mlm"),
     ("causal", "adapt_causal", {"facts": {"roles": frozenset()}}, "stage", "the tokenizer has none"),
-    ("causal", "adapt_causal", {"facts": {"output_vocabulary": "words"}}, "stage", "let it come before"),
+    ("causal", "adapt_causal", {"facts": {"output_vocabulary": "words"}}, "stage", "put it before"),
     ("causal", "adapt_causal", {"max_length": 500}, "max_length", "give 2 to 72 tokens"),
     ("causal", "adapt_causal", {"workers": 40}, "train.workers", "give each at least one text"),
     ("causal", "adapt_causal", {"trained": "head"}, "trained", "replace the output vocabulary"),
@@ -84,8 +87,3 @@ def test_what_is_read_is_pinned(folder: Path) -> None:
     assert pins["teacher"] == model_digest(folder / "masked")
     # Output terms that only the run of an earlier stage will know are compared by their number.
     check(folder, "words", "distil_head", teacher=str(folder / "words"), facts={"vocabulary_sha256": None})
-
-
-def test_a_reference_is_a_file_or_a_folder_with_one(folder: Path) -> None:
-    path = folder / "masked" / "tokenizer.json"
-    assert reference_file(str(path)) == reference_file(str(folder / "masked")) == path

@@ -16,9 +16,9 @@ from lsr_prod.model.backbone import output_layer
 from lsr_prod.storage import Store
 from lsr_prod.training import chain
 from lsr_prod.training.chain import run_chain
-from lsr_prod.training.facts import TRANSFER_FILE
 from lsr_prod.training.lineage import lineage, read_training
-from lsr_prod.training.stages.registry import identity, named_by, stage_digest
+from lsr_prod.training.stages.facts import TRANSFER_FILE
+from lsr_prod.training.stages.registry import REGISTRY, errors_of_stage, identity, stage_digest
 from tests.model.tiny import tiny_checkpoint
 
 DATA = {"paths": ["a"], "kind": "pairs"}
@@ -110,7 +110,7 @@ def test_of_no_kind_does_a_place_decide_the_digest_or_stand_in_the_identity(kind
 
 
 def test_every_kind_is_looked_at_here_and_has_a_digest_of_its_own() -> None:
-    assert set(KINDS) == set(STAGES)
+    assert set(KINDS) == set(STAGES) == set(REGISTRY)
     assert len({stage_digest(settings_of(kind, "a"), {}, "p") for kind in KINDS}) == len(KINDS)
 
 
@@ -185,6 +185,6 @@ def test_a_stage_is_held_against_what_those_before_it_leave(tmp_path: Path) -> N
     ],
 )
 def test_errors_get_the_number_of_their_stage(said: str, field: str) -> None:
-    with pytest.raises(ConfigError) as caught, named_by(3):
+    with pytest.raises(ConfigError) as caught, errors_of_stage(3):
         raise ConfigError(said, "it is wrong", "mend it")
     assert (caught.value.field, caught.value.problem, caught.value.remedy) == (field, "it is wrong", "mend it")

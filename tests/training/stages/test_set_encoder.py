@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from lsr_prod.config.encoder import AdaptEncoderSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.facts import ModelFacts
+from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.set_encoder import check, run
 from tests.model.tiny import tiny_checkpoint
 

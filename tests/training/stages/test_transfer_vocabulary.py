@@ -15,8 +15,8 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.terms.pieces import fragmentation
-from lsr_prod.training.facts import TRANSFER_FILE, ModelFacts
 from lsr_prod.training.stages import set_encoder as encoder_stage
+from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
 from lsr_prod.training.stages.transfer_vocabulary import check, run
 from lsr_prod.vocabulary.bias import transfer_bias, unigram_bias
 from lsr_prod.vocabulary.target import read_target, target_terms

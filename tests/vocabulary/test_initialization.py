@@ -4,38 +4,41 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsr_prod.vocabulary import initialisation
-from lsr_prod.vocabulary.initialisation import Combination, Initialisation, copied, semantic, subtoken
+from lsr_prod.vocabulary import combination as module
+from lsr_prod.vocabulary.combination import Combination, copy_overlap, semantic, subtoken
+from lsr_prod.vocabulary.initialization import Initialization
 from tests.vocabulary.test_sparsemax import plain_sparsemax
 
 OLD = torch.tensor([[1.0, 0.0], [0.0, 2.0], [4.0, 4.0], [-1.0, 3.0]])
 ALIGNED = np.array([2, -1, 0, -1])  # new 0 is old 2, new 2 is old 0; new 1 and 3 are new
 
 
-def centre(aligned: np.ndarray) -> torch.Tensor:
+def center(aligned: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(aligned[aligned >= 0])
 
 
 def test_sub_tokens_by_hand():
-    made = Initialisation(copied(ALIGNED, subtoken([[9], [1, 2], [9], [3]])), centre(ALIGNED))
+    made = Initialization(copy_overlap(ALIGNED, subtoken([[9], [1, 2], [9], [3]])), center(ALIGNED))
     torch.testing.assert_close(made.rows(OLD), torch.tensor([[4.0, 4.0], [2.0, 3.0], [1.0, 0.0], [-1.0, 3.0]]))
     torch.testing.assert_close(made.values(torch.tensor([1.0, 2.0, 3.0, 4.0])), torch.tensor([3.0, 2.5, 1.0, 4.0]))
 
 
 def test_the_mean_is_that_of_the_overlap():
-    made = Initialisation(copied(ALIGNED), centre(ALIGNED))
+    made = Initialization(copy_overlap(ALIGNED), center(ALIGNED))
     torch.testing.assert_close(made.rows(OLD), torch.tensor([[4.0, 4.0], [2.5, 2.0], [1.0, 0.0], [2.5, 2.0]]))
 
 
 def test_a_term_without_pieces_is_the_mean():
-    made = Initialisation(copied(ALIGNED, subtoken([[], [], [], [3]])), centre(ALIGNED))
+    made = Initialization(copy_overlap(ALIGNED, subtoken([[], [], [], [3]])), center(ALIGNED))
     torch.testing.assert_close(made.rows(OLD)[1], torch.tensor([2.5, 2.0]))
 
 
 def test_drawn_rows_have_the_scale_of_the_old_and_their_seed():
     old = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)) * 3 + 1
     aligned = np.where(np.arange(2000) < 5, np.arange(2000), -1)
-    drawn = [Initialisation(copied(aligned), centre(aligned), drawn=True, seed=seed).rows(old) for seed in (0, 0, 1)]
+    drawn = [
+        Initialization(copy_overlap(aligned), center(aligned), drawn=True, seed=seed).rows(old) for seed in (0, 0, 1)
+    ]
     torch.testing.assert_close(drawn[0][:5], old[:5], rtol=0, atol=0)
     assert drawn[0][5:].mean().abs() < 0.05
     assert drawn[0][5:].std() == pytest.approx(float(old.std()), rel=0.02)
@@ -44,7 +47,7 @@ def test_drawn_rows_have_the_scale_of_the_old_and_their_seed():
 
 
 def test_drawing_all_leaves_no_old_row():
-    made = Initialisation(copied(np.full(4, -1)), centre(ALIGNED), drawn=True).rows(OLD)
+    made = Initialization(copy_overlap(np.full(4, -1)), center(ALIGNED), drawn=True).rows(OLD)
     assert not any(torch.equal(row, old) for row in made for old in OLD)
 
 
@@ -68,9 +71,9 @@ def test_semantic_rows_are_those_of_the_paper(seed: int, tokens: int, block: int
     aligned[0] = 0
     target, old = random.normal(size=(tokens, 4)).astype(np.float32), random.normal(size=(tokens, 3))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(initialisation, "_BLOCK", block)
+        patch.setattr(module, "_BLOCK", block)
         combination = semantic(aligned, torch.from_numpy(target))
-    made = Initialisation(combination, centre(aligned)).rows(torch.from_numpy(old)).numpy()
+    made = Initialization(combination, center(aligned)).rows(torch.from_numpy(old)).numpy()
     np.testing.assert_allclose(made, plain_semantic(aligned, target.astype(np.float64), old), atol=1e-5)
     np.testing.assert_array_equal(made[aligned >= 0], old[aligned[aligned >= 0]])
 

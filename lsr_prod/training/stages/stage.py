@@ -1,0 +1,88 @@
+"""Types that all stages share, and the runner of stages that train nothing."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pydantic.main import IncEx
+
+from lsr_prod.config import TrainSettings
+from lsr_prod.model import SparseEncoder
+from lsr_prod.storage import Store
+from lsr_prod.storage.folders import fetch_folder
+from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
+
+__all__ = ["Excluded", "Stage", "StageRun", "transformation"]
+
+Excluded: TypeAlias = dict[str, IncEx | bool]
+"""Settings, or parts of settings, that a digest leaves out; in the notation of ``model_dump(exclude=...)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """Model and folders of one run of a stage.
+
+    Attributes:
+        train: the section ``train``.
+        start: digest of the model to start from, which lies in the work store as ``models/<start>``.
+        name: digest of the stage; its checkpoints lie under ``runs/<name>``.
+        output: the new model directory.
+        options: options of the object store.
+    """
+
+    train: TrainSettings
+    start: str
+    name: str
+    output: Path
+    options: dict[str, str]
+
+    @property
+    def work(self) -> Store:
+        """The work store."""
+        return Store(self.train.work, self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Implementation of one kind of stage.
+
+    Attributes:
+        check: validates the settings before anything is written; returns the digest of each input by name, and the
+            facts of the model after the stage.
+        run: runs the stage, or resumes it; writes the model directory and returns a flat summary. Needs a Ray session.
+        not_in_digest: settings that do not enter the stage's digest. They decide what is reported, when the model is
+            saved or when the stage fails, never the weights; or they are paths, whose content ``check`` pins.
+    """
+
+    check: Callable[[Any, TrainSettings, ModelFacts, dict[str, str]], tuple[dict[str, str], ModelFacts]]
+    run: Callable[[Any, StageRun], Mapping[str, Any]]
+    not_in_digest: Excluded = field(default_factory=dict)
+
+
+def transformation(
+    check: Callable[[Any, ModelFacts, dict[str, str]], tuple[dict[str, str], ModelFacts]],
+    run: Callable[..., tuple[SparseEncoder, dict[str, Any]]],
+    not_in_digest: Excluded,
+) -> Stage:
+    """Return a stage that changes an encoder in one go, without training loop and checkpoints.
+
+    Args:
+        check: as in ``Stage``, but without the section ``train``.
+        run: returns the new encoder and a flat summary; called with the encoder, the settings, ``options``, and
+            ``scratch``, a temporary folder that can receive ``TRANSFER_FILE``.
+        not_in_digest: as in ``Stage``.
+    """
+
+    def run_once(settings: Any, job: StageRun) -> dict[str, Any]:
+        encoder = SparseEncoder.load(fetch_folder(job.work, f"models/{job.start}"))
+        with tempfile.TemporaryDirectory() as scratch:
+            changed, summary = run(encoder, settings, options=job.options, scratch=Path(scratch))
+            changed.save(job.output)
+            if (record := Path(scratch) / TRANSFER_FILE).is_file():
+                shutil.copyfile(record, job.output / TRANSFER_FILE)
+        return summary
+
+    return Stage(lambda settings, _, facts, options: check(settings, facts, options), run_once, not_in_digest)

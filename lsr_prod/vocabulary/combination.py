@@ -1,0 +1,125 @@
+"""New rows as sums of old rows: the sparse matrices of a vocabulary transfer (vocabulary-transfer, 4.2.2).
+
+The same matrix makes the rows of input embeddings, output matrix and bias.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import embedding_bag, normalize
+
+from lsr_prod.vocabulary.sparsemax import sparsemax_support
+
+__all__ = ["Combination", "copy_overlap", "semantic", "subtoken"]
+
+_BLOCK = 512  # new rows whose similarities are in memory at once
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """Sparse matrix [V', V] of the weights with which old rows add up to each new row.
+
+    A row without entries has no combination; ``Initialization`` fills it in another way.
+
+    Attributes:
+        starts: int64 [V' + 1], the position of each row's first entry.
+        rows: int64 [entries], old rows.
+        weights: float32 [entries].
+    """
+
+    starts: Tensor
+    rows: Tensor
+    weights: Tensor
+
+    @classmethod
+    def of_lists(cls, rows: Sequence[Sequence[int]], weights: Sequence[Sequence[float]]) -> "Combination":
+        """Create the matrix from the entries of each row."""
+        return cls(
+            _starts(torch.tensor([len(entries) for entries in rows], dtype=torch.int64)),
+            torch.tensor([row for entries in rows for row in entries], dtype=torch.int64),
+            torch.tensor([weight for entries in weights for weight in entries], dtype=torch.float32),
+        )
+
+    @property
+    def empty(self) -> Tensor:
+        """Mask of the rows without entries, bool [V']."""
+        return self.starts.diff() == 0
+
+    def apply(self, matrix: Tensor) -> Tensor:
+        """Return new rows [V', d] of old rows [V, d]; a copied row is equal to the bit, a row without entries is 0."""
+        matrix = matrix.detach()
+        weights = self.weights.to(matrix.dtype)
+        return embedding_bag(self.rows, matrix, self.starts[:-1], mode="sum", per_sample_weights=weights)
+
+    def entries(self, row: int) -> list[tuple[int, float]]:
+        """Return the old rows that make up a new row and their weights, heaviest first."""
+        part = slice(int(self.starts[row]), int(self.starts[row + 1]))
+        found = zip(self.rows[part].tolist(), self.weights[part].tolist(), strict=True)
+        return sorted(found, key=lambda entry: -entry[1])
+
+
+def copy_overlap(aligned: NDArray[np.int64], new: Combination | None = None) -> Combination:
+    """Copy the rows of the overlap, and take the other rows from another combination.
+
+    Args:
+        aligned: [V'], the old row of each new row, or -1, as ``align`` returns it.
+        new: [V', V], the combination of the rows outside the overlap; None: they have no entries.
+    """
+    old = torch.from_numpy(aligned)
+    shared = old >= 0
+    sizes = torch.zeros_like(old) if new is None else new.starts.diff()
+    starts = _starts(torch.where(shared, 1, sizes))
+    rows, weights = torch.empty(int(starts[-1]), dtype=torch.int64), torch.ones(int(starts[-1]))
+    rows[starts[:-1][shared]] = old[shared]
+    if new is not None:
+        into, taken = (~shared).repeat_interleave(starts.diff()), (~shared).repeat_interleave(sizes)
+        rows[into], weights[into] = new.rows[taken], new.weights[taken]
+    return Combination(starts, rows, weights)
+
+
+def semantic(aligned: NDArray[np.int64], target_embeddings: Tensor) -> Combination:
+    """Combine the rows of the tokens that are most similar in the target model's embeddings (eq. 7 to 9).
+
+    Sparsemax turns the cosines of a new token with all tokens of the overlap into convex weights; the new row is the
+    weighted sum of their old rows. Peak memory is 512 x overlap similarities.
+
+    Args:
+        aligned: [V'], as ``align`` returns it; at least one value is 0 or more.
+        target_embeddings: [V', d'] of a model with the target vocabulary.
+
+    Returns:
+        [V', V]; rows of the overlap are copied.
+    """
+    overlap, fresh = np.flatnonzero(aligned >= 0), np.flatnonzero(aligned < 0)
+    directions = normalize(target_embeddings.detach().float(), dim=1)
+    anchors = directions[torch.from_numpy(overlap)]  # [O, d']
+    counts = np.zeros(len(aligned), dtype=np.int64)
+    columns, weights = [torch.empty(0, dtype=torch.int64)], [torch.empty(0)]
+    for start in range(0, len(fresh), _BLOCK):
+        block = fresh[start : start + _BLOCK]
+        near, shares = sparsemax_support(directions[torch.from_numpy(block)] @ anchors.t())  # [512, k]
+        counts[block] = (shares > 0).sum(dim=1).numpy()
+        columns.append(near[shares > 0])
+        weights.append(shares[shares > 0])
+    rows = torch.from_numpy(aligned[overlap])[torch.cat(columns)]
+    return copy_overlap(aligned, Combination(_starts(torch.from_numpy(counts)), rows, torch.cat(weights)))
+
+
+def subtoken(pieces: Sequence[Sequence[int]]) -> Combination:
+    """Average the old rows of the sub-tokens of each new term (4.2.2; esplade-pretraining, B.1).
+
+    Args:
+        pieces: old rows of each new term; a term without pieces gets no entries.
+
+    Returns:
+        [V', V].
+    """
+    return Combination.of_lists(pieces, [[1 / len(entries) for _ in entries] for entries in pieces])
+
+
+def _starts(counts: Tensor) -> Tensor:
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
