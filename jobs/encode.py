@@ -17,7 +17,13 @@ from lsr_prod.jobs.run import run_job
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; returns its exit code."""
-    return run_job(encode_corpus, job="jobs/encode.py", description=__doc__, needs=("source", "encode"), argv=argv)
+    return run_job(
+        lambda deployment: encode_corpus(deployment).to_json(),
+        job="jobs/encode.py",
+        description=__doc__,
+        needs=("source", "encode"),
+        argv=argv,
+    )
 
 
 if __name__ == "__main__":

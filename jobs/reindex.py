@@ -32,7 +32,7 @@ def work(deployment: Deployment) -> Mapping[str, Any]:
     assert index is not None
     parts: dict[str, Mapping[str, Any]] = {}
     with ray_session(deployment.ray):
-        parts["encode"] = _timed(lambda: encode_corpus(deployment))
+        parts["encode"] = _timed(lambda: encode_corpus(deployment).to_json())
         parts["index"] = _timed(lambda: build_index(deployment).to_json())
     if index.publish:
         age = index.keep_hours * 3600

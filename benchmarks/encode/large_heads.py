@@ -103,7 +103,7 @@ index: {{table: "{folder}/table", bundle: "{folder}/int8", output: "{folder}/ind
     )
     start = time.perf_counter()
     encoded = encode_corpus(deployment)
-    found: dict[str, Any] = {"encode_job_s": _since(start), "quarantined": encoded["quarantined"]}
+    found: dict[str, Any] = {"encode_job_s": _since(start), "quarantined": encoded.quarantined}
     start = time.perf_counter()
     build_index(deployment)
     size = sum(path.stat().st_size for path in (folder / "index").rglob("*") if path.is_file())

@@ -82,7 +82,7 @@ def experiment(data: Path, work: Path, steps: Sequence[int]) -> dict[str, Any]:
     Console().print(table)
     values = {
         "words": expanded["vocabulary_size"],
-        "documents": encoded["documents"],
+        "documents": encoded.documents,
         "queries": report["queries"],
         **{name: round(float(report[name]), 4) for name in ("l0_query", "l0_document", "flops")},
         "esplade": ours,

@@ -6,6 +6,7 @@ into parts named by content, ``fence`` and ``commit`` keep it exactly once. Rows
 """
 
 from lsr_prod.encoding.job import check_encode, encode_corpus
+from lsr_prod.encoding.summary import EncodeSummary
 from lsr_prod.encoding.table import table_digest
 
-__all__ = ["check_encode", "encode_corpus", "table_digest"]
+__all__ = ["EncodeSummary", "check_encode", "encode_corpus", "table_digest"]

@@ -2,10 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
@@ -20,7 +20,7 @@ from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.prepare import Work, prepare
 from lsr_prod.encoding.probe import probe_scale, spread_slices
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.encoding.summary import Totals
+from lsr_prod.encoding.summary import EncodeSummary, Totals, document_count
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.errors import QuarantineOverflowError, StaleWaveError
 from lsr_prod.formats.table import TableProperties
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 _STALE_TRIES = 5
 
 
-def encode_corpus(deployment: Deployment) -> Mapping[str, Any]:
+def encode_corpus(deployment: Deployment) -> EncodeSummary:
     """Encode the corpus of ``source`` into the sparse table of ``encode``.
 
     A run that was killed is resumed by the next one; a run that was finished is found to be done; a corpus that has
@@ -48,7 +48,7 @@ def encode_corpus(deployment: Deployment) -> Mapping[str, Any]:
         deployment: sections ``source``, ``encode``, ``ray`` and ``storage``.
 
     Returns:
-        A flat summary: counts, seconds and docs/s of this run, version and digest of the table.
+        Counts, seconds and docs/s of this run, version and digest of the table.
 
     Raises:
         ConfigError: a setting is wrong; nothing was written.
@@ -73,7 +73,7 @@ def check_encode(deployment: Deployment) -> None:
     prepare(deployment)
 
 
-def _encode(work: Work) -> Mapping[str, Any]:
+def _encode(work: Work) -> EncodeSummary:
     from lsr_prod.encoding.digest import table_digest_on_ray
     from lsr_prod.encoding.pool import pool_size
 
@@ -93,24 +93,36 @@ def _encode(work: Work) -> Mapping[str, Any]:
         _run_waves(work, properties, committer, totals, skipped)
     seconds = time.monotonic() - started
     table = _newest(work)
-    return {
-        **totals.summary(table),
-        "waves": work.plan.waves,
-        "waves_skipped": skipped,
-        "actors": size.actors,
-        "threads_per_actor": size.threads,
-        "seconds": seconds,
-        "docs_per_s": totals.encoded / seconds,
-        "impact_step": properties.impact_step,
-        "impact_error": properties.impact_error,
-        "table": work.table.uri,
-        "quarantine": work.quarantine.uri,
-        "plan": work.plan.digest,
-        "base_plan": work.plan.base,
-        "bundle_digest": properties.bundle_digest,
-        "table_version": table.version,
-        "table_digest": table_digest_on_ray(table),
-    }
+    return EncodeSummary(
+        documents=document_count(table),
+        rows_in=totals.rows_out + totals.quarantined,
+        rows_out=totals.rows_out,
+        quarantined=totals.quarantined,
+        quarantined_by_reason=dict(sorted(totals.reasons.items())),
+        encoded=totals.encoded,
+        unchanged=totals.unchanged,
+        deleted=totals.deleted,
+        clipped=totals.clipped,
+        reused_cells=totals.reused_cells,
+        tokens=totals.counters.tokens,
+        padding_share=totals.counters.padding_share,
+        cut_documents=totals.counters.cut,
+        waves=work.plan.waves,
+        waves_skipped=skipped,
+        actors=size.actors,
+        threads_per_actor=size.threads,
+        seconds=seconds,
+        docs_per_s=totals.encoded / seconds,
+        impact_step=properties.impact_step,
+        impact_error=properties.impact_error,
+        table=work.table.uri,
+        quarantine=work.quarantine.uri,
+        plan=work.plan.digest,
+        base_plan=work.plan.base,
+        bundle_digest=properties.bundle_digest,
+        table_version=table.version,
+        table_digest=table_digest_on_ray(table),
+    )
 
 
 def _run_waves(work: Work, properties: TableProperties, committer: Committer, totals: Totals, skipped: int) -> None:
@@ -135,7 +147,7 @@ def _finish(runner: "WaveRunner", wave: int, committer: Committer, totals: Total
     """Encode and commit a wave; again if parts that it replaces were compacted in between."""
     for attempt in range(1, _STALE_TRIES + 1):
         result, costs = runner.run(wave)
-        totals.spend(costs)
+        totals.add_costs(costs)
         _check_overflow(runner.work, result, totals)
         began = time.monotonic()
         try:

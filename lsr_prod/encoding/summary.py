@@ -1,8 +1,8 @@
-"""What a run did, counted wave by wave for the closing table."""
+"""Counts of an encode run: summed wave by wave, reported at its end."""
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lsr_prod.encoding.prepare import Work
@@ -12,22 +12,91 @@ from lsr_prod.inference import Counters
 from lsr_prod.tables import Table
 from lsr_prod.tables.quarantine import quarantine_folder, quarantined_by_reason
 
-__all__ = ["Totals"]
+__all__ = ["EncodeSummary", "Totals", "document_count"]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeSummary:
+    """Result of an encode run. Row counts of a first plan cover all its runs, those of an increment this run.
+
+    Attributes:
+        documents: rows of the table.
+        rows_in: rows of the source.
+        rows_out: rows of the source that are documents of the table.
+        quarantined: bad rows.
+        quarantined_by_reason: bad rows by reason.
+        encoded: documents that went through the model in this run.
+        unchanged: documents that kept their vector.
+        deleted: documents that were deleted from the table.
+        clipped: weights above the largest impact.
+        reused_cells: cells that an earlier attempt had finished.
+        tokens: tokens that the model read in this run, padding excluded.
+        padding_share: share of padding in the batches of this run.
+        cut_documents: documents with text beyond their last passage.
+        waves: waves of the plan.
+        waves_skipped: waves that were committed before this run.
+        actors: encoder actors.
+        threads_per_actor: ONNX Runtime threads of each.
+        seconds: duration of this run.
+        docs_per_s: encoded documents per second of this run.
+        impact_step: weight of one impact unit.
+        impact_error: mean error of the impacts of the probe.
+        table: URI of the sparse table.
+        quarantine: URI of the quarantine table.
+        plan: digest of the plan.
+        base_plan: digest of the previous plan.
+        bundle_digest: of the encoder.
+        table_version: newest version of the table.
+        table_digest: digest of the contents of that version.
+    """
+
+    documents: int
+    rows_in: int
+    rows_out: int
+    quarantined: int
+    quarantined_by_reason: Mapping[str, int]
+    encoded: int
+    unchanged: int
+    deleted: int
+    clipped: int
+    reused_cells: int
+    tokens: int
+    padding_share: float
+    cut_documents: int
+    waves: int
+    waves_skipped: int
+    actors: int
+    threads_per_actor: int
+    seconds: float
+    docs_per_s: float
+    impact_step: float
+    impact_error: float
+    table: str
+    quarantine: str
+    plan: str
+    base_plan: str | None
+    bundle_digest: str
+    table_version: int
+    table_digest: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields by name, for the ``RESULT`` line."""
+        return asdict(self)
 
 
 @dataclass(slots=True)
 class Totals:
-    """Counts of a plan: of a first plan over all its runs, of an increment over this run.
+    """Running counts of a plan; ``EncodeSummary`` describes the fields.
 
     Attributes:
         rows_out: rows of the source that are documents of the table.
         reasons: quarantined rows by reason.
         encoded: documents that went through the model in this run.
         unchanged: documents that kept their vector.
-        deleted: documents that left the table.
+        deleted: documents that were deleted from the table.
         clipped: weights above the largest impact.
         reused_cells: cells that an earlier attempt had finished.
-        counters: what the model saw in this run.
+        counters: documents and tokens that the model read in this run.
     """
 
     rows_out: int = 0
@@ -41,30 +110,30 @@ class Totals:
 
     @classmethod
     def before(cls, work: Work, table: Table, waves: int) -> "Totals":
-        """What earlier runs of the plan left in the table.
+        """Return the counts of the waves that earlier runs of the plan committed.
 
         Args:
             work: the checked job.
-            table: its newest snapshot.
-            waves: waves of the plan that it has.
+            table: newest snapshot of the sparse table.
+            waves: waves of the plan that are committed.
         """
         if work.plan.base is not None:
             return cls()
-        return cls(_documents(table), quarantined_by_reason(work.quarantine, work.plan.digest, waves))
+        return cls(document_count(table), quarantined_by_reason(work.quarantine, work.plan.digest, waves))
 
     @property
     def quarantined(self) -> int:
         """Quarantined rows."""
         return self.reasons.total()
 
-    def spend(self, costs: WaveCosts) -> None:
-        """Count the work of a wave, committed or not."""
+    def add_costs(self, costs: WaveCosts) -> None:
+        """Add the work spent on a wave, committed or not."""
         self.encoded += costs.encoded
         self.reused_cells += costs.reused_cells
         self.counters += costs.counters
 
     def add(self, result: WaveResult) -> None:
-        """Count a wave that is committed."""
+        """Add a committed wave."""
         written = result.rows_out
         self.rows_out += written
         self.reasons.update(result.reasons)
@@ -73,10 +142,10 @@ class Totals:
         self.unchanged += written - result.encoded
 
     def check_overflow(self, work: Work, result: WaveResult) -> None:
-        """Stop a job that would quarantine a corpus, before the wave is committed that brings it there.
+        """Refuse a wave that brings the share of bad rows above the limit, before it is committed.
 
         Raises:
-            QuarantineOverflowError: the share of bad rows is above ``encode.max_bad_fraction``.
+            QuarantineOverflowError: the share of bad rows would be above ``encode.max_bad_fraction``.
         """
         reasons = self.reasons + result.reasons
         bad, rows = reasons.total(), reasons.total() + self.rows_out + result.rows_out
@@ -84,30 +153,13 @@ class Totals:
             return
         top = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common(3))
         raise QuarantineOverflowError(
-            f"{bad} of {rows} rows are bad ({top}), encode.max_bad_fraction is {work.encode.max_bad_fraction}; wave "
-            f"{result.wave} was not committed; see {work.quarantine.uri}/"
-            f"{quarantine_folder(work.plan.digest, result.wave)}, then raise the fraction, or mend the source and give "
-            "a new encode.table"
+            f"{bad} of {rows} rows are bad ({top}), more than encode.max_bad_fraction = "
+            f"{work.encode.max_bad_fraction}; wave {result.wave} was not committed; look at the rows in "
+            f"{work.quarantine.uri}/{quarantine_folder(work.plan.digest, result.wave)}, then raise the fraction, or "
+            "fix the source and give a new encode.table"
         )
 
-    def summary(self, table: Table) -> Mapping[str, Any]:
-        """The counts by name, with the documents that ``table`` has."""
-        return {
-            "documents": _documents(table),
-            "rows_in": self.rows_out + self.quarantined,
-            "rows_out": self.rows_out,
-            "quarantined": self.quarantined,
-            "quarantined_by_reason": dict(sorted(self.reasons.items())),
-            "encoded": self.encoded,
-            "unchanged": self.unchanged,
-            "deleted": self.deleted,
-            "clipped": self.clipped,
-            "reused_cells": self.reused_cells,
-            "tokens": self.counters.tokens,
-            "padding_share": self.counters.padding_share,
-            "cut_documents": self.counters.cut,
-        }
 
-
-def _documents(table: Table) -> int:
+def document_count(table: Table) -> int:
+    """Return the number of rows of a snapshot."""
     return sum(file.rows or 0 for file in table.files())

@@ -63,7 +63,7 @@ encode: {{bundle: "{bundle}", table: "{tmp_path}/table", store_k: 64}}
 index: {{table: "{tmp_path}/table", bundle: "{bundle}", output: "{tmp_path}/index"}}
 """)
     )
-    assert encode_corpus(deployment)["quarantined"] == 0
+    assert encode_corpus(deployment).quarantined == 0
     build_index(deployment)
     encoder, runtime = SparseEncoder.load(model), BundleEncoder(bundle)
     assert runtime.vocabulary == encoder.vocabulary

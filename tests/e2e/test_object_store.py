@@ -42,12 +42,12 @@ def test_a_table_on_s3_is_the_table_of_a_local_folder(
         deployment = _deployment(root, tmp_path / f"index-{name}", tiny_bundle, options)
         summaries[name] = encode_corpus(deployment)
         again = encode_corpus(deployment)
-        assert again["waves_skipped"] == again["waves"]
+        assert again.waves_skipped == again.waves
         build_index(deployment)
     for key in ("table_digest", "rows_in", "rows_out", "quarantined_by_reason"):
-        assert summaries["s3"][key] == summaries["local"][key]
-    assert summaries["s3"]["rows_out"] == 60
-    assert summaries["s3"]["quarantined_by_reason"] == {"broken_json": 1}
+        assert getattr(summaries["s3"], key) == getattr(summaries["local"], key)
+    assert summaries["s3"].rows_out == 60
+    assert summaries["s3"].quarantined_by_reason == {"broken_json": 1}
 
     local, remote = (Searcher.open(tmp_path / f"index-{name}") for name in ("local", "s3"))
     found = remote.search("how to read a file", k=5)

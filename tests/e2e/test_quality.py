@@ -78,7 +78,7 @@ def _index_measures(folder: Path, collection: Path, model: Path, precision: str)
     deployment = _deployment(folder, collection, model, precision)
     assert deployment.export is not None
     export_bundle(deployment.export)
-    assert encode_corpus(deployment)["quarantined"] == 0
+    assert encode_corpus(deployment).quarantined == 0
     build_index(deployment)
     return {system["name"]: system for system in evaluate_index(deployment)["systems"]}
 

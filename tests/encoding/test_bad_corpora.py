@@ -46,9 +46,9 @@ def test_all_of_it_at_once_goes_through_the_job(tmp_path: Path, tiny_bundle: Pat
         }
     )
     summary = encode_corpus(deployment)
-    assert summary["rows_out"] == expected.pop("document")
-    assert summary["quarantined_by_reason"] == expected
-    assert summary["rows_in"] == summary["rows_out"] + summary["quarantined"]
+    assert summary.rows_out == expected.pop("document")
+    assert summary.quarantined_by_reason == expected
+    assert summary.rows_in == summary.rows_out + summary.quarantined
     quarantined = DeltaTable(tmp_path / "table_quarantine").to_pyarrow_table()
     damaged = [row for row in quarantined.to_pylist() if row["reason"] == "damaged_file"]
     assert len({row["source"] for row in damaged}) == expected["damaged_file"]

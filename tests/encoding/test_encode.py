@@ -66,7 +66,7 @@ def test_a_corpus_with_every_defect_loses_nothing_else(tmp_path: Path, tiny_bund
     (first.parent / "b.jsonl").write_bytes(b"\n".join([again, *good[30:], good[59]]))
     settings = deployment(tiny_bundle, tmp_path / "table", first.parent, max_bad_fraction=0.5)
     summary = encode_corpus(settings)
-    assert summary["quarantined_by_reason"] == {
+    assert summary.quarantined_by_reason == {
         "broken_json": 1,
         "duplicate_id": 2,
         "empty_text": 1,
@@ -74,7 +74,7 @@ def test_a_corpus_with_every_defect_loses_nothing_else(tmp_path: Path, tiny_bund
         "missing_id": 1,
         "text_too_long": 1,
     }
-    assert (summary["rows_in"], summary["rows_out"], summary["quarantined"]) == (67, 60, 7)
+    assert (summary.rows_in, summary.rows_out, summary.quarantined) == (67, 60, 7)
     rows = rows_of(tmp_path / "table")
     assert sorted(row["doc_id"] for row in rows) == sorted(document["_id"] for document in DOCUMENTS)
     assert next(row["title"] for row in rows if row["doc_id"] == "d3") == "animal 3"
@@ -109,12 +109,12 @@ def test_every_format_and_any_number_of_waves_give_one_digest(tmp_path: Path, ti
     for name, (paths, source) in sources.items():
         settings = deployment(tiny_bundle, tmp_path / name / "table", *paths, source=source, impact_step=0.02)
         summary = encode_corpus(settings)
-        assert summary["documents"] == 60
-        digests[name] = summary["table_digest"]
+        assert summary.documents == 60
+        digests[name] = summary.table_digest
     cut = {"wave_megabytes": 1, "slice_megabytes": 1, "impact_step": 0.02}
     summary = encode_corpus(deployment(tiny_bundle, tmp_path / "w" / "table", tmp_path / "beir", **cut))
-    assert summary["waves"] == 2
-    digests["waves"] = summary["table_digest"]
+    assert summary.waves == 2
+    digests["waves"] = summary.table_digest
     assert len(set(digests.values())) == 1, digests
 
 
@@ -123,10 +123,10 @@ def test_a_finished_plan_is_found_done_and_other_settings_are_refused(tmp_path: 
     settings = deployment(tiny_bundle, tmp_path / "table", corpus)
     first = encode_corpus(settings)
     again = encode_corpus(settings)
-    assert again["waves_skipped"] == again["waves"] == 1
+    assert again.waves_skipped == again.waves == 1
     for name in ("table_digest", "table_version", "documents", "rows_in", "impact_step"):
-        assert again[name] == first[name], name
-    assert first["table_digest"] == table_digest(str(tmp_path / "table"))
+        assert getattr(again, name) == getattr(first, name), name
+    assert first.table_digest == table_digest(str(tmp_path / "table"))
 
     before = snapshot(tmp_path / "table")
     with pytest.raises(ConfigError, match=r"encode\.store_k"):
@@ -146,7 +146,7 @@ def test_impacts_of_other_widths_are_the_weights_within_half_a_step(tmp_path: Pa
     found = encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus, impact_bits=bits, probe_documents=60))
     texts = {document["_id"]: " ".join([document["title"], document["text"]]) for document in DOCUMENTS}
     exact = BundleEncoder(tiny_bundle).encode(list(texts.values()), kind="document", top_k=256)
-    step = found["impact_step"]
+    step = found.impact_step
     for i, doc_id in enumerate(texts):
         (row,) = [row for row in rows_of(tmp_path / "table") if row["doc_id"] == doc_id]
         weights = dict(zip(*map(np.ndarray.tolist, exact.row(i)), strict=True))
@@ -160,7 +160,7 @@ def test_a_document_beyond_its_last_passage_is_counted(tmp_path: Path, tiny_bund
     corpus = write_jsonl(tmp_path / "c.jsonl", [*DOCUMENTS, {"_id": "long", "title": "t", "text": "word fox " * 100}])
     lengths = {"max_length": 16, "passage_stride": 8, "max_passages": 4}
     found = encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus, **lengths))
-    assert (found["cut_documents"], found["quarantined"]) == (1, 0)
+    assert (found.cut_documents, found.quarantined) == (1, 0)
 
 
 def test_too_many_bad_rows_stop_the_job_before_the_commit(tmp_path: Path, tiny_bundle: Path):
@@ -170,7 +170,7 @@ def test_too_many_bad_rows_stop_the_job_before_the_commit(tmp_path: Path, tiny_b
         encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus))
     assert rows_of(tmp_path / "table") == []
     summary = encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus, max_bad_fraction=0.9))
-    assert (summary["documents"], summary["quarantined"]) == (1, 2)
+    assert (summary.documents, summary.quarantined) == (1, 2)
 
 
 def test_ids_of_earlier_waves_are_duplicates_in_later_ones(tmp_path: Path, tiny_bundle: Path):
@@ -181,9 +181,9 @@ def test_ids_of_earlier_waves_are_duplicates_in_later_ones(tmp_path: Path, tiny_
     write_jsonl(tmp_path / "c" / "2.jsonl", DOCUMENTS[:10])
     settings = deployment(tiny_bundle, tmp_path / "table", tmp_path / "c", wave_megabytes=1, max_bad_fraction=0.5)
     summary = encode_corpus(settings)
-    assert summary["waves"] == 2
-    assert summary["quarantined_by_reason"] == {"duplicate_id": 8}
-    assert summary["documents"] == 10
+    assert summary.waves == 2
+    assert summary.quarantined_by_reason == {"duplicate_id": 8}
+    assert summary.documents == 10
 
 
 @pytest.mark.parametrize(

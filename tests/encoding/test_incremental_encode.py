@@ -71,7 +71,7 @@ def test_one_per_cent_of_inserts_updates_and_deletes_of_a_delta_source(tmp_path:
     for start in range(0, 1000, 100):  # versions 0..9, a file each
         write_deltalake(source, pa.Table.from_pylist(documents[start : start + 100]), mode="append")
     first = encode_corpus(deployment(tiny_bundle, tmp_path / "table", source={"paths": [str(source)], "version": 9}))
-    assert (first["documents"], first["encoded"]) == (1000, 1000)
+    assert (first.documents, first.encoded) == (1000, 1000)
 
     chosen = rng.sample(sorted(corpus), 20)
     updated, deleted = chosen[:10], chosen[10:]
@@ -86,14 +86,14 @@ def test_one_per_cent_of_inserts_updates_and_deletes_of_a_delta_source(tmp_path:
     newest = {"paths": [str(source)]}
     increment = encode_corpus(deployment(tiny_bundle, tmp_path / "table", source=newest))
     full = encode_corpus(deployment(tiny_bundle, tmp_path / "full", source=newest))
-    assert increment["base_plan"] == first["plan"]
-    assert (increment["encoded"], increment["deleted"], increment["documents"]) == (20, 10, 1000)
-    assert full["encoded"] == 1000
-    assert increment["table_digest"] == full["table_digest"]
+    assert increment.base_plan == first.plan
+    assert (increment.encoded, increment.deleted, increment.documents) == (20, 10, 1000)
+    assert full.encoded == 1000
+    assert increment.table_digest == full.table_digest
     assert rows_of(tmp_path / "table") == rows_of(tmp_path / "full")
 
     again = encode_corpus(deployment(tiny_bundle, tmp_path / "table", source=newest))
-    assert (again["encoded"], again["table_version"]) == (0, increment["table_version"])
+    assert (again.encoded, again.table_version) == (0, increment.table_version)
 
 
 @pytest.mark.parametrize("sink", ["delta", "parquet"])
@@ -117,16 +117,16 @@ def test_files_that_come_change_and_go(tmp_path: Path, tiny_bundle: Path, sink: 
         tiny_bundle, tmp_path / "table", sink=sink, max_bad_fraction=0.5, source={"paths": [str(folder)]}
     )
     second = encode_corpus(settings)
-    assert second["quarantined_by_reason"] == {"duplicate_id": 1}
-    assert (second["documents"], second["deleted"]) == (80, 10)
-    assert (second["encoded"], second["unchanged"]) == (31, 19)
+    assert second.quarantined_by_reason == {"duplicate_id": 1}
+    assert (second.documents, second.deleted) == (80, 10)
+    assert (second.encoded, second.unchanged) == (31, 19)
 
     (folder / "a.jsonl").unlink()
     write("c.jsonl", c)
     third = encode_corpus(settings)
-    assert (third["documents"], third["deleted"], third["encoded"]) == (50, 30, 0)
+    assert (third.documents, third.deleted, third.encoded) == (50, 30, 0)
     full = encode_corpus(deployment(tiny_bundle, tmp_path / "full", sink=sink, source={"paths": [str(folder)]}))
-    assert third["table_digest"] == full["table_digest"]
+    assert third.table_digest == full.table_digest
     assert rows_of(tmp_path / "table") == rows_of(tmp_path / "full")
 
 
@@ -159,9 +159,9 @@ def test_a_compaction_between_encoding_and_commit_costs_the_wave_and_no_document
             encode_corpus(settings)
     found = encode_corpus(settings)
     assert len(calls) == 2
-    assert (found["documents"], found["deleted"], found["encoded"]) == (40, 20, 0)
+    assert (found.documents, found.deleted, found.encoded) == (40, 20, 0)
     full = encode_corpus(deployment(tiny_bundle, tmp_path / "full", source={"paths": [str(folder)]}))
-    assert found["table_digest"] == full["table_digest"]
+    assert found.table_digest == full.table_digest
     assert rows_of(table) == rows_of(tmp_path / "full")
 
 
