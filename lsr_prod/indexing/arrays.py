@@ -1,4 +1,4 @@
-"""``.npy`` files of one dimension: grown by appending, or made at their length and filled in any order."""
+"""One-dimensional ``.npy`` files: appended to until the end, or created at full length and filled in any order."""
 
 import os
 from pathlib import Path
@@ -8,25 +8,25 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-_HEADER = 128  # bytes of an .npy before its items
+_HEADER = 128  # bytes of an .npy file before its items
 
-__all__ = ["GrowingArray", "filled_array", "mapped_array"]
+__all__ = ["GrowingArray", "create_array", "map_array"]
 
 
 class GrowingArray:
-    """An ``.npy`` whose length is known at the end only; a context manager.
+    """An ``.npy`` file to which items are appended; a context manager that writes the length at the end.
 
     Attributes:
-        length: items so far.
+        length: number of items so far.
     """
 
     def __init__(self, path: Path, dtype: np.dtype[Any], first: int | None = None) -> None:
-        """Open a new file.
+        """Create the file.
 
         Args:
-            path: the file.
-            dtype: of the items.
-            first: an item that stands before all that are appended.
+            path: a new file.
+            dtype: type of the items.
+            first: an item to append at once; None appends none.
         """
         self.path = path
         self._file = path.open("xb")
@@ -38,7 +38,7 @@ class GrowingArray:
             self.append(np.array([first]))
 
     def append(self, values: npt.NDArray[Any]) -> None:
-        """Write items behind the last one."""
+        """Append items."""
         self._file.write(values.astype(self._dtype, copy=False).tobytes())
         self.length += len(values)
 
@@ -50,7 +50,7 @@ class GrowingArray:
     ) -> None:
         self._file.seek(0)
         self._write_header(self.length)
-        assert self._file.tell() == self._data, "numpy pads the header, so that every length fits into its place"
+        assert self._file.tell() == self._data, "numpy pads the header: its size does not depend on the length"
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -60,16 +60,16 @@ class GrowingArray:
         np.lib.format.write_array_header_1_0(self._file, header)
 
 
-def filled_array(path: Path, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:
-    """A new mapped ``.npy`` of zeros; what is written to the array goes to the file."""
-    if length == 0:  # nothing can be mapped
+def create_array(path: Path, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:
+    """Create an ``.npy`` file of zeros and map it; writes to the array go to the file."""
+    if length == 0:  # an empty array cannot be mapped
         empty = np.zeros(0, dtype)
         with GrowingArray(path, dtype):
             return empty
     return np.asarray(np.lib.format.open_memmap(path, "w+", dtype, (length,)))
 
 
-def mapped_array(path: Path) -> npt.NDArray[Any]:
-    """A mapped ``.npy``, read only; one without items is read."""
+def map_array(path: Path) -> npt.NDArray[Any]:
+    """Map an ``.npy`` file read-only; an empty array is read instead."""
     array = np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > _HEADER else None)
     return np.asarray(array)

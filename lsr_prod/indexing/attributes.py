@@ -1,4 +1,4 @@
-"""Stored fields, which are strings, become typed attributes that queries filter by."""
+"""Parse stored fields, which are strings, into typed attributes that queries filter by."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -11,7 +11,7 @@ __all__ = ["check_attributes", "parse_attributes"]
 
 
 def check_attributes(attributes: Mapping[str, AttributeType], stored_fields: Sequence[str]) -> None:
-    """Hold ``index.attributes`` against the fields that the sparse table stores.
+    """Check that the sparse table stores every field of ``index.attributes``.
 
     Raises:
         ConfigError: the table does not store a field.
@@ -20,23 +20,23 @@ def check_attributes(attributes: Mapping[str, AttributeType], stored_fields: Seq
         if name not in stored_fields:
             stored = ", ".join(stored_fields) or "none"
             raise ConfigError(
-                "index.attributes", f"the table does not store {name!r}", f"give some of its fields: {stored}"
+                "index.attributes", f"the table does not store {name!r}", f"choose from its stored fields: {stored}"
             )
 
 
 def parse_attributes(rows: pa.Table, attributes: Mapping[str, AttributeType]) -> tuple[list[pa.Array], dict[str, int]]:
-    """Read the attributes of a block of rows from its stored fields; the grammar is that of ``parse_value``.
+    """Parse the attributes of rows from their stored fields with ``parse_value``.
 
-    A value that is missing is null, and so is one that is empty where the type is not string. What does not parse
-    becomes null too, and is counted.
+    Missing values are null, and so are empty values of other types than string. Values that cannot be parsed become
+    null and are counted.
 
     Args:
-        rows: with a string column by the name of each attribute.
+        rows: rows with a string column for each attribute.
         attributes: type by name.
 
     Returns:
-        One array [rows] an attribute, in the order of ``attributes``, and by attribute the values that did not parse;
-        attributes without any are left out.
+        One array [rows] per attribute, in the order of ``attributes``; and the number of values that could not be
+        parsed, by attribute, without zeros.
     """
     columns, unreadable = [], {}
     for name, kind in attributes.items():

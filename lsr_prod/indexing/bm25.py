@@ -1,4 +1,4 @@
-"""The words of a shard's documents on their way to the postings, and the average length they are weighed by."""
+"""Collect the words of a shard's documents for BM25 postings, and estimate the average document length."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,33 +22,33 @@ from lsr_prod.terms.analysis import words_of
 
 __all__ = ["WordSpill", "WordVectors", "average_length", "write_dictionary"]
 
-_SAMPLE = 20_000  # documents; the mean of so many is known to about one percent
-_FEW = 1024  # documents whose words are in memory at once
-_MANY = 1 << 20  # words in memory at once, but for those of one document
-_WIDE = 1 << 31  # vocabulary: int32 ids
+_SAMPLE = 20_000  # documents; their mean length has an error of about one percent
+_BATCH_DOCUMENTS = 1024  # documents whose words are in memory at once
+_BATCH_WORDS = 1 << 20  # words in memory at once; a single document may have more
+_WIDE = 1 << 31  # vocabulary size that makes ids int32
 
 
 def average_length(table: Table, fields: Sequence[str], *, sample: int = _SAMPLE) -> float:
-    """Words of an average document: whole parts are read, bucket after bucket, until ``sample`` documents are seen.
+    """Estimate the average number of words per document from the first buckets of a table.
 
-    A document's bucket is a hash of its id, so that a bucket is a sample of the table. Documents without words count.
+    Buckets are hashes of document ids, so each one is a random sample. Documents without words are counted.
 
     Args:
         table: the sparse table.
         fields: the text fields.
-        sample: documents.
+        sample: number of documents after which no further part is read.
 
     Returns:
-        Words, rounded to 3 decimals; 1 if there are none.
+        Words per document, rounded to 3 decimals; 1 if there are no words.
 
     Raises:
-        ArtifactError: a part is missing or torn.
+        ArtifactError: a part is missing or damaged.
     """
     documents, words = 0, 0
     for file in sorted(table.files(), key=lambda file: (int(file.partition["bucket"] or 0), file.path)):
         try:
             with table.store.open_reader(file.path) as source, pq.ParquetFile(source) as part:
-                for batch in part.iter_batches(_FEW, columns=list(fields)):
+                for batch in part.iter_batches(_BATCH_DOCUMENTS, columns=list(fields)):
                     words += sum(len(words_of(text)) for text in joined_texts(batch, fields))
                     documents += batch.num_rows
         except (pa.ArrowInvalid, OSError) as error:
@@ -62,11 +62,11 @@ def average_length(table: Table, fields: Sequence[str], *, sample: int = _SAMPLE
 
 @dataclass(frozen=True, slots=True)
 class WordVectors:
-    """The words of a shard's documents.
+    """Words of a shard's documents.
 
     Attributes:
         names: the T distinct words, sorted.
-        vectors: of the documents by ordinal; a word's place in ``names`` is its id.
+        vectors: vectors of the documents, by ordinal; the id of a word is its position in ``names``.
     """
 
     names: list[str]
@@ -74,43 +74,43 @@ class WordVectors:
 
 
 class WordSpill:
-    """Words and impacts written to files as documents come; only the dictionary stays in memory."""
+    """Words and impacts of documents, written to files as they arrive; only the dictionary is in memory."""
 
     def __init__(self, folder: Path, average_length: float) -> None:
-        """Begin.
+        """Create the files.
 
         Args:
-            folder: a new one, for the files.
-            average_length: of the version's documents.
+            folder: a new folder for the files.
+            average_length: average words per document of the index version.
         """
         self._folder = folder
         self._average_length = average_length
-        self._numbers = _Numbers()
+        self._numbers = _WordNumbers()
         for name in ("by_id", "by_ordinal"):
             (folder / name).mkdir(parents=True)
         self._spill = VectorSpill(folder / "by_id", _WIDE)
 
     def add(self, texts: Sequence[str]) -> None:
-        """Append documents."""
+        """Append the texts of documents."""
         lists: list[list[str]] = []
         words = 0
         for text in texts:
             lists.append(words_of(text))
             words += len(lists[-1])
-            if len(lists) == _FEW or words >= _MANY:  # documents may be long
+            if len(lists) == _BATCH_DOCUMENTS or words >= _BATCH_WORDS:  # documents may be long
                 self._spill.add(self._count(lists))
                 lists, words = [], 0
         if lists:
             self._spill.add(self._count(lists))
 
     def finish(self, order: npt.NDArray[Any]) -> WordVectors:
-        """All documents in another order.
+        """Return the words of all documents in the order of the shard.
 
         Args:
-            order: uint32 [N], which of the documents added stands at each ordinal.
+            order: uint32 [N], number of the added document at each ordinal.
         """
         vectors = self._spill.finish()
-        # Sorted by code point, which is the order of their UTF-8 bytes.
+        # The order of code points is the order of the UTF-8 bytes.
         names = sorted(self._numbers)
         ranks = np.empty(len(names), np.int32)
         ranks[[self._numbers[name] for name in names]] = np.arange(len(names), dtype=np.int32)
@@ -131,7 +131,7 @@ class WordSpill:
 
 
 def write_dictionary(folder: Path, names: Sequence[str]) -> None:
-    """Write the words of a shard, sorted; see ``formats.shard``."""
+    """Write the sorted words of a shard; see ``formats.shard`` for the layout."""
     with (
         GrowingArray(folder / array_name("word_offsets"), np.dtype("<i8"), first=0) as offsets,
         GrowingArray(folder / array_name("word_bytes"), np.dtype("u1")) as text,
@@ -142,8 +142,8 @@ def write_dictionary(folder: Path, names: Sequence[str]) -> None:
             text.append(np.frombuffer(b"".join(some), np.uint8))
 
 
-class _Numbers(dict[str, int]):
-    """The number of every word, given when it is seen first."""
+class _WordNumbers(dict[str, int]):
+    """Number of each word, in the order of first occurrence."""
 
     def __missing__(self, word: str) -> int:
         self[word] = number = len(self)

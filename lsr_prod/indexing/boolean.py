@@ -1,4 +1,4 @@
-"""The Tantivy index of a shard: which document holds which term, its attributes, and the text for BM25."""
+"""Write the Tantivy index of a shard: terms and attributes for Boolean filters, and text for the lexical baseline."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from lsr_prod.indexing.vectors import Vectors
 
 __all__ = ["BooleanWriter"]
 
-_HEAP = 128 << 20  # bytes; Tantivy starts a new segment when it is full
+_HEAP = 128 << 20  # bytes; Tantivy starts a new segment when the heap is full
 _ADD: dict[AttributeType, Any] = {
     "string": tantivy.Document.add_text,
     "int64": tantivy.Document.add_integer,
@@ -27,13 +27,13 @@ _ADD: dict[AttributeType, Any] = {
 
 
 class BooleanWriter:
-    """Writes the Tantivy index of one shard; a context manager that commits when no error passed through it.
+    """Writer of the Tantivy index of one shard; a context manager that commits unless an error was raised.
 
-    An attribute becomes a fast field that is indexed: strings whole, timestamps as microseconds since 1970, since
-    Tantivy's dates end at the second.
+    An attribute becomes an indexed fast field. Strings are indexed without tokenization. Timestamps are stored as
+    microseconds since 1970, since dates of Tantivy have a resolution of one second.
 
     Attributes:
-        seconds: spent on it so far.
+        seconds: time spent so far.
     """
 
     def __init__(
@@ -52,18 +52,18 @@ class BooleanWriter:
         schema.add_text_field(TEXT_FIELD, tokenizer_name="en_stem", index_option="freq")
         for name, kind in attributes.items():
             _add_field(schema, attribute_column(name), kind)
-        # One thread: documents keep their order inside a segment, so that equal scores rank by doc_id.
+        # With one thread documents keep their order inside a segment, so that equal scores rank by doc_id.
         self._writer = tantivy.Index(schema.build(), path=str(self._folder)).writer(heap_size=_HEAP, num_threads=1)
         self._documents = 0
         self.seconds = 0.0
 
     def add(self, kept: Vectors, rows: pa.Table, columns: Sequence[pa.Array] = ()) -> None:
-        """Append the next block.
+        """Append the next documents.
 
         Args:
-            kept: what entered the postings.
-            rows: with the text fields.
-            columns: the attributes, in the order given to the writer.
+            kept: vectors after pruning to the terms that have postings.
+            rows: rows with the text fields.
+            columns: attribute columns, in the order given to the writer.
         """
         began = time.perf_counter()
         attributes = self._values(columns, rows.num_rows)
@@ -73,7 +73,7 @@ class BooleanWriter:
             kept.lengths.tolist(), joined_texts(rows, self._text_fields), attributes, strict=True
         ):
             document = tantivy.Document()
-            # The constructor's keywords would make signed integers, on which an unsigned field panics.
+            # Keyword arguments of the constructor would create signed integers, and an unsigned field panics on them.
             document.add_unsigned(ORDINAL_FIELD, self._documents)
             for term in terms[start : start + length]:
                 document.add_unsigned(TERMS_FIELD, term)
@@ -87,7 +87,7 @@ class BooleanWriter:
         self.seconds += time.perf_counter() - began
 
     def _values(self, columns: Sequence[pa.Array], rows: int) -> list[list[tuple[Any, str, Any]]]:
-        """For each row, how to add which value to which field."""
+        """Return for each row the method that adds a value, the name of the field and the value."""
         values: list[list[tuple[Any, str, Any]]] = [[] for _ in range(rows)]
         for (name, kind), column in zip(self._attributes.items(), columns, strict=True):
             plain = column.cast(pa.int64()) if kind == "timestamp" else column

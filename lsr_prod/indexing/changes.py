@@ -1,7 +1,7 @@
-"""What changed between two versions of a sparse table: by parts first, then by the rows of the parts that differ.
+"""Find the rows that differ between two versions of a sparse table.
 
-Parts are never changed, so a part that both versions name holds the same rows in both, and is not read. Rows that moved
-to another part, as a compaction or an increment moves them, are no change.
+Parts are immutable, so a part that both versions name is not read. Rows that a compaction or an increment moved to
+another part do not count as changed.
 """
 
 from collections import defaultdict
@@ -21,12 +21,12 @@ __all__ = ["PartChange", "RowChange", "changed_parts", "changed_rows", "find_row
 
 @dataclass(frozen=True, slots=True)
 class PartChange:
-    """The parts of one bucket that only one of two versions names.
+    """Parts of one bucket that only one of two versions names.
 
     Attributes:
-        bucket: the bucket.
-        removed: parts of the old version.
-        added: parts of the new version.
+        bucket: number of the bucket.
+        removed: parts that only the old version names.
+        added: parts that only the new version names.
     """
 
     bucket: int
@@ -35,19 +35,19 @@ class PartChange:
 
     @property
     def size(self) -> int:
-        """Bytes of the parts."""
+        """Total bytes of the parts."""
         return sum(file.size for file in (*self.removed, *self.added))
 
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """The documents of one bucket that changed.
+    """Documents of one bucket that changed.
 
     Attributes:
-        bucket: the bucket.
-        upserts: large_string, sorted: ids that are new, or whose terms, impacts or stored fields differ.
-        deletes: large_string, sorted: ids that are gone.
-        replaced: how many of the upserts the old version has too.
+        bucket: number of the bucket.
+        upserts: large_string, sorted: ids of documents that are new or whose terms, impacts or stored fields differ.
+        deletes: large_string, sorted: ids of documents that only the old version has.
+        replaced: number of upserts that the old version also has.
     """
 
     bucket: int
@@ -57,12 +57,12 @@ class RowChange:
 
 
 def row_schema(table: Table, stored_fields: Sequence[str]) -> pa.Schema:
-    """The columns that decide what an index finds; where a row came from is not among them."""
+    """Return the columns that an index is built from, without the columns about the source of a row."""
     return pa.schema([table.schema.field(name) for name in ("doc_id", "terms", "impacts", *stored_fields)])
 
 
 def changed_parts(old: Table, new: Table) -> list[PartChange]:
-    """The parts that differ, one entry for every bucket that has such."""
+    """Return the parts that differ, by bucket; buckets without differences are omitted."""
     before = {file.path: file for file in old.files()}
     after = {file.path: file for file in new.files()}
     buckets: dict[int, tuple[list[TableFile], list[TableFile]]] = defaultdict(lambda: ([], []))
@@ -74,12 +74,12 @@ def changed_parts(old: Table, new: Table) -> list[PartChange]:
 
 
 def changed_rows(store: Store, change: PartChange, schema: pa.Schema) -> RowChange:
-    """Compare the rows of one bucket; both versions of its changed parts are in memory together.
+    """Compare the rows of one bucket; the changed parts of both versions are in memory at once.
 
     Args:
         store: the table's folder.
-        change: the parts.
-        schema: as ``row_schema`` gives it.
+        change: the parts that differ.
+        schema: columns to compare, from ``row_schema``.
 
     Raises:
         ArtifactError: a part is missing or damaged.
@@ -96,13 +96,15 @@ def changed_rows(store: Store, change: PartChange, schema: pa.Schema) -> RowChan
 
 
 def find_rows(store: Store, paths: Sequence[str], schema: pa.Schema, ids: pa.Array) -> pa.Table:
-    """The rows of some documents of one bucket, sorted by id; parts that hold none of them are read by id only.
+    """Return the rows of chosen documents of one bucket, sorted by id.
+
+    Of parts without any of the documents only the ids are read.
 
     Args:
         store: the table's folder.
-        paths: the bucket's parts.
+        paths: parts of the bucket.
         schema: columns to read, ``doc_id`` first.
-        ids: large_string, the documents; those that no part has are left out.
+        ids: large_string, ids of the documents; unknown ids are ignored.
 
     Raises:
         ArtifactError: a part is missing or damaged.
@@ -126,7 +128,7 @@ def _sorted(ids: pa.ChunkedArray) -> pa.Array:
 
 
 def _differs(old: pa.Table, new: pa.Table) -> npt.NDArray[np.bool_]:
-    """Which rows differ; both tables have the same ids in the same order."""
+    """Return which rows differ, bool [n]; both tables have the same ids in the same order."""
     differs = np.zeros(new.num_rows, np.bool_)
     for field in new.schema:
         one, other = (table[field.name].combine_chunks() for table in (old, new))

@@ -1,4 +1,4 @@
-"""Fewer bytes for postings: bitmaps for long runs, and no second copy of the impact of a run of one."""
+"""Compress postings: long runs become bitmaps, and the impact of a run of one posting is stored only as its bound."""
 
 from pathlib import Path
 from typing import Any
@@ -7,29 +7,29 @@ import numpy as np
 
 from lsr_prod.compiled import compiled
 from lsr_prod.formats.shard import BITMAP_ABOVE, NO_RUN, array_name
-from lsr_prod.indexing.arrays import filled_array, mapped_array
+from lsr_prod.indexing.arrays import create_array, map_array
 
 __all__ = ["compress_postings"]
 
 
 def compress_postings(folder: Path) -> None:
-    """Replace ``ids`` and ``impacts`` of a shard by their compressed form (``formats.shard``).
+    """Replace the arrays ``ids`` and ``impacts`` of a shard with their compressed form; see ``formats.shard``.
 
     Args:
-        folder: of a shard whose blocks have up to 256 documents, as ``write_postings`` left it.
+        folder: folder of a shard from ``write_postings``, with at most 256 documents per block.
     """
 
-    def there(name: str) -> Any:
-        return mapped_array(folder / array_name(name))
+    def load(name: str) -> Any:
+        return map_array(folder / array_name(name))
 
-    term_runs, term_postings = there("term_runs"), there("term_postings")
-    gaps, run_counts, ids, impacts = there("run_gaps"), there("run_counts"), there("ids"), there("impacts")
+    term_runs, term_postings = load("term_runs"), load("term_postings")
+    gaps, run_counts, ids, impacts = load("run_gaps"), load("run_counts"), load("ids"), load("impacts")
     id_starts, impact_starts = np.zeros(len(term_runs), np.int64), np.zeros(len(term_runs), np.int64)
     _measure(term_runs, gaps, run_counts, id_starts, impact_starts)
     for name, starts in (("term_ids", id_starts), ("term_impacts", impact_starts)):
-        filled_array(folder / array_name(name), np.dtype("<i8"), len(starts))[:] = starts
+        create_array(folder / array_name(name), np.dtype("<i8"), len(starts))[:] = starts
     drafts = [
-        filled_array(folder / array_name(f"compressed_{name}"), np.dtype("u1"), int(starts[-1]))
+        create_array(folder / array_name(f"compressed_{name}"), np.dtype("u1"), int(starts[-1]))
         for name, starts in (("ids", id_starts), ("impacts", impact_starts))
     ]
     _compress(term_runs, term_postings, gaps, run_counts, ids, impacts, *drafts)
@@ -39,7 +39,7 @@ def compress_postings(folder: Path) -> None:
 
 @compiled
 def _measure(term_runs: Any, gaps: Any, run_counts: Any, id_starts: Any, impact_starts: Any) -> None:
-    """Where each term's items begin."""
+    """Compute where the compressed ids and impacts of each term begin."""
     for term in range(len(term_runs) - 1):
         id_at, impact_at = id_starts[term], impact_starts[term]
         for run in range(np.int64(term_runs[term]), np.int64(term_runs[term + 1])):

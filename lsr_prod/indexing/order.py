@@ -1,8 +1,8 @@
-"""The order of documents inside a shard: similar ones stand together, so that a term occurs in few blocks.
+"""Order the documents of a shard so that similar ones are close and a term occurs in few document blocks.
 
 Recursive graph bisection (Dhulipala et al., KDD 2016, "Compressing Graphs and Indexes with Recursive Graph Bisection"):
-a set of documents is cut into halves, and pairs of documents change sides as long as that lowers the estimated size of
-the gaps between postings, sum over terms of deg * log2(n / (deg + 1)) over both halves; then the halves are cut.
+a set of documents is split into halves, and pairs of documents are exchanged while that lowers the estimated size of
+the gaps between postings, the sum over terms of deg * log2(n / (deg + 1)) over both halves; then each half is split.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -16,23 +16,23 @@ from lsr_prod.indexing.vectors import Vectors
 
 __all__ = ["order_documents"]
 
-_TERMS = 8  # of a document that are looked at, heaviest first
-_ROUNDS = 4
-_LEVELS = 4096  # of gains
-_FEW = 0.005  # share of documents; a round that moves fewer is the last
+_TERMS = 8  # heaviest terms of a document that are used
+_ROUNDS = 4  # most rounds of exchanges per split
+_LEVELS = 4096  # levels that gains are rounded to
+_MIN_MOVED = 0.005  # share of documents; a round that exchanges fewer is the last
 
 
 def order_documents(vectors: Vectors, vocabulary_size: int, block_size: int, *, threads: int = 1) -> npt.NDArray[Any]:
-    """An order in which documents with common terms are close; the same for the same vectors.
+    """Return an order in which documents with common terms are close; equal vectors give an equal order.
 
     Args:
-        vectors: of N documents.
+        vectors: vectors of N documents.
         vocabulary_size: V.
-        block_size: sets of this size are cut no further, and every cut but the last lies at a multiple of it.
-        threads: that work on different sets.
+        block_size: sets of at most this size are not split, and sets are split at multiples of it.
+        threads: number of threads; each works on different sets.
 
     Returns:
-        uint32 [N]: which document stands at each place.
+        uint32 [N]: number of the document at each position.
     """
     count = len(vectors)
     rows = vectors.top(_TERMS)
@@ -50,7 +50,7 @@ def order_documents(vectors: Vectors, vocabulary_size: int, block_size: int, *, 
 
 
 def _cuts(bounds: npt.NDArray[np.int64], block_size: int) -> npt.NDArray[np.int64]:
-    """Where each set is cut: at the multiple of ``block_size`` after its middle, if that lies inside it."""
+    """Return the split point of each set: the multiple of ``block_size`` after its middle, if it is inside the set."""
     first, last = bounds[:-1], bounds[1:]
     blocks = -(-(last - first) // block_size)
     return np.minimum(last, first + (blocks + 1) // 2 * block_size)
@@ -79,7 +79,7 @@ def _bisect_all(
 
 @compiled
 def _count_sides(places: Any, half: int, offsets: Any, terms: Any, left: Any, right: Any, seen: Any) -> int:
-    """Document frequencies on both sides; returns the number of distinct terms, which ``seen`` lists."""
+    """Count document frequencies on both sides, list the distinct terms in ``seen`` and return their number."""
     distinct = 0
     for i in range(len(places)):
         for at in range(offsets[places[i]], offsets[places[i] + 1]):
@@ -98,7 +98,7 @@ def _count_sides(places: Any, half: int, offsets: Any, terms: Any, left: Any, ri
 def _term_gains(
     size_left: int, size_right: int, seen: Any, left: Any, right: Any, logs: Any, gain_left: Any, gain_right: Any
 ) -> None:
-    """What moving one posting of a term to the other side saves, in bits."""
+    """Compute the bits saved by moving one posting of a term to the other side."""
     log_left, log_right = logs[size_left], logs[size_right]
     for term in seen:
         a, b = left[term], right[term]
@@ -113,7 +113,7 @@ def _term_gains(
 
 @compiled
 def _by_falling_gain(gains: Any) -> Any:
-    """Places by falling gain, to within a 4,096th of their range: sorting them wholly takes a third of all time."""
+    """Return positions by falling gain, rounded to 4,096 levels: an exact sort would take a third of the total time."""
     least, largest = gains[0], gains[0]
     for gain in gains:
         least, largest = min(least, gain), max(largest, gain)
@@ -133,7 +133,7 @@ def _by_falling_gain(gains: Any) -> Any:
 
 @compiled
 def _exchange(places: Any, half: int, gains: Any, offsets: Any, terms: Any, left: Any, right: Any) -> int:
-    """Let pairs change sides, the greediest first, as long as a pair saves something; returns how many did."""
+    """Exchange pairs of documents, largest gain first, while their gain is positive; return the number of pairs."""
     movers, others = _by_falling_gain(gains[:half]), _by_falling_gain(gains[half : len(places)])
     for pair in range(min(len(movers), len(others))):
         one, other = movers[pair], half + others[pair]
@@ -161,7 +161,7 @@ def _bisect_sets(
     vocabulary_size: int,
     logs: Any,
 ) -> None:
-    """Cut the sets ``first`` to ``last``; ``places`` is reordered inside each."""
+    """Split the sets ``first`` to ``last - 1``: reorder ``places`` inside each of them."""
     left, right = np.zeros(vocabulary_size, np.int32), np.zeros(vocabulary_size, np.int32)
     gain_left, gain_right = np.zeros(vocabulary_size, np.float32), np.zeros(vocabulary_size, np.float32)
     seen = np.empty(vocabulary_size, np.int32)
@@ -181,7 +181,7 @@ def _bisect_sets(
                 for at in range(offsets[mine[i]], offsets[mine[i] + 1]):
                     gain += gain_left[terms[at]] if i < half else gain_right[terms[at]]
                 gains[i] = gain
-            if _exchange(mine, half, gains, offsets, terms, left, right) < _FEW * len(mine):
+            if _exchange(mine, half, gains, offsets, terms, left, right) < _MIN_MOVED * len(mine):
                 break
         for term in seen[:distinct]:
             left[term] = 0

@@ -1,4 +1,4 @@
-"""From document-ordered vectors to term-ordered postings (layout: ``formats.shard``)."""
+"""Invert document-ordered vectors into term-ordered postings; see ``formats.shard`` for the layout."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ import numpy as np
 
 from lsr_prod.compiled import compiled
 from lsr_prod.formats.shard import NO_RUN, array_name, local_dtype
-from lsr_prod.indexing.arrays import filled_array
+from lsr_prod.indexing.arrays import create_array
 from lsr_prod.indexing.vectors import Vectors
 
-__all__ = ["Field", "write_postings"]
+__all__ = ["TermField", "write_postings"]
 
-_ALL = 1 << 31
+_ALL_TERMS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """One kind of terms of a shard's documents.
+class TermField:
+    """Terms of one kind: those of the output vocabulary, or the words of the text fields.
 
     Attributes:
-        vectors: of the documents, by ordinal.
-        size: every id lies below it; the ids of the next field begin here.
-        dk: terms of a document that become postings, heaviest first; None: all.
+        vectors: vectors of the documents, by ordinal.
+        size: number of ids; the ids of the next field follow them.
+        dk: heaviest terms of a document that become postings; None takes all.
     """
 
     vectors: Vectors
@@ -32,31 +32,33 @@ class Field:
     dk: int | None = None
 
 
-def write_postings(folder: Path, fields: Sequence[Field], *, block_size: int) -> None:
-    """Write the matching arrays of a shard.
+def write_postings(folder: Path, fields: Sequence[TermField], *, block_size: int) -> None:
+    """Write the posting arrays of a shard.
 
-    Two passes over the vectors: the first counts runs and postings of every term, the second puts each posting into
-    its place of the mapped files. Memory: a few integers a term.
+    The first pass over the vectors counts runs and postings of every term; the second writes each posting to its
+    position in the mapped files. Memory use is a few integers per term.
 
     Args:
         folder: the shard.
-        fields: their terms are numbered one field after the other.
-        block_size: documents in a block.
+        fields: fields; term ids of a field follow those of the field before.
+        block_size: documents per block.
     """
 
     def make(name: str, dtype: Any, length: int) -> Any:
-        return filled_array(folder / array_name(name), np.dtype(dtype), length)
+        return create_array(folder / array_name(name), np.dtype(dtype), length)
 
     ends = np.cumsum([field.size for field in fields]).tolist()
     terms = ends[-1]
     runs, postings = np.zeros(terms + 1, np.int64), np.zeros(terms + 1, np.int64)
     for field, end in zip(fields, ends, strict=True):
-        mine, dk = slice(1 + end - field.size, 1 + end), _ALL if field.dk is None else field.dk
+        mine, dk = slice(1 + end - field.size, 1 + end), _ALL_TERMS if field.dk is None else field.dk
         _count(field.vectors.offsets, field.vectors.terms, dk, block_size, runs[mine], postings[mine])
     np.cumsum(runs, out=runs)
     np.cumsum(postings, out=postings)
     if max(runs[-1], postings[-1]) >= 1 << 32:
-        raise ValueError(f"a shard cannot hold {postings[-1]} postings in {runs[-1]} runs; build with more shards")
+        raise ValueError(
+            f"a shard cannot hold {postings[-1]} postings in {runs[-1]} runs; set index.shards to a larger number"
+        )
     make("term_runs", "<u4", terms + 1)[:] = runs
     make("term_postings", "<i8", terms + 1)[:] = postings
     local, total = local_dtype(block_size), int(postings[-1])
@@ -66,7 +68,7 @@ def write_postings(folder: Path, fields: Sequence[Field], *, block_size: int) ->
     ]
     by_posting = [make("ids", local, total), make("impacts", "u1", total)]
     for field, end in zip(fields, ends, strict=True):
-        mine, dk = slice(end - field.size, end), _ALL if field.dk is None else field.dk
+        mine, dk = slice(end - field.size, end), _ALL_TERMS if field.dk is None else field.dk
         rows = field.vectors
         _fill(rows.offsets, rows.terms, rows.impacts, dk, block_size, runs[mine], postings[mine], *by_run, *by_posting)
 

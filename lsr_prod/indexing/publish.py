@@ -25,7 +25,7 @@ from lsr_prod.formats.index import (
     publication_name,
 )
 from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones
-from lsr_prod.indexing.versions import make_young, take_down, write_version, written_in
+from lsr_prod.indexing.versions import take_down, touch_version, version_format, write_version
 from lsr_prod.storage import Store
 
 __all__ = ["Head", "publish", "publish_derived", "read_head", "rollback"]
@@ -62,7 +62,7 @@ def read_head(index: Path) -> Head:
     try:
         version = load_version(index, publication.version)
     except FormatVersionError as error:
-        if written_in(index, publication.version) > INDEX_FORMAT:
+        if version_format(index, publication.version) > INDEX_FORMAT:
             raise
         log.warning("head is not read", extra={"fields": {"publication": publication.number, "why": str(error)}})
         return Head(publication.number, None, publication.version)
@@ -101,7 +101,7 @@ def _publish(
 ) -> Publication:
     """As ``publish``; shards that passed the gate are noted, and are not read again by the next try."""
     candidate = load_version(index, version)
-    make_young(index, candidate)
+    touch_version(index, candidate)
     while True:
         head = read_head(index)
         if head.sha == version:

@@ -1,7 +1,7 @@
-"""The rows of a shard, by id and then in any order, with the memory of one bucket and one batch.
+"""Read and sort the rows of a shard with the memory of one bucket and one batch.
 
-A shard may be larger than memory: its buckets are sorted one by one into Arrow files, which are mapped, and each batch
-of the shard is a merge of one slice of every file. The merged rows are spilled once more, to be taken in another order.
+A shard may be larger than memory: its buckets are sorted one by one into mapped Arrow files, and each batch of the
+shard merges one slice of every file. The merged rows are spilled again, so that they can be taken in another order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,18 +17,18 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.plan import ShardPlan
 from lsr_prod.tables import open_table, read_part
 
-__all__ = ["SpilledRows", "merged_by_id", "read_buckets", "spill_sorted"]
+__all__ = ["SpilledRows", "merge_by_id", "read_buckets", "spill_sorted"]
 
 
 def read_buckets(plan: ShardPlan) -> Iterator[pa.Table]:
-    """The shard's rows, one table a bucket, from the pinned version of the sparse table.
+    """Yield the rows of a shard from the pinned version of the sparse table, one table per bucket.
 
     Raises:
-        ArtifactError: the table is gone, or a part is missing or torn.
+        ArtifactError: the table was deleted, or a part is missing or damaged.
     """
     table = open_table(plan.table, plan.table_version)
     if table is None:
-        raise ArtifactError(f"{plan.table.uri} is no longer a table; encode it again")
+        raise ArtifactError(f"{plan.table.uri} is no longer a table; encode the corpus again")
     columns = ["doc_id", "terms", "impacts", *plan.layout.stored_fields]
     schema = pa.schema([table.schema.field(name) for name in columns])
     paths: dict[int, list[str]] = {bucket: [] for bucket in plan.buckets}
@@ -40,7 +40,7 @@ def read_buckets(plan: ShardPlan) -> Iterator[pa.Table]:
 
 
 def spill_sorted(tables: Iterable[pa.Table], folder: Path) -> list[pa.Table]:
-    """Sort each table by ``doc_id`` into a file of ``folder`` and map it; strings become ``large_string``."""
+    """Sort each table by ``doc_id`` into a file in ``folder`` and map it; strings become ``large_string``."""
     spilled = []
     for number, table in enumerate(tables):
         if not table.num_rows:
@@ -55,8 +55,8 @@ def spill_sorted(tables: Iterable[pa.Table], folder: Path) -> list[pa.Table]:
     return spilled
 
 
-def merged_by_id(tables: Sequence[pa.Table], batch_rows: int) -> Iterator[pa.Table]:
-    """Merge tables that are sorted by ``doc_id`` into tables of ``batch_rows`` rows, sorted across all of them.
+def merge_by_id(tables: Sequence[pa.Table], batch_rows: int) -> Iterator[pa.Table]:
+    """Merge tables sorted by ``doc_id`` and yield the rows in order, in tables of ``batch_rows`` rows.
 
     Raises:
         ArtifactError: an id occurs twice.
@@ -80,7 +80,7 @@ def merged_by_id(tables: Sequence[pa.Table], batch_rows: int) -> Iterator[pa.Tab
 
 
 class SpilledRows:
-    """Columns of all rows in one file, by id; taken from in any order once it is finished."""
+    """Columns of all rows in one file, by id; rows can be taken in any order once it is finished."""
 
     def __init__(self, path: Path, schema: pa.Schema, batch_rows: int) -> None:
         self._path = path
@@ -91,18 +91,18 @@ class SpilledRows:
         self._batches: list[pa.RecordBatch] = []
 
     def add(self, rows: pa.Table) -> None:
-        """Append a batch: ``batch_rows`` rows, fewer only at the end."""
+        """Append a batch of ``batch_rows`` rows; only the final one may be smaller."""
         self._writer.write_table(rows.select(self._schema.names).cast(self._schema))
 
     def finish(self) -> None:
-        """No more rows will come."""
+        """Close the file and map it for ``take``."""
         self._writer.close()
         self._sink.close()
         reader = pa.ipc.open_file(pa.memory_map(str(self._path)))
         self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
 
     def take(self, rows: npt.NDArray[Any]) -> pa.Table:
-        """The rows of these numbers, in that order."""
+        """Return the rows with these numbers, in that order."""
         owners = rows // self._batch_rows
         order = np.argsort(owners, kind="stable")
         parts, place = [], 0
@@ -119,4 +119,4 @@ def _check_unique(ids: pa.ChunkedArray, last: str | None) -> None:
     repeated = ids.slice(1).filter(pc.equal(ids.slice(1), ids.slice(0, len(ids) - 1)))
     if len(repeated) or ids[0].as_py() == last:
         name = repeated[0].as_py() if len(repeated) else last
-        raise ArtifactError(f"document {name!r} stands in the table twice; the table is damaged, encode it again")
+        raise ArtifactError(f"document {name!r} is in the table twice; the table is damaged, encode the corpus again")

@@ -33,15 +33,15 @@ from lsr_prod.formats.shard import (
     array_name,
     term_dtype,
 )
-from lsr_prod.indexing.arrays import GrowingArray, filled_array, mapped_array
+from lsr_prod.indexing.arrays import GrowingArray, create_array, map_array
 from lsr_prod.indexing.attributes import parse_attributes
 from lsr_prod.indexing.bm25 import WordSpill, WordVectors, write_dictionary
 from lsr_prod.indexing.boolean import BooleanWriter
 from lsr_prod.indexing.compress import compress_postings
 from lsr_prod.indexing.order import order_documents
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
-from lsr_prod.indexing.postings import Field, write_postings
-from lsr_prod.indexing.rows import SpilledRows, merged_by_id, spill_sorted
+from lsr_prod.indexing.postings import TermField, write_postings
+from lsr_prod.indexing.rows import SpilledRows, merge_by_id, spill_sorted
 from lsr_prod.indexing.texts import joined_texts
 from lsr_prod.indexing.vectors import Vectors, VectorSpill
 from lsr_prod.terms.reader import TermReader
@@ -140,7 +140,7 @@ def _spill(
     vectors = VectorSpill(spill, layout.vocabulary_size)
     words = None if layout.average_length is None else WordSpill(spill / "words", layout.average_length)
     counts = None if reader is None else TermCounts.none(layout.vocabulary_size)
-    for batch in merged_by_id(spill_sorted(buckets, spill), BATCH_ROWS):
+    for batch in merge_by_id(spill_sorted(buckets, spill), BATCH_ROWS):
         vectors.add(Vectors.from_rows(batch, layout.vocabulary_size))
         rows.add(batch)
         if words is not None:
@@ -178,8 +178,8 @@ def write_arrays(
     """
     (folder / IMPACTS_FOLDER).mkdir()
     count = len(vectors)
-    filled_array(folder / array_name("id_rank"), np.dtype("<u4"), count)[:] = order
-    filled_array(folder / array_name("id_order"), np.dtype("<u4"), count)[order] = np.arange(count, dtype=np.uint32)
+    create_array(folder / array_name("id_rank"), np.dtype("<u4"), count)[:] = order
+    create_array(folder / array_name("id_order"), np.dtype("<u4"), count)[order] = np.arange(count, dtype=np.uint32)
     term = term_dtype(layout.vocabulary_size)
     with (
         GrowingArray(folder / array_name("forward_offsets"), np.dtype("<i8"), first=0) as offsets,
@@ -191,11 +191,11 @@ def write_arrays(
             offsets.append(terms.length + some.offsets[1:])
             terms.append(some.terms)
             impacts.append(some.impacts)
-    ordered = Vectors(*(mapped_array(folder / array_name(name)) for name in FORWARD_ARRAYS))
-    fields = [Field(ordered, layout.vocabulary_size, layout.dk)]
+    ordered = Vectors(*(map_array(folder / array_name(name)) for name in FORWARD_ARRAYS))
+    fields = [TermField(ordered, layout.vocabulary_size, layout.dk)]
     if words is not None:
         write_dictionary(folder, words.names)
-        fields.append(Field(words.vectors, len(words.names)))
+        fields.append(TermField(words.vectors, len(words.names)))
     write_postings(folder, fields, block_size=layout.block_size)
     if layout.compress:
         compress_postings(folder)

@@ -1,7 +1,7 @@
-"""Documents that must not be found any more, whatever the table says; and documents that may be found again.
+"""Take documents down, so that they cannot be found whatever the table holds, and restore them.
 
-A takedown costs one small file a shard and a publication, no shard is built: readers that refresh see it within
-seconds. The list of ids is part of every version, and every later build hides them in what it builds.
+A takedown writes one small file per shard and a publication, but builds no shard: readers that refresh see it within
+seconds. Every version has the list of takedowns, and every later build hides the documents again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,18 +35,18 @@ __all__ = ["delete_documents", "restore_documents"]
 
 
 def delete_documents(index: Path, ids: Iterable[str], note: str = "") -> TakedownSummary:
-    """Take documents down, at once and for good: in every shard now, and in every later build.
+    """Hide documents in the current version and in every later build, until they are restored.
 
-    Ids that the index does not have are taken down too, so that they stay away should they come. Stored fields remain
-    in the shards' files until all shards are built again without the document.
+    Ids that are not in the index are taken down too, so that later builds hide them. Stored fields stay in the files of
+    the shards until all shards are built again without the document.
 
     Args:
         index: the index folder.
-        ids: documents.
-        note: kept in the publication, for people.
+        ids: ids of the documents.
+        note: note for people, stored in the publication.
 
     Raises:
-        PublicationError: nothing is published, or no id is given.
+        PublicationError: nothing is published, or ``ids`` is empty.
         ArtifactError: a shard or the list is missing or damaged.
     """
     gone = _listed(ids)
@@ -56,18 +56,18 @@ def delete_documents(index: Path, ids: Iterable[str], note: str = "") -> Takedow
 def restore_documents(
     index: Path, ids: Iterable[str], note: str = "", *, options: Mapping[str, str] | None = None
 ) -> TakedownSummary:
-    """End the takedown of documents: those that the index's version of the table has are found again at once.
+    """Restore documents: those in the index's version of the table can be found again at once.
 
-    Documents that the table no longer has, or has not yet, come with the reindex that finds them there.
+    Documents that the table does not have appear with the first build that finds them there.
 
     Args:
         index: the index folder.
-        ids: documents; those that were not taken down are left as they are.
-        note: kept in the publication, for people.
-        options: options of the object store, if the table lies in one.
+        ids: ids of the documents; ids that are not taken down are ignored.
+        note: note for people, stored in the publication.
+        options: options of the object store that holds the table.
 
     Raises:
-        PublicationError: nothing is published, or no id is given.
+        PublicationError: nothing is published, or ``ids`` is empty.
         ArtifactError: the table, a shard or the list is missing or damaged.
     """
     back = _listed(ids)
@@ -87,7 +87,7 @@ def restore_documents(
 def _listed(ids: Iterable[str]) -> list[str]:
     found = sorted(set(ids))
     if not found:
-        raise PublicationError("no document is named; give ids")
+        raise PublicationError("no document is named; name at least one id")
     return found
 
 
@@ -110,7 +110,7 @@ def _publish(index: Path, change: Callable[[IndexVersion], IndexVersion], note: 
 
 
 def _lift(index: Path, version: IndexVersion, ids: pa.Array) -> IndexVersion:
-    """Let documents be found where they stand last: every earlier shard has them replaced."""
+    """Remove the tombstones of documents in the last shard that has them: earlier shards have superseded rows."""
     tombstones = list(version.tombstones)
     for number, (shard, there) in reversed(list(enumerate(zip(version.shards, version.tombstones, strict=True)))):
         folder = index / "shards" / shard.sha
@@ -126,11 +126,13 @@ def _lift(index: Path, version: IndexVersion, ids: pa.Array) -> IndexVersion:
 
 
 def _in_table(version: IndexVersion, ids: list[str], options: dict[str, str]) -> pa.Array:
-    """Those of the ids that the table has at the version that the index was built from."""
+    """Return the ids that the table has at the version that the index was built from."""
     store = Store(version.table_uri, options)
     table = open_table(store, version.table_version)
     if table is None:
-        raise ArtifactError(f"{store.uri} is no longer a table; whether these documents still stand cannot be known")
+        raise ArtifactError(
+            f"{store.uri} is no longer a table, so it is unknown whether it has these documents; restore the table"
+        )
     buckets = TableProperties.from_delta(dict(table.properties)).buckets
     schema = pa.schema([table.schema.field("doc_id")])
     wanted: dict[int, list[str]] = {}

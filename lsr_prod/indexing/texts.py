@@ -1,4 +1,4 @@
-"""The text of a document: its text fields, one after the other."""
+"""Join the text fields of a document into one text."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ __all__ = ["joined_texts"]
 
 
 def joined_texts(rows: pa.Table | pa.RecordBatch, fields: Sequence[str]) -> list[str]:
-    """One text a row, with a space between fields; empty where all fields are empty or null."""
+    """Return one text per row: its fields separated by spaces, or "" if all of them are empty or null."""
     columns = [rows[name].to_pylist() for name in fields]
     if not columns:
         return [""] * rows.num_rows

@@ -1,7 +1,7 @@
-"""What stands in a shard and must not be found: documents that were deleted, replaced or taken down.
+"""Tombstones of a shard: the ordinals of documents that were deleted, superseded or taken down.
 
-A version names one file of ordinals a shard, and one list of the ids that were taken down. Both are named by their
-content and never changed.
+A version names one file of ordinals per shard, and one list of the ids that are taken down. Both are named by their
+content and never change.
 """
 
 import hashlib
@@ -36,19 +36,19 @@ Ordinals = npt.NDArray[np.uint32]
 
 
 def as_ids(ids: Iterable[str]) -> pa.Array:
-    """Ids as the functions here take them: large_string, sorted, each once."""
+    """Return ids as the functions of this module take them: large_string, sorted, distinct."""
     return pa.array(sorted(set(ids)), pa.large_string())
 
 
 def find_ordinals(folder: Path, manifest: ShardManifest, ids: pa.Array) -> Ordinals:
-    """Where documents stand in a shard, in whatever order the shard keeps them.
+    """Return the ordinals of documents in a shard.
 
-    One pass over the mapped ids of the shard, which costs about 60 ns a document and needs no memory for them.
+    This is one pass over the mapped ids of the shard: about 60 ns per document, and no memory for the ids.
 
     Args:
-        folder: of the shard.
-        manifest: of the shard.
-        ids: large_string; ids that the shard does not have are left out.
+        folder: folder of the shard.
+        manifest: manifest of the shard.
+        ids: large_string; ids that are not in the shard are ignored.
 
     Returns:
         uint32 [n], rising.
@@ -63,14 +63,14 @@ def find_ordinals(folder: Path, manifest: ShardManifest, ids: pa.Array) -> Ordin
 
 
 def read_ids(folder: Path, manifest: ShardManifest) -> pa.ChunkedArray:
-    """The ids of a shard by ordinal, mapped.
+    """Return the ids of a shard by ordinal, mapped.
 
     Raises:
         ArtifactError: ``docs.arrow`` cannot be read.
     """
     path = folder / DOCUMENTS_FILE
     try:
-        # The first column: stored fields are not touched.
+        # Column 0 holds the ids; the stored fields are not read.
         options = pa.ipc.IpcReadOptions(included_fields=[0])
         ids = pa.ipc.open_file(pa.memory_map(str(path)), options=options).read_all()["doc_id"]
     except (pa.ArrowInvalid, OSError, KeyError) as error:
@@ -80,27 +80,30 @@ def read_ids(folder: Path, manifest: ShardManifest) -> pa.ChunkedArray:
     return ids
 
 
-def hide_documents(index: Path, shard: ShardManifest, there: Tombstones | None, ids: pa.Array) -> Tombstones | None:
-    """The tombstones of a shard with those of some documents more, written where they are new.
+def hide_documents(index: Path, shard: ShardManifest, known: Tombstones | None, ids: pa.Array) -> Tombstones | None:
+    """Add documents to the tombstones of a shard, and write the new tombstones.
 
     Args:
         index: the index folder.
-        shard: the shard.
-        there: its tombstones so far.
-        ids: large_string; ids that the shard does not have are left out.
+        shard: manifest of the shard.
+        known: its tombstones so far; None if it has none.
+        ids: large_string; ids that are not in the shard are ignored.
+
+    Returns:
+        The tombstones, which are ``known`` if no document was added.
     """
     found = find_ordinals(index / "shards" / shard.sha, shard, ids)
     if not len(found):
-        return there
-    if there is None:
+        return known
+    if known is None:
         return save_tombstones(index, found)
-    before = load_tombstones(index, shard, there)
+    before = load_tombstones(index, shard, known)
     union = np.union1d(before, found)
-    return save_tombstones(index, union) if len(union) > len(before) else there
+    return save_tombstones(index, union) if len(union) > len(before) else known
 
 
 def save_tombstones(index: Path, ordinals: Ordinals) -> Tombstones | None:
-    """Write ordinals, rising, under the name of their content; None for none."""
+    """Write rising ordinals to a file that is named by its content; return None if there are none."""
     if not len(ordinals):
         return None
     buffer = io.BytesIO()
@@ -109,34 +112,34 @@ def save_tombstones(index: Path, ordinals: Ordinals) -> Tombstones | None:
 
 
 def load_tombstones(index: Path, shard: ShardManifest, tombstones: Tombstones) -> Ordinals:
-    """The ordinals, held against their digest, their count and the shard.
+    """Read tombstones and verify their digest, their number and that the shard has the ordinals.
 
     Raises:
         ArtifactError: the file is missing or does not fit the shard.
-        DigestMismatchError: it is damaged.
+        DigestMismatchError: the file is damaged.
     """
     verify_files(index, [tombstones.file])
     path = index / tombstones.file.path
     ordinals: Ordinals = np.load(path, allow_pickle=False)
     rising = ordinals.ndim == 1 and bool(np.all(ordinals[1:] > ordinals[:-1]))
     if ordinals.dtype != np.uint32 or not rising or len(ordinals) != tombstones.documents:
-        raise ArtifactError(f"{path} is no list of {tombstones.documents} rising ordinals; publish another version")
+        raise ArtifactError(f"{path} is not a list of {tombstones.documents} rising ordinals; publish another version")
     if len(ordinals) and ordinals[-1] >= shard.documents:
         raise ArtifactError(f"{path} names documents that shard {shard.sha} does not have; publish another version")
     return ordinals
 
 
 def save_takedowns(index: Path, ids: Sequence[str]) -> FileDigest | None:
-    """Write the list of ids that must never be found; None for none."""
+    """Write the list of ids that are taken down; return None if there are none."""
     return _save(index, "takedowns", ".json", canonical_json(sorted(set(ids))) + b"\n") if ids else None
 
 
 def load_takedowns(index: Path, version: IndexVersion) -> list[str]:
-    """The ids that were taken down, sorted.
+    """Return the ids that are taken down, sorted.
 
     Raises:
-        ArtifactError: the list is missing, or no list of ids.
-        DigestMismatchError: it is damaged.
+        ArtifactError: the file is missing or does not hold a list of ids.
+        DigestMismatchError: the file is damaged.
     """
     if version.takedowns is None:
         return []
@@ -144,7 +147,7 @@ def load_takedowns(index: Path, version: IndexVersion) -> list[str]:
     path = index / version.takedowns.path
     ids = json.loads(path.read_bytes())
     if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
-        raise ArtifactError(f"{path} is no list of ids; publish another version")
+        raise ArtifactError(f"{path} is not a list of ids; publish another version")
     return ids
 
 
@@ -154,8 +157,8 @@ def _save(index: Path, folder: str, ending: str, data: bytes) -> FileDigest:
     store = Store(str(index))
     while not store.put_new(file.path, data):
         try:
-            store.refresh(file.path)  # a collection must not take for garbage what a version is about to name
+            store.refresh(file.path)  # a garbage collection must not delete a file that a new version names
         except FileNotFoundError:
-            continue  # it just did
+            continue  # the garbage collection was faster
         break
     return file

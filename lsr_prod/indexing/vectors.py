@@ -1,4 +1,4 @@
-"""Sparse vectors of a shard on their way from the table to the arrays."""
+"""Sparse vectors of a shard, between the sparse table and the arrays."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ __all__ = ["VectorSpill", "Vectors"]
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """The vectors of some documents, as rows of a CSR matrix, heaviest term first.
+    """Vectors of documents as rows of a CSR matrix, heaviest term first.
 
     Attributes:
         offsets: int64 [n + 1].
@@ -30,20 +30,20 @@ class Vectors:
     impacts: npt.NDArray[np.uint8]
 
     def __len__(self) -> int:
-        """The number of vectors."""
+        """Return the number of vectors."""
         return len(self.offsets) - 1
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """int64 [n], terms of each document."""
+        """Number of terms of each document, int64 [n]."""
         return np.diff(self.offsets)
 
     @classmethod
     def from_rows(cls, rows: pa.Table, vocabulary_size: int) -> "Vectors":
-        """Take and check the columns ``terms`` and ``impacts``.
+        """Convert and check the columns ``terms`` and ``impacts``.
 
         Raises:
-            ArtifactError: a term or impact lies outside its range, or a document repeats a term.
+            ArtifactError: a term or impact is out of range, or a document repeats a term.
         """
         terms_column, impacts_column = rows["terms"].combine_chunks(), rows["impacts"].combine_chunks()
         offsets = terms_column.offsets.to_numpy().astype(np.int64)
@@ -52,26 +52,26 @@ class Vectors:
         terms = terms_column.flatten().to_numpy()
         impacts = impacts_column.flatten().to_numpy()
         if not np.array_equal(lengths, np.diff(impacts_column.offsets.to_numpy())):
-            raise ArtifactError("a document has not as many impacts as terms; the table is damaged, encode it again")
+            raise ArtifactError("a document has not as many impacts as terms; encode the corpus again")
         if len(terms) and (
             terms.min() < 0 or terms.max() >= vocabulary_size or impacts.min() < 1 or impacts.max() > 255
         ):
-            raise ArtifactError("the table has terms or impacts outside their range; it is damaged, encode it again")
+            raise ArtifactError("the table has terms or impacts out of range; it is damaged, encode the corpus again")
         documents = np.repeat(np.arange(len(lengths)), lengths)
         _check_distinct(documents, terms)
-        # Stable: the encoder's finer order stands where two impacts are equal.
+        # The sort is stable: equal impacts keep the order of the encoder, which is that of the weights.
         order = np.lexsort((-impacts.astype(np.int32), documents))
         return cls(offsets, terms[order].astype(term_dtype(vocabulary_size)), impacts[order].astype(np.uint8))
 
     def take(self, order: npt.NDArray[Any]) -> "Vectors":
-        """The rows ``order``, in that order."""
+        """Return the rows with the numbers ``order``, in that order."""
         lengths = self.offsets[order + np.int64(1)] - self.offsets[order]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         places = np.arange(offsets[-1]) + np.repeat(self.offsets[order] - offsets[:-1], lengths)
         return Vectors(offsets, self.terms[places], self.impacts[places])
 
     def top(self, dk: int) -> "Vectors":
-        """The ``dk`` heaviest terms of every document."""
+        """Return the vectors with at most the ``dk`` heaviest terms each."""
         lengths = np.minimum(self.lengths, dk)
         if np.array_equal(lengths, self.lengths):
             return self
@@ -81,7 +81,7 @@ class Vectors:
 
 
 class VectorSpill:
-    """Vectors written to files as they come, and mapped when all are there."""
+    """Vectors written to files as they arrive and mapped at the end."""
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         self._offsets = GrowingArray(folder / "offsets.npy", np.dtype("<i8"), first=0)
@@ -95,7 +95,7 @@ class VectorSpill:
         self._impacts.append(vectors.impacts)
 
     def finish(self) -> Vectors:
-        """All vectors, mapped."""
+        """Return all vectors, mapped."""
         arrays = []
         for array in (self._offsets, self._terms, self._impacts):
             with array:
@@ -109,4 +109,4 @@ def _check_distinct(documents: npt.NDArray[Any], terms: npt.NDArray[Any]) -> Non
     order = np.lexsort((terms, documents))
     documents, terms = documents[order], terms[order]
     if np.any((documents[1:] == documents[:-1]) & (terms[1:] == terms[:-1])):
-        raise ArtifactError("a document of the table repeats a term; the table is damaged, encode it again")
+        raise ArtifactError("a document of the table repeats a term; the table is damaged, encode the corpus again")

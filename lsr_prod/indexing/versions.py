@@ -1,4 +1,4 @@
-"""Versions derived from others, and how one is written."""
+"""Derive a version with takedowns, write a version, and protect it from garbage collection."""
 
 import json
 import os
@@ -13,11 +13,11 @@ from lsr_prod.formats.index import SHARD_FILE, IndexVersion
 from lsr_prod.indexing.tombstones import as_ids, hide_documents, load_takedowns, save_takedowns
 from lsr_prod.storage import Store
 
-__all__ = ["make_young", "take_down", "write_version", "written_in"]
+__all__ = ["take_down", "touch_version", "version_format", "write_version"]
 
 
 def take_down(index: Path, version: IndexVersion, ids: Iterable[str]) -> IndexVersion:
-    """The version without some documents, whose ids are on its list from now on; nothing changes for those that are.
+    """Return the version with documents hidden and their ids on its list of takedowns; known ids change nothing.
 
     Raises:
         ArtifactError: a shard or the list is missing or damaged.
@@ -26,40 +26,40 @@ def take_down(index: Path, version: IndexVersion, ids: Iterable[str]) -> IndexVe
     new = sorted(set(ids) - set(before))
     if not new:
         return version
-    gone = as_ids(new)
+    hidden = as_ids(new)
     pairs = zip(version.shards, version.tombstones, strict=True)
-    tombstones = tuple(hide_documents(index, shard, there, gone) for shard, there in pairs)
+    tombstones = tuple(hide_documents(index, shard, known, hidden) for shard, known in pairs)
     return replace(version, tombstones=tombstones, takedowns=save_takedowns(index, [*before, *new]))
 
 
 def write_version(index: Path, version: IndexVersion) -> None:
-    """Write ``versions/<sha>.json`` once.
+    """Write ``versions/<sha>.json`` unless it exists, and touch all files of the version.
 
     Raises:
         ArtifactError: a shard or a list is missing.
     """
     Store(str(index)).put_new(_name(version.sha), canonical_json(version.to_json()) + b"\n")
-    make_young(index, version)
+    touch_version(index, version)
 
 
-def make_young(index: Path, version: IndexVersion) -> None:
-    """Make a version and all that it names as young as if they were written now, so that nobody collects them.
+def touch_version(index: Path, version: IndexVersion) -> None:
+    """Touch a version and all files and folders that it names, so that garbage collection keeps them for now.
 
     Raises:
-        ArtifactError: one of them is missing.
+        ArtifactError: a file is missing.
     """
     lists = [*version.tombstones, version.takedowns]
     names = [f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards]
     names += [(one if isinstance(one, FileDigest) else one.file).path for one in lists if one]
     for name in [*names, f"bundles/{version.bundle_digest}/{BUNDLE_FILE}", _name(version.sha)]:
         try:
-            os.utime(index / name)  # by the clock of the disk
+            os.utime(index / name)  # without times: uses the clock of the disk
         except FileNotFoundError as error:
             raise ArtifactError(f"{index / name} is missing; build the index again") from error
 
 
-def written_in(index: Path, sha: str) -> int:
-    """The format of a version, whatever it is."""
+def version_format(index: Path, sha: str) -> int:
+    """Return the format number of a version, also of one that this release cannot read."""
     return int(json.loads((index / _name(sha)).read_bytes())["format"])
 
 

@@ -1,4 +1,4 @@
-"""Where the tasks of an index job run: little work here, more on Ray, which is started when it is first needed."""
+"""Run the tasks of an index job: small work in this process, larger work on Ray, which is started when first needed."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,13 +12,13 @@ from lsr_prod.errors import LsrError
 
 __all__ = ["Workers"]
 
-_LITTLE = 32_000_000  # bytes of parts: they are read and indexed here before a local Ray has started
+_SMALL = 32_000_000  # bytes of parts; reading and indexing them takes less time than starting a local Ray
 
 Result = TypeVar("Result")
 
 
 class Workers:
-    """A context manager; the Ray session that it may have begun ends with it."""
+    """A context manager that ends the Ray session if it started one."""
 
     def __init__(self, ray: RaySettings) -> None:
         self._settings = ray
@@ -28,19 +28,19 @@ class Workers:
     def run(
         self, function: Callable[..., Result], items: Sequence[tuple[Any, ...]], *, size: int
     ) -> Iterator[tuple[int, Result]]:
-        """Call a function for every tuple of arguments.
+        """Call a function with every tuple of arguments.
 
         Args:
-            function: of a module, without state.
-            items: arguments of each call; they and the results can be pickled.
-            size: bytes of parts that all calls together read, about.
+            function: a stateless function at module level.
+            items: arguments of each call; arguments and results have to be picklable.
+            size: approximate bytes of the parts that all calls read.
 
         Yields:
-            The place of the call and what it returned, as they finish.
+            Number and result of each call, in the order of completion.
         """
         if not items:
             return
-        if size <= _LITTLE and not self._connected:
+        if size <= _SMALL and not self._connected:
             for number, item in enumerate(items):
                 yield number, function(*item)
             return
@@ -75,5 +75,5 @@ def _on_ray(function: Callable[..., Result], items: Sequence[tuple[Any, ...]]) -
                     raise error.cause from error
                 raise
     finally:
-        for left in running:
-            ray.cancel(left)
+        for unfinished in running:
+            ray.cancel(unfinished)

@@ -1,4 +1,4 @@
-"""From stored strings to typed columns: nothing kills the build, and nothing is lost in silence."""
+"""Stored strings become typed columns; unreadable values become null and are counted."""
 
 import datetime as dt
 
@@ -22,7 +22,7 @@ ROWS = pa.table(
 TYPES = {"year": "int64", "lang": "string", "grade": "float64", "open": "bool", "published": "timestamp"}
 
 
-def test_values_are_typed_and_what_does_not_parse_is_counted():
+def test_parse_attributes_types_values_and_counts_unreadable_ones():
     columns, unreadable = parse_attributes(ROWS, TYPES)
     midnight = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
     assert [column.to_pylist() for column in columns] == [
@@ -42,19 +42,19 @@ def test_values_are_typed_and_what_does_not_parse_is_counted():
     assert unreadable == {"year": 1, "grade": 1, "open": 2, "published": 1}
 
 
-def test_no_rows_and_no_attributes():
+def test_parse_attributes_without_rows_or_attributes():
     columns, unreadable = parse_attributes(ROWS.slice(0, 0), TYPES)
     assert ([len(column) for column in columns], unreadable) == ([0] * 5, {})
     assert parse_attributes(ROWS, {}) == ([], {})
 
 
-def test_the_plan_refuses_a_field_that_the_table_does_not_store():
+def test_check_attributes_rejects_a_field_that_is_not_stored():
     check_attributes({"year": "int64"}, ["title", "year"])
     with pytest.raises(ConfigError, match=r"index\.attributes: the table does not store 'yaer'.*title, year"):
         check_attributes({"yaer": "int64"}, ["title", "year"])
 
 
-def test_the_settings_know_the_types():
+def test_settings_accept_only_known_attribute_types():
     paths = {"table": "t", "bundle": "b", "output": "o"}
     assert IndexSettings(**paths, attributes={"year": "int64"}).attributes == {"year": "int64"}
     with pytest.raises(ValueError, match="'string', 'int64', 'float64', 'bool' or 'timestamp'"):

@@ -1,4 +1,4 @@
-"""The words of documents on their way to the postings, and the average length that a version keeps."""
+"""Words of documents for BM25 postings, and the average length that a version keeps."""
 
 import shutil
 from collections import Counter
@@ -29,7 +29,7 @@ MEAN = sum(len(words_of(doc.text)) for doc in CORPUS.values()) / len(CORPUS)
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(["lock", "Locks", "été", "z", "\U0001f600x"]), max_size=6)), st.data())
-def test_words_come_back_by_ordinal(tmp_path_factory, lists, data):
+def test_word_spill_returns_words_by_ordinal(tmp_path_factory, lists, data):
     texts = list(map(" ".join, lists))
     order = np.array(data.draw(st.permutations(range(len(texts)))), np.uint32)
     half = data.draw(st.integers(0, len(texts)))
@@ -49,9 +49,9 @@ def test_words_come_back_by_ordinal(tmp_path_factory, lists, data):
         )
 
 
-def test_long_documents_are_counted_a_few_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("lsr_prod.indexing.bm25._MANY", 4)
-    monkeypatch.setattr("lsr_prod.indexing.bm25._FEW", 3)
+def test_word_spill_counts_long_documents_in_small_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr("lsr_prod.indexing.bm25._BATCH_WORDS", 4)
+    monkeypatch.setattr("lsr_prod.indexing.bm25._BATCH_DOCUMENTS", 3)
     texts = ["a b c d e f", "", "a", "b", "a a a", "", "", "", "c d e", "f"]
     spill = WordSpill(tmp_path / "spill", 2.0)
     spill.add(texts)
@@ -73,14 +73,14 @@ def deployment(root, **changes):
 
 
 def published(root, average):
-    """An index that says it was built with an average length."""
+    """Publish an index whose version records the given average length."""
     version = make_index(root / "index", CORPUS, bundle=root / "bundle", bm25=True)
     version = replace(version, average_length=average)
     Store(str(root / "index")).put_new(f"versions/{version.sha}.json", canonical_json(version.to_json()))
     publish(root / "index", version.sha)
 
 
-def test_the_average_is_that_of_the_table_or_of_whole_parts(made):
+def test_average_length_is_exact_or_estimated_from_whole_parts(made):
     table = open_table(Store(str(made / "table")))
     assert average_length(table, ["text"]) == pytest.approx(MEAN, abs=1e-3)
     assert average_length(table, ["title"]) == 1.0
@@ -92,7 +92,7 @@ def test_the_average_is_that_of_the_table_or_of_whole_parts(made):
         average_length(table, ["text"])
 
 
-def test_a_plan_measures_and_keeps_what_is_published(made):
+def test_plan_keeps_the_published_average_length_unless_it_drifted(made):
     assert plan_index(deployment(made, bm25=False)).layout.average_length is None
     measured = plan_index(deployment(made))
     assert measured.layout.average_length == pytest.approx(MEAN, abs=1e-3)
@@ -107,12 +107,12 @@ def test_a_plan_measures_and_keeps_what_is_published(made):
     assert plan_index(deployment(made)).layout.average_length == measured.layout.average_length
 
 
-def test_words_without_text_fields_are_refused(made):
+def test_plan_rejects_bm25_without_text_fields(made):
     with pytest.raises(ConfigError, match=r"index\.bm25.*index\.text_fields"):
         plan_index(deployment(made, text_fields=[]))
 
 
-def test_a_shard_says_what_its_words_take(made):
+def test_manifest_counts_words_as_impact_bytes(made):
     sizes = [
         make_index(made / name, CORPUS, bundle=made / "bundle", bm25=bm25).shards[0]
         for name, bm25 in (("with", True), ("without", False))
@@ -127,8 +127,8 @@ def test_a_shard_says_what_its_words_take(made):
     }
 
 
-def test_a_delta_shard_weighs_words_as_the_base_does(made):
-    """Its documents are found with the others; what they replace counts in frequencies until all is built anew."""
+def test_delta_shard_weighs_words_with_the_average_length_of_the_base(made):
+    """Superseded documents count in document frequencies until all shards are built again."""
     build_index(deployment(made))
     before = Searcher.open(made / "index").version
     change_table(made, Night({"new": Doc({1: 2}, "lock fox"), "d001": Doc({1: 1}, "fox")}, ["d002"]))

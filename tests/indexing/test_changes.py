@@ -101,7 +101,7 @@ def test_rows_are_found_by_id(tmp_path):
     make_world(tmp_path, CORPUS, buckets=1)
     table = open_table(Store(str(tmp_path / "table")))
     paths = [file.path for file in table.files()]
-    ids = pa.array(["doc003", "doc050", "nobody"], pa.large_string())
+    ids = pa.array(["doc003", "doc050", "unknown"], pa.large_string())
     found = find_rows(table.store, paths, row_schema(table, FIELDS), ids)
     assert found["doc_id"].to_pylist() == ["doc003", "doc050"]
     assert found["text"].to_pylist() == [CORPUS["doc003"].text, CORPUS["doc050"].text]

@@ -1,4 +1,4 @@
-"""Compressed postings say what the plain ones say, in fewer bytes."""
+"""Compressed postings equal plain ones and take fewer bytes."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lsr_prod.formats.shard import array_name
 from lsr_prod.indexing.compress import compress_postings
-from lsr_prod.indexing.postings import Field, write_postings
+from lsr_prod.indexing.postings import TermField, write_postings
 from tests.indexing.test_postings import T, make
 
 _documents = st.dictionaries(st.integers(0, T - 1), st.integers(1, 255), max_size=T)
@@ -18,7 +18,7 @@ def read(folder, name):
 
 
 def postings_of(folder, compressed):
-    """(term, block, place, impact) of every posting, read as the layout says."""
+    """Return (term, block, position, impact) of every posting."""
     runs, gaps, counts, maxima = (read(folder, n) for n in ("term_runs", "run_gaps", "run_counts", "run_maxima"))
     ids, impacts = read(folder, "ids").tolist(), read(folder, "impacts").tolist()
     found, id_at, impact_at = [], 0, 0
@@ -49,7 +49,7 @@ def postings_of(folder, compressed):
 
 def check(folder, documents, block_size):
     (folder / "impacts").mkdir(parents=True)
-    write_postings(folder, [Field(make(documents), T, None)], block_size=block_size)
+    write_postings(folder, [TermField(make(documents), T, None)], block_size=block_size)
     plain, before = postings_of(folder, False), len(read(folder, "ids")) + len(read(folder, "impacts"))
     compress_postings(folder)
     assert postings_of(folder, True) == plain
@@ -59,14 +59,14 @@ def check(folder, documents, block_size):
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(_documents, max_size=120), st.sampled_from([1, 7, 64, 256]))
-def test_what_is_compressed_reads_as_before(tmp_path_factory, documents, block_size):
+def test_compressed_postings_equal_plain_ones(tmp_path_factory, documents, block_size):
     check(tmp_path_factory.mktemp("compress"), documents, block_size)
 
 
 @pytest.mark.parametrize("count", [32, 33, 256, 700])
-def test_around_the_length_where_a_bitmap_begins(tmp_path, count):
+def test_compress_runs_around_the_bitmap_limit(tmp_path, count):
     check(tmp_path, [{0: 1 + i % 255, 1 + i % 5: 9} for i in range(count)], 256)
 
 
-def test_gaps_of_many_blocks(tmp_path):
+def test_compress_gaps_of_many_blocks(tmp_path):
     check(tmp_path, [{0: 5} if i in (0, 300, 301, 999) else {} for i in range(1000)], 1)

@@ -54,7 +54,7 @@ def test_a_shard_holds_what_was_selected(tmp_path):
     selections = []
     for bucket in range(4):
         paths = tuple(file.path for file in table.files() if file.partition["bucket"] == str(bucket))
-        ids = as_ids(["doc003", "doc004", "doc005", "doc038", "nobody"])
+        ids = as_ids(["doc003", "doc004", "doc005", "doc038", "unknown"])
         selections.append(Selection(bucket, table.store, paths, 1, row_schema(table, FIELDS), ids))
     shard = plan_delta(plan, selections, [digest_selection(one) for one in selections])
     assert (shard.documents, shard.role, shard.buckets) == (4, "delta", (0, 1, 2, 3))

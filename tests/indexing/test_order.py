@@ -31,25 +31,25 @@ def runs(rows: Vectors, order: np.ndarray, block_size: int) -> int:
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 15, 16, 17, 33, 100, 1000])
-def test_it_is_a_permutation(n):
+def test_order_is_a_permutation(n):
     order = order_documents(clustered(n), V, 16)
     assert order.dtype == np.uint32
     assert sorted(order.tolist()) == list(range(n))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_it_is_the_same_every_time_and_for_any_number_of_threads(threads):
+def test_order_does_not_depend_on_the_number_of_threads(threads):
     rows = clustered(3000)
     assert np.array_equal(order_documents(rows, V, 32, threads=threads), order_documents(rows, V, 32))
 
 
 @pytest.mark.parametrize("block_size", [16, 64])
-def test_terms_occur_in_fewer_blocks(block_size):
+def test_terms_occur_in_fewer_blocks_after_ordering(block_size):
     rows, rng = clustered(4000, 3), np.random.default_rng(1)
     mixed = runs(rows, rng.permutation(len(rows)), block_size)
     assert runs(rows, order_documents(rows, V, block_size), block_size) < 0.5 * mixed
 
 
-def test_documents_without_terms_and_all_alike_are_ordered_too():
+def test_order_of_empty_and_identical_documents():
     for rows in ([[]] * 100, [[1, 2, 3]] * 100, [[]] * 50 + [[5]] * 50):
         assert sorted(order_documents(vectors(rows), V, 8).tolist()) == list(range(100))

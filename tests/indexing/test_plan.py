@@ -1,4 +1,4 @@
-"""What names a shard."""
+"""Digests that name shards."""
 
 from dataclasses import asdict, replace
 
@@ -7,7 +7,7 @@ from lsr_prod.indexing.plan import ShardLayout
 LAYOUT = ShardLayout(256, "content", 64, 97, ("title", "text"), ("text",))
 
 
-def test_shards_of_indexes_that_count_no_terms_keep_their_names() -> None:
+def test_shard_names_do_not_change_without_text_terms() -> None:
     before = {
         "block_size": 256,
         "order": "content",
@@ -22,7 +22,7 @@ def test_shards_of_indexes_that_count_no_terms_keep_their_names() -> None:
     assert LAYOUT.identity() == before
 
 
-def test_what_decides_the_terms_of_texts_decides_the_name() -> None:
+def test_shard_name_depends_on_the_digest_of_text_terms() -> None:
     counted = replace(LAYOUT, text_terms="a" * 64)
     assert counted.identity() == asdict(counted)
     assert counted.identity() != replace(LAYOUT, text_terms="b" * 64).identity() != LAYOUT.identity()

@@ -1,4 +1,4 @@
-"""Term-major postings against a slow reference, and what is read back out of the files."""
+"""Term-ordered postings compared with a slow reference."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.formats.shard import MATCHING_ARRAYS, array_name, local_dtype
-from lsr_prod.indexing.postings import Field, write_postings
+from lsr_prod.indexing.postings import TermField, write_postings
 from lsr_prod.indexing.vectors import Vectors
 
 T = 6
@@ -54,7 +54,7 @@ def reference(documents: list[dict[int, int]], dk: int, block_size: int) -> dict
 def check(folder, documents, dk, block_size, fields=1):
     (folder / "impacts").mkdir(parents=True)
     expected = reference(documents, dk, block_size)
-    write_postings(folder, [Field(make(documents), T, dk)] * fields, block_size=block_size)
+    write_postings(folder, [TermField(make(documents), T, dk)] * fields, block_size=block_size)
     if fields == 2:  # the same terms again, numbered behind the first
         for name in ("term_runs", "term_postings"):
             expected[name] += [expected[name][-1] + start for start in expected[name][1:]]
@@ -69,15 +69,15 @@ def check(folder, documents, dk, block_size, fields=1):
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(_documents, max_size=30), st.sampled_from([1, 2, 64]), st.sampled_from([1, 3, 7, 256, 300]))
-def test_the_arrays_are_those_of_the_layout(tmp_path_factory, documents, dk, block_size):
+def test_posting_arrays_equal_the_reference(tmp_path_factory, documents, dk, block_size):
     check(tmp_path_factory.mktemp("postings"), documents, dk, block_size)
 
 
-def test_the_terms_of_a_second_field_stand_behind_those_of_the_first(tmp_path):
+def test_terms_of_a_second_field_follow_those_of_the_first(tmp_path):
     check(tmp_path, [{i % T: 1 + i, 5: 3} for i in range(40)], 64, 8, fields=2)
 
 
-def test_gaps_around_255_blocks(tmp_path):
+def test_postings_with_gaps_around_255_blocks(tmp_path):
     documents: list[dict[int, int]] = [{} for _ in range(1600)]
     for term, gap in enumerate((253, 254, 255, 256, 510)):
         for at in (gap, 2 * gap, 1599):
@@ -86,5 +86,5 @@ def test_gaps_around_255_blocks(tmp_path):
 
 
 @pytest.mark.parametrize("count", [256, 257, 700])
-def test_a_block_that_is_full_and_one_that_is_not(tmp_path, count):
+def test_postings_of_full_and_partial_blocks(tmp_path, count):
     check(tmp_path, [{0: 1 + i % 255, 3: 9} for i in range(count)], 64, 256)

@@ -1,4 +1,4 @@
-"""Rows of a shard: sorted by id across buckets, then taken in any order."""
+"""Rows of a shard are sorted by id across buckets, then taken in any order."""
 
 import numpy as np
 import pyarrow as pa
@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.indexing.rows import SpilledRows, merged_by_id, spill_sorted
+from lsr_prod.indexing.rows import SpilledRows, merge_by_id, spill_sorted
 
 SCHEMA = pa.schema([("doc_id", pa.large_string()), ("text", pa.large_string())])
 _ids = st.lists(st.text(alphabet="aAéz\U0001f600\0", max_size=4), unique=True, max_size=25)
@@ -20,10 +20,10 @@ def bucket(ids: list[str]) -> pa.Table:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(ids=_ids, buckets=st.integers(1, 5), batch_rows=st.sampled_from([1, 3, 8]), seed=st.integers(0, 99))
-def test_rows_of_all_buckets_come_by_id_and_in_any_order(tmp_path_factory, ids, buckets, batch_rows, seed):
+def test_rows_of_all_buckets_are_merged_by_id_and_taken_in_any_order(tmp_path_factory, ids, buckets, batch_rows, seed):
     folder = tmp_path_factory.mktemp("rows")
     tables = spill_sorted([bucket(ids[i::buckets]) for i in range(buckets)], folder)
-    batches = list(merged_by_id(tables, batch_rows))
+    batches = list(merge_by_id(tables, batch_rows))
     merged = [row for batch in batches for row in batch.to_pylist()]
     assert [row["doc_id"] for row in merged] == sorted(ids, key=str.encode) == sorted(ids)
     assert all(row["text"] == (None if len(row["doc_id"]) == 1 else f"text of {row['doc_id']}") for row in merged)
@@ -39,11 +39,11 @@ def test_rows_of_all_buckets_come_by_id_and_in_any_order(tmp_path_factory, ids, 
 
 @pytest.mark.parametrize("batch_rows", [1, 2, 100])
 @pytest.mark.parametrize("tables", [[["a", "b"], ["b"]], [["x", "a", "x"]], [["c", "a"], ["b", "c"]]])
-def test_an_id_that_occurs_twice_is_refused(tmp_path, tables, batch_rows):
+def test_merge_by_id_rejects_a_repeated_id(tmp_path, tables, batch_rows):
     spilled = spill_sorted([bucket(ids) for ids in tables], tmp_path)
-    with pytest.raises(ArtifactError, match="stands in the table twice"):
-        list(merged_by_id(spilled, batch_rows))
+    with pytest.raises(ArtifactError, match="is in the table twice"):
+        list(merge_by_id(spilled, batch_rows))
 
 
-def test_nothing_is_nothing(tmp_path):
-    assert list(merged_by_id(spill_sorted([bucket([])], tmp_path), 4)) == []
+def test_merge_by_id_of_no_rows_yields_nothing(tmp_path):
+    assert list(merge_by_id(spill_sorted([bucket([])], tmp_path), 4)) == []

@@ -1,4 +1,4 @@
-"""Ordinals of deleted documents: found by id, written under the name of their content."""
+"""Ordinals of hidden documents: found by id, written to files that are named by their content."""
 
 import random
 
@@ -20,16 +20,16 @@ from tests.indexing.corpus import Doc, make_index
 
 @pytest.fixture
 def made(tmp_path):
-    """An index folder with one shard of 100 documents, and its manifest."""
+    """Return an index folder with one shard of 100 documents, and the manifest of the shard."""
     corpus = {f"d{i:02d}": Doc({1: 1 + i}) for i in random.Random(1).sample(range(100), 100)}
     return tmp_path, make_index(tmp_path, corpus, vocabulary_size=4).shards[0]
 
 
-def test_ordinals_are_where_the_ids_stand(made):
+def test_find_ordinals_returns_rising_ordinals_of_known_ids(made):
     index, shard = made
     folder = index / "shards" / shard.sha
     ids = read_ids(folder, shard)
-    found = find_ordinals(folder, shard, as_ids(["d07", "d99", "d00", "nobody", "", "d07"]))
+    found = find_ordinals(folder, shard, as_ids(["d07", "d99", "d00", "unknown", "", "d07"]))
     assert found.dtype == np.uint32
     assert sorted(ids.take(pa.array(found)).to_pylist()) == ["d00", "d07", "d99"]
     assert np.array_equal(found, np.sort(found))
@@ -37,21 +37,21 @@ def test_ordinals_are_where_the_ids_stand(made):
     assert len(find_ordinals(folder, shard, as_ids(ids.to_pylist()))) == 100
 
 
-def test_equal_ordinals_are_one_file(made):
+def test_equal_tombstones_share_one_file(made):
     index, shard = made
     one = hide_documents(index, shard, None, as_ids(["d01", "d02"]))
     assert one == hide_documents(
-        index, shard, hide_documents(index, shard, None, as_ids(["d02"])), as_ids(["d01", "nobody"])
+        index, shard, hide_documents(index, shard, None, as_ids(["d02"])), as_ids(["d01", "unknown"])
     )
     assert one == hide_documents(index, shard, one, as_ids(["d01"]))
     assert one.file.path == f"tombstones/{one.file.sha256}.npy"
     assert one.documents == 2
     assert len(list((index / "tombstones").iterdir())) == 2
-    assert hide_documents(index, shard, None, as_ids(["nobody"])) is None
+    assert hide_documents(index, shard, None, as_ids(["unknown"])) is None
     assert save_tombstones(index, np.empty(0, np.uint32)) is None
 
 
-def test_damaged_tombstones_are_refused(made):
+def test_load_tombstones_rejects_damaged_files(made):
     index, shard = made
     good = hide_documents(index, shard, None, as_ids(["d01", "d02"]))
     assert (

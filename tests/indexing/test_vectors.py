@@ -1,4 +1,4 @@
-"""Vectors of a shard: what the table may hold, and how rows are taken."""
+"""Vectors of a shard: conversion and checks of rows, selection of rows and terms."""
 
 from itertools import pairwise
 
@@ -31,13 +31,13 @@ def as_rows(vectors: Vectors) -> list[list[tuple[int, int]]]:
 
 
 def heaviest_first(rows: list[list[tuple[int, int]]]) -> list[list[tuple[int, int]]]:
-    """Stable: the table's order stands where impacts are equal."""
+    """Sort stably: equal impacts keep the order of the table."""
     return [sorted(row, key=lambda pair: -pair[1]) for row in rows]
 
 
 @settings(deadline=None)
 @given(_rows, st.integers(0, 8), st.randoms(use_true_random=False))
-def test_rows_come_back_heaviest_first_in_any_order(rows, dk, random):
+def test_vectors_are_sorted_by_impact_and_taken_in_any_order(rows, dk, random):
     vectors = Vectors.from_rows(table(rows), V)
     expected = heaviest_first(rows)
     assert as_rows(vectors) == expected
@@ -49,7 +49,7 @@ def test_rows_come_back_heaviest_first_in_any_order(rows, dk, random):
 
 @settings(deadline=None)
 @given(_rows.filter(bool))
-def test_a_slice_of_a_table_is_read_as_what_it_is(rows):
+def test_vectors_from_a_slice_hold_only_its_rows(rows):
     sliced = table([[(1, 1)], *rows, [(2, 2)]]).slice(1, len(rows))
     assert as_rows(Vectors.from_rows(sliced, V)) == heaviest_first(rows)
 
@@ -57,20 +57,20 @@ def test_a_slice_of_a_table_is_read_as_what_it_is(rows):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ([(V, 1)], "outside their range"),
-        ([(-1, 1)], "outside their range"),
-        ([(1, 0)], "outside their range"),
-        ([(1, 256)], "outside their range"),
-        ([(1, -3)], "outside their range"),
+        ([(V, 1)], "out of range"),
+        ([(-1, 1)], "out of range"),
+        ([(1, 0)], "out of range"),
+        ([(1, 256)], "out of range"),
+        ([(1, -3)], "out of range"),
         ([(1, 2), (3, 4), (1, 5)], "repeats a term"),
     ],
 )
-def test_a_damaged_table_is_refused(row, message):
+def test_vectors_reject_a_damaged_table(row, message):
     with pytest.raises(ArtifactError, match=message):
         Vectors.from_rows(table([[(1, 1)], row]), V)
 
 
-def test_impacts_that_are_not_as_many_as_terms_are_refused():
+def test_vectors_reject_rows_with_fewer_impacts_than_terms():
     rows = pa.table(
         {"terms": pa.array([[1, 2]], pa.list_(pa.int32())), "impacts": pa.array([[1]], pa.list_(pa.int16()))}
     )
@@ -79,7 +79,7 @@ def test_impacts_that_are_not_as_many_as_terms_are_refused():
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(V, np.uint16), (1 << 16, np.uint16), ((1 << 16) + 1, np.int32)])
-def test_terms_take_two_bytes_where_the_vocabulary_allows(tmp_path, size, dtype):
+def test_terms_have_two_bytes_if_the_vocabulary_allows(tmp_path, size, dtype):
     parts = [[[(1, 3), (7, 9)], []], [[(size - 1, 1)]], []]
     spill = VectorSpill(tmp_path, size)
     for part in parts:
@@ -89,5 +89,5 @@ def test_terms_take_two_bytes_where_the_vocabulary_allows(tmp_path, size, dtype)
     assert as_rows(vectors) == heaviest_first([row for part in parts for row in part])
 
 
-def test_a_spill_of_nothing_is_empty(tmp_path):
+def test_empty_spill_has_no_vectors(tmp_path):
     assert len(VectorSpill(tmp_path, V).finish()) == 0

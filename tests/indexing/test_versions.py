@@ -1,4 +1,4 @@
-"""Versions derived from others, written once and kept young."""
+"""Versions derived from others; writing a version touches all its files."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ import pytest
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.index import load_version
 from lsr_prod.indexing.tombstones import load_takedowns
-from lsr_prod.indexing.versions import make_young, take_down, write_version
+from lsr_prod.indexing.versions import take_down, touch_version, write_version
 from tests.indexing.contents import dump
 from tests.indexing.corpus import Doc, make_index
 
@@ -20,16 +20,16 @@ def version(tmp_path):
     return make_index(tmp_path, CORPUS, vocabulary_size=4, shards=3)
 
 
-def test_what_is_taken_down_twice_is_one_version(tmp_path, version):
-    one = take_down(tmp_path, version, ["d1", "d2", "nobody"])
-    assert one == take_down(tmp_path, take_down(tmp_path, version, ["d2"]), ["nobody", "d1"])
+def test_repeated_takedown_gives_the_same_version(tmp_path, version):
+    one = take_down(tmp_path, version, ["d1", "d2", "unknown"])
+    assert one == take_down(tmp_path, take_down(tmp_path, version, ["d2"]), ["unknown", "d1"])
     assert take_down(tmp_path, one, ["d1"]) is one
-    assert load_takedowns(tmp_path, one) == ["d1", "d2", "nobody"]
+    assert load_takedowns(tmp_path, one) == ["d1", "d2", "unknown"]
     assert set(dump(tmp_path, one)) == set(CORPUS) - {"d1", "d2"}
     assert load_takedowns(tmp_path, version) == []
 
 
-def test_a_written_version_and_all_of_it_is_young(tmp_path, version):
+def test_write_version_touches_all_files_of_the_version(tmp_path, version):
     down = take_down(tmp_path, version, ["d1"])
     write_version(tmp_path, down)
     for path in tmp_path.rglob("*"):
@@ -45,7 +45,7 @@ def test_a_written_version_and_all_of_it_is_young(tmp_path, version):
     assert load_version(tmp_path, down.sha) == down
 
 
-def test_a_version_without_its_shards_is_not_written(tmp_path, version):
+def test_touch_version_rejects_a_version_with_a_missing_shard(tmp_path, version):
     shutil.rmtree(tmp_path / "shards" / version.shards[1].sha)
     with pytest.raises(ArtifactError, match="is missing; build the index again"):
-        make_young(tmp_path, version)
+        touch_version(tmp_path, version)

@@ -1,4 +1,4 @@
-"""Little work runs in the process of the job, more of it on Ray; errors keep their type on both."""
+"""Small work runs in the process of the job, larger work on Ray; errors keep their type in both."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from lsr_prod.config import RaySettings
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.workers import Workers
 
-LITTLE = """
+SMALL = """
 import os, sys
 from lsr_prod.config import RaySettings
 from lsr_prod.indexing.workers import Workers
@@ -27,14 +27,14 @@ def process_of(number: int) -> tuple[int, int]:
     return number, os.getpid()
 
 
-def test_little_work_starts_no_cluster():
-    subprocess.run([sys.executable, "-c", LITTLE], check=True, timeout=60)
+def test_small_work_does_not_start_ray():
+    subprocess.run([sys.executable, "-c", SMALL], check=True, timeout=60)
 
 
-def test_on_ray_results_know_their_place(ray_local):
+def test_results_from_ray_carry_the_number_of_their_call(ray_local):
     with Workers(RaySettings()) as workers:
         found = dict(workers.run(process_of, [(i,) for i in range(5)], size=10**9))
-        assert {place: number for place, (number, _) in found.items()} == {i: i for i in range(5)}
+        assert {call: number for call, (number, _) in found.items()} == {i: i for i in range(5)}
         assert os.getpid() not in {process for _, process in found.values()}
         assert dict(workers.run(process_of, [], size=0)) == {}
         with pytest.raises(ArtifactError, match="the seventh"):
