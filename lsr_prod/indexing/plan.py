@@ -1,4 +1,4 @@
-"""What an index job will build, with every input checked before anything is written."""
+"""Plan an index job: check every input before anything is written, and assign buckets to shards."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,24 +22,24 @@ from lsr_prod.terms.reader import TermReader
 
 __all__ = ["IndexPlan", "ShardLayout", "ShardPlan", "digest_parts", "plan_index"]
 
-_DRIFT = 0.1  # of the average length, that hardly moves a score
+_DRIFT = 0.1  # relative change of the average length that hardly changes a score
 
 
 @dataclass(frozen=True, slots=True)
 class ShardLayout:
-    """What decides a shard's bytes besides its rows.
+    """Settings that, together with its rows, determine the bytes of a shard.
 
     Attributes:
-        block_size: documents in a block.
-        order: ``content``: similar documents stand together; ``id``: by rising doc_id.
-        dk: most terms of a document in the postings.
-        vocabulary_size: V; every term id lies below it.
+        block_size: documents per block.
+        order: ``content``: similar documents are close; ``id``: by rising doc_id.
+        dk: heaviest terms of a document that have postings.
+        vocabulary_size: V; every term id is smaller.
         stored_fields: columns of ``docs.arrow`` besides ``doc_id``.
-        text_fields: stored fields joined into Tantivy's text.
+        text_fields: stored fields that are joined into Tantivy's text.
         attributes: name and type of the stored fields that become attributes.
-        average_length: words of an average document, for BM25 impacts; None: words have no postings.
-        compress: postings in fewer bytes.
-        text_terms: sha256 of what decides which output terms stand in a text; None: they are not counted.
+        average_length: average words per document, for BM25 impacts; None: words have no postings.
+        compress: whether postings are compressed.
+        text_terms: digest of the rules that find output terms in texts; None: the terms of texts are not counted.
     """
 
     block_size: int
@@ -54,23 +54,23 @@ class ShardLayout:
     text_terms: str | None = None
 
     def identity(self) -> dict[str, Any]:
-        """What names shards; what is not asked for does not change a name."""
+        """Return the values that the names of shards are derived from; unused options do not change a name."""
         return {name: value for name, value in asdict(self).items() if name != "text_terms" or value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """One shard's input and name.
+    """Input and name of one shard.
 
     Attributes:
-        sha: sha256 of the parts' names and sizes and of the layout: an equal shard is never built twice.
+        sha: sha256 of the layout and of the names and sizes of the parts, so that equal shards are never built twice.
         table: the sparse table's folder.
         table_version: pinned version.
         buckets: buckets of the table that this shard holds.
-        documents: rows in them.
+        documents: rows of the shard.
         layout: see ``ShardLayout``.
-        role: ``base``: all rows of the buckets; ``delta``: some of them.
-        bundle: digest of the bundle, which the index has, for the terms of texts; None: they are not counted.
+        role: ``base``: all rows of the buckets; ``delta``: chosen rows.
+        bundle: digest of the bundle in the index that finds the terms of texts; None: they are not counted.
     """
 
     sha: str
@@ -85,15 +85,15 @@ class ShardPlan:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """A whole version's input.
+    """Input of an index version.
 
     Attributes:
-        shards: the base shards of a version that is built whole.
+        shards: base shards, for a version that is built from scratch.
         bundle: folder of the bundle.
-        properties: of the table.
-        layout: of every shard.
+        properties: properties of the table.
+        layout: layout of every shard.
         snapshot: the table at the pinned version.
-        table_parts: sha256 of the names and sizes of all its parts: equal ones hold equal rows.
+        table_parts: sha256 of the names and sizes of all parts of the snapshot; equal digests mean equal rows.
     """
 
     shards: tuple[ShardPlan, ...]
@@ -105,21 +105,21 @@ class IndexPlan:
 
     @property
     def layout_digest(self) -> str:
-        """sha256 of the layout and of the number of base shards."""
+        """Digest of the layout and of the number of base shards."""
         return digest_json({"layout": self.layout.identity(), "shards": len(self.shards)})
 
     @property
     def documents(self) -> int:
-        """Rows of the table."""
+        """Number of rows of the table."""
         return sum(shard.documents for shard in self.shards)
 
 
 def plan_index(deployment: Deployment) -> IndexPlan:
-    """Check the inputs and cut the table's buckets into shards: shard i takes every bucket b with b % shards == i.
+    """Check the inputs and assign buckets to shards: shard i gets every bucket b with b % shards == i.
 
     Raises:
-        ConfigError: a setting points nowhere or does not fit the table.
-        LineageError: the bundle did not make the table.
+        ConfigError: a setting names nothing that exists or does not fit the table.
+        LineageError: another bundle made the table.
         DigestMismatchError: the bundle is damaged.
     """
     settings = deployment.index
@@ -135,7 +135,7 @@ def plan_index(deployment: Deployment) -> IndexPlan:
     if properties.bundle_digest != bundle.digest or properties.vocabulary_sha256 != card.vocabulary_sha256:
         raise LineageError(
             f"the table was made by bundle {properties.bundle_digest[:12]}, index.bundle is {bundle.digest[:12]}; "
-            "give the bundle that made it, or encode again"
+            "set index.bundle to the bundle that made it, or encode the corpus again"
         )
     _check_fit(settings, properties)
     _check_idf(settings, card)
@@ -159,44 +159,44 @@ def plan_index(deployment: Deployment) -> IndexPlan:
 
 
 def digest_parts(table: Table) -> str:
-    """sha256 of the names and sizes of all parts of a snapshot; parts are named by their content."""
+    """Return the sha256 of the names and sizes of all parts of a snapshot; parts are named by their content."""
     return digest_json(sorted([file.path, file.size] for file in table.files()))
 
 
 def _check_output(output: str) -> None:
     if is_remote(output):
-        raise ConfigError("index.output", f"{output} is an object store", "give a folder that all workers share")
+        raise ConfigError("index.output", f"{output} is an object store", "name a folder that all workers share")
     if Path(output).exists() and not Path(output).is_dir():
-        raise ConfigError("index.output", f"{output} is a file", "give a folder")
+        raise ConfigError("index.output", f"{output} is a file", "name a folder")
 
 
 def _check_fit(settings: IndexSettings, properties: TableProperties) -> None:
     if properties.impact_bits > 8:
         raise ConfigError(
             "index.table",
-            f"its impacts have {properties.impact_bits} bits, those of an index 8",
-            "encode again with encode.impact_bits 8 or 4",
+            f"its impacts have {properties.impact_bits} bits, but an index supports at most 8",
+            "encode the corpus again with encode.impact_bits 8 or 4",
         )
     if settings.shards > properties.buckets:
         raise ConfigError(
-            "index.shards", f"{settings.shards} is more than the table's buckets", f"give at most {properties.buckets}"
+            "index.shards", f"{settings.shards} is more than the table has buckets", f"set at most {properties.buckets}"
         )
     if settings.dk is not None and settings.dk > properties.store_k:
         raise ConfigError(
             "index.dk",
-            f"{settings.dk} is more than the table stores of a document",
-            f"give at most {properties.store_k}, or encode again with a larger encode.store_k",
+            f"{settings.dk} is more than the table stores per document",
+            f"set at most {properties.store_k}, or encode the corpus again with a larger encode.store_k",
         )
     if settings.compress and settings.block_size > 256:
-        raise ConfigError("index.compress", "a bitmap has 256 places", "set index.block_size to 256 or less")
+        raise ConfigError("index.compress", "a bitmap has 256 bits", "set index.block_size to 256 or less")
     check_attributes(settings.attributes, properties.stored_fields)
     if settings.bm25 and not settings.text_fields:
-        raise ConfigError("index.bm25", "there are no text fields", "name some in index.text_fields, or leave it false")
+        raise ConfigError("index.bm25", "there are no text fields", "set index.text_fields, or set it to false")
     for name in settings.text_fields:
         if name not in properties.stored_fields:
             stored = ", ".join(properties.stored_fields) or "none"
             raise ConfigError(
-                "index.text_fields", f"the table does not store {name!r}", f"give some of its fields: {stored}"
+                "index.text_fields", f"the table does not store {name!r}", f"choose from its stored fields: {stored}"
             )
 
 
@@ -204,18 +204,18 @@ def _check_idf(settings: IndexSettings, card: EncoderCard) -> None:
     if card.query_encoder == "idf" and not settings.text_fields:
         raise ConfigError(
             "index.text_fields",
-            "there are none, and the queries of this bundle are weighed by how many texts have a term",
-            "name the stored fields that were encoded; without any, encode again with source.stored_fields",
+            "there are none, but queries of this bundle are weighted by the document frequency of terms in texts",
+            "name the stored fields that were encoded; if there are none, encode again with source.stored_fields",
         )
 
 
 def _average_length(table: Table, settings: IndexSettings) -> float:
-    """What the index was built with, as long as the table is close to it: another value changes every shard."""
+    """Return the published version's average length unless the table drifted: a new value changes every shard."""
     found = average_length(table, settings.text_fields)
     try:
         index = Path(settings.output)
         version = load_version(index, latest_publication(index).version)
-    except (PublicationError, ArtifactError):  # nothing to keep: there is none, or it is of no use
+    except (PublicationError, ArtifactError):  # no published version, or none that can be read
         return found
     kept = version.average_length
     if kept is None or version.text_fields != tuple(settings.text_fields) or abs(found - kept) > _DRIFT * kept:
@@ -226,13 +226,11 @@ def _average_length(table: Table, settings: IndexSettings) -> float:
 def _open(store: Store, version: int | None) -> Table:
     newest = open_table(store)
     if newest is None:
-        raise ConfigError("index.table", f"{store.uri} is no sparse table", "give what jobs/encode.py wrote")
+        raise ConfigError("index.table", f"{store.uri} is not a sparse table", "name a table that jobs/encode.py wrote")
     if version is None:
         return newest
     if version > newest.version:
-        raise ConfigError(
-            "index.table_version", f"the table has no version {version}", f"its newest is {newest.version}"
-        )
+        raise ConfigError("index.table_version", f"the table has no version {version}", f"set at most {newest.version}")
     pinned = open_table(store, version)
     assert pinned is not None
     return pinned
@@ -241,7 +239,7 @@ def _open(store: Store, version: int | None) -> Table:
 def _plan_shard(table: Table, buckets: Sequence[int], layout: ShardLayout, bundle: str) -> ShardPlan:
     mine = [file for file in table.files() if int(file.partition["bucket"] or 0) in buckets]
     if any(file.rows is None for file in mine):
-        raise ArtifactError(f"{table.store.uri} has parts without a row count; it was not written by jobs/encode.py")
+        raise ArtifactError(f"{table.store.uri} has parts without a row count; encode the corpus again")
     identity = {
         "format": INDEX_FORMAT,
         "buckets": list(buckets),

@@ -1,4 +1,4 @@
-"""What an index holds, read without the Searcher: the document-ordered arrays less the tombstones."""
+"""Read the documents of an index without a Searcher: the document-ordered arrays without the tombstones."""
 
 from pathlib import Path
 
@@ -13,17 +13,17 @@ __all__ = ["current", "dump", "takedowns"]
 
 
 def current(index: Path) -> IndexVersion:
-    """The published version."""
+    """Return the current version."""
     return load_version(index, latest_publication(index).version)
 
 
 def takedowns(index: Path) -> list[str]:
-    """Ids that are taken down now."""
+    """Return the ids that are taken down."""
     return load_takedowns(index, current(index))
 
 
 def dump(index: Path, version: IndexVersion | None = None) -> dict[str, tuple[tuple[tuple[int, int], ...], str | None]]:
-    """(term, impact) pairs, heaviest first, and the text of every document that can be found; each stands once."""
+    """Return (term, impact) pairs, heaviest first, and the text of every document that can be found."""
     version = version or current(index)
     found = {}
     for shard, there in zip(version.shards, version.tombstones, strict=True):
@@ -37,7 +37,7 @@ def dump(index: Path, version: IndexVersion | None = None) -> dict[str, tuple[tu
         for ordinal, doc_id in enumerate(read_ids(folder, shard).to_pylist()):
             if ordinal in gone:
                 continue
-            assert doc_id not in found, f"{doc_id} stands twice"
+            assert doc_id not in found, f"{doc_id} occurs twice"
             row = slice(*offsets[ordinal : ordinal + 2])
             pairs = tuple(zip(terms[row].tolist(), impacts[row].tolist(), strict=True))
             found[doc_id] = (pairs, texts[ordinal])

@@ -1,4 +1,4 @@
-"""Small corpora as tables and as indexes, for the suites of indexing and search."""
+"""Small corpora as tables and as indexes, for tests of indexing and search."""
 
 import hashlib
 import io
@@ -32,7 +32,7 @@ FIELDS = ("title", "text")
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """A document: impact by term id, heaviest first, its text, and what else the table stores of it."""
+    """A document: impact by term id, heaviest first; its text; other stored fields."""
 
     terms: Mapping[int, int]
     text: str = ""
@@ -40,7 +40,7 @@ class Doc:
 
 
 def rows(corpus: Mapping[str, Doc], buckets: int, bucket: int | None = None, *, more: Sequence[str] = ()) -> pa.Table:
-    """The corpus as rows of the sparse table, all of them or one bucket's; ``more`` are further stored fields."""
+    """Return rows of the sparse table, of all buckets or of one; ``more`` are further stored fields."""
     chosen = [(i, d) for i, d in corpus.items() if bucket is None or bucket_of(i, buckets) == bucket]
     return pa.table(
         {
@@ -59,7 +59,7 @@ def rows(corpus: Mapping[str, Doc], buckets: int, bucket: int | None = None, *, 
 
 
 def make_bundle(folder: Path, vocabulary: Sequence[str]) -> Bundle:
-    """A bundle without a graph: what an index needs of one when no text is encoded."""
+    """Write a bundle without a graph, which is enough for an index when no text is encoded."""
     folder.mkdir(parents=True)
     sha = write_vocabulary(folder, list(vocabulary))
     EncoderCard(architecture="None", vocabulary_size=len(vocabulary), vocabulary_sha256=sha).save(folder)
@@ -75,7 +75,7 @@ def make_table(
     store_k: int = 64,
     sink: Sink = "delta",
 ) -> str:
-    """A sparse table."""
+    """Write a sparse table."""
     properties = TableProperties(
         bundle_digest=Bundle.load(bundle).digest,
         vocabulary_sha256=EncoderCard.load(bundle).vocabulary_sha256,
@@ -114,7 +114,7 @@ def make_index(
     attributes: Mapping[str, AttributeType] | None = None,
     step: float = STEP,
 ) -> IndexVersion:
-    """An index of the corpus, built shard by shard without Ray or Delta, and published. A block may be tiny.
+    """Build and publish an index of the corpus, without Ray and without a table. Blocks may be tiny.
 
     Its bundle is ``bundle``, or one without a graph whose ``vocabulary_size`` terms are called t0, t1 and so on.
     """
@@ -144,12 +144,12 @@ def make_index(
 
 
 def mean_words(corpus: Mapping[str, Doc]) -> float:
-    """Words of an average document; 1 if there are none."""
+    """Return the average number of words per document; 1 if there are none."""
     return sum(len(words_of(doc.text)) for doc in corpus.values()) / max(1, len(corpus)) or 1.0
 
 
 def bury(index: Path, shard: ShardManifest, deleted: Collection[str]) -> Tombstones | None:
-    """Tombstones of the documents of a shard that are in ``deleted``."""
+    """Write tombstones for the documents of a shard that are in ``deleted``."""
     opened = OpenShard(index / "shards" / shard.sha, shard, lazy=False)
     ordinals = [o for o in range(shard.documents) if opened.documents.doc_id(o) in deleted]
     if not ordinals:
@@ -172,7 +172,7 @@ def _add_bundle(index: Path, bundle: Path | None, vocabulary_size: int) -> tuple
 
 
 def encode_corpus(bundle: Path, texts: Mapping[str, str]) -> dict[str, Doc]:
-    """Texts as the bundle's encoder and our quantisation see them."""
+    """Encode texts with the encoder of a bundle and quantize the weights."""
     batch = BundleEncoder(bundle).encode(list(texts.values()), kind="document", top_k=64)
     corpus = {}
     for i, (doc_id, text) in enumerate(texts.items()):

@@ -1,4 +1,4 @@
-"""A sparse table that changes from night to night, as an increment changes it: parts that hold a leaving row go."""
+"""A sparse table with increments: parts that hold a superseded row are replaced."""
 
 import random
 from collections.abc import Collection, Mapping
@@ -20,31 +20,31 @@ VOCABULARY = 64
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """What changes: documents that are new or differ, and ids that go."""
+    """One increment: documents that are new or changed, and ids to delete."""
 
     upserts: Mapping[str, Doc]
     deletes: Collection[str] = ()
 
     def after(self, corpus: Mapping[str, Doc]) -> dict[str, Doc]:
-        """The corpus with it."""
+        """Return the corpus after the increment."""
         return {i: d for i, d in {**corpus, **self.upserts}.items() if i not in self.deletes}
 
 
 def make_world(root: Path, corpus: Mapping[str, Doc], *, buckets: int = 4, sink: str = "delta") -> Deployment:
-    """A bundle, a table at version 1, and the settings of an index of two shards."""
+    """Make a bundle and a table at version 1; return the settings of an index of two shards."""
     make_bundle(root / "bundle", [f"t{i}" for i in range(VOCABULARY)])
     make_table(root / "table", corpus, root / "bundle", buckets=buckets, store_k=16, sink=sink)
     return deployment(root)
 
 
 def deployment(root: Path, output: str = "index", **changes: object) -> Deployment:
-    """Settings of an index of the world."""
+    """Return the settings of an index of that table."""
     given = {"table": str(root / "table"), "bundle": str(root / "bundle"), "output": str(root / output), "shards": 2}
     return Deployment(index=IndexSettings(**{**given, "text_fields": ["text"], **changes}))
 
 
 def change_table(root: Path, night: Night, *, buckets: int = 4, options: dict[str, str] | None = None) -> None:
-    """Commit one night: parts with leaving rows are replaced, each bucket's new rows are a part of their own."""
+    """Commit an increment: replace parts with superseded rows, and add a part with the new rows of each bucket."""
     store = Store(str(root / "table") if options is None else str(root), options or {})
     table = open_table(store)
     leaving = {*night.upserts, *night.deletes}
@@ -67,14 +67,14 @@ def change_table(root: Path, night: Night, *, buckets: int = 4, options: dict[st
 
 
 def random_doc(dice: random.Random) -> Doc:
-    """A document of up to 12 terms, some of them frequent."""
+    """Return a document of up to 12 terms, some of them frequent."""
     terms = {min(VOCABULARY - 1, int(dice.expovariate(0.08))) for _ in range(dice.randint(0, 12))}
     impacts = sorted((dice.randint(1, 255) for _ in terms), reverse=True)
     return Doc(dict(zip(sorted(terms, key=lambda _: dice.random()), impacts, strict=True)), f"text {dice.random()}")
 
 
 def random_night(dice: random.Random, corpus: Mapping[str, Doc], share: float, new_ids: str) -> Night:
-    """That share of the documents inserted, as many changed, as many deleted."""
+    """Return an increment that inserts, changes and deletes that share of the documents each."""
     n = max(1, round(len(corpus) * share))
     chosen = dice.sample(sorted(corpus), 2 * n)
     upserts = {f"{new_ids}{i:04d}": random_doc(dice) for i in range(n)}
@@ -82,5 +82,5 @@ def random_night(dice: random.Random, corpus: Mapping[str, Doc], share: float, n
 
 
 def buckets_of(ids: Collection[str], buckets: int = 4) -> set[int]:
-    """Buckets that hold some of the ids."""
+    """Return the buckets of the ids."""
     return {bucket_of(i, buckets) for i in ids}

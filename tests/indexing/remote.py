@@ -1,4 +1,4 @@
-"""Indexes in an object store, for the suites of indexing and search."""
+"""Indexes in an object store, for tests of indexing and search."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.indexing.corpus import Doc, make_index
 
 
 def make_versions(index: Path, count: int, *, documents: int = 40, shards: int = 2) -> list[IndexVersion]:
-    """Versions that share the bundle and nothing else."""
+    """Make versions that share only the bundle."""
     return [
         make_index(
             index,
@@ -28,7 +28,7 @@ def make_versions(index: Path, count: int, *, documents: int = 40, shards: int =
 
 
 def with_takedown(index: Path, version: IndexVersion) -> IndexVersion:
-    """The version with a tombstone in its first shard and a list of takedowns, written into the index."""
+    """Write and return the version with a tombstone in its first shard and a list of takedowns."""
     tombstones = _put(index, "tombstones", "npy", np.zeros(1, np.uint32))
     takedowns = _put(index, "takedowns", "json", canonical_json(["gone"]))
     rest = (None,) * (len(version.shards) - 1)
@@ -51,22 +51,22 @@ def _put(index: Path, folder: str, ending: str, content: np.ndarray | bytes) -> 
 
 
 def send(index: Path, version: IndexVersion, store: Store) -> Publication:
-    """Publish a version here and there."""
+    """Publish a version in the index folder and upload it."""
     publish(index, version.sha)
     return mirror_head(index, store)
 
 
 def files_of(index: Path, version: IndexVersion) -> tuple[FileDigest, ...]:
-    """The files of a version of a local index."""
+    """Return the files of a version of a local index."""
     return version_files(version, read_bundle(Store(str(index)), version.bundle_digest))
 
 
 def bytes_of(index: Path, *versions: IndexVersion) -> int:
-    """Bytes of the files of some versions, each content once."""
+    """Return the total bytes of distinct files of versions."""
     return sum({file.sha256: file.size for one in versions for file in files_of(index, one)}.values())
 
 
 def overwrite(store: Store, name: str, data: bytes) -> None:
-    """Replace an object, which no code of ours does."""
+    """Replace an object, which lsr_prod never does."""
     store.delete(name)
     assert store.put_new(name, data)

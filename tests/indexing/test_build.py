@@ -1,4 +1,4 @@
-"""The index job over a Delta table: checks first, then whole shards, versions and publications."""
+"""The index job: checks of the inputs, shards, versions and publications."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ CORPUS = {
 
 @pytest.fixture
 def made(tmp_path):
-    """A bundle and a table with 5 buckets."""
+    """Return a folder with a bundle and a table with 5 buckets."""
     make_bundle(tmp_path / "bundle", [f"t{i}" for i in range(20)])
     make_table(tmp_path / "table", CORPUS, tmp_path / "bundle", buckets=5, store_k=16)
     return tmp_path
@@ -40,7 +40,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_a_table_becomes_a_published_index(made):
+def test_build_index_publishes_a_searchable_index_of_a_table(made):
     summary = build_index(deployment(made))
     assert (summary.documents, summary.shards, summary.shards_reused, summary.publication) == (90, 2, 0, 1)
     assert summary.postings == sum(len(doc.terms) for doc in CORPUS.values())
@@ -56,7 +56,7 @@ def test_a_table_becomes_a_published_index(made):
     json.dumps(summary.to_json())
 
 
-def test_either_sink_gives_the_same_index(made):
+def test_both_sinks_give_the_same_shards(made):
     make_table(made / "plain", CORPUS, made / "bundle", buckets=5, store_k=16, sink="parquet")
     first = build_index(deployment(made))
     second = build_index(deployment(made, table=str(made / "plain"), output=str(made / "other")))
@@ -69,13 +69,13 @@ def test_either_sink_gives_the_same_index(made):
         build_index(deployment(made, table=str(made / "plain"), table_version=2))
 
 
-def test_a_missing_part_stops_the_job(made):
+def test_build_index_rejects_a_table_with_a_missing_part(made):
     next((made / "table").rglob("part-*.parquet")).unlink()
     with pytest.raises(ArtifactError, match=r"part-.*cannot be read"):
         build_index(deployment(made))
 
 
-def test_run_again_it_changes_nothing(made):
+def test_repeated_build_changes_nothing(made):
     first = build_index(deployment(made))
     before = files(made / "index")
     second = build_index(deployment(made))
@@ -83,7 +83,7 @@ def test_run_again_it_changes_nothing(made):
     assert files(made / "index") == before
 
 
-def test_the_arrays_have_the_same_bytes_each_time(made):
+def test_arrays_have_equal_bytes_in_every_build(made):
     folders = []
     for name in ("one", "two"):
         build_index(deployment(made, output=str(made / name)))
@@ -93,7 +93,7 @@ def test_the_arrays_have_the_same_bytes_each_time(made):
     assert arrays[0] == arrays[1]
 
 
-def test_only_shards_with_new_parts_are_built_again(made):
+def test_full_build_reuses_shards_without_new_parts(made):
     build_index(deployment(made, shards=5, max_delta=0))
     more = {**CORPUS, "new": Doc({3: 9}, "one more")}
     (bucket,) = {row["bucket"] for row in rows({"new": more["new"]}, 5).to_pylist()}
@@ -106,7 +106,7 @@ def test_only_shards_with_new_parts_are_built_again(made):
     assert Searcher.open(made / "index").documents == 91
 
 
-def test_rollback_publishes_the_older_version_again(made):
+def test_rollback_publishes_an_older_version_again(made):
     first = build_index(deployment(made))
     build_index(deployment(made, dk=1))
     publication = rollback(made / "index", 1)
@@ -116,7 +116,7 @@ def test_rollback_publishes_the_older_version_again(made):
         rollback(made / "index", 9)
 
 
-def test_a_version_that_loses_too_many_documents_is_not_published(made):
+def test_version_that_loses_too_many_documents_is_not_published(made):
     first = build_index(deployment(made))
     table = DeltaTable(str(made / "table"))
     table.delete("doc_id > 'doc020'")
@@ -126,7 +126,7 @@ def test_a_version_that_loses_too_many_documents_is_not_published(made):
     assert build_index(deployment(made, max_shrink=0.9)).publication == 2
 
 
-def test_a_damaged_shard_is_not_published(made):
+def test_version_with_a_damaged_shard_is_not_published(made):
     build_index(deployment(made, publish=False))
     path = next((made / "index" / "shards").rglob("forward_terms.npy"))
     data = path.read_bytes()
@@ -136,7 +136,7 @@ def test_a_damaged_shard_is_not_published(made):
     assert not (made / "index" / "publications").exists()
 
 
-def test_a_killed_attempt_leaves_nothing_in_the_way(made):
+def test_build_index_resumes_after_an_interrupted_attempt(made):
     build_index(deployment(made))
     shards = made / "index" / "shards"
     victim = sorted(shards.iterdir())[0]
@@ -162,33 +162,33 @@ def test_a_killed_attempt_leaves_nothing_in_the_way(made):
         ({"output": "s3://bucket/index"}, "index.output"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused_before_anything_is_written(made, changes, field):
+def test_settings_that_do_not_fit_are_rejected_before_any_write(made, changes, field):
     before = files(made)
     with pytest.raises(ConfigError, match=field):
         build_index(deployment(made, **changes))
     assert files(made) == before
 
 
-def test_impacts_wider_than_those_of_an_index_are_refused(made):
+def test_table_with_16_bit_impacts_is_rejected(made):
     wide = {"lsr_prod.impact_bits": "16"}
     DeltaTable(made / "table").alter.set_table_properties(wide, raise_if_not_exists=False)
     with pytest.raises(ConfigError, match=r"index\.table: its impacts have 16 bits.*encode\.impact_bits 8 or 4"):
         build_index(deployment(made))
 
 
-def test_a_folder_that_is_no_table_is_refused(made):
+def test_folder_without_a_table_is_rejected(made):
     with pytest.raises(ConfigError, match=r"index\.table"):
         build_index(deployment(made, table=str(made / "bundle")))
 
 
-def test_the_job_exits_2_with_one_line(made, capsys):
+def test_index_job_exits_2_with_one_line_for_a_bad_setting(made, capsys):
     (made / "config.yaml").write_text(
         f"index:\n  table: {made}/table\n  bundle: {made}/bundle\n  output: {made}/index\n"
     )
     before = files(made)
     assert main(["--config", str(made / "config.yaml"), "--index.shards", "9"]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "jobs/index.py: index.shards: 9 is more than the table's buckets; give at most 5"
+        "jobs/index.py: index.shards: 9 is more than the table has buckets; set at most 5"
     ]
     assert files(made) == before
     assert main(["--config", str(made / "config.yaml"), "--index.text_fields", "text"]) == 0
@@ -196,7 +196,7 @@ def test_the_job_exits_2_with_one_line(made, capsys):
     assert (result["documents"], result["publication"]) == (90, 1)
 
 
-def test_another_bundle_is_refused(made):
+def test_bundle_that_did_not_make_the_table_is_rejected(made):
     make_bundle(made / "other", [f"u{i}" for i in range(20)])
     with pytest.raises(LineageError, match="made by bundle"):
         build_index(deployment(made, bundle=str(made / "other")))
@@ -215,7 +215,7 @@ def test_another_bundle_is_refused(made):
         {"doc_id": "doc001"},
     ],
 )
-def test_rows_that_break_the_contract_stop_the_job(made, row):
+def test_damaged_rows_stop_the_build(made, row):
     good = rows({"extra": Doc({1: 1})}, 5)
     bad = {**good.to_pylist()[0], **row}
     write_deltalake(str(made / "table"), pa.Table.from_pylist([bad], schema=good.schema), mode="append")

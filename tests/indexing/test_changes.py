@@ -1,4 +1,4 @@
-"""Changes between two versions of a table, against what was changed."""
+"""Changes that are found between two versions of a table equal the changes that were made."""
 
 import random
 from dataclasses import replace
@@ -35,7 +35,7 @@ def compare(store: Store, old: int, new: int) -> tuple[set[str], set[str], int]:
 
 
 @pytest.mark.parametrize("sink", ["delta", "parquet"])
-def test_a_night_is_found_again_whichever_sink(tmp_path, sink):
+def test_changed_rows_of_an_increment_are_found_in_both_sinks(tmp_path, sink):
     make_world(tmp_path, CORPUS, sink=sink)
     night = random_night(DICE, CORPUS, 0.05, "new")
     same = {i: CORPUS[i] for i in sorted(set(CORPUS) - set(night.upserts) - set(night.deletes))[:5]}
@@ -50,7 +50,7 @@ def test_a_night_is_found_again_whichever_sink(tmp_path, sink):
     assert compare(store, 2, 2) == (set(), set(), 0)
 
 
-def test_a_table_in_an_object_store_is_compared_as_well(tmp_path, s3_options):
+def test_changed_rows_are_found_in_an_object_store(tmp_path, s3_options):
     make_bundle(tmp_path / "bundle", [f"t{i}" for i in range(64)])
     uri = f"s3://lsr/{tmp_path.name}"
     store = Store(uri, s3_options)
@@ -61,7 +61,7 @@ def test_a_table_in_an_object_store_is_compared_as_well(tmp_path, s3_options):
     assert compare(store, 1, 2) == ({"doc001"}, {"doc002"}, 1)
 
 
-def test_rows_that_moved_into_other_parts_are_no_change(tmp_path):
+def test_rows_moved_to_other_parts_are_not_changes(tmp_path):
     make_world(tmp_path, CORPUS)
     store = Store(str(tmp_path / "table"))
     change_table(tmp_path, Night({f"more{i}": Doc({1: 9}) for i in range(20)}))
@@ -81,13 +81,13 @@ def test_rows_that_moved_into_other_parts_are_no_change(tmp_path):
         replace(CORPUS["doc005"], terms={t: 256 - v for t, v in CORPUS["doc005"].terms.items()}),
     ],
 )
-def test_a_difference_in_any_field_counts(tmp_path, changed):
+def test_difference_in_any_field_is_a_change(tmp_path, changed):
     make_world(tmp_path, CORPUS)
     change_table(tmp_path, Night({"doc005": changed, "doc006": CORPUS["doc006"]}))
     assert compare(Store(str(tmp_path / "table")), 1, 2) == ({"doc005"}, set(), 1)
 
 
-def test_a_part_that_is_gone_is_named(tmp_path):
+def test_changed_rows_reports_a_missing_part(tmp_path):
     make_world(tmp_path, CORPUS)
     change_table(tmp_path, Night({"doc005": Doc({1: 1})}))
     store = Store(str(tmp_path / "table"))
@@ -97,7 +97,7 @@ def test_a_part_that_is_gone_is_named(tmp_path):
         changed_rows(store, part, row_schema(open_table(store), FIELDS))
 
 
-def test_rows_are_found_by_id(tmp_path):
+def test_find_rows_returns_rows_of_known_ids(tmp_path):
     make_world(tmp_path, CORPUS, buckets=1)
     table = open_table(Store(str(tmp_path / "table")))
     paths = [file.path for file in table.files()]
@@ -114,7 +114,7 @@ DOCS = st.dictionaries(st.sampled_from("abcdefgh"), st.builds(Doc, TERMS, st.sam
 
 @settings(max_examples=25, deadline=None)
 @given(DOCS, DOCS)
-def test_any_two_corpora_differ_as_their_rows_do(tmp_path_factory, old, new):
+def test_changes_between_random_corpora_equal_the_expected_ones(tmp_path_factory, old, new):
     folder = tmp_path_factory.mktemp("tables")
     make_world(folder, old, buckets=4, sink="parquet")
     change_table(folder, Night(new, set(old) - set(new)))

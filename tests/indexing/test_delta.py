@@ -1,4 +1,4 @@
-"""The name of a delta shard: equal rows, equal name, however Arrow keeps them."""
+"""Delta shards: digests of rows, and the documents that a shard holds."""
 
 import pyarrow as pa
 import pytest
@@ -22,7 +22,7 @@ def digest(corpus, **columns):
     return digest_rows(table)
 
 
-def test_chunks_and_slices_do_not_count():
+def test_digest_rows_ignores_chunks_and_slices():
     table = rows(CORPUS, 4).select(COLUMNS)
     parts = pa.concat_tables([table.slice(0, 7), table.slice(7, 20), table.slice(27)])
     assert digest_rows(parts) == digest_rows(table) == digest_rows(parts.combine_chunks())
@@ -43,12 +43,12 @@ def test_chunks_and_slices_do_not_count():
         {"title": ["", None]},
     ],
 )
-def test_any_difference_counts(columns):
+def test_digest_rows_depends_on_every_value(columns):
     two = {i: CORPUS[i] for i in ("doc000", "doc001")}
     assert digest(two, **columns) != digest(two)
 
 
-def test_a_shard_holds_what_was_selected(tmp_path):
+def test_delta_shard_holds_the_selected_documents(tmp_path):
     plan = plan_index(make_world(tmp_path, CORPUS))
     table = plan.snapshot
     selections = []

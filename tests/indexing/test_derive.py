@@ -1,4 +1,4 @@
-"""Index versions that follow each other, against an index that is built whole from the same table."""
+"""Index versions built from increments are compared with an index that is built in full from the same table."""
 
 import random
 
@@ -23,13 +23,13 @@ def corpus():
 
 @pytest.fixture
 def world(tmp_path, corpus):
-    """An index of 400 documents in two shards, and its table."""
+    """Return a folder with an index of 400 documents in two shards, and its table."""
     build_index(make_world(tmp_path, corpus))
     return tmp_path
 
 
 def check(root, corpus):
-    """The index holds the corpus, which is what an index built whole holds."""
+    """Assert that the index holds the corpus, as does an index that is built in full."""
     found = dump(root / "index")
     assert {i: (dict(pairs), text) for i, (pairs, text) in found.items()} == {
         i: (dict(doc.terms), doc.text) for i, doc in corpus.items()
@@ -39,7 +39,7 @@ def check(root, corpus):
     assert dump(root / f"whole{latest_publication(root / 'index').number}") == found
 
 
-def test_a_small_change_is_one_delta_shard_and_tombstones(world, corpus):
+def test_small_change_adds_one_delta_shard_and_tombstones(world, corpus):
     before = current(world / "index")
     night = Night({"new": Doc({3: 7}, "new"), "doc001": Doc({4: 9}, "changed")}, ["doc002", "doc003"])
     change_table(world, night)
@@ -56,7 +56,7 @@ def test_a_small_change_is_one_delta_shard_and_tombstones(world, corpus):
     assert (again.mode, again.publication, again.bytes_written) == ("unchanged", 2, 0)
 
 
-def test_only_deletes_need_no_shard(world, corpus):
+def test_deletes_alone_add_no_shard(world, corpus):
     night = Night({}, ["doc002"])
     change_table(world, night)
     summary = build_index(deployment(world))
@@ -64,7 +64,7 @@ def test_only_deletes_need_no_shard(world, corpus):
     check(world, night.after(corpus))
 
 
-def test_a_document_that_changes_again_and_again_stands_once(world, corpus):
+def test_document_that_changes_repeatedly_is_found_once(world, corpus):
     for number in range(4):
         night = Night({"doc001": Doc({number: 1 + number}, str(number)), "new": Doc({9: 1 + number})})
         change_table(world, night)
@@ -80,7 +80,7 @@ def test_a_document_that_changes_again_and_again_stands_once(world, corpus):
     check(world, {**gone.after(corpus), "new": Doc({9: 4})})
 
 
-def test_small_deltas_are_merged_when_there_are_too_many(world, corpus):
+def test_delta_shards_are_merged_when_there_are_too_many(world, corpus):
     dice, modes, rebuilt = random.Random(2), [], 0
     for number in range(12):
         night = random_night(dice, corpus, 0.0025, f"n{number:02d}-")
@@ -101,7 +101,7 @@ def test_small_deltas_are_merged_when_there_are_too_many(world, corpus):
     check(world, corpus)
 
 
-def test_past_max_delta_all_shards_are_built(world, corpus):
+def test_all_shards_are_built_beyond_max_delta(world, corpus):
     dice, modes = random.Random(3), []
     for number in range(4):
         night = random_night(dice, corpus, 0.01, f"n{number}-")
@@ -117,7 +117,7 @@ def test_past_max_delta_all_shards_are_built(world, corpus):
     check(world, at_once.after(corpus))
 
 
-def test_a_compaction_is_no_change(world, corpus):
+def test_compaction_of_the_table_leaves_the_index_unchanged(world, corpus):
     change_table(world, Night({"new": Doc({3: 7}, "new")}))
     build_index(deployment(world))
     compact(Store(str(world / "table")), 1_000_000)
@@ -132,7 +132,7 @@ def test_a_compaction_is_no_change(world, corpus):
     ("changes", "reason"),
     [({"shards": 3}, "settings"), ({"dk": 3}, "settings"), ({"block_size": 512}, "settings")],
 )
-def test_other_settings_build_all_shards(world, corpus, changes, reason):
+def test_changed_settings_build_all_shards(world, corpus, changes, reason):
     change_table(world, Night({"new": Doc({3: 7}, "new")}))
     summary = build_index(deployment(world, **changes))
     assert summary.mode == "full"
@@ -140,7 +140,7 @@ def test_other_settings_build_all_shards(world, corpus, changes, reason):
     assert len(dump(world / "index")) == 401
 
 
-def test_another_table_under_the_same_name_is_not_taken_for_the_old_one(world, corpus):
+def test_another_table_with_the_same_name_builds_all_shards(world, corpus):
     (world / "table").rename(world / "former")
     other = {i: Doc({5: 5}, "other") for i in corpus}
     make_table(world / "table", other, world / "bundle", store_k=16)
@@ -158,14 +158,14 @@ def test_another_bundle_builds_all_shards(world, corpus):
     assert (summary.mode, summary.reason) == ("full", "another table or bundle")
 
 
-def test_a_table_whose_old_parts_were_vacuumed_builds_all_shards(world, corpus):
+def test_table_without_its_old_parts_builds_all_shards(world, corpus):
     change_table(world, Night({"doc001": Doc({3: 7}, "new")}))
     assert vacuum(Store(str(world / "table")), 0.0).entries
     summary = build_index(deployment(world))
     assert (summary.mode, "no longer has version 1" in summary.reason) == ("full", True)
 
 
-def test_an_older_version_of_the_table_can_follow(world, corpus):
+def test_index_can_return_to_an_older_version_of_the_table(world, corpus):
     night = random_night(random.Random(5), corpus, 0.01, "n")
     change_table(world, night)
     build_index(deployment(world))
@@ -176,7 +176,7 @@ def test_an_older_version_of_the_table_can_follow(world, corpus):
     check(world, night.after(corpus))
 
 
-def test_an_index_that_was_empty_grows(tmp_path):
+def test_empty_index_grows_and_shrinks(tmp_path):
     build_index(make_world(tmp_path, {}))
     assert dump(tmp_path / "index") == {}
     change_table(tmp_path, Night({"one": Doc({1: 2}, "x")}))
@@ -188,7 +188,7 @@ def test_an_index_that_was_empty_grows(tmp_path):
     assert build_index(deployment(tmp_path, max_shrink=1.0)).documents == 0
 
 
-def test_a_shard_is_named_by_its_rows(world, corpus):
+def test_delta_shards_with_equal_rows_have_equal_names(world, corpus):
     change_table(world, Night({"new": Doc({3: 7}, "new")}))
     build_index(deployment(world))
     first = current(world / "index").shards[2].sha

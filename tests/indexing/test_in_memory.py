@@ -19,7 +19,7 @@ V = 12
 
 
 def batch(rows: Sequence[Sequence[float]]) -> SparseBatch:
-    """Dense rows as sparse vectors."""
+    """Convert dense rows to sparse vectors."""
     weights = np.array(rows, np.float32)
     return SparseBatch.from_topk(np.broadcast_to(np.arange(weights.shape[1]), weights.shape), weights)
 
@@ -30,11 +30,11 @@ def random_rows(rng: np.random.Generator, count: int, *, width: int = V, share: 
 
 
 def names(count: int) -> list[str]:
-    """Ids whose order is neither that of numbers nor of the file."""
+    """Return ids that are neither in numeric order nor in the order of insertion."""
     return [f"d{7919 * i % 1009}é" if i % 3 else f"D{i}" for i in range(count)]
 
 
-def quantised(ids: Sequence[str], vectors: SparseBatch, step: float) -> dict[str, Doc]:
+def quantized(ids: Sequence[str], vectors: SparseBatch, step: float) -> dict[str, Doc]:
     corpus = {}
     for i, doc_id in enumerate(ids):
         terms, weights = vectors.row(i)
@@ -59,7 +59,7 @@ def required(size: int, percent: int) -> int:
     k=st.sampled_from([1, 5, 100]),
     share=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
 )
-def test_ranks_as_dot_products_of_the_quantised_vectors(
+def test_search_ranks_by_dot_product_of_quantized_vectors(
     seed: int,
     count: int,
     dk: int,
@@ -72,7 +72,7 @@ def test_ranks_as_dot_products_of_the_quantised_vectors(
     ids, documents = names(count), batch(random_rows(rng, count, share=share))
     index = build_in_memory(tmp_path_factory.mktemp("index"), ids, documents, vocabulary_size=V, dk=dk)
     pruned = documents.top(dk or V)
-    corpus = quantised(ids, pruned, index.impact_step)
+    corpus = quantized(ids, pruned, index.impact_step)
     queries = batch(random_rows(rng, 4))
     for i in range(4):
         terms, weights = queries.row(i)
@@ -90,7 +90,7 @@ def test_ranks_as_dot_products_of_the_quantised_vectors(
     assert index.lengths.tolist() == np.diff(pruned.offsets)[order].tolist()
 
 
-def test_a_score_is_the_dot_product_within_half_a_step_a_term(tmp_path: Path) -> None:
+def test_scores_equal_dot_products_within_half_a_step_per_term(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     rows, queries = random_rows(rng, 30), random_rows(rng, 5)
     index = build_in_memory(tmp_path, names(30), batch(rows), vocabulary_size=V, dk=0)
@@ -102,12 +102,12 @@ def test_a_score_is_the_dot_product_within_half_a_step_a_term(tmp_path: Path) ->
             assert score == pytest.approx(query @ dense[doc_id], abs=query.sum() * index.impact_step / 2 + 1e-4)
 
 
-def test_answers_are_those_of_a_published_index(tmp_path: Path) -> None:
+def test_results_equal_those_of_a_published_index(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     ids, documents = names(300), batch(random_rows(rng, 300))
     (tmp_path / "scratch").mkdir()
     index = build_in_memory(tmp_path / "scratch", ids, documents, vocabulary_size=V, dk=5)
-    corpus = quantised(ids, documents, index.impact_step)
+    corpus = quantized(ids, documents, index.impact_step)
     make_index(tmp_path / "index", corpus, vocabulary_size=V, dk=5, shards=2, step=index.impact_step)
     searcher = Searcher.open(tmp_path / "index")
     queries = batch(random_rows(rng, 20))
@@ -120,7 +120,7 @@ def test_answers_are_those_of_a_published_index(tmp_path: Path) -> None:
         assert found.matched == result.matched
 
 
-def test_pruning_leaves_the_scale(tmp_path: Path) -> None:
+def test_impact_step_does_not_depend_on_pruning(tmp_path: Path) -> None:
     documents = batch(random_rows(np.random.default_rng(5), 20, share=0.9))
     steps = set()
     for dk in (0, 1, 10):
@@ -131,7 +131,7 @@ def test_pruning_leaves_the_scale(tmp_path: Path) -> None:
     assert len(steps) == 1
 
 
-def test_a_query_of_more_terms_than_a_search_takes_keeps_the_heaviest(tmp_path: Path) -> None:
+def test_query_with_too_many_terms_keeps_the_heaviest(tmp_path: Path) -> None:
     size = 70_000
     heavy = np.zeros((1, size), np.float32)
     heavy[0, -1] = 1.0
@@ -141,7 +141,7 @@ def test_a_query_of_more_terms_than_a_search_takes_keeps_the_heaviest(tmp_path: 
     assert index.search(terms[::-1], weights, threshold=0, k=1).ids == []
 
 
-def test_weights_beyond_float32_are_refused(tmp_path: Path) -> None:
+def test_search_rejects_weights_beyond_float32(tmp_path: Path) -> None:
     index = build_in_memory(tmp_path, ["a"], batch([[1e38]]), vocabulary_size=1, dk=0)
     with pytest.raises(QueryError, match="would not fit into float32"):
         index.search(np.zeros(1, np.int32), np.array([1e38], np.float32), threshold=0, k=1)

@@ -1,4 +1,4 @@
-"""Takedowns: gone at once, gone after every later build, whoever publishes at the same time; and back again."""
+"""Takedowns hide documents at once and in every later build, also with concurrent publishers; they can be restored."""
 
 import json
 import subprocess
@@ -49,7 +49,7 @@ def world(tmp_path):
     return tmp_path
 
 
-def test_a_takedown_hides_at_once_and_stays(world):
+def test_takedown_hides_documents_at_once(world):
     index = world / "index"
     done = delete_documents(index, ["doc001", "doc002", "doc001", "later"], "request 17")
     assert (done.publication.number, done.publication.note) == (2, "request 17")
@@ -60,7 +60,7 @@ def test_a_takedown_hides_at_once_and_stays(world):
     assert (again.publication.number, again.changed) == (2, 0)
 
 
-def test_every_later_build_leaves_the_documents_out(world):
+def test_every_later_build_hides_taken_down_documents(world):
     index = world / "index"
     delete_documents(index, ["doc001", "doc002", "later"])
     change_table(world, Night({"doc001": Doc({9: 9}, "encoded again"), "later": Doc({3: 3})}))
@@ -78,7 +78,7 @@ def test_every_later_build_leaves_the_documents_out(world):
     assert set(dump(index)) == set(CORPUS) - {"doc001", "doc002", "doc007"}
 
 
-def test_a_restored_document_is_found_as_the_table_has_it(world):
+def test_restored_document_is_found_as_in_the_table(world):
     index = world / "index"
     before = dump(index)
     delete_documents(index, ["doc001", "doc002", "doc003", "later"])
@@ -97,7 +97,7 @@ def test_a_restored_document_is_found_as_the_table_has_it(world):
     assert build_index(deployment(world)).mode == "unchanged"
 
 
-def test_documents_that_were_down_during_a_merge_come_back(world):
+def test_document_taken_down_during_a_merge_can_be_restored(world):
     index = world / "index"
     change_table(world, Night({"new": Doc({3: 3})}))
     build_index(deployment(world))
@@ -108,7 +108,7 @@ def test_documents_that_were_down_during_a_merge_come_back(world):
     assert set(dump(index)) == {*CORPUS, "new", "more"}
 
 
-def test_a_rollback_keeps_what_was_taken_down_since(world):
+def test_rollback_keeps_later_takedowns(world):
     index = world / "index"
     change_table(world, Night({"new": Doc({3: 3}), "doc009": Doc({8: 8})}))
     build_index(deployment(world))
@@ -125,7 +125,7 @@ def test_a_rollback_keeps_what_was_taken_down_since(world):
     assert takedowns(index) == ["doc001", "new"]
 
 
-def test_a_version_built_before_a_takedown_is_not_published_by_hand(world):
+def test_publish_rejects_a_version_built_before_a_takedown(world):
     index = world / "index"
     change_table(world, Night({"new": Doc({3: 3})}))
     unpublished = build_index(deployment(world, publish=False)).version
@@ -136,7 +136,7 @@ def test_a_version_built_before_a_takedown_is_not_published_by_hand(world):
     assert "doc001" not in dump(index)
 
 
-def test_no_takedown_is_lost_whoever_publishes_at_the_same_time(world):
+def test_no_takedown_is_lost_with_concurrent_publishers(world):
     index = world / "index"
     down = [[f"doc{i:03d}" for i in range(start, 60, 3)] for start in range(3)]
     commands = [[TAKE_DOWN, str(index), *ids] for ids in down] + [[BUILD, str(world)], [ROLL_BACK, str(index)]]
@@ -148,7 +148,7 @@ def test_no_takedown_is_lost_whoever_publishes_at_the_same_time(world):
     newest = latest_publication(index).number
     assert newest > 50
     seen: set[str] = set()
-    for number in range(1, newest + 1):  # once it is down, no later version has it
+    for number in range(1, newest + 1):  # no later version has a document that was taken down
         found = set(dump(index, load_version(index, load_publication(index, number).version)))
         assert not seen & found
         seen |= gone - found
@@ -157,14 +157,14 @@ def test_no_takedown_is_lost_whoever_publishes_at_the_same_time(world):
     assert set(dump(index)) == expected
 
 
-def test_nothing_can_be_taken_down_where_nothing_is_published(tmp_path):
+def test_takedown_requires_a_publication_and_ids(tmp_path):
     with pytest.raises(PublicationError, match="no publication"):
         delete_documents(tmp_path, ["doc001"])
     with pytest.raises(PublicationError, match="no document is named"):
         delete_documents(tmp_path, [])
 
 
-def test_without_the_table_nothing_is_restored(world):
+def test_restore_requires_the_table(world):
     delete_documents(world / "index", ["doc001"])
     (world / "table").rename(world / "gone")
     with pytest.raises(ArtifactError, match="no longer a table"):
@@ -172,7 +172,7 @@ def test_without_the_table_nothing_is_restored(world):
     assert latest_publication(world / "index").number == 2
 
 
-def test_the_job_reads_ids_from_a_file(world, capsys):
+def test_takedown_job_reads_ids_from_a_file(world, capsys):
     (world / "config.yaml").write_text(
         f"index:\n  table: {world}/table\n  bundle: {world}/bundle\n  output: {world}/index\n"
     )
