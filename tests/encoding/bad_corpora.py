@@ -102,7 +102,7 @@ def outcome_of(kind: Kind, folder: Path) -> str:
 def table_of(outcomes: Iterable[tuple[str, str]]) -> str:
     """The Markdown table of docs/operations.md."""
     lines = [f"| {name} | {outcome} |" for name, outcome in outcomes]
-    return "\n".join(["| what is broken | what comes of it |", "|---|---|", *lines])
+    return "\n".join(["| broken input | result |", "|---|---|", *lines])
 
 
 LONG = " ".join(["word"] * 1_000_000).encode()
