@@ -31,7 +31,7 @@ multiprocessing.set_forkserver_preload(
     [
         "lsr_prod.encoding.commit.committer",
         "lsr_prod.encoding.table",
-        "lsr_prod.training.trainer",
+        "lsr_prod.training.retrieval.trainer",
         "tests.training.stand_in",
     ]
 )

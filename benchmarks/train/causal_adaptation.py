@@ -32,10 +32,10 @@ from lsr_prod import SparseEncoder
 from lsr_prod.config.language import AdaptCausalSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.jobs.run import log_to_stderr, print_result
-from lsr_prod.training.language_objectives import make_objective
-from lsr_prod.training.language_trainer import LanguageTrainer
-from lsr_prod.training.process_group import Group
-from lsr_prod.training.trainer import Trainer
+from lsr_prod.training.language.objectives import make_objective
+from lsr_prod.training.language.trainer import LanguageTrainer
+from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training_data.layouts import PackedLayout, pack
 from lsr_prod.training_data.training_set import Example
 

@@ -22,8 +22,8 @@ from lsr_prod.formats.card import Kind
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.model import model_digest
-from lsr_prod.training.process_group import Group
-from lsr_prod.training.trainer import Trainer
+from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training_data.training_set import TrainingSet
 
 LEVELS = [(0, 0), (7, 20), (5, 20), (5, 10)]

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from lsr_prod.model import SparseEncoder
-from lsr_prod.training.attention import use_cpu_attention
-from lsr_prod.training.recompute import recompute_layers
+from lsr_prod.training.encoder_setup.attention import use_cpu_attention
+from lsr_prod.training.encoder_setup.gradient_checkpointing import checkpoint_layers
 
 QUERY_FLOPS, DOCUMENT_FLOPS = 5e-5, 3e-5  # as in the peer's documentation
 LEARNING_RATE = 2e-5
@@ -113,7 +113,7 @@ def ours(spec: Mapping[str, Any]) -> tuple[torch.nn.Module, Callable[[tuple[Batc
     encoder = SparseEncoder.load(spec["model"])
     use_cpu_attention(encoder.model)
     if spec.get("kept_layers"):
-        recompute_layers(encoder.model, kept=spec["kept_layers"])
+        checkpoint_layers(encoder.model, kept=spec["kept_layers"])
 
     def one_pass(batches: tuple[Batch, Batch]) -> float:
         loss = loss_of(encoder(*batches[0]), encoder(*batches[1]))

@@ -39,9 +39,9 @@ from lsr_prod.evaluation.validation import Collection
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.jobs.run import log_to_stderr, print_result
 from lsr_prod.model import model_digest
-from lsr_prod.training.process_group import Group
+from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.rescale_head import run as rescale
-from lsr_prod.training.trainer import Trainer
 from lsr_prod.training_data.training_set import TrainingSet
 from lsr_prod.vocabulary.head_scale import head_norms, scale_head
 from tests.fetch_models import model_folder

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lsr_prod.errors import TrainingError
-from lsr_prod.training.draws import draw
+from lsr_prod.training.rng import draw
 from lsr_prod.training_data.training_set import Example
 
 __all__ = ["TokenBatch", "TrainBatch", "make_batch", "pad"]
@@ -29,6 +29,16 @@ class TokenBatch:
 
     input_ids: Tensor
     attention_mask: Tensor
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return token ids and attention mask on a device."""
+        return self.input_ids.to(device, non_blocking=True), self.attention_mask.to(device, non_blocking=True)
+
+    def split(self, size: int) -> "list[TokenBatch]":
+        """Split into chunks of ``size`` texts, each as wide as its longest text."""
+        chunks = zip(torch.split(self.input_ids, size), torch.split(self.attention_mask, size), strict=True)
+        widths = ((ids, mask, max(1, int(mask.sum(dim=1).max()))) for ids, mask in chunks)
+        return [TokenBatch(ids[:, :width], mask[:, :width]) for ids, mask, width in widths]
 
 
 @dataclass(frozen=True, slots=True)

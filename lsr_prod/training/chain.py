@@ -33,8 +33,8 @@ from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.directory import draft_folder, move_into_place
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.folders import fetch_folder, has_folder, put_folder
-from lsr_prod.training.checkpoint_store import check_work
 from lsr_prod.training.lineage import write_lineage
+from lsr_prod.training.loop.checkpoint_store import check_work
 from lsr_prod.training.stage_record import StageRecord, load_record, save_record
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import check_stage, errors_of_stage, identity, run_stage, stage_digest

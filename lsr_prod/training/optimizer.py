@@ -1,25 +1,84 @@
-"""AdamW: which parameters decay, and its state as named tensors."""
+"""Optimizer step: AdamW over whole or sharded parameters, and its state as named tensors."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from lsr_prod.config.train import OptimizerSettings
+from lsr_prod.training.learning_rate import learning_rate
 
-__all__ = ["full_tensor", "load_optimizer", "make_optimizer", "optimizer_tensors", "trained_parameters"]
+__all__ = [
+    "OptimizerStep",
+    "full_tensor",
+    "load_optimizer",
+    "load_weights",
+    "make_optimizer",
+    "optimizer_tensors",
+    "trained_parameters",
+]
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
+class OptimizerStep:
+    """AdamW over the trained parameters of a model, whole or sharded."""
+
+    def __init__(self, model: nn.Module, settings: OptimizerSettings) -> None:
+        """Create the optimizer.
+
+        Args:
+            model: already distributed over the workers.
+            settings: settings of AdamW and its learning rate.
+        """
+        self._model, self._settings = model, settings
+        self._optimizer = make_optimizer(model, settings)
+
+    def begin(self, step: int, steps: int) -> float:
+        """Set the learning rate of a step, and return it."""
+        rate = learning_rate(self._settings, step, steps)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        return rate
+
+    def apply(self) -> float:
+        """Clip the gradients, update the weights and drop the gradients; return the norm before clipping."""
+        limit = self._settings.max_grad_norm
+        parameters = trained_parameters(self._model).values()
+        norm = float(full_tensor(nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)))
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def weights(self, keep: bool) -> dict[str, Tensor]:
+        """Return the trained parameters, whole and on the CPU; a collective operation of all workers.
+
+        Args:
+            keep: return them on this worker; the others get none.
+        """
+        # Gathered one at a time, so that the other workers hold only one whole parameter.
+        gathered = ((name, full_tensor(p)) for name, p in trained_parameters(self._model).items())
+        return {name: value.clone() for name, value in gathered if keep}
+
+    def state(self) -> Iterable[tuple[str, Tensor]]:
+        """Yield the optimizer state for a checkpoint; a collective operation of all workers."""
+        return optimizer_tensors(self._model, self._optimizer)
+
+    def load(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+        """Restore a checkpoint."""
+        load_weights(self._model, weights)
+        load_optimizer(self._model, self._optimizer, state)
+
+
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that are trained, by name; a tied one stands once."""
+    """Return the trained parameters by name; a tied parameter occurs once."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.AdamW:
-    """AdamW over the trained parameters; matrices decay, biases and norms do not. The rate is set in every step."""
+    """Create AdamW over the trained parameters; weight decay applies to matrices, not to biases and norms."""
     parameters = trained_parameters(model).values()
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
@@ -35,20 +94,20 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """A tensor whole and on the CPU; of a sharded one every worker has to ask at the same time."""
+    """Return a whole tensor on the CPU; for a sharded tensor, a collective operation of all workers."""
     whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return whole.detach().cpu()
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
-    """The moments and step counts as ``<parameter>/<name>``, whole and on the CPU; none before the first step."""
+    """Yield moments and step counts as ``<parameter>/<name>``, whole and on the CPU; nothing before the first step."""
     for name, parameter in trained_parameters(model).items():
         for key, value in sorted(optimizer.state.get(parameter, {}).items()):
             yield f"{name}/{key}", full_tensor(value)
 
 
 def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what ``optimizer_tensors`` gave.
+    """Restore the tensors of ``optimizer_tensors``.
 
     Raises:
         KeyError: a moment of a trained parameter is missing.
@@ -64,3 +123,17 @@ def _as(tensor: Tensor, parameter: Tensor) -> Tensor:
     if isinstance(parameter, DTensor):
         return distribute_tensor(tensor.to(parameter.device), parameter.device_mesh, parameter.placements)
     return tensor.clone().to(parameter.device)
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Copy trained parameters into a model, whole or sharded.
+
+    Raises:
+        KeyError: a trained parameter is missing.
+    """
+    for name, parameter in trained_parameters(model).items():
+        value = weights[name].to(parameter.device)
+        if isinstance(parameter, DTensor):
+            value = distribute_tensor(value, parameter.device_mesh, parameter.placements)
+        parameter.copy_(value)

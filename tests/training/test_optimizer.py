@@ -1,8 +1,18 @@
+"""AdamW, its steps, its state, and weights copied back."""
+
+import pytest
 import torch
 from torch import nn
 
 from lsr_prod.config.train import OptimizerSettings
-from lsr_prod.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors, trained_parameters
+from lsr_prod.training.optimizer import (
+    OptimizerStep,
+    load_optimizer,
+    load_weights,
+    make_optimizer,
+    optimizer_tensors,
+    trained_parameters,
+)
 
 
 def _model() -> nn.Module:
@@ -56,3 +66,38 @@ def test_an_optimizer_goes_on_bit_for_bit() -> None:
     for model, optimizer in zip((one, other), optimizers, strict=True):
         _step(model, optimizer, 9)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def model() -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(3, 2)
+
+
+def step(layer: nn.Linear, optimizer_step: OptimizerStep, number: int) -> float:
+    optimizer_step.begin(number, 10)
+    layer(torch.ones(1, 3)).sum().backward()
+    return optimizer_step.apply()
+
+
+def test_a_step_has_its_rate_its_norm_and_no_gradient_afterwards() -> None:
+    layer = model()
+    optimizer_step = OptimizerStep(layer, OptimizerSettings(learning_rate=0.1, warmup_steps=2, weight_decay=0.0))
+    before = layer.weight.detach().clone()
+    assert optimizer_step.begin(0, 10) == pytest.approx(0.05)
+    assert step(layer, optimizer_step, 0) == pytest.approx(8**0.5)  # eight gradients of one
+    assert torch.allclose(layer.weight, before - 0.05)  # Adam's first step
+    assert layer.weight.grad is None
+
+
+def test_what_was_saved_goes_on_alike() -> None:
+    first, second = model(), model()
+    one = OptimizerStep(first, OptimizerSettings())
+    step(first, one, 0)
+    other = OptimizerStep(second, OptimizerSettings())
+    other.load(one.weights(keep=True), dict(one.state()))
+    step(first, one, 1)
+    step(second, other, 1)
+    assert torch.equal(first.weight, second.weight)
+    assert one.weights(keep=False) == {}
+    with pytest.raises(KeyError):
+        load_weights(second, {"weight": torch.zeros(2, 3)})

@@ -20,15 +20,14 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
 from lsr_prod.training.batches import TokenBatch, TrainBatch, pad
 from lsr_prod.training.chain import run_chain
-from lsr_prod.training.loss import TrainingLoss
+from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.optimizer import full_tensor, trained_parameters
-from lsr_prod.training.parallel import Replica
-from lsr_prod.training.process_group import Group
+from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.parallel.replica import Replica
 from lsr_prod.training.query_weights import count_terms, idf_encoder, query_weights, reader_of, weigh_queries
+from lsr_prod.training.retrieval.trainer import StepPlan, Trainer, backward
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import check_stage, identity
-from lsr_prod.training.step import StepPlan, backward
-from lsr_prod.training.trainer import Trainer
 from lsr_prod.training_data.layouts import QueryTermLayout
 from lsr_prod.training_data.prepare import prepare_training_set
 from lsr_prod.training_data.training_set import TrainingSet
@@ -154,7 +153,7 @@ def gradients(rank: int, world: int, start: str, strategy: Any, chunk: int | Non
         }
     )
     plan = StepPlan(group, chunk, None, 0, torch.linspace(0.5, 3, len(VOCABULARY)))
-    loss = TrainingLoss(objective, vocabulary=encoder.vocabulary, steps=10)
+    loss = TrainingObjective(objective, vocabulary=encoder.vocabulary, steps=10)
     backward(replica, loss, [TrainBatch(queries, documents, None)], step=1, plan=plan, negatives=None)
     return {name: full_tensor(p.grad) for name, p in trained_parameters(encoder.model).items() if p.grad is not None}
 

@@ -9,14 +9,15 @@ from lsr_prod.config import FinetuneSettings, TrainSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.validation import read_collection
 from lsr_prod.storage.folders import fetch_folder
-from lsr_prod.training.loops import LoopInputs, load_start
-from lsr_prod.training.lora import check_lora
+from lsr_prod.training.encoder_setup.lora import check_lora
+from lsr_prod.training.encoder_setup.prepare import prepare_encoder
+from lsr_prod.training.loop.job import LoopInputs, load_start
+from lsr_prod.training.loop.ray_train import run_loop
+from lsr_prod.training.observers.trackers import check_watch
 from lsr_prod.training.query_weights import count_terms
-from lsr_prod.training.ray_loop import run_loop
+from lsr_prod.training.retrieval.steps import check_batch
 from lsr_prod.training.stages.facts import ModelFacts, check_length
 from lsr_prod.training.stages.stage import StageRun
-from lsr_prod.training.trackers import check_watch
-from lsr_prod.training.trainer import check_batch, prepare_encoder
 from lsr_prod.training_data.layouts import QueryTermLayout
 from lsr_prod.training_data.pins import pin_data, pin_validation
 from lsr_prod.training_data.prepare import prepare_training_set

@@ -12,13 +12,14 @@ from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.folders import fetch_folder
-from lsr_prod.training.language_trainer import check_texts, prepare_language
-from lsr_prod.training.loops import LoopInputs
-from lsr_prod.training.lora import check_lora
-from lsr_prod.training.ray_loop import run_loop
+from lsr_prod.training.encoder_setup.lora import check_lora
+from lsr_prod.training.encoder_setup.prepare import prepare_encoder
+from lsr_prod.training.language.steps import check_texts
+from lsr_prod.training.loop.job import LoopInputs
+from lsr_prod.training.loop.ray_train import run_loop
+from lsr_prod.training.observers.trackers import check_watch
 from lsr_prod.training.stages.facts import ModelFacts, check_length
 from lsr_prod.training.stages.stage import StageRun
-from lsr_prod.training.trackers import check_watch
 from lsr_prod.training_data.layouts import Layout, PackedLayout
 from lsr_prod.training_data.pins import pin_data
 from lsr_prod.training_data.prepare import TrainingSetSummary, prepare_training_set
@@ -133,7 +134,7 @@ def train_language(
         new_tokens=new_tokens,
         teacher=teacher,
     )
-    prepare_language(model.encoder, stage)  # reports what the model does not support here, not on every worker
+    prepare_encoder(model.encoder, stage)  # reports what the model does not support here, not on every worker
     summary = run_loop(stage, job.train, inputs, work=job.work, start=job.start, name=job.name, output=job.output)
     quarantined = sum(data.quarantined.values())
     return {"training_set": data.digest, "rows": data.rows, "quarantined": quarantined, **summary}

@@ -1,0 +1,1 @@
+"""Language modeling and distillation on plain text: objectives, masks, trainer and validation."""

@@ -1,0 +1,49 @@
+"""Distillation of a teacher's sparse vectors (vocabulary-transfer, 6.3)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from lsr_prod.config.language import DistilHeadSettings
+from lsr_prod.model import SparseEncoder
+from lsr_prod.training.batches import pad
+from lsr_prod.training.language.objective import LanguageBatch, Rows, padding
+from lsr_prod.training_data.training_set import Example
+
+__all__ = ["TeacherVectors"]
+
+
+class TeacherVectors:
+    """A teacher's sparse vectors are learnt (vocabulary-transfer, 6.3); which distance is ours to choose."""
+
+    losses: tuple[str, ...] = ("distance",)
+    figures: tuple[str, ...] = ("l0_document", "l0_teacher")
+    pools = True
+
+    def __init__(self, stage: DistilHeadSettings, encoder: SparseEncoder, teacher: Path) -> None:
+        """Read the teacher; it is never trained."""
+        self._loss, self._pad = stage.loss, padding(encoder)
+        self._teacher = SparseEncoder.load(teacher).requires_grad_(requires_grad=False).eval()
+        self._teacher_pad = padding(self._teacher)
+
+    def batch(self, examples: Sequence[Example], _rows: Rows, _step: int, /) -> LanguageBatch:
+        """Texts as the model reads them and as the teacher does."""
+        texts = pad([example.documents[0] for example in examples], self._pad)
+        taught = pad([example.query for example in examples], self._teacher_pad)
+        inputs = (texts.input_ids, texts.attention_mask, taught.input_ids, taught.attention_mask)
+        return LanguageBatch(inputs, len(examples), len(examples), int(texts.attention_mask.sum()))
+
+    def sums(self, encoder: SparseEncoder, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The distance of each text's vectors, and their active terms."""
+        ids, mask, teacher_ids, teacher_mask = inputs
+        with torch.no_grad():
+            wanted = self._teacher.to(ids.device)(teacher_ids, teacher_mask)  # [B, V]
+        vectors = encoder(ids, mask)
+        if self._loss == "mse":
+            total = (vectors - wanted).square().sum()
+        else:
+            total = (1 - nn.functional.cosine_similarity(vectors, wanted, dim=1)).sum()
+        active = [torch.count_nonzero(one).to(total.dtype) for one in (vectors, wanted)]
+        return total, torch.stack([total.detach(), *active])

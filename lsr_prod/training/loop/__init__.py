@@ -1,0 +1,1 @@
+"""The training loop on Ray Train: batches, steps, optimizer, checkpoints and resumption."""

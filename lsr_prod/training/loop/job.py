@@ -1,0 +1,111 @@
+"""Job of the training processes: settings and artifacts that the driver sends to every worker."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray.train
+
+from lsr_prod.config.language import LanguageSettings
+from lsr_prod.config.train import FinetuneSettings, TrainSettings
+from lsr_prod.formats.digest import FileDigest
+from lsr_prod.model import SparseEncoder
+from lsr_prod.storage import Store, is_remote
+
+__all__ = ["LoopInputs", "LoopSettings", "WorkerJob", "load_start", "make_job"]
+
+LoopSettings = FinetuneSettings | LanguageSettings
+"""The settings of a stage with a training loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopInputs:
+    """Inputs of a training loop in the work store.
+
+    Attributes:
+        training_set: digest of the training set.
+        validation_set: digest of the validation texts of a language model.
+        new_tokens: for ``adapt_mlm``, tokens that are masked more often.
+        teacher: for ``distil_head``, digest of the teacher's model directory.
+        term_counts: for inference-free queries, document frequencies of terms.
+    """
+
+    training_set: str
+    validation_set: str | None = None
+    new_tokens: tuple[int, ...] = field(default=(), repr=False)
+    teacher: str | None = None
+    term_counts: FileDigest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJob:
+    """Job of every worker.
+
+    Attributes:
+        stage: the settings; all paths are absolute.
+        name: digest of the stage.
+        work: the work store.
+        start: digest of the model directory to start from.
+        inputs: further inputs in the work store.
+        threads: CPU threads per process.
+        use_gpu: each worker computes on a GPU.
+        reports: local folder of the reports; None: reports are kept in checkpoints only.
+        progress: actor that shows the progress; None: no progress is shown.
+        unlisted: checkpoint to resume from if Ray Train lists none.
+    """
+
+    stage: LoopSettings
+    name: str
+    work: Store
+    start: str
+    inputs: LoopInputs
+    threads: int
+    use_gpu: bool
+    reports: str | None
+    progress: Any
+    unlisted: ray.train.Checkpoint | None = None
+
+
+def make_job(
+    stage: LoopSettings, train: TrainSettings, inputs: LoopInputs, work: Store, start: str, name: str
+) -> WorkerJob:
+    """Return the job of the workers; its folder of reports is created."""
+    reports = None
+    if not is_remote(work.uri):
+        reports = str(Path(work.location) / "runs" / name)
+        Path(reports).mkdir(parents=True, exist_ok=True)
+    return WorkerJob(
+        stage=_with_absolute_paths(stage),
+        name=name,
+        work=Store(work.location, work.options),
+        start=start,
+        inputs=inputs,
+        threads=max(1, int(train.cpus_per_worker)),
+        use_gpu=train.use_gpu,
+        reports=reports,
+        progress=None,
+    )
+
+
+def _with_absolute_paths(stage: LoopSettings) -> LoopSettings:
+    """Return settings that do not depend on the working directory: each Ray worker has its own."""
+    changes: dict[str, Any] = {}
+    if stage.watch.tensorboard is not None:
+        watch = {"tensorboard": _absolute(stage.watch.tensorboard)}
+        changes["watch"] = stage.watch.model_copy(update=watch)
+    if isinstance(stage, FinetuneSettings) and stage.validation is not None:
+        paths = {field: _absolute(getattr(stage.validation, field)) for field in ("corpus", "queries", "qrels")}
+        changes["validation"] = stage.validation.model_copy(update=paths)
+    return stage.model_copy(update=changes)
+
+
+def _absolute(path: str) -> str:
+    return path if is_remote(path) or "://" in path else str(Path(path).absolute())
+
+
+def load_start(folder: Path, stage: LoopSettings) -> SparseEncoder:
+    """Load the encoder that a stage starts from, with the maximum lengths of the stage."""
+    if isinstance(stage, LanguageSettings):  # max_length limits its texts, not the encoder
+        return SparseEncoder.load(folder)
+    lengths = {"query_max_length": stage.query_max_length, "document_max_length": stage.document_max_length}
+    return SparseEncoder.load(folder, **{name: value for name, value in lengths.items() if value is not None})

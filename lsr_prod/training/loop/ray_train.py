@@ -1,0 +1,144 @@
+"""Training loop on Ray Train.
+
+After a kill at any moment, of a worker, of Ray Train's controller or of the whole job, the loop resumes from its last
+checkpoint and ends with the same weights as an undisturbed run.
+"""
+
+import logging
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs
+import ray
+from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
+
+from lsr_prod.config.train import TrainSettings
+from lsr_prod.errors import TrainingCollapsedError, WorkersLostError
+from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.folders import fetch_folder
+from lsr_prod.training.loop.checkpoint_store import file_system
+from lsr_prod.training.loop.job import LoopInputs, LoopSettings, WorkerJob, load_start, make_job
+from lsr_prod.training.loop.ray_internals import RayTrainer, held_groups, release_groups
+from lsr_prod.training.loop.result import save_result
+from lsr_prod.training.loop.resumption import find_checkpoint, remove_strays
+from lsr_prod.training.loop.worker import train_worker
+from lsr_prod.training.observers.progress import shown_progress
+
+__all__ = ["run_loop"]
+
+log = logging.getLogger(__name__)
+
+_CHECKPOINTS = 2
+_COLLECTIVE_TIMEOUT_S = "7200"  # other workers wait while the first one validates
+_POLL_S = "0.5"  # delay until a dead worker or the end is noticed
+
+
+def run_loop(
+    stage: LoopSettings,
+    train: TrainSettings,
+    inputs: LoopInputs,
+    *,
+    work: Store,
+    start: str,
+    name: str,
+    output: Path,
+) -> dict[str, Any]:
+    """Train a stage to its end and save the model; needs a connection to Ray.
+
+    Args:
+        stage: the settings of the stage.
+        train: the settings of the chain.
+        inputs: inputs of the workers in the work store.
+        work: the work store.
+        start: digest of the model directory to start from, ``models/<start>`` in the work store.
+        name: digest of the stage; its checkpoints are in ``runs/<name>``.
+        output: the new model directory.
+
+    Returns:
+        A flat summary: steps, last loss, last or best validation.
+
+    Raises:
+        TrainingCollapsedError: vectors became empty or full, or the loss is not finite.
+        WorkersLostError: workers died more often than ``train.max_failures``.
+    """
+    checkpoint = _train(stage, train, make_job(stage, train, inputs, work, start, name))
+    return save_result(load_start(fetch_folder(work, f"models/{start}"), stage), checkpoint, stage, name, output)
+
+
+def _train(stage: LoopSettings, train: TrainSettings, job: WorkerJob) -> Checkpoint:
+    """Run Ray Train until it ends; a dead controller is replaced, and resumes from the last checkpoint."""
+    os.environ.setdefault("RAY_TRAIN_COLLECTIVE_TIMEOUT_S", _COLLECTIVE_TIMEOUT_S)
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", _POLL_S)
+    lost = 0
+    with shown_progress(stage.stage) as progress:
+        while True:
+            current = replace(job, progress=progress, unlisted=_unlisted(job))
+            trainer = RayTrainer(
+                partial(train_worker, current),  # to unpickle a config, the controller would import torch
+                scaling_config=_scaling(train),
+                run_config=_run_config(train, job),
+            )
+            others = held_groups()
+            try:
+                result = trainer.fit()
+            except TrainingFailedError as error:
+                raise WorkersLostError(
+                    f"training processes failed more than train.max_failures ({train.max_failures}) times; the last "
+                    f"error: {_short(error)}"
+                ) from error
+            except ray.exceptions.RayActorError as error:
+                release_groups(held_groups() - others)
+                lost += 1
+                if 0 <= train.max_failures < lost:
+                    raise WorkersLostError(f"Ray Train's controller died {lost} times; {_short(error)}") from error
+                log.warning("Ray Train's controller died", extra={"fields": {"times": lost, "error": _short(error)}})
+                continue
+            if result.return_value is not None:
+                raise TrainingCollapsedError(result.return_value)
+            remove_strays(_files(job.work), _run_folder(job))
+            assert result.checkpoint is not None
+            return result.checkpoint
+
+
+def _unlisted(job: WorkerJob) -> Checkpoint | None:
+    files = _files(job.work)
+    path = find_checkpoint(files, _run_folder(job), name=job.name)
+    return None if path is None else Checkpoint(path, files)
+
+
+def _scaling(train: TrainSettings) -> ScalingConfig:
+    resources: dict[str, float] = {"CPU": train.cpus_per_worker}
+    if train.use_gpu:
+        resources["GPU"] = 1
+    workers: Any = train.workers if train.min_workers is None else (train.min_workers, train.workers)
+    return ScalingConfig(num_workers=workers, use_gpu=train.use_gpu, resources_per_worker=resources)
+
+
+def _run_config(train: TrainSettings, job: WorkerJob) -> RunConfig:
+    return RunConfig(
+        name=job.name,
+        storage_path=_runs(job),
+        storage_filesystem=file_system(job.work),
+        failure_config=FailureConfig(max_failures=train.max_failures),
+        checkpoint_config=CheckpointConfig(num_to_keep=_CHECKPOINTS),
+    )
+
+
+def _run_folder(job: WorkerJob) -> str:
+    return f"{_runs(job)}/{job.name}"
+
+
+def _runs(job: WorkerJob) -> str:
+    location = job.work.child("runs").location
+    return location.partition("://")[2] if is_remote(location) else location
+
+
+def _files(work: Store) -> pyarrow.fs.FileSystem:
+    return file_system(work) or pyarrow.fs.LocalFileSystem()
+
+
+def _short(error: BaseException) -> str:
+    return " ".join(str(error).split())[-400:]

@@ -1,0 +1,90 @@
+"""The checkpoint that a run goes on from where Ray Train's own list of them does not help.
+
+Ray Train rewrites its list in place at every checkpoint. A kill or a full disk at that moment leaves half a list, with
+which no controller starts. Checkpoints say themselves what they are, so the newest whole one is found without the list.
+"""
+
+import json
+import logging
+from typing import Any
+
+import pyarrow as pa
+from pyarrow.fs import FileSelector, FileSystem, FileType
+
+from lsr_prod.formats.digest import FileDigest
+from lsr_prod.training.loop.checkpoint import RECORD_FILE
+from lsr_prod.training.loop.ray_internals import CHECKPOINT_LIST, CHECKPOINT_PREFIX, listed_checkpoints
+
+__all__ = ["find_checkpoint", "remove_strays"]
+
+log = logging.getLogger(__name__)
+
+
+def find_checkpoint(files: FileSystem, run: str, *, name: str) -> str | None:
+    """The newest whole checkpoint of a run whose list is missing or damaged; a damaged list is removed.
+
+    Args:
+        files: where the run is stored.
+        run: its folder.
+        name: digest of the stage.
+
+    Returns:
+        Path of the checkpoint. None: there is none, or the list is fine and Ray Train gives the last one itself.
+    """
+    whole = {path: step for path in _folders(files, run) if (step := _step_of_whole(files, path, name)) is not None}
+    listed = _listed(files, f"{run}/{CHECKPOINT_LIST}")
+    if listed is not None and all(f"{run}/{folder}" in whole for folder in listed):
+        return None
+    newest = max(whole, key=lambda path: (whole[path], path), default=None)
+    if _size(files, f"{run}/{CHECKPOINT_LIST}") is not None:
+        files.delete_file(f"{run}/{CHECKPOINT_LIST}")
+        log.warning("the list of checkpoints was damaged", extra={"fields": {"run": name, "goes_on_from": newest}})
+    return newest
+
+
+def remove_strays(files: FileSystem, run: str) -> None:
+    """Remove checkpoints that a kill left half written; the list has to be fine, and no worker to be running."""
+    listed = _listed(files, f"{run}/{CHECKPOINT_LIST}") or set()
+    for path in _folders(files, run):
+        if listed and path.rpartition("/")[2] not in listed:
+            files.delete_dir(path)
+
+
+def _folders(files: FileSystem, run: str) -> list[str]:
+    found = files.get_file_info(FileSelector(run, allow_not_found=True))
+    return [one.path for one in found if one.type == FileType.Directory and one.base_name.startswith(CHECKPOINT_PREFIX)]
+
+
+def _listed(files: FileSystem, path: str) -> set[str] | None:
+    """Folder names in the list; None: it is missing or damaged."""
+    found = _read_json(files, path)
+    try:
+        return None if found is None else listed_checkpoints(found)
+    except (KeyError, TypeError):
+        return None
+
+
+def _step_of_whole(files: FileSystem, folder: str, name: str) -> int | None:
+    """The step of a checkpoint of the stage all of whose files have their sizes; None: it is another or not whole."""
+    record = _read_json(files, f"{folder}/{RECORD_FILE}")
+    if record is None or record["name"] != name:
+        return None
+    parts = [FileDigest.from_json(file) for file in record["files"]]
+    return int(record["step"]) if all(_size(files, f"{folder}/{one.path}") == one.size for one in parts) else None
+
+
+def _size(files: FileSystem, path: str) -> int | None:
+    (found,) = files.get_file_info([path])
+    return found.size if found.type == FileType.File else None
+
+
+def _read_json(files: FileSystem, path: str) -> Any:
+    """None: there is no such file, or what it holds is no JSON."""
+    if _size(files, path) is None:
+        return None
+    with files.open_input_stream(path) as stream:
+        data: pa.Buffer = stream.read()
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None

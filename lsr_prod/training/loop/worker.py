@@ -1,0 +1,202 @@
+"""What one training process does under Ray Train: join the others, go on from the last checkpoint, train to the end.
+
+Every decision that workers have to take together (stop, save, validate) follows from the step or from values that are
+equal on all of them.
+"""
+
+import contextlib
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import ray.train
+import ray.util
+import torch
+from ray.train.collective import broadcast_from_rank_zero
+from torch import Tensor
+
+from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.errors import TrainingCollapsedError
+from lsr_prod.model import SparseEncoder
+from lsr_prod.model.backbone import output_layer
+from lsr_prod.storage.folders import fetch_folder
+from lsr_prod.training.encoder_setup.prepare import prepare_encoder
+from lsr_prod.training.loop.checkpoint import REPORTS_FILE, Checkpoint, read_checkpoint, write_checkpoint
+from lsr_prod.training.loop.job import LoopSettings, WorkerJob, load_start
+from lsr_prod.training.loop.preemption import Preemption
+from lsr_prod.training.loop.trainers import StepOutcome, make_trainer, ramps_end
+from lsr_prod.training.loop.validation import ValidationResult, make_validator
+from lsr_prod.training.observers.best import Best
+from lsr_prod.training.observers.collapse import CollapseGuard
+from lsr_prod.training.observers.reporter import Reporter
+from lsr_prod.training.observers.throughput import ModelWork, ThroughputMeter, known_peak, measured_peak
+from lsr_prod.training.optimizer import load_weights
+from lsr_prod.training.parallel.process_group import Group, process_group
+
+__all__ = ["train_worker"]
+
+log = logging.getLogger(__name__)
+
+Validate = Callable[[SparseEncoder], ValidationResult]
+
+
+def train_worker(job: WorkerJob) -> str | None:
+    """Train from the last checkpoint, or the start, to the end; Ray Train runs it on each worker.
+
+    Returns:
+        Why the training ended early: a collapse, which is the same on every worker. An error would be tried again.
+    """
+    torch.set_num_threads(job.threads)
+    context = ray.train.get_context()
+    with (
+        process_group(
+            context.get_world_rank(),
+            context.get_world_size(),
+            use_gpu=job.use_gpu,
+            address=ray.util.get_node_ip_address(),  # type: ignore[no-untyped-call]
+            share=broadcast_from_rank_zero,
+        ) as group,
+        tempfile.TemporaryDirectory() as scratch,
+    ):
+        try:
+            _Run(job, group, Path(scratch)).train()
+        except TrainingCollapsedError as collapse:
+            return str(collapse)
+    return None
+
+
+class _Run:
+    """One worker's part in a run of a stage."""
+
+    def __init__(self, job: WorkerJob, group: Group, scratch: Path) -> None:
+        self._job, self._group, self._scratch, self._first = job, group, scratch, group.rank == 0
+        self._model = fetch_folder(job.work, f"models/{job.start}")
+        encoder = load_start(self._model, job.stage)
+        self._trainer = make_trainer(job.stage, encoder, job.work, job.inputs, group)
+        self._guard = CollapseGuard(job.stage.watch, ramps_end(job.stage, self._trainer.steps))
+        self._best = Best(job.stage.validation if isinstance(job.stage, FinetuneSettings) else None)
+        self._reports = Path(job.reports) if job.reports else scratch
+        self._preemption = Preemption(group)
+        self._unlisted = False
+        self._restore()
+
+    def train(self) -> None:
+        """Steps, and what is due between them, until the end.
+
+        Raises:
+            TrainingCollapsedError: on every worker at the same step.
+        """
+        trainer, stage = self._trainer, self._job.stage
+        validator = self._validator() if self._first else None
+        work = ModelWork.of(trainer.encoder.model, len(output_layer(trainer.encoder.model)[0]))
+        meter = ThroughputMeter(work, self._group.device, peak=_peak(self._group, stage))
+        with contextlib.ExitStack() as stack:
+            reporter = stack.enter_context(self._open_reporter()) if self._first else None
+            if self._unlisted:
+                self._save()
+            while trainer.step < trainer.steps:
+                result = trainer.train_step()
+                result.count(meter)
+                judged = self._validation_is_due()
+                with meter.paused():
+                    validation = self._validate(validator) if judged else {}
+                if judged or trainer.step % stage.watch.every == 0 or trainer.step == trainer.steps:
+                    self._report(result, validation, meter, reporter)
+                with meter.paused():
+                    if self._save_is_due():
+                        self._save()
+
+    def _validator(self) -> Validate | None:
+        job, encoder = self._job, self._trainer.encoder
+        return make_validator(job.stage, encoder, job.work, job.inputs, self._scratch)
+
+    def _open_reporter(self) -> Reporter:
+        step = self._trainer.step or None
+        return Reporter(self._reports / REPORTS_FILE, self._job.stage.watch, run=self._job.name, resumed_at=step)
+
+    def _report(
+        self, result: StepOutcome, validation: Mapping[str, float], meter: ThroughputMeter, reporter: Reporter | None
+    ) -> None:
+        step = self._trainer.step
+        values: dict[str, float | None] = {
+            "loss": result.losses["total"],
+            **{f"loss_{name}": value for name, value in result.losses.items() if name != "total"},
+            "grad_norm": result.grad_norm,
+            "learning_rate": result.learning_rate,
+            **result.figures(),
+            **self._trainer.figures(),
+        }
+        speed = meter.report()
+        if reporter is not None:
+            reporter.report(step, {**values, **speed, **validation})
+            self._show(step, result.losses["total"])
+        self._guard.check(step, values)
+
+    def _show(self, step: int, loss: float) -> None:
+        if self._job.progress is not None:
+            self._job.progress.show.remote(step, self._trainer.steps, loss)
+
+    def _validation_is_due(self) -> bool:
+        step, validation = self._trainer.step, self._job.stage.validation
+        return validation is not None and (step % validation.every == 0 or step == self._trainer.steps)
+
+    def _validate(self, validator: Validate | None) -> dict[str, float]:
+        """Judge the model; every worker comes here, and those but the first learn nothing."""
+        weights = self._trainer.weights(keep=self._first)  # sharded ones are gathered from all workers
+        if validator is None:
+            return {}
+        found = validator(self._encoder(weights))
+        self._best.offer(self._trainer.step, found.measures, weights)
+        return {f"validation/{name}": value for name, value in (found.measures | found.others).items()}
+
+    def _encoder(self, weights: Mapping[str, Tensor]) -> SparseEncoder:
+        """The encoder whole: the trained one, or a copy of it where that is in shards."""
+        if not self._trainer.sharded:
+            return self._trainer.encoder
+        copy = load_start(self._model, self._job.stage)
+        prepare_encoder(copy, self._job.stage)
+        load_weights(copy.model, weights)
+        return copy.to(self._group.device)
+
+    def _save_is_due(self) -> bool:
+        step, announced = self._trainer.step, self._preemption.is_new()
+        return announced or step % self._job.stage.checkpoint_every == 0 or step == self._trainer.steps
+
+    def _save(self) -> None:
+        step, tensors = self._trainer.step, self._trainer.tensors(keep=self._first)
+        metrics = {"step": step, "best_step": self._best.step, "best_value": self._best.value}
+        if not self._first:
+            ray.train.report(metrics)
+            return
+        if self._best.weights is not None:
+            tensors["best"] = dict(self._best.weights)
+        folder = self._scratch / f"checkpoint-{step}"
+        folder.mkdir()
+        shutil.copyfile(self._reports / REPORTS_FILE, folder / REPORTS_FILE)
+        state = {"guard": self._guard.state(), "best": self._best.state()}
+        write_checkpoint(folder, Checkpoint(step, tensors, state), name=self._job.name)
+        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(folder)))
+        shutil.rmtree(folder)
+
+    def _restore(self) -> None:
+        listed = ray.train.get_checkpoint()
+        checkpoint = listed or self._job.unlisted
+        if checkpoint is None:
+            return
+        self._unlisted = listed is None
+        with checkpoint.as_directory() as folder:
+            found = read_checkpoint(Path(folder), name=self._job.name)
+            if self._first and not self._job.reports:
+                shutil.copyfile(Path(folder) / REPORTS_FILE, self._reports / REPORTS_FILE)
+        self._trainer.load(found.step, found.tensors)
+        self._guard.load_state(found.state["guard"])
+        self._best.load_state(found.state["best"], found.tensors.get("best"))
+        log.info("resumed", extra={"fields": {"step": found.step, "rank": self._group.rank}})
+
+
+def _peak(group: Group, stage: LoopSettings) -> float | None:
+    if group.device.type == "cuda":
+        return known_peak(torch.cuda.get_device_name(group.device), stage.scale.precision)
+    return measured_peak(stage.scale.precision)

@@ -1,0 +1,43 @@
+"""InfoNCE: cross entropy of a query's positive among the documents of the batch."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lsr_prod.config.objective import LossSettings
+from lsr_prod.training.losses.scores import Scores
+
+__all__ = ["info_nce", "loss"]
+
+
+def loss(settings: LossSettings, scores: Scores, _teacher: Tensor | None, *, cosine: bool) -> Tensor:
+    """Return InfoNCE summed over this worker's queries; ``in_batch`` adds the documents of other queries."""
+    temperature = settings.cosine_temperature if cosine else settings.temperature
+    if settings.in_batch:
+        positive = scores.own * scores.c
+        return info_nce(scores.all(cosine=cosine), positive, temperature=temperature, margin=settings.margin)
+    pairs = scores.pairs(cosine=cosine)
+    if not len(pairs):
+        return pairs.sum()  # a worker without queries does not know c
+    first = torch.zeros(len(pairs), dtype=torch.int64, device=pairs.device)
+    return info_nce(pairs, first, temperature=temperature, margin=settings.margin)
+
+
+def info_nce(scores: Tensor, positive: Tensor, *, temperature: float = 1.0, margin: float = 0.0) -> Tensor:
+    """Return the cross entropy of the positive among the documents of a row.
+
+    Without hard negatives and margin, at temperature 1, this is the N-pair loss (ESPLADE, eq. 2).
+
+    Args:
+        scores: [n, m], unscaled.
+        positive: int64 [n], the column of each query's positive.
+        temperature: scores are divided by it.
+        margin: subtracted from the positive's score before the division.
+
+    Returns:
+        Scalar, the sum over queries.
+    """
+    column = positive[:, None]
+    if margin:
+        scores = scores.scatter_add(1, column, scores.new_full(column.shape, -margin))
+    return functional.cross_entropy(scores / temperature, positive, reduction="sum")

@@ -1,0 +1,41 @@
+"""KL divergence from a teacher's distribution over a query's documents."""
+
+from torch import Tensor
+from torch.nn import functional
+
+from lsr_prod.config.objective import LossSettings
+from lsr_prod.training.losses.scores import Scores
+
+__all__ = ["kl", "loss"]
+
+
+def loss(settings: LossSettings, scores: Scores, teacher: Tensor | None, *, cosine: bool) -> Tensor:
+    """Return the KL divergence summed over this worker's queries.
+
+    Raises:
+        ValueError: the teacher's scores are missing.
+    """
+    pairs = scores.pairs(cosine=cosine)
+    if not len(pairs):
+        return pairs.sum()  # a worker without queries does not know c
+    if teacher is None:
+        raise ValueError(f"{settings.loss} needs the teacher's scores")
+    temperature = settings.cosine_temperature if cosine else settings.temperature
+    return kl(pairs, teacher, temperature=temperature, teacher_temperature=settings.temperature)
+
+
+def kl(scores: Tensor, teacher: Tensor, *, temperature: float = 1.0, teacher_temperature: float = 1.0) -> Tensor:
+    """Return the KL divergence of the student's distribution over a query's documents from the teacher's.
+
+    Args:
+        scores: [n, c].
+        teacher: [n, c].
+        temperature: the student's scores are divided by it.
+        teacher_temperature: the teacher's scores are divided by it.
+
+    Returns:
+        Scalar, the sum over queries; not multiplied by the squared temperature.
+    """
+    student = functional.log_softmax(scores / temperature, dim=1)
+    target = functional.log_softmax(teacher / teacher_temperature, dim=1)
+    return functional.kl_div(student, target, reduction="sum", log_target=True)

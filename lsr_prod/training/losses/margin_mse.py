@@ -1,0 +1,37 @@
+"""MarginMSE: distillation of a teacher's score margins."""
+
+from torch import Tensor
+
+from lsr_prod.config.objective import LossSettings
+from lsr_prod.training.losses.scores import Scores
+
+__all__ = ["loss", "margin_mse"]
+
+
+def loss(settings: LossSettings, scores: Scores, teacher: Tensor | None, *, cosine: bool) -> Tensor:
+    """Return MarginMSE summed over this worker's queries.
+
+    Raises:
+        ValueError: the teacher's scores are missing.
+    """
+    pairs = scores.pairs(cosine=cosine)
+    if not len(pairs):
+        return pairs.sum()  # a worker without queries does not know c
+    if teacher is None:
+        raise ValueError(f"{settings.loss} needs the teacher's scores")
+    return margin_mse(pairs, teacher)
+
+
+def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
+    """Return the squared difference of student and teacher margins, averaged over the negatives of each query.
+
+    Args:
+        scores: [n, c], the positive's first.
+        teacher: [n, c].
+
+    Returns:
+        Scalar, the sum over queries.
+    """
+    student_margins = scores[:, :1] - scores[:, 1:]
+    teacher_margins = teacher[:, :1] - teacher[:, 1:]
+    return (student_margins - teacher_margins).square().sum() / (scores.shape[1] - 1)

@@ -1,0 +1,122 @@
+"""Threshold-aware training (ESPLADE, J.3): queries and their positives learn to share terms.
+
+Serving counts shared terms and does not look at their weights. Here a term of weight w counts as ``w / (w +
+softness)``: 0 where it is inactive, close to 1 where it is heavy, and with a gradient in between.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from lsr_prod.config.objective import OverlapSettings
+from lsr_prod.search.query import required_terms
+from lsr_prod.training.vectors import similarity
+from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors, active_terms
+
+__all__ = ["OverlapTerm"]
+
+_ROWS = 64
+
+
+class OverlapTerm:
+    """Either threshold-aware term.
+
+    With a and b the soft counts of a query's and its positive's terms, both pruned as serving prunes them:
+
+    - co_occurrence: ``max(0, required / size - sum(a * b) / sum(a))``, where ``size`` is the number of the query's
+      terms after qk and ``required`` the number of shared ones that serving asks for;
+    - jaccard: ``1 - sum(a * b) / (sum(a) + sum(b) - sum(a * b))``.
+
+    A query without terms has the term 0.
+
+    Args:
+        settings: which term, threshold, softness and pruning.
+        vocabulary_size: V.
+    """
+
+    def __init__(self, settings: OverlapSettings, vocabulary_size: int) -> None:
+        self._settings = settings
+        largest = min(settings.qk or vocabulary_size, vocabulary_size)
+        threshold = settings.overlap_threshold
+        self._targets = torch.tensor(
+            [0.0]
+            + [required_terms(size, overlap_threshold=threshold, min_terms=1) / size for size in range(1, largest + 1)],
+            dtype=torch.float64,
+        )
+
+    def __call__(self, queries: Vectors, positives: Vectors) -> Tensor:
+        """The term, summed over queries.
+
+        Args:
+            queries: n vectors, cut to qk terms.
+            positives: n vectors, cut to dk terms.
+
+        Returns:
+            Scalar.
+        """
+        query_weights, positive_weights = _weights(queries), _weights(positives)
+        self._targets = self._targets.to(query_weights.device)
+
+        def of_rows(rows: slice, own: Tensor, positive: Tensor) -> Tensor:
+            return self._rows(_with_weights(queries, rows, own), _with_weights(positives, rows, positive))
+
+        total: Tensor = _SumOfSlices.apply(of_rows, query_weights, positive_weights)  # type: ignore[no-untyped-call]
+        return total
+
+    def _rows(self, queries: Vectors, positives: Vectors) -> Tensor:
+        sizes = active_terms(queries)
+        queries, positives = self._soft(queries), self._soft(positives)
+        shared, soft_size = similarity.pair_dot(queries, positives).sum(dim=1), _weights(queries).sum(dim=1)
+        if self._settings.term == "jaccard":
+            union = soft_size + _weights(positives).sum(dim=1) - shared
+            return torch.where(sizes > 0, 1 - shared / torch.where(sizes > 0, union, 1.0), 0.0).sum()
+        target = self._targets[sizes].to(shared.dtype)
+        return torch.relu(target - shared / torch.where(sizes > 0, soft_size, 1.0)).sum()
+
+    def _soft(self, vectors: Vectors) -> Vectors:
+        if isinstance(vectors, Tensor):
+            return vectors / (vectors + self._settings.softness)
+        soft = vectors.weights / (vectors.weights + self._settings.softness)
+        return KeptTerms(vectors.terms, soft, vectors.vocabulary_size)
+
+
+class _SumOfSlices(torch.autograd.Function):
+    """A sum over rows; some rows at a time, and again in the backward pass, as soft counts are as large as vectors."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, of_rows: Callable[[slice, Tensor, Tensor], Tensor], query_weights: Tensor, positive_weights: Tensor
+    ) -> Tensor:
+        ctx.of_rows = of_rows
+        ctx.save_for_backward(query_weights, positive_weights)
+        total = query_weights.new_zeros(())
+        for rows in _slices(query_weights):
+            total += of_rows(rows, query_weights[rows], positive_weights[rows])
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor, Tensor]:
+        query_weights, positive_weights = ctx.saved_tensors
+        query_gradient, positive_gradient = torch.empty_like(query_weights), torch.empty_like(positive_weights)
+        for rows in _slices(query_weights):
+            own, positive = (weights[rows].detach().requires_grad_() for weights in (query_weights, positive_weights))
+            with torch.enable_grad():
+                value = ctx.of_rows(rows, own, positive)
+            query_gradient[rows], positive_gradient[rows] = torch.autograd.grad(value, (own, positive), gradient)
+        return None, query_gradient, positive_gradient
+
+
+def _slices(rows: Tensor) -> list[slice]:
+    return [slice(start, start + _ROWS) for start in range(0, len(rows), _ROWS)]
+
+
+def _weights(vectors: Vectors) -> Tensor:
+    return vectors if isinstance(vectors, Tensor) else vectors.weights
+
+
+def _with_weights(vectors: Vectors, rows: slice, weights: Tensor) -> Vectors:
+    return weights if isinstance(vectors, Tensor) else KeptTerms(vectors.terms[rows], weights, vectors.vocabulary_size)

@@ -1,0 +1,103 @@
+"""Scores of queries with documents, computed once and shared by all losses."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from lsr_prod.config.objective import LossSettings
+from lsr_prod.training.parallel import collective
+from lsr_prod.training.vectors import similarity
+from lsr_prod.training.vectors.kept_terms import Vectors, all_vectors
+
+__all__ = ["Scores"]
+
+
+class Scores:
+    """Scores of queries with documents; dot products and norms are computed on first use, then shared by all losses.
+
+    Attributes:
+        c: documents per query: the positive and its hard negatives.
+        own: int64 [n], the position of each query's positive among all positives of the batch.
+    """
+
+    def __init__(
+        self,
+        losses: Sequence[LossSettings],
+        queries: Vectors,
+        documents: Vectors,
+        extra_documents: Vectors | None,
+        shares: collective.Shares | None,
+    ) -> None:
+        """Keep the vectors; nothing is computed yet.
+
+        Args:
+            losses: the losses that will ask for scores.
+            queries: n vectors.
+            documents: n * c vectors; those of query i are i * c to i * c + c - 1, its positive first.
+            extra_documents: m vectors, further negatives of info_nce.
+            shares: rows of every worker, if documents of other workers are negatives too; None: only this worker's.
+        """
+        n = len(queries)
+        shares = shares or collective.Shares([n], [len(documents)])
+        self.c = shares.documents_of_a_query
+        self._queries, self._documents, self._extra_documents = queries, documents, extra_documents
+        in_batch = any(loss.loss == "info_nce" and loss.in_batch for loss in losses)
+        # Without info_nce only positives are scored with all queries.
+        self._pool_step = 1 if in_batch else self.c
+        self._pool_counts = shares.documents if in_batch else shares.queries
+        device = (queries if isinstance(queries, Tensor) else queries.terms).device
+        before = sum(shares.queries[: collective.rank()]) if len(shares.queries) > 1 else 0
+        self.own = before + torch.arange(n, device=device)
+
+    def all(self, *, cosine: bool) -> Tensor:
+        """Return scores with the documents of all queries, then the extra documents, [n, N * c + m]."""
+        if self._extra_documents is None or not len(self._extra_documents):
+            return self._pool(cosine)
+        return torch.cat([self._pool(cosine), self._extra(cosine)], dim=1)
+
+    def positives(self, *, cosine: bool) -> Tensor:
+        """Return scores with the positives of all queries, [n, N]."""
+        return self._pool(cosine)[:, :: self.c // self._pool_step]
+
+    def pairs(self, *, cosine: bool) -> Tensor:
+        """Return scores with each query's own documents, [n, c]."""
+        dots = self._pair_dots
+        if not cosine:
+            return dots
+        return similarity.cosine(dots, self._query_norms, self._document_norms.view(dots.shape))
+
+    def _pool(self, cosine: bool) -> Tensor:
+        if not cosine:
+            return self._pool_dots
+        pool_norms = self._document_norms[:: self._pool_step]
+        if len(self._pool_counts) > 1:
+            pool_norms = collective.all_rows(pool_norms, self._pool_counts)
+        return similarity.cosine(self._pool_dots, self._query_norms, pool_norms)
+
+    def _extra(self, cosine: bool) -> Tensor:
+        assert self._extra_documents is not None
+        dots = similarity.dot(self._queries, self._extra_documents)
+        if not cosine:
+            return dots
+        return similarity.cosine(dots, self._query_norms, similarity.norms(self._extra_documents))
+
+    @cached_property
+    def _pool_dots(self) -> Tensor:
+        pool = self._documents if self._pool_step == 1 else self._documents[:: self._pool_step]
+        if len(self._pool_counts) > 1:
+            pool = all_vectors(pool, self._pool_counts)
+        return similarity.dot(self._queries, pool)
+
+    @cached_property
+    def _pair_dots(self) -> Tensor:
+        return similarity.pair_dot(self._queries, self._documents)
+
+    @cached_property
+    def _query_norms(self) -> Tensor:
+        return similarity.norms(self._queries)
+
+    @cached_property
+    def _document_norms(self) -> Tensor:
+        return similarity.norms(self._documents)

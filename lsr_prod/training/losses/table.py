@@ -1,0 +1,37 @@
+"""The ranking losses by their names in the configuration (``objective.losses``).
+
+To add a loss, write a module with a function ``loss``, enter it here, and add its name to
+``config.objective.LossSettings``.
+"""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from lsr_prod.config.objective import LossSettings
+from lsr_prod.training.losses import info_nce, kl, margin_mse, n_pair
+from lsr_prod.training.losses.scores import Scores
+
+__all__ = ["LOSSES", "Loss"]
+
+
+class Loss(Protocol):
+    """A ranking loss: the sum over this worker's queries, without the weight of its settings."""
+
+    def __call__(self, settings: LossSettings, scores: Scores, _teacher: Tensor | None, /, *, cosine: bool) -> Tensor:
+        """Return a scalar.
+
+        Args:
+            settings: temperature and further settings of the loss.
+            scores: scores of this worker's queries with documents.
+            _teacher: [n, c], the teacher's scores; None where the training set has none.
+            cosine: score by cosine in place of the dot product.
+        """
+
+
+LOSSES: dict[str, Loss] = {
+    "info_nce": info_nce.loss,
+    "n_pair": n_pair.loss,
+    "margin_mse": margin_mse.loss,
+    "kl": kl.loss,
+}

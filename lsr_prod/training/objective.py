@@ -1,0 +1,199 @@
+"""Training objective: the weighted sum of ranking losses, pruned losses, regularizers and the overlap term."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lsr_prod.config.objective import LossSettings, ObjectiveSettings
+from lsr_prod.training.losses.overlap import OverlapTerm
+from lsr_prod.training.losses.scores import Scores
+from lsr_prod.training.losses.table import LOSSES
+from lsr_prod.training.parallel import collective
+from lsr_prod.training.regularizers.regularizers import Regularizers
+from lsr_prod.training.vectors.kept_terms import Prunable, Vectors, cut
+
+__all__ = ["LossTerms", "TrainingObjective", "ranking_losses"]
+
+
+@dataclass(frozen=True, slots=True)
+class LossTerms:
+    """Loss of a step.
+
+    Attributes:
+        total: scalar with gradient, this worker's share. The gradients of all workers' shares add up to the gradient
+            of the global batch. Their values do not: each contains the regularizers of the global batch.
+        parts: detached scalars of the global batch, equal on all workers. ``total`` is the weighted sum of the others:
+            ``pruned`` and ``overlap`` have the weights of their settings, a regularizer the weight ``<name>_weight``
+            (with its ramp at this step), and ranking losses already contain their weights.
+    """
+
+    total: Tensor
+    parts: dict[str, Tensor]
+
+
+class TrainingObjective:
+    """Sum of all terms of an objective.
+
+    Ranking losses, pruned losses and the overlap term are means over the queries of the global batch; regularizers are
+    computed over its texts. Neither the loss nor its gradient depends on the number of workers and their shares, except
+    with ``cross_worker: false``, which restricts negatives to those of the same worker.
+
+    Regularizers apply to whole vectors, or to masked vectors if ``keep`` is ``masked``: then nothing else is trained.
+    The pruned losses and the overlap term start from the same vectors as the regularizers.
+
+    Memory: the forward pass copies no [B, V] tensor except the documents of other workers, and these only if nothing
+    masks them; masked and pruned vectors are ids and weights. The backward pass allocates at most two at a time for
+    queries and two for documents: a gradient and the sum that it is added to.
+
+    Args:
+        objective: the terms and their settings.
+        vocabulary: the V output terms.
+        steps: steps of the whole stage, for ramps.
+    """
+
+    def __init__(self, objective: ObjectiveSettings, *, vocabulary: Sequence[str], steps: int) -> None:
+        self._objective = objective
+        self._regularizers = Regularizers(objective.sparsity, vocabulary=vocabulary, steps=steps)
+        self._overlap = OverlapTerm(objective.overlap, len(vocabulary)) if objective.overlap else None
+
+    def __call__(
+        self,
+        queries: Tensor,
+        documents: Tensor,
+        *,
+        teacher: Tensor | None,
+        step: int,
+        extra_documents: Vectors | None = None,
+    ) -> LossTerms:
+        """Return the loss of this worker's part of the batch; a collective operation of all workers.
+
+        Args:
+            queries: [n, V], at least 0; n may be 0 on some workers.
+            documents: [n * c, V]; those of query i are rows i * c to i * c + c - 1, its positive first.
+            teacher: [n, c], the teacher's scores, for margin_mse and kl.
+            step: from 0.
+            extra_documents: m further negatives of info_nce, equal on all workers, [m, V] or kept terms.
+
+        Raises:
+            ValueError: the shapes do not match, or the teacher's scores are missing.
+        """
+        if (len(queries) and len(documents) % len(queries)) or len(documents) < len(queries):
+            raise ValueError(f"{len(documents)} documents do not divide among {len(queries)} queries")
+        with torch.autocast(queries.device.type, enabled=False):  # sums over a vocabulary need more than 16 bits
+            vectors = _Vectors(self._objective, _full(queries), _full(documents), extra_documents)
+            shares = collective.shares(len(queries), len(documents), queries.device)
+            return self._terms(vectors, teacher, shares, step)
+
+    def _terms(self, vectors: "_Vectors", teacher: Tensor | None, shares: collective.Shares, step: int) -> LossTerms:
+        sums = self._rankings(vectors, teacher, shares if self._objective.cross_worker else None)
+        settings = self._objective.overlap
+        if self._overlap is not None and settings is not None:
+            queries, documents, _ = vectors.at(settings.qk, settings.dk)
+            c = shares.documents_of_a_query
+            sums["overlap"] = (self._overlap(queries, documents[::c] if c > 1 else documents), settings.weight)
+        own = torch.stack([value for value, _ in sums.values()]) / sum(shares.queries)
+        weights = own.new_tensor([weight for _, weight in sums.values()])
+        everyones = collective.global_sum(own.detach())
+        parts = dict(zip(sums, everyones.unbind(), strict=True))
+        total, whole = own @ weights, everyones @ weights
+        queries, documents, _ = vectors.at(None, None)
+        for name, value, weight in self._regularizers.values(queries, documents, shares, step):
+            total, whole = total + value * weight, whole + value.detach() * weight
+            parts |= {name: value.detach(), f"{name}_weight": own.new_tensor(weight)}
+        return LossTerms(total, parts | {"total": whole})
+
+    def _rankings(
+        self, vectors: "_Vectors", teacher: Tensor | None, shares: collective.Shares | None
+    ) -> dict[str, tuple[Tensor, float]]:
+        """Return name -> (sum over own queries, weight); losses of one kind are added up with their weights."""
+        sparsity, pruning = self._objective.sparsity, self._objective.pruning
+        losses = self._objective.losses
+
+        def rank(qk: int | None, dk: int | None) -> list[Tensor]:
+            values = ranking_losses(losses, *vectors.at(qk, dk), teacher, shares)
+            return [value * loss.weight for loss, value in zip(losses, values, strict=True)]
+
+        sums: dict[str, tuple[Tensor, float]] = {}
+        for loss, value in zip(losses, rank(None, None), strict=True):
+            _add(sums, loss.loss, value)
+        if sparsity.keep == "both" and (sparsity.keep_query or sparsity.keep_document):
+            for loss, value in zip(losses, rank(sparsity.keep_query, sparsity.keep_document), strict=True):
+                _add(sums, f"{loss.loss}_masked", value)
+        if pruning is not None:
+            levels = [torch.stack(rank(qk, dk)).sum() for qk, dk in pruning.levels]
+            sums["pruned"] = (torch.stack(levels).mean(), pruning.weight)
+        return sums
+
+    def observe(self, documents: Tensor, step: int) -> None:
+        """Count the terms of a step's documents for df_flops; a collective operation of all workers.
+
+        Args:
+            documents: [m, V], of this worker, of the step or of one part of it.
+            step: from 0, never decreasing.
+        """
+        self._regularizers.observe(documents, step)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the document frequencies for a checkpoint, equal on all workers, on the CPU."""
+        return self._regularizers.state()
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Restore ``state()`` of the same settings."""
+        self._regularizers.load_state(state)
+
+
+def ranking_losses(
+    losses: Sequence[LossSettings],
+    queries: Vectors,
+    documents: Vectors,
+    extra_documents: Vectors | None,
+    teacher: Tensor | None,
+    shares: collective.Shares | None,
+) -> list[Tensor]:
+    """Return the sum over own queries of every ranking loss, without its weight.
+
+    Args:
+        losses: settings of the losses.
+        queries: n vectors.
+        documents: n * c vectors, in the order of ``TrainingObjective``.
+        extra_documents: m vectors, further negatives of info_nce.
+        teacher: [n, c]; None if no loss needs it.
+        shares: rows of every worker, if documents of other workers are negatives too; None: only this worker's.
+    """
+    scores = Scores(losses, queries, documents, extra_documents, shares)
+    values = []
+    for settings in losses:
+        cosines = {"dot": (False,), "cosine": (True,), "both": (False, True)}[settings.similarity]
+        of_kinds = [LOSSES[settings.loss](settings, scores, teacher, cosine=cosine) for cosine in cosines]
+        values.append(torch.stack(of_kinds).sum())
+    return values
+
+
+class _Vectors:
+    """Queries, documents and extra documents, pruned to a requested number of terms."""
+
+    def __init__(self, objective: ObjectiveSettings, queries: Tensor, documents: Tensor, extra: Vectors | None) -> None:
+        sparsity = objective.sparsity
+        levels = list(objective.pruning.levels) if objective.pruning else []
+        if objective.overlap is not None:
+            levels.append((objective.overlap.qk, objective.overlap.dk))
+        query_sizes = [sparsity.keep_query, *(qk for qk, _ in levels)]
+        document_sizes = [sparsity.keep_document, *(dk for _, dk in levels)]
+        masked = sparsity.keep == "masked"
+        document_mask = sparsity.keep_document if masked else None
+        self._queries = Prunable(cut(queries, sparsity.keep_query if masked else None), query_sizes)
+        self._documents = Prunable(cut(documents, document_mask), document_sizes)
+        self._extra = None if extra is None else Prunable(cut(extra, document_mask), document_sizes)
+
+    def at(self, qk: int | None, dk: int | None) -> tuple[Vectors, Vectors, Vectors | None]:
+        return self._queries.keep(qk), self._documents.keep(dk), self._extra.keep(dk) if self._extra else None
+
+
+def _full(rows: Tensor) -> Tensor:
+    return rows.float() if rows.dtype in (torch.bfloat16, torch.float16) else rows
+
+
+def _add(sums: dict[str, tuple[Tensor, float]], name: str, value: Tensor) -> None:
+    sums[name] = (sums[name][0] + value if name in sums else value, 1.0)

@@ -1,0 +1,76 @@
+"""Progress of a stage, sent by its first worker and shown by the driver."""
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+__all__ = ["shown_progress"]
+
+log = logging.getLogger(__name__)
+
+_EVERY_S = 1.0
+_LOGGED_PARTS = 20
+
+
+class _Progress:
+    """Actor that keeps the last progress of the first worker."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, int, float] | None = None
+
+    def show(self, step: int, steps: int, loss: float) -> None:
+        """Store the progress; called by the first worker."""
+        self._last = (step, steps, loss)
+
+    def last(self) -> tuple[int, int, float] | None:
+        """Return step, steps and loss of the last call of ``show``."""
+        return self._last
+
+
+@contextmanager
+def shown_progress(title: str) -> Iterator[Any]:
+    """Yield an actor for progress, and show it: a bar on a terminal, otherwise some log lines.
+
+    Args:
+        title: kind of the stage.
+    """
+    progress: Any = ray.remote(num_cpus=0)(_Progress).remote()
+    ended = threading.Event()
+    thread = threading.Thread(target=_follow, args=(progress, title, ended), daemon=True)
+    thread.start()
+    try:
+        yield progress
+    finally:
+        ended.set()
+        thread.join()
+        ray.kill(progress)
+
+
+def _follow(progress: Any, title: str, ended: threading.Event) -> None:
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    bar = Progress(
+        *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+    )  # fmt: skip
+    logged = -1
+    with bar:
+        task = bar.add_task(title, total=None)
+        while not ended.wait(_EVERY_S):
+            try:
+                last = ray.get(progress.last.remote())
+            except ray.exceptions.RayError:
+                return  # the connection ends with the job
+            if last is None:
+                continue
+            step, steps, loss = last
+            bar.update(task, total=steps, completed=step, description=f"{title} loss {loss:.3f}")
+            if step * _LOGGED_PARTS // steps != logged:
+                logged = step * _LOGGED_PARTS // steps
+                log.info("training", extra={"fields": {"stage": title, "step": step, "of": steps, "loss": loss}})

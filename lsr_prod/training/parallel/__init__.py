@@ -1,0 +1,1 @@
+"""Several training processes: process group, DDP and FSDP replicas, collective operations."""

@@ -1,0 +1,131 @@
+"""The model on one worker: as it is, as a replica (DDP), or as a shard (FSDP2)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed import GradBucket  # type: ignore[attr-defined]
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+from lsr_prod.model import SparseEncoder
+from lsr_prod.model.backbone import transformer_layers
+from lsr_prod.model.pooled_head import Maxima
+from lsr_prod.training.parallel.process_group import Group
+
+__all__ = ["Replica"]
+
+
+class _Representations(nn.Module):
+    """Several batches through one encoder in one forward pass, which is what DDP synchronises."""
+
+    def __init__(self, encoder: SparseEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(
+        self, *batches: Tensor, found: Maxima | None = None, search: bool = False
+    ) -> tuple[Tensor, ...] | Maxima:
+        """Token ids and attention mask of each batch in turn, int64 [B, L] -> weights [B, V] of each batch."""
+        if search:
+            return self.encoder.find_maxima(*batches)
+        pairs = zip(batches[::2], batches[1::2], strict=True)
+        return tuple(self.encoder(ids, mask, found=found) for ids, mask in pairs)
+
+
+def _mean_in_order(world: int, bucket: GradBucket) -> Future[Tensor]:
+    """The mean of a bucket over workers, added up by their ranks.
+
+    Gloo adds an element in an order that depends on its place in the bucket, and DDP makes other buckets after the
+    first step of a process: three summands would differ in their last bit after every restart.
+    """
+    own = bucket.buffer()
+    parts = [torch.empty_like(own) for _ in range(world)]
+    gathered = distributed.all_gather(parts, own, async_op=True)
+    assert gathered is not None
+
+    def mean(_: Future[Any]) -> Tensor:
+        total = parts[0]
+        for part in parts[1:]:
+            total += part
+        return total / world
+
+    done: Future[Tensor] = gathered.get_future().then(mean)
+    return done
+
+
+class Replica:
+    """The encoder as it stands on this worker.
+
+    Attributes:
+        encoder: the module; under FSDP2 its parameters are shards.
+    """
+
+    def __init__(
+        self,
+        encoder: SparseEncoder,
+        strategy: Literal["ddp", "fsdp"],
+        group: Group,
+        around: Callable[[SparseEncoder], nn.Module] | None = None,
+    ) -> None:
+        """Spread an encoder that is whole and equal on every worker.
+
+        Args:
+            encoder: the encoder.
+            strategy: how it is spread.
+            group: this process among the workers.
+            around: makes the module whose forward pass is synchronised, with the encoder inside; None: one that makes
+                the vectors of several batches.
+        """
+        self.encoder = encoder.to(group.device)
+        self._module: Any = (around or _Representations)(self.encoder)
+        self._sharded = strategy == "fsdp" and group.world > 1
+        self._replicated = strategy == "ddp" and group.world > 1
+        if self._sharded:
+            mesh = init_device_mesh(group.device.type, (group.world,))
+            for layer in transformer_layers(encoder.model):
+                fully_shard(layer, mesh=mesh)
+            fully_shard(self._module, mesh=mesh)
+        if self._replicated:
+            self._module = DistributedDataParallel(self._module, broadcast_buffers=False)
+            if group.device.type == "cpu" and group.world > 2:
+                self._module.register_comm_hook(group.world, _mean_in_order)
+
+    def __call__(self, *batches: Tensor, found: Maxima | None = None) -> tuple[Tensor, ...]:
+        """Weights [B, V] of each batch, given by token ids and attention mask in turn.
+
+        Args:
+            batches: int64 [B, L] each.
+            found: of a single batch, what ``find_maxima`` returned for it.
+        """
+        weights: tuple[Tensor, ...] = self._module(*batches, found=found)
+        return weights
+
+    def run(self, *inputs: Tensor) -> Any:
+        """The forward pass of the module around the encoder."""
+        return self._module(*inputs)
+
+    def find_maxima(self, ids: Tensor, mask: Tensor) -> Maxima:
+        """The vectors of a batch without a graph, and the token behind each weight."""
+        maxima: Maxima = self._module(ids, mask, search=True)
+        return maxima
+
+    @property
+    def sharded(self) -> bool:
+        """Whether each worker holds a part of the weights only."""
+        return self._sharded
+
+    @contextmanager
+    def synchronized(self, last: bool) -> Iterator[None]:
+        """Forward and backward inside; gradients of the workers are averaged where it is the ``last`` of a step."""
+        if self._replicated and not last:
+            with self._module.no_sync():
+                yield
+            return
+        if self._sharded:
+            self._module.set_requires_gradient_sync(last)
+        yield

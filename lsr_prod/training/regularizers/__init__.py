@@ -1,0 +1,1 @@
+"""Regularizers that keep vectors sparse, one per module, with their ramps and document frequencies."""

@@ -1,0 +1,1 @@
+"""Retrieval training (``finetune``): trainer, step result, batch checks and momentum queue."""

@@ -1,0 +1,62 @@
+"""Result of one training step of a worker."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lsr_prod.training.objective import LossTerms
+from lsr_prod.training.observers.activity import measure_activity
+from lsr_prod.training.observers.throughput import ThroughputMeter
+
+__all__ = ["EncodedPart", "StepResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPart:
+    """Vectors of one part of a step, without graph.
+
+    Attributes:
+        queries: [n, V].
+        documents: [n * c, V].
+        terms: the loss.
+    """
+
+    queries: Tensor
+    documents: Tensor
+    terms: LossTerms
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """Result of one step.
+
+    Attributes:
+        losses: terms of the loss of the global batch by name, averaged over the parts of the step.
+        grad_norm: norm of all gradients together, before clipping.
+        learning_rate: learning rate of this step.
+        encoded: vectors of this worker, by part.
+        tokens: tokens of this worker's texts, padding excluded.
+    """
+
+    losses: dict[str, float]
+    grad_norm: float
+    learning_rate: float
+    encoded: list[EncodedPart]
+    tokens: int
+
+    def vectors(self) -> tuple[Tensor, Tensor]:
+        """Return this worker's queries [n, V] and documents [n * c, V] of all parts."""
+        if len(self.encoded) == 1:  # no copy: they are as wide as the vocabulary
+            return self.encoded[0].queries, self.encoded[0].documents
+        return torch.cat([one.queries for one in self.encoded]), torch.cat([one.documents for one in self.encoded])
+
+    def figures(self) -> dict[str, float]:
+        """Return the sparsity of the global batch's vectors; a collective operation of all workers."""
+        return measure_activity(*self.vectors())
+
+    def count(self, meter: ThroughputMeter) -> None:
+        """Add the work of this step to the meter."""
+        queries, documents = self.vectors()
+        active = int(torch.count_nonzero(queries)) + int(torch.count_nonzero(documents))
+        meter.count(documents=len(documents), tokens=self.tokens, active=active)

@@ -1,0 +1,32 @@
+"""Number of steps of a fine-tuning, and whether data and workers fill its batches."""
+
+from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.errors import ConfigError
+
+__all__ = ["check_batch", "total_steps"]
+
+
+def total_steps(settings: FinetuneSettings, rows: int) -> int:
+    """Return the steps of the stage over a training set of ``rows`` rows."""
+    if settings.steps is not None:
+        return settings.steps
+    assert settings.epochs is not None
+    return max(1, round(settings.epochs * (rows // settings.batch.queries)))
+
+
+def check_batch(settings: FinetuneSettings, rows: int, workers: int) -> None:
+    """Reject a batch that the data or the workers cannot fill.
+
+    Raises:
+        ConfigError: the batch has more queries than the data, or cannot be divided among the workers.
+    """
+    queries, part = settings.batch.queries, settings.batch.queries // settings.batch.accumulate
+    if rows < queries:
+        raise ConfigError("train.stages.batch.queries", f"{queries} is more than the {rows} rows of data", "lower it")
+    if part < workers:
+        raise ConfigError("train.workers", f"{workers} cannot share {part} queries", "give each at least one query")
+    if settings.scale.strategy == "fsdp" and part % workers:
+        raise ConfigError(
+            "train.stages.batch.queries", f"{part} queries do not divide among {workers} workers",
+            "fsdp needs equal shares; give a multiple",
+        )  # fmt: skip

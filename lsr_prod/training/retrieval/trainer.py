@@ -1,0 +1,302 @@
+"""Retrieval training of one worker: a step from batch to updated weights, and the tensors of a checkpoint.
+
+The gradient of a step is computed at once, part by part (``accumulate``), or with the gradient cache (``chunk``; arXiv
+2101.06983), which needs the memory of one chunk of texts: all texts are encoded without graph, the loss gives the
+gradient of their vectors, then each chunk is encoded again and back-propagates its share. Both passes of a chunk use
+the same random numbers, and the product with the output matrix is computed in the first pass only.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.model import SparseEncoder
+from lsr_prod.model.pooled_head import Maxima
+from lsr_prod.training.batch_sampler import BatchSampler
+from lsr_prod.training.batches import TokenBatch, TrainBatch, make_batch
+from lsr_prod.training.encoder_setup.attention import use_cpu_attention
+from lsr_prod.training.encoder_setup.prepare import prepare_encoder
+from lsr_prod.training.objective import TrainingObjective
+from lsr_prod.training.observers.activity import DeadTerms
+from lsr_prod.training.optimizer import OptimizerStep
+from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.parallel.replica import Replica
+from lsr_prod.training.query_weights import weigh_queries
+from lsr_prod.training.retrieval.momentum_queue import MomentumQueue
+from lsr_prod.training.retrieval.step_result import EncodedPart, StepResult
+from lsr_prod.training.retrieval.steps import check_batch, total_steps
+from lsr_prod.training.rng import seed_torch
+from lsr_prod.training.vectors.kept_terms import KeptTerms
+from lsr_prod.training_data.training_set import TrainingSet
+
+__all__ = ["DEAD_AFTER", "StepPlan", "Trainer", "backward"]
+
+DEAD_AFTER = 500
+"""Steps without activation after which a term counts as dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """Settings for computing the gradient of a step.
+
+    Attributes:
+        group: this process among the workers.
+        chunk: texts per forward pass of the gradient cache; None: all texts of a part at once.
+        autocast: dtype of matrix products; None: dtype of the weights.
+        seed: seed of dropout.
+        query_weights: float32 [V] for inference-free queries, given as output terms; None: the model encodes queries.
+    """
+
+    group: Group
+    chunk: int | None
+    autocast: torch.dtype | None
+    seed: int
+    query_weights: Tensor | None = None
+
+
+class Trainer:
+    """Trainer of a fine-tuning stage on one worker.
+
+    Attributes:
+        step: completed steps.
+        steps: steps of the stage.
+        encoder: the module; its parameters are shards under FSDP2.
+    """
+
+    def __init__(
+        self,
+        encoder: SparseEncoder,
+        data: TrainingSet,
+        settings: FinetuneSettings,
+        group: Group,
+        *,
+        query_weights: Tensor | None = None,
+    ) -> None:
+        """Start at step 0.
+
+        Args:
+            encoder: whole, and equal on every worker.
+            data: the training set; with ``query_weights``, its queries are output terms.
+            settings: the stage.
+            group: this process among the workers.
+            query_weights: float32 [V], term weights of inference-free queries; None: the model encodes queries.
+
+        Raises:
+            ConfigError: the data or the workers cannot fill the batch.
+        """
+        if (encoder.card.query_encoder == "idf") != (query_weights is not None):
+            raise ValueError(f"the card says query_encoder {encoder.card.query_encoder}; weights are for idf alone")
+        self._settings, self._data, self._group = settings, data, group
+        self.step, self.steps = 0, total_steps(settings, data.rows)
+        check_batch(settings, data.rows, group.world)
+        prepare_encoder(encoder, settings)
+        if group.device.type == "cpu":
+            use_cpu_attention(encoder.model)
+        queue = settings.objective.queue
+        self._negatives = None if queue is None else MomentumQueue(encoder, queue, group)
+        self._replica = Replica(encoder, settings.scale.strategy, group)
+        self.encoder = encoder.train()
+        self._optimizer = OptimizerStep(encoder.model, settings.optimizer)
+        self._objective = TrainingObjective(settings.objective, vocabulary=encoder.vocabulary, steps=self.steps)
+        self.dead_terms = DeadTerms(encoder.card.vocabulary_size, window=DEAD_AFTER, device=group.device)
+        lengths = data.lengths if settings.batch.group_by_length else None
+        self._sampler = BatchSampler(data.rows, settings.batch.queries, settings.seed, lengths)
+        autocast = torch.bfloat16 if settings.scale.precision == "bf16" else None
+        weights = None if query_weights is None else query_weights.to(group.device)
+        self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, weights)
+
+    def train_step(self) -> StepResult:
+        """Run the next step: batch, forward and backward pass, optimizer, observation."""
+        rate = self._optimizer.begin(self.step, self.steps)
+        parts = self._parts()
+        queue = None if self._negatives is None else self._negatives.documents()
+        encoded = backward(self._replica, self._objective, parts, step=self.step, plan=self._plan, negatives=queue)
+        norm = self._optimizer.apply()
+        self._observe(parts, encoded)
+        self.step += 1
+        tokens = sum(int(part.queries.attention_mask.sum() + part.documents.attention_mask.sum()) for part in parts)
+        return StepResult(_mean_losses(encoded), norm, rate, encoded, tokens)
+
+    def _parts(self) -> list[TrainBatch]:
+        """Return this worker's batch of each part of the step."""
+        batch = self._settings.batch
+        pad = self.encoder.model.config.pad_token_id or 0
+        return [
+            make_batch(
+                self._data.examples(rows), rows, negatives=batch.negatives, seed=self._settings.seed, step=self.step,
+                pad_id=pad,
+            )
+            for rows in self._sampler.worker_rows(self.step, batch.accumulate, self._group)
+        ]  # fmt: skip
+
+    def _observe(self, parts: list[TrainBatch], encoded: list[EncodedPart]) -> None:
+        for one in encoded:
+            self._objective.observe(one.documents, self.step)
+            self.dead_terms.observe(one.documents, self.step)
+        if self._negatives is not None:
+            for part in parts:
+                self._negatives.push(part)
+            self._negatives.follow(self.encoder)
+
+    def figures(self) -> dict[str, float | None]:
+        """Return figures of all steps so far; a collective operation of all workers."""
+        return {"dead_terms": self.dead_terms.count(self.step - 1)}
+
+    @property
+    def sharded(self) -> bool:
+        """True if each worker holds only a shard of the weights."""
+        return self._replica.sharded
+
+    def weights(self, keep: bool) -> dict[str, Tensor]:
+        """Return the trained parameters, whole and on the CPU; a collective operation of all workers.
+
+        Args:
+            keep: return them on this worker; the others get none.
+        """
+        return self._optimizer.weights(keep)
+
+    def tensors(self, keep: bool) -> dict[str, dict[str, Tensor]]:
+        """Return the tensors of a checkpoint by part; a collective operation of all workers.
+
+        Args:
+            keep: return them on this worker; the others get empty parts.
+        """
+        parts: dict[str, Any] = {
+            "weights": self.weights(keep).items(),
+            "optimizer": self._optimizer.state(),
+            "loss": self._objective.state().items(),
+            "dead_terms": self.dead_terms.state().items(),
+            "negatives": () if self._negatives is None else self._negatives.tensors(),
+        }
+        return {part: {name: value for name, value in tensors if keep} for part, tensors in parts.items()}
+
+    @torch.no_grad()
+    def load(self, step: int, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Restore the tensors of a checkpoint of ``step`` steps."""
+        self.step = step
+        self._optimizer.load(tensors["weights"], tensors["optimizer"])
+        self._objective.load_state(dict(tensors["loss"]))
+        self.dead_terms.load_state(tensors["dead_terms"])
+        if self._negatives is not None:
+            self._negatives.load(tensors["negatives"])
+
+
+def backward(
+    replica: Replica,
+    objective: TrainingObjective,
+    parts: Sequence[TrainBatch],
+    *,
+    step: int,
+    plan: StepPlan,
+    negatives: KeptTerms | None,
+) -> list[EncodedPart]:
+    """Add the gradient of a step to the parameters' ``grad``.
+
+    Args:
+        replica: the model.
+        objective: the loss to minimize.
+        parts: this worker's batch of each part of the step; the losses of parts are averaged.
+        step: number of the step.
+        plan: settings of the computation.
+        negatives: further documents, equal on all workers; None: no queue.
+
+    Returns:
+        The encoded vectors by part.
+    """
+    one = _whole if plan.chunk is None else _cached
+    return [
+        one(replica, objective, part, negatives, (step, number, len(parts)), plan)
+        for number, part in enumerate(parts)
+    ]  # fmt: skip
+
+
+Position = tuple[int, int, int]
+
+
+def _whole(
+    replica: Replica,
+    objective: TrainingObjective,
+    part: TrainBatch,
+    extra: KeptTerms | None,
+    position: Position,
+    plan: StepPlan,
+) -> EncodedPart:
+    step, number, parts = position
+    _seed(plan, step, number, 0)
+    with replica.synchronized(last=number == parts - 1):
+        with _autocast(plan):
+            if plan.query_weights is None:
+                queries, documents = replica(*part.queries.on(plan.group.device), *part.documents.on(plan.group.device))
+            else:
+                queries = weigh_queries(part.queries, plan.query_weights)
+                (documents,) = replica(*part.documents.on(plan.group.device))
+        terms = objective(queries, documents, teacher=_teacher(part, plan), step=step, extra_documents=extra)
+        torch.autograd.backward(
+            terms.total * (plan.group.world / parts)
+        )  # gradients of workers are averaged, not added
+    return EncodedPart(queries.detach(), documents.detach(), terms)
+
+
+def _cached(
+    replica: Replica,
+    objective: TrainingObjective,
+    part: TrainBatch,
+    extra: KeptTerms | None,
+    position: Position,
+    plan: StepPlan,
+) -> EncodedPart:
+    assert plan.chunk is not None
+    step, number, parts = position
+    fixed = None if plan.query_weights is None else weigh_queries(part.queries, plan.query_weights)
+    chunks = [*(part.queries.split(plan.chunk) if fixed is None else ()), *part.documents.split(plan.chunk)]
+    found = [_find(replica, chunk, (*position[:2], index), plan) for index, chunk in enumerate(chunks)]
+    vectors = torch.cat([replica.encoder.fold(one.weights) for one in found])
+    rows = part.queries.input_ids.shape[0] if fixed is None else 0
+    queries = vectors[:rows].requires_grad_() if fixed is None else fixed
+    documents = vectors[rows:].requires_grad_()
+    terms = objective(queries, documents, teacher=_teacher(part, plan), step=step, extra_documents=extra)
+    # The gradients of workers are averaged, not added.
+    torch.autograd.backward(terms.total * (plan.group.world / parts))
+    gradients = [*(_rows(queries, plan.chunk) if fixed is None else ()), *_rows(documents, plan.chunk)]
+    for index, (chunk, gradient) in enumerate(zip(chunks, gradients, strict=True)):
+        with replica.synchronized(last=number == parts - 1 and index == len(chunks) - 1):
+            _seed(plan, *position[:2], index)
+            with _autocast(plan):
+                encoded = replica(*chunk.on(plan.group.device), found=found[index])[0]
+            torch.autograd.backward(encoded, gradient)
+    return EncodedPart(queries.detach(), documents.detach(), terms)
+
+
+def _find(replica: Replica, chunk: TokenBatch, position: Position, plan: StepPlan) -> Maxima:
+    """Run the first pass: vectors, and the tokens that receive the gradient in the second pass."""
+    _seed(plan, *position)
+    with torch.no_grad(), _autocast(plan):
+        return replica.find_maxima(*chunk.on(plan.group.device))
+
+
+def _seed(plan: StepPlan, step: int, number: int, index: int) -> None:
+    seed_torch(plan.seed, step, plan.group.rank, number, index)
+
+
+def _rows(leaf: Tensor, chunk: int) -> tuple[Tensor, ...]:
+    assert leaf.grad is not None
+    return torch.split(leaf.grad, chunk)
+
+
+def _teacher(part: TrainBatch, plan: StepPlan) -> Tensor | None:
+    return None if part.scores is None else part.scores.to(plan.group.device)
+
+
+def _autocast(plan: StepPlan) -> torch.autocast:
+    enabled = plan.autocast is not None
+    return torch.autocast(plan.group.device.type, dtype=plan.autocast or torch.bfloat16, enabled=enabled)
+
+
+def _mean_losses(encoded: list[EncodedPart]) -> dict[str, float]:
+    return {
+        name: sum(float(one.terms.parts[name]) for one in encoded) / len(encoded) for name in encoded[0].terms.parts
+    }

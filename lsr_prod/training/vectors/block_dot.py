@@ -1,0 +1,120 @@
+"""Dot products with vectors of few terms, over blocks of those terms that can meet.
+
+Made dense, vectors of few terms are as large as whole ones. Here a block of columns at a time is made dense, in the
+forward pass and again in the backward pass, and columns that one side lacks altogether are left out.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors
+
+__all__ = ["BLOCK", "block_dot"]
+
+BLOCK = 8192
+"""Columns that are dense at a time."""
+
+
+def block_dot(queries: Vectors, documents: Vectors) -> Tensor:
+    """Dot products of all queries with all documents; on one side at least terms are few.
+
+    Args:
+        queries: n vectors.
+        documents: m vectors.
+
+    Returns:
+        [n, m].
+    """
+    few = queries if isinstance(queries, KeptTerms) else documents
+    assert isinstance(few, KeptTerms)
+    used = torch.zeros(few.vocabulary_size, dtype=torch.bool, device=few.terms.device)
+    used[few.terms[few.weights > 0]] = True
+    columns = used.nonzero()[:, 0]
+    query_terms, query_weights = _parts(queries)
+    document_terms, document_weights = _parts(documents)
+    scores: Tensor = _BlockDot.apply(  # type: ignore[no-untyped-call]
+        query_weights, document_weights, query_terms, document_terms, columns, few.vocabulary_size
+    )
+    return scores
+
+
+def _parts(vectors: Vectors) -> tuple[Tensor | None, Tensor]:
+    if isinstance(vectors, KeptTerms):
+        return vectors.terms, vectors.weights
+    return None, vectors
+
+
+class _BlockDot(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query_weights: Tensor,
+        document_weights: Tensor,
+        query_terms: Tensor | None,
+        document_terms: Tensor | None,
+        columns: Tensor,
+        vocabulary_size: int,
+    ) -> Tensor:
+        ctx.save_for_backward(query_weights, document_weights, query_terms, document_terms, columns)
+        ctx.vocabulary_size = vocabulary_size
+        queries = _Side(query_weights, query_terms, columns, vocabulary_size)
+        documents = _Side(document_weights, document_terms, columns, vocabulary_size)
+        scores = query_weights.new_zeros(len(query_weights), len(document_weights))
+        for start in range(0, len(columns), BLOCK):
+            scores.addmm_(queries.block(start), documents.block(start).T)
+        return scores
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query_weights, document_weights, query_terms, document_terms, columns = ctx.saved_tensors
+        queries = _Side(query_weights, query_terms, columns, ctx.vocabulary_size)
+        documents = _Side(document_weights, document_terms, columns, ctx.vocabulary_size)
+        needs_queries, needs_documents = ctx.needs_input_grad[:2]
+        query_gradient = torch.zeros_like(query_weights) if needs_queries else None
+        document_gradient = torch.zeros_like(document_weights) if needs_documents else None
+        for start in range(0, len(columns), BLOCK):
+            if query_gradient is not None:
+                queries.add(query_gradient, gradient @ documents.block(start), start)
+            if document_gradient is not None:
+                documents.add(document_gradient, gradient.T @ queries.block(start), start)
+        return query_gradient, document_gradient, None, None, None, None
+
+
+class _Side:
+    """Vectors as dense blocks of columns, between two columns of zeros where terms outside of the block fall."""
+
+    def __init__(self, weights: Tensor, terms: Tensor | None, columns: Tensor, vocabulary_size: int) -> None:
+        self._weights, self._columns = weights, columns
+        self._places = None  # which of the columns each kept term is; beyond the last if it is none
+        if terms is not None:
+            lookup = torch.full((vocabulary_size,), len(columns), device=columns.device)
+            lookup[columns] = torch.arange(len(columns), device=columns.device)
+            self._places = lookup[terms]
+
+    def block(self, start: int) -> Tensor:
+        """[B, 1 + columns of the block + 1]."""
+        columns = self._columns[start : start + BLOCK]
+        block = self._weights.new_zeros(len(self._weights), len(columns) + 2)
+        if self._places is None:
+            block[:, 1:-1] = self._weights[:, columns]
+            return block
+        block.scatter_(1, self._positions(start, len(columns)), self._weights)
+        block[:, :: len(columns) + 1] = 0
+        return block
+
+    def add(self, gradient: Tensor, block: Tensor, start: int) -> None:
+        """Add the gradient of a block to that of the weights."""
+        columns = self._columns[start : start + BLOCK]
+        if self._places is None:
+            gradient[:, columns] = block[:, 1:-1]
+        else:
+            gradient += block.gather(1, self._positions(start, len(columns)))
+
+    def _positions(self, start: int, width: int) -> Tensor:
+        """Columns of the block that the kept terms fall into, int64 [B, k]."""
+        assert self._places is not None
+        return (self._places - (start - 1)).clamp_(0, width + 1)

@@ -1,0 +1,86 @@
+"""How alike queries and documents are: dot products, and cosines made from them."""
+
+import torch
+from torch import Tensor
+
+from lsr_prod.training.vectors.block_dot import block_dot
+from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors
+
+__all__ = ["cosine", "dot", "norms", "pair_dot"]
+
+_ZERO = 1e-6  # a vector of a smaller norm counts as the zero vector
+
+
+def dot(queries: Vectors, documents: Vectors) -> Tensor:
+    """Dot products of all queries with all documents.
+
+    Args:
+        queries: n vectors.
+        documents: m vectors.
+
+    Returns:
+        [n, m].
+    """
+    if isinstance(queries, Tensor) and isinstance(documents, Tensor):
+        return queries @ documents.T
+    return block_dot(queries, documents)
+
+
+def pair_dot(queries: Vectors, documents: Vectors) -> Tensor:
+    """Dot products of each query with its own documents.
+
+    Args:
+        queries: n vectors.
+        documents: n * c vectors; those of query i are i * c to i * c + c - 1.
+
+    Returns:
+        [n, c].
+    """
+    n = len(queries)
+    c = len(documents) // max(1, n)
+    if isinstance(documents, KeptTerms):
+        weights = documents.weights
+        terms = documents.terms.reshape(n, -1).contiguous() if n else documents.terms
+        return (_weights_of(queries, terms).view_as(weights) * weights).sum(dim=1).view(n, c)
+    own = documents.view(n, c, documents.shape[1])
+    if isinstance(queries, KeptTerms):
+        of_query = own.gather(2, queries.terms[:, None, :].expand(-1, c, -1))  # [n, c, k]
+        return torch.bmm(of_query, queries.weights[:, :, None]).squeeze(2)
+    return torch.bmm(own, queries[:, :, None]).squeeze(2)
+
+
+def _weights_of(queries: Vectors, terms: Tensor) -> Tensor:
+    """What each query's weights of some terms are, int64 [n, j] -> [n, j]."""
+    if isinstance(queries, Tensor):
+        return queries.gather(1, terms)
+    places = torch.searchsorted(queries.terms.contiguous(), terms).clamp_max(queries.terms.shape[1] - 1)
+    found = queries.terms.gather(1, places) == terms
+    return torch.where(found, queries.weights.gather(1, places), 0.0)
+
+
+def norms(vectors: Vectors) -> Tensor:
+    """Euclidean norms, [B]."""
+    weights = vectors if isinstance(vectors, Tensor) else vectors.weights
+    lengths: Tensor = torch.linalg.vector_norm(weights, dim=1)
+    return lengths
+
+
+def cosine(dots: Tensor, query_norms: Tensor, document_norms: Tensor) -> Tensor:
+    """Cosines from dot products; no normalised copy of the vectors is made.
+
+    The cosine of a zero vector is 0, and so is its gradient.
+
+    Args:
+        dots: [n, m].
+        query_norms: [n].
+        document_norms: [m], or [n, m] where each query has documents of its own.
+
+    Returns:
+        [n, m].
+    """
+    return dots * _inverse(query_norms)[:, None] * _inverse(document_norms)
+
+
+def _inverse(lengths: Tensor) -> Tensor:
+    zero = lengths < _ZERO
+    return torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, lengths))

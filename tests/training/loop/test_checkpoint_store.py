@@ -1,0 +1,45 @@
+"""Checkpoints go where everything else of a training goes, or the training is refused before any work."""
+
+import pyarrow.fs
+import pytest
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.storage import Store
+from lsr_prod.training.loop.checkpoint_store import check_work, file_system
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"aws_endpoint": "{endpoint}", "aws_region": "us-east-1"},
+        {"endpoint": "{endpoint}", "region": "us-east-1"},
+        {"AWS_ENDPOINT_URL": "{endpoint}", "AWS_DEFAULT_REGION": "us-east-1"},
+    ],
+)
+def test_whatever_an_option_is_called_it_is_the_same_store(
+    tmp_path, s3_options: dict[str, str], options: dict[str, str]
+) -> None:
+    named = {name: value.format(endpoint=s3_options["aws_endpoint"]) for name, value in options.items()}
+    work = Store(f"s3://lsr/{tmp_path.name}", {**named, "allow_http": "true"})
+    check_work(work)
+    work.put_new("a", b"of obstore")
+    files = file_system(work)
+    assert isinstance(files, pyarrow.fs.S3FileSystem)
+    assert files.open_input_stream(f"lsr/{tmp_path.name}/a").readall() == b"of obstore"
+
+
+def test_a_folder_needs_no_file_system(tmp_path) -> None:
+    check_work(Store(str(tmp_path)))
+    assert file_system(Store(str(tmp_path))) is None
+
+
+@pytest.mark.parametrize("uri", ["az://container/work", "abfss://c@account.host/work"])
+def test_stores_that_ray_train_does_not_write_to(uri: str) -> None:
+    with pytest.raises(ConfigError, match=r"train\.work: Ray Train writes no checkpoints to"):
+        check_work(Store(uri))
+
+
+def test_an_option_that_checkpoints_would_not_have() -> None:
+    for uri in ("s3://bucket/work", "gs://bucket/work"):
+        with pytest.raises(ConfigError, match=r"options\.aws_sse: checkpoints of a training cannot be"):
+            check_work(Store(uri, {"aws_sse": "aws:kms"}))

@@ -1,0 +1,87 @@
+import json
+import logging
+import math
+
+import pytest
+
+from lsr_prod.config.train import WatchSettings
+from lsr_prod.errors import TrainingCollapsedError
+from lsr_prod.training.observers.collapse import CollapseGuard
+
+GOOD = {"loss": 1.0, "grad_norm": 2.0, "l0_query": 5.0, "l0_document": 60.0}
+
+
+def guard(*, patience: int = 3, target: int | None = 10, ramps_end: int = 100) -> CollapseGuard:
+    return CollapseGuard(WatchSettings(patience=patience, l0_target=target), ramps_end)
+
+
+def test_a_good_run_goes_on() -> None:
+    one = guard()
+    for step in range(0, 1000, 10):
+        one.check(step, GOOD)
+    assert one.state() == {}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(("name", "words"), [("loss", "the loss"), ("grad_norm", "the norm of the gradients")])
+def test_what_is_no_number_ends_the_run_at_once(name: str, words: str, value: float) -> None:
+    with pytest.raises(TrainingCollapsedError, match=rf"step 7: {words} is -?(nan|inf); lower optimizer"):
+        guard().check(7, {**GOOD, name: value})
+
+
+@pytest.mark.parametrize(("name", "words"), [("l0_document", "all documents"), ("l0_query", "all queries")])
+def test_empty_vectors_end_the_run_when_patience_does(name: str, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    one = guard()
+    one.check(10, {**GOOD, name: 0.0})
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == [f"collapse looms: {words} have 0 terms"]
+    one.check(20, {**GOOD, name: 0.0})
+    assert len(caplog.records) == 1, "the warning comes once"
+    with pytest.raises(TrainingCollapsedError, match=f"step 30: {words} have 0 terms, for 3 reports in a row; lower"):
+        one.check(30, {**GOOD, name: 0.0})
+
+
+def test_a_symptom_that_passes_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    one = guard()
+    for step in range(0, 300, 30):
+        one.check(step, {**GOOD, "l0_document": 0.0})
+        one.check(step + 10, {**GOOD, "l0_document": 0.0})
+        one.check(step + 20, GOOD)
+    assert len(caplog.records) == 10, "each time anew"
+
+
+def test_two_symptoms_are_counted_apart() -> None:
+    one = guard()
+    for step, name in enumerate(["l0_document", "l0_query"] * 5):
+        one.check(step, {**GOOD, name: 0.0})
+
+
+def test_full_documents_end_the_run_after_the_ramps_only() -> None:
+    one = guard()
+    for step in range(0, 100, 10):
+        one.check(step, {**GOOD, "l0_document": 101.0})
+    one.check(100, {**GOOD, "l0_document": 101.0})
+    one.check(110, {**GOOD, "l0_document": 101.0})
+    with pytest.raises(TrainingCollapsedError, match=r"documents have 101 terms, more than 10 times watch.l0_target"):
+        one.check(120, {**GOOD, "l0_document": 101.0})
+
+
+def test_ten_times_the_target_is_not_too_many_and_no_target_is_no_limit() -> None:
+    one, free = guard(patience=1), guard(patience=1, target=None)
+    one.check(200, {**GOOD, "l0_document": 100.0})
+    free.check(200, {**GOOD, "l0_document": 30_000.0})
+
+
+def test_absent_values_are_not_judged() -> None:
+    guard(patience=1).check(200, {"loss": None, "l0_document": None})
+    guard(patience=1).check(200, {})
+
+
+def test_patience_goes_on_from_a_checkpoint(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = guard(), guard()
+    first.check(10, {**GOOD, "l0_query": 0.0})
+    first.check(20, {**GOOD, "l0_query": 0.0})
+    second.load_state(json.loads(json.dumps(first.state())))
+    caplog.clear()
+    with caplog.at_level(logging.WARNING), pytest.raises(TrainingCollapsedError, match="for 3 reports"):
+        second.check(30, {**GOOD, "l0_query": 0.0})
+    assert not caplog.records

@@ -1,0 +1,155 @@
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lsr_prod.config.train import WatchSettings
+from lsr_prod.errors import ConfigError
+from lsr_prod.training.observers.trackers import GuardedTracker, check_watch, open_trackers
+
+
+@pytest.fixture(autouse=True)
+def _outside_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests before these may have left a connection."""
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+
+
+def _absent(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    for name in [name for name in sys.modules if name == module or name.startswith(f"{module}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+
+
+@pytest.mark.parametrize(
+    ("field", "module", "package"),
+    [("tensorboard", "tensorboard", "tensorboard"), ("mlflow", "mlflow", "mlflow-skinny")],
+)
+def test_a_tracker_that_is_not_installed_is_refused(
+    field: str, module: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _absent(monkeypatch, module)
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard.writer", raising=False)
+    with pytest.raises(ConfigError, match=f"watch.{field}: {package} is not installed; run pip install {package}"):
+        check_watch(WatchSettings.model_validate({field: "somewhere"}))
+    check_watch(WatchSettings())
+
+
+def test_tensorboard_has_every_value_once_after_a_resumption(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    settings = WatchSettings(tensorboard=str(tmp_path))
+    (first,) = open_trackers(settings, "run-1", None)
+    for step in (10, 20, 30):
+        first.report(step, {"loss": float(step), "validation/RR@10": 0.5}, 1000.0 + step)
+    first.close(failed=True)
+    (second,) = open_trackers(settings, "run-1", 20)
+    second.report(30, {"loss": 31.0}, 2000.0)
+    second.close(failed=False)
+    events = EventAccumulator(str(tmp_path / "run-1")).Reload()
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(10, 10.0), (20, 20.0), (30, 31.0)]
+    assert events.Scalars("loss")[0].wall_time == 1010.0
+    assert "validation/RR@10" in events.Tags()["scalars"]
+
+
+def test_mlflow_keeps_one_run_over_a_resumption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    from mlflow import MlflowClient
+
+    uri = (tmp_path / "runs").as_uri()
+    settings = WatchSettings(mlflow=uri)
+    (first,) = open_trackers(settings, "run-1", None)
+    first.report(10, {"loss": 2.5, "validation/RR@10": 0.25, "grad_norm": float("inf")}, 1000.0)
+    first.close(failed=True)
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("lsr_prod")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FAILED"
+    (second,) = open_trackers(settings, "run-1", 10)
+    second.report(20, {"loss": 1.5}, 2000.0)
+    second.close(failed=False)
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert (run.info.status, run.info.run_name) == ("FINISHED", "run-1")
+    losses = client.get_metric_history(run.info.run_id, "loss")
+    assert [(one.step, one.value, one.timestamp) for one in losses] == [(10, 2.5, 1_000_000), (20, 1.5, 2_000_000)]
+    assert run.data.metrics["validation/RR_10"] == 0.25
+
+
+def test_a_password_in_an_address_is_not_repeated() -> None:
+    with pytest.raises(ConfigError) as refused:
+        open_trackers(WatchSettings(mlflow="nowhere://alice:hunter2@host/"), "run-1", None)
+    assert "nowhere://...@host" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_tracker_that_refuses_a_new_run_is_a_wrong_setting(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = WatchSettings(tensorboard=str(tmp_path / "tb"), mlflow="nowhere://x")
+    with pytest.raises(ConfigError, match=r"watch.mlflow: it cannot be opened \(.*nowhere://x.*\); give one"):
+        open_trackers(settings, "run-1", None)
+    trackers = open_trackers(settings, "run-1", 10)
+    assert [record.getMessage() for record in caplog.records] == ["tracker not opened"]
+    assert len(trackers) == 1, "a run that goes on does so without it"
+    trackers[0].close(failed=False)
+
+
+class Flaky:
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.fails = True
+
+    def report(self, step: int, values: Mapping[str, float], now: float) -> None:  # noqa: ARG002
+        self.asked.append(step)
+        if self.fails:
+            raise ConnectionError("the server\n is away")
+
+    def close(self, *, failed: bool) -> None:  # noqa: ARG002
+        raise ConnectionError("still")
+
+
+def test_a_tracker_that_fails_is_asked_less_and_less_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    tracker = Flaky()
+    guarded = GuardedTracker("flaky", tracker)
+    for step in range(20):
+        guarded.report(step, {}, 0.0)
+    assert tracker.asked == [0, 3, 8, 17]  # 2, 4, 8 reports are left out
+    fields: list[dict[str, Any]] = [vars(record)["fields"] for record in caplog.records]
+    assert fields[0] == {"tracker": "flaky", "step": 0, "error": "the server is away", "reports_skipped": 2}
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+    tracker.fails = False
+    for step in range(20, 40):
+        guarded.report(step, {}, 0.0)
+    assert tracker.asked[4:] == [*range(34, 40)], "once it answers it gets every report again"
+    guarded.close(failed=False)
+    assert caplog.records[-1].getMessage() == "tracker not closed"
+
+
+def test_ray_gets_gauges_only_inside_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_trackers(WatchSettings(), "run-1", None) == []
+    import ray
+    from ray.util import metrics
+
+    gauges: dict[str, float] = {}
+
+    class Gauge:
+        def __init__(self, name: str, description: str, tag_keys: tuple[str, ...]) -> None:  # noqa: ARG002
+            assert tag_keys == ("run",)
+            assert name not in gauges
+            self.name = name
+            gauges[name] = -1.0
+
+        def set(self, value: float, tags: dict[str, str]) -> None:
+            assert tags == {"run": "run-1"}
+            gauges[self.name] = value
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(metrics, "Gauge", Gauge)
+    (tracker,) = open_trackers(WatchSettings(), "run-1", None)
+    tracker.report(10, {"loss": 1.0, "validation/RR@10": 0.5}, 0.0)
+    tracker.report(20, {"loss": 0.5}, 0.0)
+    tracker.close(failed=False)
+    assert gauges == {"lsr_train_loss": 0.5, "lsr_train_validation_RR_10": 0.5, "lsr_train_step": 20.0}

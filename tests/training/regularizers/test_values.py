@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from lsr_prod.training.regularizers.cased import cased
+from lsr_prod.training.regularizers.flops import flops, joint_flops
+from lsr_prod.training.regularizers.l1 import l1
+from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors, cut
+
+V = 9
+SEEDS = st.integers(0, 10_000)
+CUTS = st.sampled_from([0, 4])  # whole vectors, and vectors of four terms
+MASKS = st.one_of(st.none(), st.integers(0, 6))
+
+
+def vectors(seed: int, rows: int, k: int = 0) -> tuple[Vectors, np.ndarray]:
+    weights = torch.relu(torch.randn(rows, V, generator=torch.Generator().manual_seed(seed), dtype=torch.float64))
+    kept = cut(weights, k)
+    return kept, (kept.dense() if isinstance(kept, KeptTerms) else kept).numpy()
+
+
+def means(rows: np.ndarray, l0_mask: int | None) -> list[float]:
+    entering = [row for row in rows if l0_mask is None or sum(weight > 0 for weight in row) > l0_mask]
+    return [sum(row[t] for row in entering) / len(rows) for t in range(V)]
+
+
+@given(SEEDS, CUTS, MASKS, st.booleans())
+def test_flops_is_the_sum_of_squared_means(seed: int, k: int, l0_mask: int | None, weighted: bool) -> None:
+    rows, plain = vectors(seed, 5, k)
+    factors = np.linspace(0, 1, V) if weighted else np.ones(V)
+    expected = sum((factor * mean) ** 2 for factor, mean in zip(factors, means(plain, l0_mask), strict=True))
+    ours = flops(rows, 5, l0_mask=l0_mask, term_weights=torch.tensor(factors) if weighted else None)
+    np.testing.assert_allclose(ours, expected)
+
+
+@given(SEEDS, CUTS, CUTS)
+def test_joint_flops_is_the_product_of_the_means(seed: int, qk: int, dk: int) -> None:
+    (queries, plain_queries), (documents, plain_documents) = vectors(seed, 3, qk), vectors(seed + 1, 6, dk)
+    expected = sum(q * d for q, d in zip(means(plain_queries, None), means(plain_documents, None), strict=True))
+    ours = joint_flops(queries, documents, query_texts=3, document_texts=6)
+    np.testing.assert_allclose(ours, expected)
+
+
+@given(SEEDS, CUTS, MASKS)
+def test_l1_is_the_mean_sum(seed: int, k: int, l0_mask: int | None) -> None:
+    rows, plain = vectors(seed, 5, k)
+    np.testing.assert_allclose(l1(rows, 5, l0_mask=l0_mask), sum(means(plain, l0_mask)))
+
+
+@given(SEEDS, CUTS)
+def test_cased_is_a_sum_over_texts(seed: int, k: int) -> None:
+    rows, plain = vectors(seed, 5, k)
+    is_cased = [t % 3 == 0 for t in range(V)]
+    expected = sum(row[t] ** 2 for row in plain for t in range(V) if is_cased[t])
+    np.testing.assert_allclose(cased(rows, torch.tensor(is_cased)), expected)
+
+
+@pytest.mark.parametrize("k", [0, 4])
+def test_gradcheck(k: int) -> None:
+    whole, _ = vectors(3, 4)
+    assert isinstance(whole, Tensor)
+    active = whole > 0
+    factors, is_cased = torch.rand(V, dtype=torch.float64), torch.arange(V) % 2 == 0
+
+    def total(weights: Tensor) -> Tensor:
+        rows = cut(weights * active, k)  # zeros stay zeros
+        return (
+            flops(rows, 4, l0_mask=3)
+            + flops(rows, 4, term_weights=factors)
+            + joint_flops(rows, rows, query_texts=4, document_texts=4)
+            + l1(rows, 4, l0_mask=2)
+            + cased(rows, is_cased)
+        )
+
+    assert torch.autograd.gradcheck(total, (whole.requires_grad_(),))
+
+
+@given(SEEDS, st.integers(1, 4))
+def test_parts_of_a_batch_have_more_flops_than_the_batch(seed: int, parts: int) -> None:
+    """What accumulation does: a mean of squared means is at least the squared mean of the means."""
+    rows, _ = vectors(seed, 4 * parts)
+    assert isinstance(rows, Tensor)
+    of_parts = torch.stack([flops(part, 4) for part in rows.split(4)]).mean()
+    assert of_parts >= flops(rows, 4 * parts) - 1e-12
+    linear = torch.stack([l1(part, 4) for part in rows.split(4)]).mean()
+    torch.testing.assert_close(linear, l1(rows, 4 * parts))

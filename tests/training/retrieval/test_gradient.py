@@ -1,0 +1,84 @@
+"""The gradient cache gives the gradient of the whole batch; parts give the mean of theirs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lsr_prod.config.objective import LossSettings, ObjectiveSettings, RegularizerSettings, SparsitySettings
+from lsr_prod.model import SparseEncoder
+from lsr_prod.training.batches import TrainBatch, pad
+from lsr_prod.training.objective import TrainingObjective
+from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.parallel.replica import Replica
+from lsr_prod.training.retrieval.step_result import EncodedPart
+from lsr_prod.training.retrieval.trainer import StepPlan, backward
+from lsr_prod.training.rng import seed_torch
+
+GROUP = Group(0, 1, torch.device("cpu"))
+OBJECTIVE = ObjectiveSettings(
+    losses=[LossSettings(loss="info_nce")],
+    sparsity=SparsitySettings(
+        regularizers=[
+            RegularizerSettings(regularizer="flops", query=0.1, document=0.1, ramp="none"),
+            RegularizerSettings(regularizer="joint_flops", joint=0.3, ramp="none"),
+        ]
+    ),
+)
+
+
+def _batch(queries: int = 4, seed: int = 0) -> TrainBatch:
+    draw = np.random.default_rng(seed)
+
+    def texts(count: int, longest: int) -> list[np.ndarray]:
+        return [
+            np.array([101, *draw.integers(1000, 30000, draw.integers(1, longest)), 102], np.int32) for _ in range(count)
+        ]
+
+    return TrainBatch(pad(texts(queries, 8), 0), pad(texts(queries, 16), 0), None)
+
+
+def _gradient(
+    model: Path, parts: list[TrainBatch], *, chunk: int | None = None, dropout: bool = False
+) -> tuple[dict[str, Tensor], list[EncodedPart]]:
+    encoder = SparseEncoder.load(model)
+    encoder.train(dropout)
+    loss = TrainingObjective(OBJECTIVE, vocabulary=encoder.vocabulary, steps=10)
+    plan = StepPlan(GROUP, chunk, None, seed=3)
+    encoded = backward(Replica(encoder, "ddp", GROUP), loss, parts, step=4, plan=plan, negatives=None)
+    gradients = {name: p.grad for name, p in encoder.model.named_parameters() if p.grad is not None}
+    return gradients, encoded
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_the_gradient_cache_gives_the_gradient_of_the_whole_batch(tiny_model: Path, chunk: int) -> None:
+    whole, [at_once] = _gradient(tiny_model, [_batch()])
+    cached, [in_chunks] = _gradient(tiny_model, [_batch()], chunk=chunk)
+    torch.testing.assert_close(in_chunks.terms.parts, at_once.terms.parts, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(cached, whole, rtol=1e-4, atol=1e-5)
+
+
+def test_both_passes_of_the_cache_meet_the_same_dropout(tiny_model: Path) -> None:
+    part = _batch()
+    cached, _ = _gradient(tiny_model, [part], chunk=100, dropout=True)
+
+    encoder = SparseEncoder.load(tiny_model).train()
+    vectors = []
+    for chunk, texts in enumerate((part.queries, part.documents)):
+        seed_torch(3, 4, 0, 0, chunk)
+        width = int(texts.attention_mask.sum(dim=1).max())  # a chunk is as wide as its longest text
+        vectors.append(encoder(texts.input_ids[:, :width], texts.attention_mask[:, :width]))
+    loss = TrainingObjective(OBJECTIVE, vocabulary=encoder.vocabulary, steps=10)
+    torch.autograd.backward(loss(*vectors, teacher=None, step=4).total)
+    expected = {name: p.grad for name, p in encoder.model.named_parameters() if p.grad is not None}
+    torch.testing.assert_close(cached, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_parts_give_the_mean_of_their_gradients(tiny_model: Path) -> None:
+    parts = [_batch(3, seed) for seed in range(2)]
+    together, _ = _gradient(tiny_model, parts)
+    alone = [_gradient(tiny_model, [part])[0] for part in parts]
+    mean = {name: (alone[0][name] + alone[1][name]) / 2 for name in together}
+    torch.testing.assert_close(together, mean, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,115 @@
+import collections
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lsr_prod.config.objective import QueueSettings
+from lsr_prod.model import SparseEncoder
+from lsr_prod.training.batches import TrainBatch, pad
+from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.retrieval.momentum_queue import MomentumQueue, NegativeQueue
+from lsr_prod.training.vectors.heaviest_terms import keep_top
+
+ALONE = Group(0, 1, torch.device("cpu"))
+V = 8
+
+
+def _part(seed: int, texts: int) -> TrainBatch:
+    draw = np.random.default_rng(seed)
+    rows = [np.array([101, *draw.integers(1000, 30000, 5), 102], np.int32) for _ in range(texts)]
+    return TrainBatch(pad(rows[:1], 0), pad(rows, 0), None)
+
+
+def test_the_queue_holds_what_the_slow_copy_encodes_not_what_the_model_does(tiny_model: Path) -> None:
+    encoder = SparseEncoder.load(tiny_model)
+    negatives = MomentumQueue(encoder, QueueSettings(size=5, terms=30_522), ALONE)
+    assert negatives.documents() is None
+    part = _part(0, 3)
+    with torch.no_grad():
+        expected = encoder(part.documents.input_ids, part.documents.attention_mask)
+        encoder.model.cls.predictions.bias.add_(3.0)
+    encoder.train()
+    negatives.push(part)
+    rows = negatives.documents()
+    assert rows is not None
+    torch.testing.assert_close(rows.dense(), expected)
+    negatives.push(_part(1, 4))
+    rows = negatives.documents()
+    assert rows is not None
+    assert len(rows.dense()) == 5
+
+
+def test_the_slow_copy_follows_by_its_momentum(tiny_model: Path) -> None:
+    encoder = SparseEncoder.load(tiny_model)
+    negatives = MomentumQueue(encoder, QueueSettings(momentum=0.75), ALONE)
+    start = encoder.model.cls.predictions.bias.detach().clone()
+    with torch.no_grad():
+        encoder.model.cls.predictions.bias.add_(2.0)
+    negatives.follow(encoder)
+    slow = dict(negatives.tensors())["slow.cls.predictions.bias"]
+    torch.testing.assert_close(slow, start + 0.5)
+
+
+def test_it_goes_on_bit_for_bit(tiny_model: Path) -> None:
+    encoder = SparseEncoder.load(tiny_model)
+    first = MomentumQueue(encoder, QueueSettings(size=4), ALONE)
+    with torch.no_grad():
+        encoder.model.cls.predictions.bias.add_(1.0)
+    first.follow(encoder)
+    first.push(_part(0, 3))
+    second = MomentumQueue(SparseEncoder.load(tiny_model), QueueSettings(size=4), ALONE)
+    second.load(dict(first.tensors()))
+    for negatives in (first, second):
+        negatives.follow(encoder)
+        negatives.push(_part(1, 3))
+    one, other = first.documents(), second.documents()
+    assert one is not None
+    assert other is not None
+    assert torch.equal(one.dense(), other.dense())
+
+
+def documents(seed: int, rows: int) -> torch.Tensor:
+    return torch.relu(torch.randn(rows, V, generator=torch.Generator().manual_seed(seed)))
+
+
+@given(st.integers(1, 9), st.integers(1, 10), st.lists(st.integers(0, 12), max_size=6))
+def test_the_newest_documents_are_held_each_with_its_heaviest_terms(size: int, terms: int, pushes: list[int]) -> None:
+    queue = NegativeQueue(size, terms, V)
+    plain: collections.deque[tuple[float, ...]] = collections.deque(maxlen=size)
+    for seed, rows in enumerate(pushes):
+        queue.push(documents(seed, rows))
+        plain.extend(tuple(row) for row in keep_top(documents(seed, rows), terms).tolist())
+        held = queue.rows()
+        assert len(queue) == len(held) == len(plain)
+        assert sorted(map(tuple, held.tolist())) == sorted(plain)
+        assert torch.equal(queue.kept().dense(), held)
+
+
+def test_an_empty_queue_has_no_rows() -> None:
+    assert NegativeQueue(4, 2, V).rows().shape == (0, V)
+
+
+@pytest.mark.parametrize("before", [1, 2, 4])
+def test_a_restored_queue_goes_on_bit_for_bit(before: int) -> None:
+    straight, first, second = (NegativeQueue(5, 3, V) for _ in range(3))
+    for step in range(6):
+        straight.push(documents(step, 2))
+        if step == before:
+            second.load_state(first.state())
+        (first if step < before else second).push(documents(step, 2))
+    assert torch.equal(straight.rows(), second.rows())
+    assert all(torch.equal(straight.state()[key], second.state()[key]) for key in straight.state())
+
+
+def test_a_state_is_a_copy_and_holds_no_gradient() -> None:
+    queue = NegativeQueue(2, 2, V)
+    queue.push(documents(0, 2).requires_grad_())
+    state = queue.state()
+    kept = {key: value.clone() for key, value in state.items()}
+    queue.push(documents(1, 2))
+    assert all(torch.equal(state[key], kept[key]) for key in kept)
+    assert not queue.rows().requires_grad

@@ -1,0 +1,138 @@
+"""The training of one worker, in process: a run that was cut anywhere ends with the same bits."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lsr_prod.config.train import FinetuneSettings
+from lsr_prod.errors import ConfigError
+from lsr_prod.model import SparseEncoder
+from lsr_prod.training.encoder_setup.prepare import set_dropout
+from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.retrieval.steps import check_batch, total_steps
+from lsr_prod.training.retrieval.trainer import Trainer
+from lsr_prod.training_data.training_set import Example
+
+ALONE = Group(0, 1, torch.device("cpu"))
+BASE = {
+    "data": {"paths": ["x"], "kind": "negatives"},
+    "batch": {"queries": 4, "negatives": 1},
+    "steps": 4,
+    "optimizer": {"learning_rate": 1e-3},
+    "objective": {
+        "losses": [{"loss": "info_nce"}],
+        "sparsity": {"regularizers": [{"regularizer": "df_flops", "document": 0.1, "df_every": 2}]},
+    },
+}
+
+
+class Rows:
+    """Random texts in the place of a training set."""
+
+    def __init__(self, rows: int) -> None:
+        draw = np.random.default_rng(5)
+        self.rows = rows
+        self._examples = [Example(_text(draw, 6), tuple(_text(draw, 12) for _ in range(3)), None) for _ in range(rows)]
+        self.lengths = np.array([max(map(len, one.documents)) for one in self._examples], np.int32)
+
+    def examples(self, rows: np.ndarray) -> list[Example]:
+        return [self._examples[row] for row in rows]
+
+
+def _text(draw: np.random.Generator, longest: int) -> np.ndarray:
+    return np.array([101, *draw.integers(1000, 30000, draw.integers(1, longest)), 102], np.int32)
+
+
+def _settings(**changes: object) -> FinetuneSettings:
+    return FinetuneSettings.model_validate({**BASE, **changes})
+
+
+def _trainer(model: Path, settings: FinetuneSettings) -> Trainer:
+    return Trainer(SparseEncoder.load(model), Rows(9), settings, ALONE)  # type: ignore[arg-type]
+
+
+def _bits(trainer: Trainer) -> Mapping[str, Tensor]:
+    return {name: p.detach().clone() for name, p in trainer.encoder.model.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"batch": {"queries": 4, "negatives": 2, "accumulate": 2, "chunk": 3}, "scale": {"precision": "bf16"}},
+        {"objective": {"losses": [{"loss": "info_nce"}], "queue": {"size": 10, "momentum": 0.9}}},
+        {"scale": {"lora": {"rank": 2, "dropout": 0.1}, "gradient_checkpointing": True}},
+    ],
+    ids=["df_flops", "cached_bf16", "queue", "lora"],
+)
+def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_bits(
+    tiny_model: Path, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    settings = _settings(**changes)
+    whole = _trainer(tiny_model, settings)
+    losses = [whole.train_step().losses for _ in range(4)]
+
+    first = _trainer(tiny_model, settings)
+    for _ in range(2):
+        first.train_step()
+    write_checkpoint(tmp_path, Checkpoint(first.step, first.tensors(keep=True), {}), name="stage")
+    torch.manual_seed(99)  # nothing may hang on what was drawn before
+    second = _trainer(tiny_model, settings)
+    found = read_checkpoint(tmp_path, name="stage")
+    second.load(found.step, found.tensors)
+    assert [second.train_step().losses for _ in range(2)] == losses[2:]
+    assert second.step == second.steps == 4
+    before, after = _bits(whole), _bits(second)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_training_lowers_the_loss(tiny_model: Path) -> None:
+    trainer = _trainer(tiny_model, _settings(steps=30, dropout=0.0, batch={"queries": 8}))
+    losses = [trainer.train_step().losses["info_nce"] for _ in range(30)]
+    assert np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5])
+
+
+def test_low_rank_updates_leave_the_weights_alone(tiny_model: Path) -> None:
+    trainer = _trainer(tiny_model, _settings(scale={"lora": {"rank": 2}}))
+    plain = SparseEncoder.load(tiny_model).model.state_dict()
+    trainer.train_step()
+    weights = trainer.weights(keep=True)
+    assert {name.split(".")[-1] for name in weights} == {"weight", "bias"}
+    assert all("lora_" in name or name == "cls.predictions.bias" for name in weights)
+    frozen = trainer.encoder.model.bert.embeddings.word_embeddings.weight
+    assert torch.equal(frozen, plain["bert.embeddings.word_embeddings.weight"])
+
+
+def test_steps_and_epochs() -> None:
+    assert total_steps(_settings(), rows=1000) == 4
+    changed = {**BASE, "epochs": 2.5}
+    del changed["steps"]
+    assert total_steps(FinetuneSettings.model_validate(changed), rows=103) == round(2.5 * 25)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows", "workers", "field"),
+    [
+        ({"batch": {"queries": 10, "negatives": 1}}, 9, 1, "train.stages.batch.queries"),
+        ({"batch": {"queries": 8, "negatives": 1, "accumulate": 4}}, 9, 3, "train.workers"),
+        ({"batch": {"queries": 8, "negatives": 1}, "scale": {"strategy": "fsdp"}}, 9, 3, "train.stages.batch.queries"),
+    ],
+)
+def test_a_batch_that_cannot_be_filled_is_refused(
+    changes: dict[str, object], rows: int, workers: int, field: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_batch(_settings(**changes), rows, workers)
+    assert caught.value.field == field
+
+
+def test_dropout_is_set_everywhere(tiny_model: Path) -> None:
+    model = SparseEncoder.load(tiny_model).model
+    set_dropout(model, 0.25)
+    rates = {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)}
+    assert rates == {0.25}

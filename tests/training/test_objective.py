@@ -1,0 +1,264 @@
+"""The whole loss against its plain form, and the same on one worker as on many."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from lsr_prod.config.objective import ObjectiveSettings
+from lsr_prod.training.objective import LossTerms, TrainingObjective
+from lsr_prod.training.parallel import collective
+from lsr_prod.training.retrieval.momentum_queue import NegativeQueue
+from lsr_prod.training.vectors.kept_terms import keep_terms
+from tests.training.gloo import run_workers
+from tests.training.objectives_of_tests import OBJECTIVES
+from tests.training.plain_loss import plain_total
+
+V, C, HIDDEN, STEP, STEPS = 30, 3, 12, 2, 10
+VOCABULARY = [f"{'Word' if i % 3 else 'word'}{i}" for i in range(V)]
+LAYOUTS = ([16, 16, 16, 16], [7, 20, 30, 7], [1, 0, 63, 0])
+CASES = [(name, i) for i in range(len(LAYOUTS)) for name in OBJECTIVES if i == 1 or name.startswith("everything")]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    queries: Tensor
+    documents: Tensor
+    teacher: Tensor
+    extra: Tensor
+    weights: Tensor
+
+    def part(self, start: int, stop: int) -> "Batch":
+        documents = self.documents[start * C : stop * C]
+        return Batch(self.queries[start:stop], documents, self.teacher[start:stop], self.extra, self.weights)
+
+
+def batch(n: int, dtype: torch.dtype = torch.float32) -> Batch:
+    generator = torch.Generator().manual_seed(7)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    return Batch(draw(n, HIDDEN), draw(n * C, HIDDEN), draw(n, C), torch.relu(draw(5, V)), 0.2 * draw(V, HIDDEN))
+
+
+def vectors(texts: Tensor, weights: Tensor) -> Tensor:
+    return torch.log1p(torch.relu(texts @ weights.T))
+
+
+def losses_of(name: str, *, cross_worker: bool = True) -> tuple[ObjectiveSettings, TrainingObjective]:
+    objective = ObjectiveSettings.model_validate(OBJECTIVES[name] | {"cross_worker": cross_worker})
+    return objective, TrainingObjective(objective, vocabulary=VOCABULARY, steps=STEPS)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    parts: dict[str, Tensor]
+    gradient: Tensor
+    state: dict[str, Tensor]
+
+
+def train_on(name: str, part: Batch, *, cross_worker: bool = True) -> Outcome:
+    """A step of a linear model with a rectified output on a worker's part of the batch."""
+    objective, loss = losses_of(name, cross_worker=cross_worker)
+    weights = part.weights.clone().requires_grad_()
+    queries, documents = vectors(part.queries, weights), vectors(part.documents, weights)
+    loss.observe(documents, STEP)
+    extra = part.extra if objective.queue is not None else None
+    terms = loss(queries, documents, teacher=part.teacher, step=STEP, extra_documents=extra)
+    terms.total.backward()
+    return Outcome(terms.parts, weights.grad, loss.state())
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_loss_and_its_gradient_are_those_of_the_plain_form(name: str) -> None:
+    whole = batch(4, torch.float64)
+    objective, loss = losses_of(name)
+    extra = whole.extra if objective.queue is not None else None
+    gradients = []
+    totals = []
+    for plain in (False, True):
+        queries = vectors(whole.queries, whole.weights).requires_grad_()
+        documents = vectors(whole.documents, whole.weights).requires_grad_()
+        if plain:
+            total = plain_total(objective, VOCABULARY, queries, documents, whole.teacher, extra, STEP, STEPS)
+        else:
+            loss.observe(documents, STEP)
+            terms = loss(queries, documents, teacher=whole.teacher, step=STEP, extra_documents=extra)
+            total = terms.total
+            torch.testing.assert_close(terms.parts["total"], total.detach())
+        total.backward()
+        totals.append(total.detach())
+        # What a rectified weight of 0 gets never reaches the model.
+        gradients.append((queries.grad * (queries > 0), documents.grad * (documents > 0)))
+    # The factors of document frequencies are float32.
+    torch.testing.assert_close(totals[0], totals[1], rtol=1e-6, atol=1e-6)
+    for ours, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
+
+
+@dataclass(frozen=True, slots=True)
+class OfWorker:
+    shared: dict[tuple[str, int], Outcome]
+    own_negatives: Outcome
+    queue: dict[str, Tensor]
+
+
+def on_every_layout(rank: int) -> OfWorker:
+    """Everything in one go: processes are slow to start."""
+    whole = batch(64)
+    parts = [whole.part(sum(sizes[:rank]), sum(sizes[: rank + 1])) for sizes in LAYOUTS]
+    shared = {(name, i): train_on(name, parts[i]) for name, i in CASES}
+    queue, documents = NegativeQueue(60, 3, V), vectors(whole.documents, whole.weights)
+    for sizes in LAYOUTS:
+        queue.push(collective.all_rows(documents[sum(sizes[:rank]) : sum(sizes[: rank + 1])]))
+    return OfWorker(shared, train_on("everything", parts[1], cross_worker=False), queue.state())
+
+
+@pytest.fixture(scope="module")
+def on_workers() -> list[OfWorker]:
+    return run_workers(on_every_layout, 4)
+
+
+@pytest.mark.parametrize(("name", "layout"), CASES, ids=[f"{name}-{LAYOUTS[i]}" for name, i in CASES])
+def test_workers_share_a_batch_without_a_difference(on_workers: list[OfWorker], name: str, layout: int) -> None:
+    alone = train_on(name, batch(64))
+    shared = [worker.shared[name, layout] for worker in on_workers]
+    torch.testing.assert_close(sum(outcome.gradient for outcome in shared), alone.gradient, rtol=1e-5, atol=1e-5)
+    for outcome in shared:
+        assert set(outcome.parts) == set(alone.parts)
+        for part, value in outcome.parts.items():
+            assert torch.equal(value, shared[0].parts[part])
+            torch.testing.assert_close(value, alone.parts[part], rtol=1e-5, atol=1e-5)
+        assert all(torch.equal(outcome.state[key], alone.state[key]) for key in alone.state)
+
+
+def test_without_cross_worker_the_negatives_are_a_workers_own_and_the_regularisers_global(
+    on_workers: list[OfWorker],
+) -> None:
+    shared, whole = [worker.own_negatives for worker in on_workers], batch(64)
+    global_parts = train_on("everything", whole).parts
+    for name in ("info_nce", "n_pair", "pruned", "kl", "overlap"):
+        expected, start = torch.zeros(()), 0
+        for size in LAYOUTS[1]:
+            expected += train_on("everything", whole.part(start, start + size)).parts[name] * size / 64
+            start += size
+        torch.testing.assert_close(shared[0].parts[name], expected, rtol=1e-5, atol=1e-5)
+    assert shared[0].parts["info_nce"] < global_parts["info_nce"] - 0.1  # fewer negatives are easier
+    for name, value in global_parts.items():
+        if "flops" in name or "l1" in name or "cased" in name:
+            torch.testing.assert_close(shared[0].parts[name], value, rtol=1e-5, atol=1e-5)
+
+
+def test_the_queue_is_the_same_on_all_workers(on_workers: list[OfWorker]) -> None:
+    alone, whole = NegativeQueue(60, 3, V), batch(64)
+    for _ in LAYOUTS:
+        alone.push(vectors(whole.documents, whole.weights)[:64])
+    for worker in on_workers:
+        assert all(torch.equal(worker.queue[key], value) for key, value in alone.state().items())
+
+
+def evaluate(name: str, *, step: int = STEP, **changes: Tensor) -> LossTerms:
+    whole = batch(4)
+    _, loss = losses_of(name)
+    queries = changes.get("queries", vectors(whole.queries, whole.weights))
+    documents = changes.get("documents", vectors(whole.documents, whole.weights))
+    return loss(queries, documents, teacher=whole.teacher, step=step)
+
+
+def test_the_total_is_the_sum_of_the_parts() -> None:
+    objective, _ = losses_of("everything")
+    assert objective.pruning is not None
+    assert objective.overlap is not None
+    parts = dict(evaluate("everything").parts)
+    total = parts.pop("total") - parts.pop("pruned") * objective.pruning.weight
+    total -= parts.pop("overlap") * objective.overlap.weight
+    weights = {name.removesuffix("_weight"): parts.pop(name) for name in list(parts) if name.endswith("_weight")}
+    assert weights.keys() == {
+        "flops_query",
+        "flops_document",
+        "joint_flops",
+        "l1_query",
+        "l1_document",
+        "df_flops_query",
+        "df_flops_document",
+        "cased_query",
+        "cased_document",
+        "flops_6_document",
+    }
+    torch.testing.assert_close(total, sum(value * weights.get(name, 1.0) for name, value in parts.items()))
+    torch.testing.assert_close(weights["flops_document"], torch.tensor(0.2 * (2 / 3) ** 2))
+
+
+def test_queued_documents_may_be_kept_terms() -> None:
+    whole = batch(4)
+    _, loss = losses_of("info_nce_queue")
+    queries, documents = vectors(whole.queries, whole.weights), vectors(whole.documents, whole.weights)
+    kept = keep_terms(whole.extra, 4)
+    totals = [
+        loss(queries, documents, teacher=None, step=0, extra_documents=extra).total for extra in (kept, kept.dense())
+    ]
+    torch.testing.assert_close(*totals)
+    assert totals[0] > loss(queries, documents, teacher=None, step=0).total
+
+
+def test_autocast_changes_nothing_and_halves_are_summed_in_float32() -> None:
+    whole = batch(4)
+    queries, documents = vectors(whole.queries, whole.weights), vectors(whole.documents, whole.weights)
+    expected = evaluate("everything_masked", queries=queries, documents=documents).total
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(evaluate("everything_masked", queries=queries, documents=documents).total, expected)
+    halves = evaluate("everything_masked", queries=queries.bfloat16(), documents=documents.bfloat16())
+    assert halves.total.dtype == torch.float32
+    torch.testing.assert_close(halves.total, expected, rtol=0.02, atol=0.02)
+
+
+def test_vectors_of_zeros_have_a_finite_gradient() -> None:
+    queries, documents = torch.zeros(4, V, requires_grad=True), torch.zeros(4 * C, V, requires_grad=True)
+    evaluate("everything", queries=queries, documents=documents).total.backward()
+    assert torch.isfinite(queries.grad).all()
+    assert torch.isfinite(documents.grad).all()
+
+
+def test_a_state_is_that_of_the_document_frequencies() -> None:
+    _, first = losses_of("everything")
+    _, second = losses_of("everything")
+    documents = vectors(batch(8).documents, batch(8).weights)
+    for step in range(3):
+        first.observe(documents, step)
+    second.load_state(first.state())
+    assert first.state()
+    assert all(torch.equal(value, second.state()[key]) for key, value in first.state().items())
+    assert losses_of("info_nce")[1].state() == {}
+
+
+def test_shapes_that_do_not_belong_together_are_refused() -> None:
+    with pytest.raises(ValueError, match="7 documents cannot be those of 4 queries"):
+        evaluate("info_nce", documents=torch.rand(7, V))
+    whole = batch(4)
+    _, loss = losses_of("kl")
+    with pytest.raises(ValueError, match="kl needs the teacher's scores"):
+        loss(vectors(whole.queries, whole.weights), vectors(whole.documents, whole.weights), teacher=None, step=0)
+
+
+def test_no_tensor_of_queries_by_documents_by_terms_is_made() -> None:
+    """The largest tensor of a step, forward and backward, is as large as the documents."""
+    widest = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            nonlocal widest
+            result = function(*args, **(kwargs or {}))
+            if isinstance(result, Tensor) and result.untyped_storage().nbytes() > widest:
+                widest = result.untyped_storage().nbytes()
+            return result
+
+    whole = batch(32)
+    _, loss = losses_of("everything")
+    queries = vectors(whole.queries, whole.weights).requires_grad_()
+    documents = vectors(whole.documents, whole.weights).requires_grad_()
+    with Watch():
+        loss(queries, documents, teacher=whole.teacher, step=STEP).total.backward()
+    # Scores of 32 queries with 96 documents are larger than 96 x 30 weights; ids are 8 bytes.
+    assert widest <= 8 * max(32 * 32 * C, 32 * C * V)
