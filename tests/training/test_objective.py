@@ -234,7 +234,7 @@ def test_a_state_is_that_of_the_document_frequencies() -> None:
 
 
 def test_shapes_that_do_not_belong_together_are_refused() -> None:
-    with pytest.raises(ValueError, match="7 documents cannot be those of 4 queries"):
+    with pytest.raises(ValueError, match="7 documents do not divide among 4 queries"):
         evaluate("info_nce", documents=torch.rand(7, V))
     whole = batch(4)
     _, loss = losses_of("kl")

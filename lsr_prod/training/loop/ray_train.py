@@ -9,7 +9,7 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.fs
 import ray
@@ -21,7 +21,7 @@ from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.folders import fetch_folder
 from lsr_prod.training.loop.checkpoint_store import file_system
 from lsr_prod.training.loop.job import LoopInputs, LoopSettings, WorkerJob, load_start, make_job
-from lsr_prod.training.loop.ray_internals import RayTrainer, held_groups, release_groups
+from lsr_prod.training.loop.ray_internals import RayTrainer, Result, held_groups, release_groups
 from lsr_prod.training.loop.result import save_result
 from lsr_prod.training.loop.resumption import find_checkpoint, remove_strays
 from lsr_prod.training.loop.worker import train_worker
@@ -83,7 +83,7 @@ def _train(stage: LoopSettings, train: TrainSettings, job: WorkerJob) -> Checkpo
             )
             others = held_groups()
             try:
-                result = trainer.fit()
+                result = cast("Result", trainer.fit())
             except TrainingFailedError as error:
                 raise WorkersLostError(
                     f"training processes failed more than train.max_failures ({train.max_failures}) times; the last "

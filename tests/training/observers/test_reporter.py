@@ -96,7 +96,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         def close(self, *, failed: bool) -> None:
             told.append(failed)
 
-    monkeypatch.setattr("lsr_prod.training.watch.open_trackers", lambda *_: [Listener()])
+    monkeypatch.setattr("lsr_prod.training.observers.reporter.open_trackers", lambda *_: [Listener()])
     return told
 
 
