@@ -11,26 +11,24 @@ from typing import Any
 
 import torch
 
-from lsr_prod.config import Deployment, FinetuneSettings, TrainSettings
+from lsr_prod.config import Deployment, FinetuneSettings
 from lsr_prod.model import SparseEncoder
-from lsr_prod.storage import Store
 from lsr_prod.storage.folders import fetch_folder
 from lsr_prod.training import chain
+from lsr_prod.training.stages.stage import StageRun
 
 _PROCESSES = multiprocessing.get_context("forkserver")  # with all imports done: they take longer than a short chain
 
 
-def train_a_little(
-    stage: FinetuneSettings, train: TrainSettings, *, start: str, name: str, output: Path, options: dict[str, str]
-) -> Mapping[str, Any]:
+def train_a_little(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
     """Train ``stage.steps`` steps; each run of a stage leaves a line in ``runs`` of the work folder.
 
     Ends its own process before step LSR_KILL_STEP of the stage whose seed is LSR_KILL_SEED.
     """
-    store = Store(train.work, options)
-    encoder = SparseEncoder.load(fetch_folder(store, f"models/{start}"))
+    store = job.work
+    encoder = SparseEncoder.load(fetch_folder(store, f"models/{job.start}"))
     for run in range(100):
-        if store.put_new(f"runs/{name}-{run}", str(stage.seed).encode()):
+        if store.put_new(f"runs/{job.name}-{run}", str(stage.seed).encode()):
             break
     generator = torch.Generator().manual_seed(stage.seed)
     optimizer = torch.optim.SGD(encoder.parameters(), lr=stage.optimizer.learning_rate)
@@ -44,7 +42,7 @@ def train_a_little(
         encoder(words, torch.ones_like(words)).square().mean().backward()
         optimizer.step()
     torch.set_num_threads(threads)
-    encoder.save(output)
+    encoder.save(job.output)
     return {"steps": steps, "rows": 4, "training_set": "0" * 64, "loss": 0.5}
 
 

@@ -13,7 +13,7 @@ from lsr_prod.config.train import WatchSettings
 from lsr_prod.errors import ConfigError, StorageError
 from lsr_prod.training.observers.trackers import check_watch, open_trackers
 
-__all__ = ["Reporter", "check_watch", "read_log"]
+__all__ = ["Reporter", "read_log"]
 
 Values = Mapping[str, float | None]
 
