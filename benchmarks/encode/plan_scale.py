@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import islice
 
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.corpus.sources import SourceFile
+from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.encoding.plans.increment import newest_plan, plan_increment
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.plans.saved import load_plan, save_plan

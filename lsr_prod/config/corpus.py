@@ -13,7 +13,7 @@ class SourceSettings(Section):
     """The corpus."""
 
     paths: list[str] = Field(min_length=1, description="files, folders, globs or URIs; a Delta source is one table")
-    format: Literal["auto", "parquet", "jsonl", "csv", "tsv", "beir", "delta", "datasets"] = Field(
+    format: str = Field(
         "auto",
         description="auto goes by the ending (.parquet, .jsonl, .ndjson, .csv, .tsv, a text format also .gz or .zst) "
         "or by what a folder holds: corpus.jsonl (BEIR), _delta_log, state.json (saved by Hugging Face datasets)",

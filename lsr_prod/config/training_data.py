@@ -23,7 +23,7 @@ class TrainingDataSettings(Section):
     """Rows to train on: files or one Delta table, every row of one kind."""
 
     paths: list[str] = Field(min_length=1, description="files, folders, globs or URIs; a Delta source is one table")
-    format: Literal["auto", "parquet", "jsonl", "delta"] = Field(
+    format: str = Field(
         "auto", description="auto goes by the ending (.parquet, .jsonl, .ndjson, also .gz or .zst) or by _delta_log"
     )
     version: int | None = Field(None, ge=0, description="version of a Delta source; unset: the newest")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.corpus.sources import SourceFile
+from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.formats.digest import canonical_json
 
 __all__ = ["KEPT", "READ", "REMOVED", "file_keys", "file_of", "files_digest", "iterate_files", "list_files", "mark"]

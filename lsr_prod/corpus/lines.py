@@ -1,4 +1,4 @@
-"""Lines of a text file: from any range of bytes, through gzip or zstd, never more than a limit in memory."""
+"""Lines of a text file: from any range of bytes, through gzip or zstd, in bounded memory."""
 
 import gzip
 from collections.abc import Iterator
@@ -7,30 +7,33 @@ from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 
-from lsr_prod.corpus.source_file import FileFormat
-
 __all__ = ["Readable", "decompressed", "lines"]
 
 _BLOCK = 1 << 20
-# A damaged block is lost as a whole together with what was decompressed for it: small ones keep more good rows.
+# A damaged block is lost with everything that was decompressed in the same read: small reads keep more good rows.
 _COMPRESSED_BLOCK = 1 << 16
 
 
 class Readable(Protocol):
-    """What ``lines`` needs of a file; ``seek`` only where a range starts in the middle."""
+    """Methods of a file that ``lines`` uses; ``seek`` only if a range starts in the middle."""
 
     def read1(self, size: int, /) -> bytes:
-        """Up to ``size`` bytes, none at the end."""
+        """Return up to ``size`` bytes, none at the end."""
         ...
 
     def seek(self, offset: int, /) -> int:
-        """Go to a byte."""
+        """Set the position to a byte."""
         ...
 
 
 @contextmanager
-def decompressed(handle: BinaryIO, file_format: FileFormat) -> Iterator[Readable]:
-    """The plain bytes of a text file."""
+def decompressed(handle: BinaryIO, file_format: str) -> Iterator[Readable]:
+    """Open the plain bytes of a file.
+
+    Args:
+        handle: the file.
+        file_format: ``.gz`` and ``.zst`` at its end mean a compressed file.
+    """
     if file_format.endswith(".gz"):
         with gzip.open(handle) as plain:
             yield plain
@@ -42,7 +45,7 @@ def decompressed(handle: BinaryIO, file_format: FileFormat) -> Iterator[Readable
 
 
 class _SmallReads:
-    """Arrow fills the whole block that is asked for, or fails."""
+    """Limits the size of reads: Arrow returns the whole block or raises."""
 
     def __init__(self, stream: pa.NativeFile) -> None:
         self._stream = stream
@@ -51,24 +54,26 @@ class _SmallReads:
         return bytes(self._stream.read(min(size, _COMPRESSED_BLOCK)))
 
     def seek(self, offset: int, /) -> int:
-        raise OSError(f"a compressed file has no byte {offset} to go to")
+        raise OSError(f"cannot seek to byte {offset} of a compressed file")
 
 
 def lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[tuple[int, bytes, bool]]:
-    """The lines whose first byte lies in ``[start, stop)``; ranges that tile a file give every line exactly once.
+    """Yield the lines whose first byte is in ``[start, stop)``; ranges that tile a file yield every line exactly once.
 
     Args:
         file: seekable if ``start`` is above 0.
         start: first byte of the range.
-        stop: the one after the last; None reads to the end.
+        stop: end of the range (exclusive); None reads to the end.
         limit: longest line in bytes.
 
     Yields:
-        (offset of the line, its bytes without the newline, whether they are all of it). Of a line longer than
-        ``limit`` the first ``limit`` bytes come, and at most ``limit`` + 1 MiB are ever held.
+        (offset of the line, its bytes without the newline, whether they are complete). A line longer than ``limit`` is
+        cut to its first ``limit`` bytes; at most ``limit`` + 1 MiB are in memory.
     """
     offset, skipping = start, start > 0
-    if skipping:  # the line that runs into this range belongs to the one before, unless it ends right before us
+    if (
+        skipping
+    ):  # a line that begins before this range belongs to the range before, unless it ends right before ``start``
         offset = start - 1
         file.seek(offset)
     held, searched, cut = bytearray(), 0, False
@@ -82,7 +87,7 @@ def lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[
             if block and (len(held) <= limit):
                 held += block
                 continue
-            if block:  # too long: keep the head, let the rest go by
+            if block:  # too long: keep the first bytes, skip the rest
                 head, length = bytes(held[:limit]), len(held)
                 rest, tail = _skip_line(file, bytes(block))
                 if not skipping:
@@ -103,7 +108,7 @@ def lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[
 
 
 def _skip_line(file: Readable, block: bytes) -> tuple[int, bytes]:
-    """Bytes up to and including the next newline, and what was read beyond it."""
+    """Return the number of bytes up to and including the next newline, and the bytes that were read beyond it."""
     passed = 0
     while block:
         newline = block.find(b"\n")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from lsr_prod.corpus.source_file import format_of
+from lsr_prod.corpus.formats.registry import find_format
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Entry, Store, is_remote
 
@@ -74,7 +74,7 @@ def _match(pattern: str, match: Path) -> Iterator[tuple[str, Entry]]:
         raise _loose_delta(pattern, str(match))
     if match.is_dir():
         # Many writers make a folder of parts where one would expect a file.
-        if format_of(match.name, "auto"):
+        if find_format(match.name, "auto"):
             yield from _folder(str(match), {})
     elif (entry := Store(str(match.parent)).entry(match.name)) is not None and not _below_marker(pattern, match):
         yield str(match.parent), entry

@@ -1,36 +1,30 @@
-"""A slice of the corpus becomes judged rows: streaming, in bounded memory, and no row is ever dropped unseen."""
+"""Slices become records, and records of a corpus become validated rows: streaming, in bounded memory, without loss."""
 
 import csv
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.arrow_rows import arrow_rows, parquet_batches, stream_batches
-from lsr_prod.corpus.csv_rows import csv_rows
-from lsr_prod.corpus.json_rows import json_rows
+from lsr_prod.corpus.formats.interface import Decoded, ReadRequest
+from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.lines import decompressed
-from lsr_prod.corpus.rows import BadRow, Document, RowBatch, shorten
+from lsr_prod.corpus.rows import BadRow, RowBatch, shorten, validate
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import DamagedFileError
-from lsr_prod.corpus.sources import cut_of
 from lsr_prod.errors import SourceError, StorageError
 from lsr_prod.storage import Store
 
-__all__ = ["Reader", "guarded"]
+__all__ = ["Reader", "read_records"]
 
 _BLOCK = 1 << 20
-# What the decoders raise over bytes that they do not understand. Arrow and gzip use a plain OSError for that too;
-# trouble of the disk or the network is told apart by where it comes from (``_Watched``).
+# Exceptions of the decoders for bytes that they do not understand. Arrow and gzip raise a plain OSError for that too;
+# failures of the disk or the network are recognized by their origin (``_WatchedFile``).
 _DAMAGE = (pa.ArrowException, EOFError, zlib.error, csv.Error, UnicodeDecodeError, DamagedFileError, OSError)
-
-_Row = tuple[int, Document | BadRow | None]  # None: a document that is not wanted
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +33,9 @@ class Reader:
 
     Attributes:
         source: the section ``source``.
-        cells: into how many cells documents are dealt.
+        cells: number of cells that documents are assigned to.
         options: options of the object store.
-        keep: the cells that are wanted, at least one; None: all.
+        keep: cells to read, at least one; None: all.
     """
 
     source: SourceSettings
@@ -50,58 +44,42 @@ class Reader:
     keep: frozenset[int] | None = None
 
     def read(self, piece: Slice) -> Iterator[pa.Table]:
-        """Tables of ``rows.row_schema``, a few MB each, in source order.
+        """Yield tables of ``rows.row_schema``, a few MB each, in source order.
 
-        Bytes that do not decode end the slice: the rows before them stand, and one row with the reason
-        ``damaged_file`` says what was found where.
+        Bytes that do not decode end the slice: rows before them are kept, and one row with the reason ``damaged_file``
+        has the error and its place.
 
         Raises:
-            SourceError: the file is gone, has another size than the plan pinned, or cannot be read for now.
+            SourceError: the file was deleted, has another size than the plan pinned, or cannot be read for now.
         """
-        batch = RowBatch(self.source, piece.file, piece.ordinal, self.cells, self.keep)
-        wants = batch.wants if self.keep is not None else None
-        for position, row in guarded(piece, self.options, partial(self._decode, piece, wants)):
-            if row is not None:
+        source = self.source
+        batch = RowBatch(source, piece.file, piece.ordinal, self.cells, self.keep)
+        request = ReadRequest(
+            source=source,
+            columns=frozenset(source.column(name) for name in source.fields),
+            limit=16 * source.max_text_bytes + _BLOCK,  # escapes can make JSON six times as long as its text
+            ids=frozenset({source.column(source.id_field)}),
+            wants=batch.wants if self.keep is not None else None,
+        )
+        for position, record in read_records(piece, request, self.options):
+            if record is not None:
+                row = record if isinstance(record, BadRow) else validate(record.values, source, line=record.line)
                 batch.add(position, row)
             if batch.full:
                 yield batch.take()
         yield batch.take()
 
-    def _decode(self, piece: Slice, wants: Callable[[str], bool] | None, handle: BinaryIO) -> Iterator[_Row]:
-        file, source = piece.file, self.source
-        limit = 16 * source.max_text_bytes + _BLOCK  # escapes can make JSON six times as long as its text
-        if file.format in ("parquet", "arrow"):
-            columns = {source.column(name) for name in source.fields}
-            constants = {name: value for name, value in file.constants if name in columns}
-            batches = (
-                parquet_batches(handle, piece.start, piece.stop, columns)
-                if file.format == "parquet"
-                else stream_batches(handle, columns)
-            )
-            yield from arrow_rows(batches, piece.first_row, constants, source, wants)
-            return
-        whole = cut_of(file, source) == "whole"
-        start, stop = (0, None) if whole else (piece.start, piece.stop)
-        with decompressed(handle, file.format) as plain:
-            if file.format.startswith("jsonl"):
-                yield from json_rows(plain, start, stop, source, limit)
-            else:
-                delimiter = "," if file.format.startswith("csv") else "\t"
-                yield from csv_rows(plain, start, stop, delimiter, source, limit)
 
-
-def guarded(
-    piece: Slice, options: dict[str, str], decode: Callable[[BinaryIO], Iterator[tuple[int, T]]]
-) -> Iterator[tuple[int, T | BadRow]]:
-    """What ``decode`` makes of a slice's file, and a row ``damaged_file`` where its bytes do not decode further.
+def read_records(piece: Slice, request: ReadRequest, options: dict[str, str]) -> Iterator[Decoded]:
+    """Yield (position, record) of a slice, and one row ``damaged_file`` if its bytes do not decode further.
 
     Args:
         piece: the slice; its file has to have the size that was pinned.
+        request: columns and form of their values.
         options: options of the object store.
-        decode: (position, row) of every row of the slice in the open file.
 
     Raises:
-        SourceError: the file is gone, has another size, or cannot be read for now.
+        SourceError: the file was deleted, has another size, or cannot be read for now.
     """
     file, store = piece.file, Store(piece.file.uri, options)
     try:
@@ -110,32 +88,31 @@ def guarded(
         if file.size == 0:
             return
         with store.open_reader(file.name) as handle:
-            yield from _undamaged(piece, _Watched(handle), decode)
+            yield from _undamaged(piece, request, _WatchedFile(handle))
     except (StorageError, FileNotFoundError) as error:
         raise SourceError(f"{file.location} cannot be read for now ({error}); run the job again") from error
 
 
-def _undamaged(
-    piece: Slice, watched: "_Watched", decode: Callable[[BinaryIO], Iterator[tuple[int, T]]]
-) -> Iterator[tuple[int, T | BadRow]]:
-    position, rows = piece.first_row if piece.file.format == "parquet" else piece.start, 0
+def _undamaged(piece: Slice, request: ReadRequest, watched: "_WatchedFile") -> Iterator[Decoded]:
+    decoder = file_format(piece.file.format)
+    position, rows = piece.start if decoder.footer is None else piece.first_row, 0
     try:
-        with io.BufferedReader(watched, _BLOCK) as handle:
-            for at, row in decode(handle):
-                yield at, row
+        with io.BufferedReader(watched, _BLOCK) as handle, decompressed(handle, piece.file.format) as plain:
+            for at, record in decoder.records(plain, piece, request):
+                yield at, record
                 position, rows = at + 1, rows + 1
     except _DAMAGE as error:
-        if isinstance(error, MemoryError):  # Arrow's is both
+        if isinstance(error, MemoryError):  # Arrow's MemoryError is an ArrowException too
             raise
         if watched.failure is not None:
             failure = watched.failure
             raise SourceError(f"{piece.file.location} cannot be read for now ({failure}); run the job again") from error
-        what = " ".join(str(error).split()) or type(error).__name__
-        yield position, BadRow("damaged_file", shorten(f"{what}, after {rows} rows"), None, "")
+        problem = " ".join(str(error).split()) or type(error).__name__
+        yield position, BadRow("damaged_file", shorten(f"{problem}, after {rows} rows"), None, "")
 
 
-class _Watched(io.RawIOBase):
-    """A file that remembers that reading its bytes failed: what decoders make of such a failure varies."""
+class _WatchedFile(io.RawIOBase):
+    """File that records a failure to read its bytes: decoders raise different exceptions for such a failure."""
 
     def __init__(self, handle: BinaryIO) -> None:
         self._handle = handle

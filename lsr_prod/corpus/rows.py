@@ -1,6 +1,6 @@
-"""One record of the corpus, judged: a document, or a bad row with its reason and what it looked like.
+"""Validation of one record of the corpus: the result is a document, or a bad row with its reason and first bytes.
 
-Both travel in one Arrow schema (``row_schema``), so that rows in == rows out + quarantined can be counted at the end.
+Both have one Arrow schema (``row_schema``), so that rows in == rows out + quarantined is checked at the end.
 """
 
 import json
@@ -22,19 +22,19 @@ __all__ = [
     "TypedValue",
     "as_string",
     "is_visible",
-    "judge",
     "row_schema",
     "shorten",
     "show",
+    "validate",
 ]
 
 RAW_LIMIT = 4096
-"""Bytes of a bad row that are kept; bytes that are no UTF-8 become U+FFFD."""
+"""Bytes of a bad row that are kept; bytes that are not UTF-8 become U+FFFD."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedValue:
-    """A value of a typed column that is no string: what its type is called, and what it looks like."""
+    """A value of a typed column that is not a string: name of its type, and its text for people."""
 
     kind: str
     shown: str
@@ -42,14 +42,14 @@ class TypedValue:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """Why a row is no document.
+    """A row that is not a document, and why.
 
     Attributes:
         reason: one of ``broken_json``, ``not_an_object``, ``row_too_long``, ``wrong_field_count``, ``invalid_utf8``,
             ``missing_id``, ``wrong_type``, ``control_characters``, ``empty_text``, ``text_too_long``, ``damaged_file``
-            (and from the encoder ``duplicate_id`` and those of documents that it failed on).
+            (and from the encoder ``duplicate_id`` and the reasons of documents that it cannot encode).
         detail: a sentence for people.
-        doc_id: the id, where one could be read.
+        doc_id: the id if it could be read.
         raw: the first ``RAW_LIMIT`` bytes of the row.
     """
 
@@ -71,7 +71,7 @@ class Document:
 def row_schema(stored_fields: Sequence[str]) -> pa.Schema:
     """Arrow schema between reading and encoding; ``reason`` is null for a document.
 
-    Stored fields are named ``stored.<field>``, so that no name of a corpus meets a name of ours.
+    Stored fields are named ``stored.<field>``, so that they never have the name of another column.
     """
     return pa.schema(
         [
@@ -90,13 +90,14 @@ def row_schema(stored_fields: Sequence[str]) -> pa.Schema:
     )
 
 
-def judge(record: Mapping[str, Any], source: SourceSettings) -> Document | BadRow:
-    """Hold one record against the settings.
+def validate(record: Mapping[str, Any], source: SourceSettings, *, line: bytes | None = None) -> Document | BadRow:
+    """Validate one record against the settings.
 
     Args:
         record: column of the corpus -> value as JSON has it, or a ``TypedValue``. A string may come as bytes that were
             never checked to be UTF-8.
         source: names the fields and the longest text.
+        line: bytes of the record in the file, for a bad row; None: a bad row has the JSON of the record.
     """
     fields: dict[str, str | None] = {}
     problem: tuple[str, str] | None = None
@@ -113,13 +114,13 @@ def judge(record: Mapping[str, Any], source: SourceSettings) -> Document | BadRo
         assert doc_id
         return Document(doc_id, text, tuple(fields.get(name) for name in source.stored_fields))
     shown = {name: record.get(source.column(name)) for name in sorted(source.fields)}
-    return BadRow(*problem, doc_id or None, show(shown))
+    return BadRow(*problem, doc_id or None, show(shown) if line is None else shorten(line))
 
 
 def _id_problem(source: SourceSettings, doc_id: str | None) -> tuple[str, str] | None:
     if not doc_id:
         return "missing_id", f"field {source.column(source.id_field)} is absent or empty"
-    # Run files, logs and paths hold ids in lines and columns: a line end or a NUL in one breaks what comes after.
+    # Run files, logs and paths hold ids in lines and columns: a line end or a NUL in an id would break them.
     control = next((character for character in doc_id if character < " " or character == "\x7f"), None)
     if control is None:
         return None
@@ -127,7 +128,7 @@ def _id_problem(source: SourceSettings, doc_id: str | None) -> tuple[str, str] |
 
 
 def _join(source: SourceSettings, fields: Mapping[str, str | None]) -> str:
-    """The text fields that are there, each behind the separator of the gap before it."""
+    """Join the text fields that are present, each after the separator of the gap before it."""
     text = ""
     for place, name in enumerate(source.text_fields):
         if value := fields.get(name):
@@ -146,22 +147,22 @@ def _text_problem(source: SourceSettings, text: str) -> tuple[str, str] | None:
 
 
 def is_visible(text: str) -> bool:
-    """Whether a character of ``text`` would show; spaces, controls (NUL is one) and what is not assigned would not."""
+    """Return whether ``text`` has a visible character: not a space, control character or unassigned code point."""
     return any(character.isprintable() and not character.isspace() for character in text)
 
 
 def shorten(raw: bytes | str) -> str:
-    """The first ``RAW_LIMIT`` bytes as text."""
-    # A character has 4 bytes at most, so the slice of a str holds enough and is cheap for a huge one.
+    """Return the first ``RAW_LIMIT`` bytes as text."""
+    # A character has at least one byte, so the sliced str is long enough, and cheap to encode if ``raw`` is huge.
     data = raw[:RAW_LIMIT].encode("utf-8", "replace") if isinstance(raw, str) else raw
     return data[:RAW_LIMIT].decode("utf-8", "replace")
 
 
 def as_string(name: str, value: object) -> tuple[str | None, tuple[str, str] | None]:
-    """A field's value as text that UTF-8 can hold, and else what is wrong with it (reason, detail); null is neither.
+    """Return (text, None) of a value that is a valid string, (None, (reason, detail)) of another, (None, None) of null.
 
     Args:
-        name: of the column, for the detail.
+        name: column, for the detail.
         value: as JSON has it, a ``TypedValue``, or bytes that were never checked to be UTF-8.
     """
     if value is None:
@@ -176,14 +177,14 @@ def as_string(name: str, value: object) -> tuple[str | None, tuple[str, str] | N
     if not isinstance(value, str):
         return None, ("wrong_type", f"field {name} is {type(value).__name__}, not a string")
     try:
-        value.encode()  # JSON's \ud800 escapes make strings that no UTF-8 file can hold
+        value.encode()  # JSON's \ud800 escapes make strings that UTF-8 cannot represent
     except UnicodeEncodeError as error:
         return None, ("invalid_utf8", f"field {name}: {error.reason} at character {error.start}")
     return value, None
 
 
 def show(record: Mapping[str, Any]) -> str:
-    """A record of typed columns for people: the first ``RAW_LIMIT`` bytes of its JSON."""
+    """Return the first ``RAW_LIMIT`` bytes of the JSON of a record."""
     shown = {name: shorten(value) if isinstance(value, bytes | str) else value for name, value in record.items()}
     return shorten(json.dumps(shown, ensure_ascii=False, default=_show_value))
 
@@ -199,10 +200,10 @@ class RowBatch:
 
     Args:
         source: the section ``source``.
-        file: where the rows come from.
-        ordinal: its place in the plan.
-        cells: into how many cells documents are dealt.
-        keep: the cells that are wanted, at least one; None: all.
+        file: source file of the rows.
+        ordinal: number of the file in the plan.
+        cells: number of cells that documents are assigned to.
+        keep: cells to read, at least one; None: all.
     """
 
     MAX_ROWS = 2048
@@ -220,20 +221,20 @@ class RowBatch:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to ``take`` the table."""
+        """Whether the table has reached its maximum size: call ``take``."""
         return len(self._rows) >= self.MAX_ROWS or self._bytes >= self.MAX_BYTES
 
     def __len__(self) -> int:
-        """Rows held."""
+        """Return the number of rows in the batch."""
         return len(self._rows)
 
     def wants(self, doc_id: str) -> bool:
-        """Whether the cell of a document is wanted."""
+        """Return whether the cell of a document is one of those to read."""
         return self._keep is None or cell_of(doc_id, self._cells) in self._keep
 
     def add(self, position: int, row: Document | BadRow) -> None:
-        """Append a row that stands at ``position`` of the file (byte of a text format, row number of others)."""
-        # Where it stands spreads rows without an id evenly, and the same way every time.
+        """Append the row at ``position`` of the file (byte of a text format, row number of other formats)."""
+        # The position assigns rows without an id evenly and deterministically.
         cell = cell_of(row.doc_id, self._cells) if row.doc_id else (self._place[0] + position) % self._cells
         if self._keep is not None and cell not in self._keep:
             return
@@ -245,7 +246,7 @@ class RowBatch:
             self._bytes += len(row.raw)
 
     def take(self) -> pa.Table:
-        """The rows so far as a table; the batch is empty afterwards."""
+        """Return the rows as a table and empty the batch."""
         columns = list(zip(*self._rows, strict=True)) or [()] * (len(self._schema) - len(self._place))
         place = [[value] * len(self._rows) for value in self._place]
         values = [columns[0], *place, *columns[1:]]

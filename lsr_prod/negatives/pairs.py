@@ -1,17 +1,16 @@
-"""A slice of training pairs becomes judged rows; of every row, query and positive are read."""
+"""Slices of training pairs become validated rows; query and positive of every row are read."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, BinaryIO
+from typing import Any
 
 from lsr_prod.config import MineSettings, SourceSettings
-from lsr_prod.corpus.arrow_rows import column_values, parquet_batches
-from lsr_prod.corpus.json_rows import json_records
-from lsr_prod.corpus.lines import decompressed
-from lsr_prod.corpus.read import guarded
+from lsr_prod.corpus.cut import cut_files
+from lsr_prod.corpus.formats.interface import ReadRequest
+from lsr_prod.corpus.formats.registry import file_format
+from lsr_prod.corpus.read import read_records
 from lsr_prod.corpus.rows import BadRow, as_string, is_visible, shorten, show
-from lsr_prod.corpus.slices import Slice, cut_files
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import ConfigError
 
@@ -53,9 +52,9 @@ def cut_pairs(settings: MineSettings, options: dict[str, str]) -> list[Slice]:
     """
     source = _source(settings)
     try:
-        files = list(resolve_source(source, options, collections=False))
+        files = list(resolve_source(source, options, documents=False))
         for file in files:
-            if not file.format.startswith(("parquet", "jsonl")):
+            if not file_format(file.format).training_data:
                 raise ConfigError(
                     "mine.data.paths", f"{file.location} is {file.format}", "give Parquet, JSONL or a Delta table"
                 )
@@ -79,40 +78,28 @@ def _source(settings: MineSettings) -> SourceSettings:
 
 
 def read_pairs(piece: Slice, settings: MineSettings, options: dict[str, str]) -> Iterator[tuple[int, Pair | BadRow]]:
-    """(position, row) of every row of a slice: byte of a JSONL file, row number of a Parquet file.
+    """Yield (position, row) of every row of a slice: byte of a text format, row number of other formats.
 
     Raises:
-        SourceError: the file is gone, is not as it was listed, or cannot be read for now.
+        SourceError: the file was deleted, differs from its pinned version, or cannot be read for now.
     """
-    decode = _parquet if piece.file.format == "parquet" else _jsonl
-    return guarded(piece, options, partial(decode, piece, settings))
+    ids = frozenset(name for name in (settings.positive_id, settings.query_id) if name)
+    request = ReadRequest(
+        source=_source(settings),
+        columns=frozenset({settings.data.column("query"), settings.data.column("positive"), *ids}),
+        limit=64 * settings.data.max_text_bytes + _JSON_BYTES,  # a row may have other texts; escapes lengthen them
+        ids=ids,
+    )
+    for position, record in read_records(piece, request, options):
+        assert record is not None  # all are wanted
+        if isinstance(record, BadRow):
+            yield position, record
+        else:
+            yield position, _validate(record.values, settings, record.line)
 
 
-def _jsonl(piece: Slice, settings: MineSettings, handle: BinaryIO) -> Iterator[tuple[int, Pair | BadRow]]:
-    start, stop = (piece.start, piece.stop) if piece.file.format == "jsonl" else (0, None)
-    limit = (
-        64 * settings.data.max_text_bytes + _JSON_BYTES
-    )  # a row may hold more texts than ours; escapes lengthen them
-    with decompressed(handle, piece.file.format) as plain:
-        for at, line, record in json_records(plain, start, stop, limit):
-            yield at, record if isinstance(record, BadRow) else _judge(record, settings, line)
-
-
-def _parquet(piece: Slice, settings: MineSettings, handle: BinaryIO) -> Iterator[tuple[int, Pair | BadRow]]:
-    ids = {name for name in (settings.positive_id, settings.query_id) if name}
-    columns = {settings.data.column("query"), settings.data.column("positive"), *ids}
-    constants = {name: value for name, value in piece.file.constants if name in columns}
-    position = piece.first_row
-    for batch in parquet_batches(handle, piece.start, piece.stop, columns):
-        values = {name: column_values(batch.column(name), is_id=name in ids) for name in batch.schema.names}
-        for row in range(batch.num_rows):
-            record = constants | {name: column[row] for name, column in values.items()}
-            yield position + row, _judge(record, settings)
-        position += batch.num_rows
-
-
-def _judge(record: Mapping[str, Any], settings: MineSettings, line: bytes | None = None) -> Pair | BadRow:
-    """Hold one record against the settings; ``line`` is what it was read from."""
+def _validate(record: Mapping[str, Any], settings: MineSettings, line: bytes | None) -> Pair | BadRow:
+    """Validate one record; ``line`` has its bytes in the file."""
     data = settings.data
     columns = (data.column("query"), data.column("positive"), settings.positive_id, settings.query_id)
     texts: list[str | None] = []

@@ -1,20 +1,19 @@
 """A teacher's scores of queries and documents: 12 bytes each, found by bisection."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.config import SourceSettings, TeacherScoresSettings
-from lsr_prod.corpus.json_rows import json_records
-from lsr_prod.corpus.lines import decompressed
-from lsr_prod.corpus.read import guarded
+from lsr_prod.corpus.cut import cut_files
+from lsr_prod.corpus.formats.interface import ReadRequest
+from lsr_prod.corpus.read import read_records
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.corpus.slices import Slice, cut_files
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.negatives.keys import normalised, pair_key
@@ -33,15 +32,19 @@ def cut_scores(settings: TeacherScoresSettings, options: dict[str, str]) -> list
     Raises:
         ConfigError: a path points nowhere, or a file is no JSONL.
     """
-    source = SourceSettings(paths=settings.paths, text_fields=["score"], stored_fields=[])
+    source = _source(settings)
     try:
-        files = list(resolve_source(source, options, collections=False))
+        files = list(resolve_source(source, options, documents=False))
     except ConfigError as error:
         raise ConfigError("mine.teacher.paths", error.problem, error.remedy) from error
     for file in files:
         if not file.format.startswith("jsonl"):
             raise ConfigError("mine.teacher.paths", f"{file.location} is {file.format}", "give JSONL")
     return list(cut_files(enumerate(files), source, _SLICE_BYTES, options))
+
+
+def _source(settings: TeacherScoresSettings) -> SourceSettings:
+    return SourceSettings(paths=settings.paths, text_fields=["score"], stored_fields=[])
 
 
 def read_scores(piece: Slice, settings: TeacherScoresSettings, options: dict[str, str]) -> Scores:
@@ -52,23 +55,18 @@ def read_scores(piece: Slice, settings: TeacherScoresSettings, options: dict[str
     """
     keys: list[int] = []
     scores: list[float] = []
-    for at, record in guarded(piece, options, partial(_records, piece)):
-        problem = record.detail if isinstance(record, BadRow) else _problem(record, settings.key)
+    request = ReadRequest(_source(settings), frozenset({settings.key, "doc_id", "score"}), _LONGEST_LINE)
+    for at, record in read_records(piece, request, options):
+        assert record is not None  # all are wanted
+        problem = record.detail if isinstance(record, BadRow) else _problem(record.values, settings.key)
         if isinstance(record, BadRow) or problem:
-            raise SourceError(f"{piece.file.location} at byte {at}: {problem}; mend the teacher's file")
-        keys.append(_key(str(record[settings.key]), str(record["doc_id"])))
-        scores.append(float(record["score"]))
+            raise SourceError(f"{piece.file.location} at byte {at}: {problem}; fix the teacher's file")
+        keys.append(_key(str(record.values[settings.key]), str(record.values["doc_id"])))
+        scores.append(float(record.values["score"]))
     return np.array(keys, np.uint64), np.array(scores, np.float32)
 
 
-def _records(piece: Slice, handle: BinaryIO) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
-    start, stop = (piece.start, piece.stop) if piece.file.format == "jsonl" else (0, None)
-    with decompressed(handle, piece.file.format) as plain:
-        for at, _, record in json_records(plain, start, stop, _LONGEST_LINE):
-            yield at, record
-
-
-def _problem(record: dict[str, Any], key: str) -> str | None:
+def _problem(record: Mapping[str, Any], key: str) -> str | None:
     for name in (key, "doc_id"):
         value = record.get(name)
         allowed = (str,) if name == "query" else (str, int)

@@ -1,8 +1,8 @@
-"""Training data is read, judged and tokenised once, by tasks of Ray Data, into a training set named by its digest.
+"""Training data is read, validated and tokenized once, by tasks of Ray Data, into a training set named by its digest.
 
-Sources are pinned, cut into slices and grouped into parts; how depends on the pins alone. A part is made by one task
-and left with a receipt, so that a preparation that was killed goes on with the parts that are missing. The record that
-names all parts is written last: a set is there whole or not at all.
+Sources are pinned, cut into slices and grouped into parts; the grouping depends on the pins alone. One task writes a
+part and then its receipt, so that an interrupted preparation resumes with the missing parts. The record that names all
+parts is written last: a set is complete or absent.
 """
 
 import hashlib
@@ -20,9 +20,8 @@ from ray.exceptions import RayError
 
 from lsr_prod.cluster.data import data_settings, our_error
 from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.corpus.slices import Slice, cut_files
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import ConfigError, QuarantineOverflowError, WorkersLostError
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
 from lsr_prod.storage import Store, is_remote
@@ -30,7 +29,7 @@ from lsr_prod.storage.folders import has_folder, read_from_folder
 from lsr_prod.storage.index_store import object_name, stored_sizes
 from lsr_prod.training_data.layouts import Layout
 from lsr_prod.training_data.parts import PartMaker, quarantine_name, receipts_name
-from lsr_prod.training_data.records import source_settings
+from lsr_prod.training_data.records import cut_data, pin_files
 from lsr_prod.training_data.schemas import check_schemas
 from lsr_prod.training_data.tokens import TokenSettings
 from lsr_prod.training_data.training_set import SET_FILE, SET_FORMAT, SetRecord, TrainingPart, set_name
@@ -41,13 +40,13 @@ log = logging.getLogger(__name__)
 
 _ATTEMPTS = 4
 _PART_BYTES = 16_000_000  # source bytes of a part, about
-_MOST_PARTS = 256  # about; every part of a set is an open file in every worker
+_MOST_PARTS = 256  # about; every part of a set is an open file in every training worker
 _FOLDER_FORMAT = 1  # of the manifest that lsr_prod.storage.folders reads
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSetSummary:
-    """What a preparation made, or found.
+    """A prepared training set.
 
     Attributes:
         digest: names the set in the work store.
@@ -73,7 +72,7 @@ def prepare_training_set(
     negatives: int = 0,
     layout: Layout | None = None,
 ) -> TrainingSetSummary:
-    """Make the training set of these settings, unless it is there. Needs a Ray session.
+    """Prepare the training set of these settings unless it exists. Needs a Ray session.
 
     Rows are in the order of the source files and of the rows in them. Bad rows go into the quarantine.
 
@@ -84,20 +83,20 @@ def prepare_training_set(
         document_max_length: tokens of a document, or of a plain text, which gets no prompt; None: all.
         store: the work store.
         options: options of the object stores of ``data.paths``.
-        negatives: hard negatives that a query will need; with any, a row without one is bad.
-        layout: what rows hold; None: token ids alone.
+        negatives: hard negatives per query; above 0, a row without a negative is bad.
+        layout: content of rows beyond token ids; None: token ids alone.
 
     Raises:
         ConfigError: a path points nowhere, a file cannot hold the rows (nothing is written then), or no row is good.
-        QuarantineOverflowError: more bad rows than ``data.max_bad_fraction`` allows; there is no set then.
+        QuarantineOverflowError: more bad rows than ``data.max_bad_fraction`` allows; no set is written.
         SourceError: a file changed while it was read.
         StorageError: the work store fails.
-        WorkersLostError: read tasks, or their machines, died again and again.
+        WorkersLostError: read tasks, or their machines, failed repeatedly.
     """
     if negatives and data.kind in ("pairs", "texts"):
         raise ConfigError("batch.negatives", f"rows of kind {data.kind} have no negatives", "set it to 0")
     store = store if is_remote(store.uri) else Store(str(Path(store.uri).absolute()), store.options)
-    files = _pinned(data, options)
+    files = pin_files(data, options)
     tokens = TokenSettings.of_model(
         model,
         query_max_length=query_max_length,
@@ -122,18 +121,10 @@ def prepare_training_set(
     return summary
 
 
-def _pinned(data: TrainingDataSettings, options: dict[str, str]) -> list[SourceFile]:
-    try:
-        return list(resolve_source(source_settings(data), options, collections=False))
-    except ConfigError as error:
-        field = f"data.{error.field.removeprefix('source.')}"
-        raise ConfigError(field, error.problem, error.remedy) from error
-
-
 def _made_from(
     files: Sequence[SourceFile], data: TrainingDataSettings, tokens: TokenSettings, *, needs_negative: bool
 ) -> dict[str, Any]:
-    """Everything that decides a row of the set and its place."""
+    """Return everything that determines the rows of the set and their order."""
     pins = hashlib.sha256()
     for file in files:
         pins.update(canonical_json(file.identity()) + b"\n")
@@ -156,12 +147,12 @@ def _part_bytes(files: Sequence[SourceFile]) -> int:
     return max(_PART_BYTES, sum(file.size for file in files) // _MOST_PARTS)
 
 
-def _groups(files: Sequence[SourceFile], data: TrainingDataSettings, options: dict[str, str]) -> list[list[Slice]]:
-    """The slices of every part; small files share one."""
+def _groups(files: list[SourceFile], data: TrainingDataSettings, options: dict[str, str]) -> list[list[Slice]]:
+    """Return the slices of every part; small files share a part."""
     limit = _part_bytes(files)
     groups: list[list[Slice]] = []
     size = limit
-    for piece in cut_files(enumerate(files), source_settings(data), limit, options):
+    for piece in cut_data(files, data, limit, options):
         if size + piece.size > limit:
             groups.append([])
             size = 0
@@ -171,24 +162,24 @@ def _groups(files: Sequence[SourceFile], data: TrainingDataSettings, options: di
 
 
 def _make_parts(maker: PartMaker, groups: Sequence[Sequence[Slice]]) -> tuple[TrainingPart, ...]:
-    """Every part of the set; those that have a receipt are not made again."""
+    """Return every part of the set; parts with a receipt are not made again."""
     for attempt in range(1, _ATTEMPTS + 1):
         done = _receipts(maker.store, maker.digest)
         todo = [number for number in range(len(groups)) if number not in done]
         fields = {"digest": maker.digest, "parts": len(groups), "missing": len(todo), "attempt": attempt}
-        log.info("training set is prepared", extra={"fields": fields})
+        log.info("preparing training set", extra={"fields": fields})
         try:
             done |= _run(maker, {number: groups[number] for number in todo})
         except RayError as error:
             if (ours := our_error(error)) is not None:
                 raise ours from error
             lost = error
-            log.warning("read tasks lost", extra={"fields": {**fields, "error": str(error).strip().split("\n")[-1]}})
+            log.warning("read tasks failed", extra={"fields": {**fields, "error": str(error).strip().split("\n")[-1]}})
         else:
             return tuple(done[number] for number in range(len(groups)))
     raise WorkersLostError(
-        f"reading training data was lost {_ATTEMPTS} times ({type(lost).__name__}); look into Ray's logs, then run the "
-        "job again: it goes on with the parts that are missing"
+        f"tasks that read training data failed {_ATTEMPTS} times ({type(lost).__name__}); look into Ray's logs, then "
+        "run the job again: it resumes with the missing parts"
     ) from lost
 
 
@@ -207,7 +198,7 @@ def _run(maker: PartMaker, groups: dict[int, Sequence[Slice]]) -> dict[int, Trai
 
 @dataclass(frozen=True, slots=True)
 class _MakeParts:
-    """Function of the read tasks: slices of a part in, what was made of them out."""
+    """Function of the read tasks: slices of a part -> part."""
 
     maker: PartMaker
 
@@ -221,14 +212,14 @@ class _MakeParts:
 
 
 def _receipts(store: Store, digest: str) -> dict[int, TrainingPart]:
-    """Parts that were made before, by number; one whose file is gone since is made again."""
+    """Return the finished parts by number; delete the receipt of a part whose file is missing."""
     folder = store.child(receipts_name(digest))
-    there = stored_sizes(store.child(set_name(digest)))
+    sizes = stored_sizes(store.child(set_name(digest)))
     found: dict[int, TrainingPart] = {}
     for name in folder.names():
         if name.endswith(".json") and (receipt := folder.get(name)) is not None:
             part = TrainingPart.from_json(json.loads(receipt))
-            if part.file is None or there.get(object_name(store.child(set_name(digest)), part.file)) == part.file.size:
+            if part.file is None or sizes.get(object_name(store.child(set_name(digest)), part.file)) == part.file.size:
                 found[int(name.removesuffix(".json"))] = part
             else:
                 folder.delete(name)
@@ -236,7 +227,7 @@ def _receipts(store: Store, digest: str) -> dict[int, TrainingPart]:
 
 
 def _seal(store: Store, record: SetRecord) -> None:
-    """Write ``set.json``, then the manifest of the folder, which makes it a set."""
+    """Write ``set.json``, then the manifest of the folder, which makes the set complete."""
     folder, data = store.child(set_name(record.digest)), canonical_json(record.to_json())
     file = FileDigest(SET_FILE, hashlib.sha256(data).hexdigest(), len(data))
     folder.put_new(object_name(folder, file), data)
@@ -246,7 +237,7 @@ def _seal(store: Store, record: SetRecord) -> None:
 
 
 def _finished(store: Store, digest: str) -> SetRecord | None:
-    """The record of a set that is whole."""
+    """Return the record of a complete set."""
     if not has_folder(store, set_name(digest)):
         return None
     data = read_from_folder(store, set_name(digest), SET_FILE)
@@ -260,7 +251,7 @@ def _check_rows(record: SetRecord, data: TrainingDataSettings, store: Store) -> 
         reasons = ", ".join(f"{reason} {count}" for reason, count in summary.quarantined.items())
         raise QuarantineOverflowError(
             f"{bad} of {summary.rows + bad} rows are bad ({reasons}), data.max_bad_fraction is "
-            f"{data.max_bad_fraction:g}; look at {summary.quarantine}, mend the data or raise the setting"
+            f"{data.max_bad_fraction:g}; look at {summary.quarantine}, fix the data or raise the setting"
         )
     if not summary.rows:
         raise ConfigError("data.paths", f"{', '.join(data.paths)} has no good row", "give data that has rows")

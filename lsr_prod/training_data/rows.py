@@ -1,6 +1,6 @@
-"""One record of training data, judged by its kind: a row to train on, or a bad row with its reason.
+"""Validation of one record of training data: the result is a row to train on, or a bad row with its reason.
 
-Reasons, beside those of reading (``broken_json``, ``not_an_object``, ``row_too_long``, ``damaged_file``):
+Reasons, in addition to those of reading (``broken_json``, ``not_an_object``, ``row_too_long``, ``damaged_file``):
 ``missing_field``, ``wrong_type``, ``invalid_utf8``, ``empty_query``, ``empty_text``, ``text_too_long``,
 ``no_negative``, ``positive_equals_negative``, ``wrong_score_count`` and ``nan_score``.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.rows import BadRow, TypedValue, as_string, is_visible, shorten, show
 
-__all__ = ["LISTS", "TrainingRow", "judge"]
+__all__ = ["LISTS", "TrainingRow", "validate"]
 
 LISTS = frozenset({"negatives", "documents", "scores"})
 """Fields whose value is a list."""
@@ -23,7 +23,7 @@ _LARGEST_SCORE = float(np.finfo(np.float32).max)
 
 
 class _BadRecordError(Exception):
-    """Ends the judgement of one record; reason and detail."""
+    """Ends the validation of one record; reason and detail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class TrainingRow:
     Attributes:
         query: text; None in a row of kind ``texts``.
         documents: texts, the positive first; the one text of kind ``texts``.
-        scores: a teacher's, one for each document; None for other kinds than ``scores``.
+        scores: of a teacher, one per document; None for other kinds than ``scores``.
     """
 
     query: str | None
@@ -41,17 +41,17 @@ class TrainingRow:
     scores: tuple[float, ...] | None = None
 
 
-def judge(
+def validate(
     record: Mapping[str, Any], data: TrainingDataSettings, *, needs_negative: bool, line: bytes | None = None
 ) -> TrainingRow | BadRow:
-    """Hold one record against the settings.
+    """Validate one record against the settings.
 
     Args:
         record: column -> value as JSON has it. Of a typed column, strings come as bytes that were never checked to be
-            UTF-8, and what is no string or number as a ``TypedValue``.
+            UTF-8, and values other than strings and numbers as a ``TypedValue``.
         data: the kind of rows, the names of their columns and the longest text.
         needs_negative: a row without a negative is bad.
-        line: what the record was read from; None shows the record itself where it is bad.
+        line: bytes of the record in the file, for a bad row; None: a bad row has the JSON of the record.
     """
     try:
         row = _read(record, data)
@@ -103,7 +103,7 @@ def _score(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _BadRecordError("wrong_type", f"{name} is {_type_of(value)}, not a number")
     if not abs(value) <= _LARGEST_SCORE:  # NaN compares as false; an integer may be too large for a float
-        raise _BadRecordError("nan_score", f"{name} is no finite number of 32 bits")
+        raise _BadRecordError("nan_score", f"{name} is not a finite number of 32 bits")
     return float(value)
 
 
@@ -121,7 +121,7 @@ def _check(row: TrainingRow, data: TrainingDataSettings, needs_negative: bool) -
         raise _BadRecordError("wrong_score_count", f"{len(row.scores)} scores for {len(row.documents)} documents")
     if needs_negative and len(row.documents) < 2:
         raise _BadRecordError("no_negative", "the row has no negative, and batch.negatives asks for some")
-    positive = row.documents[0].split()  # differences in white space do not reach a model
+    positive = row.documents[0].split()  # tokenizers ignore differences in white space
     if any(text.split() == positive for text in row.documents[1:]):
         raise _BadRecordError("positive_equals_negative", "the positive is among the negatives")
 

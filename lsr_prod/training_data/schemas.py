@@ -1,44 +1,41 @@
-"""Whether files can hold the rows that the settings name, found before anything is written."""
+"""Check before anything is written that files can hold the rows that the settings describe."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.corpus.json_rows import json_records
-from lsr_prod.corpus.lines import decompressed
-from lsr_prod.corpus.read import guarded
+from lsr_prod.corpus.cut import read_footer
+from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
-from lsr_prod.storage import Store
-from lsr_prod.training_data.records import line_limit
+from lsr_prod.training_data.records import read_data
 from lsr_prod.training_data.rows import LISTS
 
 __all__ = ["check_schemas"]
 
-_THREADS = 32  # files looked at at once: each waits for its store
+_THREADS = 32  # files that are read at once: each waits for its store
 _FIRST_ROWS = 100
 
 
 def check_schemas(files: Sequence[SourceFile], data: TrainingDataSettings, options: dict[str, str]) -> None:
-    """Look at the footer of every Parquet file and at the first rows of every JSONL file.
+    """Check the footer of every Parquet file and the first rows of every JSONL file.
 
-    A JSONL file is refused where all of its first rows lack a column or have another type in it; single rows are
-    judged when they are read.
+    A JSONL file is rejected if all of its first rows lack a column or have another type in it; single rows are
+    validated when they are read.
 
     Raises:
         ConfigError: a file has another format, does not open, or cannot hold the columns; it names file and column.
     """
     for file in files:
-        if file.format != "parquet" and not file.format.startswith("jsonl"):
+        if not file_format(file.format).training_data:
             raise ConfigError("data.paths", f"{file.location} is {file.format}", "give Parquet, JSONL or a Delta table")
     with ThreadPoolExecutor(_THREADS) as pool:
         for _ in pool.map(partial(_check_file, data=data, options=options), files):
@@ -46,20 +43,14 @@ def check_schemas(files: Sequence[SourceFile], data: TrainingDataSettings, optio
 
 
 def _check_file(file: SourceFile, data: TrainingDataSettings, options: dict[str, str]) -> None:
-    if file.format == "parquet":
+    if file_format(file.format).footer is not None:
         _check_footer(file, data, options)
     else:
         _check_first_rows(file, data, options)
 
 
 def _check_footer(file: SourceFile, data: TrainingDataSettings, options: dict[str, str]) -> None:
-    try:
-        with Store(file.uri, options).open_reader(file.name) as handle, pq.ParquetFile(handle) as parquet:
-            schema = parquet.schema_arrow
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ConfigError(
-            "data.paths", f"{file.location} is no readable Parquet file ({error})", "mend it or leave it out"
-        ) from error
+    schema = read_footer(file, options, field="data.paths").schema
     types = {name: pa.string() for name, _ in file.constants} | {field.name: field.type for field in schema}
     for field in data.fields:
         column = data.column(field)
@@ -69,21 +60,15 @@ def _check_footer(file: SourceFile, data: TrainingDataSettings, options: dict[st
             wanted = _wanted(field)
             raise ConfigError(
                 "data.paths",
-                f"{file.location} has {types[column]} in column {column}, which is to be {wanted}",
-                "write the column anew, or leave the file out",
+                f"{file.location} has {types[column]} in column {column}, which has to be {wanted}",
+                "rewrite the column, or leave the file out",
             )
 
 
 def _check_first_rows(file: SourceFile, data: TrainingDataSettings, options: dict[str, str]) -> None:
     piece = Slice(file, 0, 0, file.size, 0, file.size)
-
-    def decode(handle: Any) -> Iterator[tuple[int, dict[str, Any] | BadRow]]:
-        with decompressed(handle, file.format) as plain:
-            for at, _, record in json_records(plain, 0, None, line_limit(data)):
-                yield at, record
-
-    first = [record for _, record in islice(guarded(piece, options, decode), _FIRST_ROWS)]
-    records = [record for record in first if not isinstance(record, BadRow)]
+    first = [record for _, record in islice(read_data(piece, data, options), _FIRST_ROWS)]
+    records = [record.values for record in first if record is not None and not isinstance(record, BadRow)]
     if not records:
         return
     for field in data.fields:
@@ -93,7 +78,7 @@ def _check_first_rows(file: SourceFile, data: TrainingDataSettings, options: dic
         if not any(record.get(column) is None or isinstance(record[column], kind) for record in records):
             raise ConfigError(
                 "data.paths",
-                f"{file.location} has {json.dumps(records[0][column])[:80]} in column {column}, which is to be "
+                f"{file.location} has {json.dumps(records[0][column])[:80]} in column {column}, which has to be "
                 f"{_wanted(field)}",
                 "name another column in data.columns, or leave the file out",
             )
@@ -102,8 +87,8 @@ def _check_first_rows(file: SourceFile, data: TrainingDataSettings, options: dic
 def _lacks(file: SourceFile, field: str, column: str, present: Any) -> ConfigError:
     return ConfigError(
         "data.columns",
-        f"{file.location} has no column {column}, which is to be the {field} of a row",
-        f"name it, there are: {', '.join(sorted(present))}",
+        f"{file.location} has no column {column}, which has to be the {field} of a row",
+        f"name one of its columns: {', '.join(sorted(present))}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Plain texts of training data on the driver, in order, without holding them."""
+"""Rows of training data on the driver: all in order, or a sample, without holding the data in memory."""
 
 import logging
 from collections.abc import Iterator
@@ -6,10 +6,9 @@ from contextlib import ExitStack
 
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.corpus.slices import Slice, cut_files
-from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
-from lsr_prod.training_data.records import read_rows, source_settings
+from lsr_prod.training_data.records import cut_data, pin_files, read_rows
 from lsr_prod.training_data.rows import TrainingRow
 
 __all__ = ["check_bad_rows", "cut_slices", "read_good_rows", "sample_rows"]
@@ -17,26 +16,23 @@ __all__ = ["check_bad_rows", "cut_slices", "read_good_rows", "sample_rows"]
 log = logging.getLogger(__name__)
 
 _SLICE_BYTES = 16_000_000  # of one task
-_SAMPLED_SLICES = 64  # places that a sample is taken from
+_SAMPLED_SLICES = 64  # number of places that a sample is taken from
 
 
 def cut_slices(data: TrainingDataSettings, options: dict[str, str], *, size: int = _SLICE_BYTES) -> list[Slice]:
-    """The pinned files of training data in slices of about ``size`` bytes.
+    """Cut the pinned files of training data into slices of about ``size`` bytes; 0 chooses a size for a sample.
 
     Raises:
         ConfigError: a path points nowhere.
     """
-    try:
-        files = list(resolve_source(source_settings(data), options, collections=False))
-    except ConfigError as error:
-        raise ConfigError(f"data.{error.field.removeprefix('source.')}", error.problem, error.remedy) from error
+    files = pin_files(data, options)
     if not size:
         size = max(1 << 16, sum(file.size for file in files) // _SAMPLED_SLICES)
-    return list(cut_files(enumerate(files), source_settings(data), size, options))
+    return list(cut_data(files, data, size, options))
 
 
 def read_good_rows(data: TrainingDataSettings, options: dict[str, str]) -> Iterator[TrainingRow]:
-    """Every good row in order.
+    """Yield every good row in order.
 
     Raises:
         QuarantineOverflowError: more bad rows than ``data.max_bad_fraction`` allows.
@@ -53,12 +49,12 @@ def read_good_rows(data: TrainingDataSettings, options: dict[str, str]) -> Itera
 
 
 def sample_rows(data: TrainingDataSettings, options: dict[str, str], count: int) -> list[TrainingRow]:
-    """Good rows from places spread evenly over the data; the same ones each time.
+    """Return good rows from places spread evenly over the data; deterministic.
 
     Args:
         data: the section ``data``.
         options: options of the object store.
-        count: rows wanted; fewer are returned only where the data has no more.
+        count: number of rows; fewer are returned only if the data has no more.
 
     Raises:
         ConfigError: there is no good row.
@@ -77,24 +73,24 @@ def sample_rows(data: TrainingDataSettings, options: dict[str, str], count: int)
 
 
 def check_bad_rows(good: int, bad: int, data: TrainingDataSettings) -> None:
-    """End a stage whose data has too many bad rows; a training set tells which.
+    """Raise if data has too many bad rows; the quarantine of a training set would name them.
 
     Raises:
         QuarantineOverflowError: more than ``data.max_bad_fraction``.
     """
     if bad > data.max_bad_fraction * (good + bad):
         raise QuarantineOverflowError(
-            f"{bad} of {good + bad} rows are bad, data.max_bad_fraction is {data.max_bad_fraction:g}; mend the data or "
+            f"{bad} of {good + bad} rows are bad, data.max_bad_fraction is {data.max_bad_fraction:g}; fix the data or "
             "raise the setting"
         )
     if bad:
-        log.warning("bad rows left out", extra={"fields": {"bad": bad, "good": good}})
+        log.warning("bad rows skipped", extra={"fields": {"bad": bad, "good": good}})
 
 
 def _take_in_turn(
     readers: list[Iterator[tuple[int, TrainingRow | BadRow]]], found: list[TrainingRow], count: int
 ) -> int:
-    """Add a row of each reader in turn until there are ``count``; returns how many were bad."""
+    """Append a row of each reader in turn until there are ``count``; return the number of bad rows."""
     bad = 0
     with ExitStack() as stack:
         for reader in readers:

@@ -72,7 +72,6 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_p
         ((), "encode: {bundle: b}", "encode.table", "--encode.table VALUE"),
         ((), "source: {paths: []}", "source.paths", "at least 1 item"),
         ((), "source: {paths: [a]}", "encode", "add it to the file"),
-        ((), "source: {paths: [a], format: xml}", "source.format", "'datasets'"),
         ((), "source: {paths: [a], separators: [' ', ' ']}", "source.separators", "text_fields need 1"),
         ((), "source: {paths: [a], columns: {body: text}}", "source.columns", "body is none of id_field"),
         ((), "source: {paths: [a], columns: {text: ''}}", "source.columns", "name the column of the corpus"),

@@ -1,7 +1,7 @@
 import pytest
 
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, files_digest, iterate_files, list_files, mark
-from lsr_prod.corpus.sources import SourceFile
+from lsr_prod.corpus.source_file import SourceFile
 
 FILES = [
     SourceFile("/c", "a.jsonl", "jsonl", 5, "t"),

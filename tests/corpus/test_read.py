@@ -11,7 +11,8 @@ import pytest
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.sources import SourceFile, resolve_source
+from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.plans.plan import Slice, make_plan
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
@@ -122,7 +123,7 @@ def test_trouble_of_the_disk_is_an_error_and_never_a_bad_row(
     tmp_path: Path, name: str, error: OSError, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / name).write_bytes(b"x" * 100)
-    file = SourceFile(str(tmp_path), name, name[2:], 100, "tag")  # type: ignore[arg-type]
+    file = SourceFile(str(tmp_path), name, name[2:], 100, "tag")
 
     class Failing(io.BytesIO):
         def readinto(self, _: object) -> int:

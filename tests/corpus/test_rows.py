@@ -11,9 +11,9 @@ from lsr_prod.corpus.rows import (
     Document,
     RowBatch,
     TypedValue,
-    judge,
     row_schema,
     shorten,
+    validate,
 )
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.formats.table import cell_of
@@ -23,9 +23,9 @@ SOURCE = SourceSettings(paths=["c"], separator=" | ", stored_fields=["title", "u
 
 
 def test_text_fields_are_joined_in_the_order_of_the_settings_without_absent_ones():
-    assert judge({"text": "x", "title": "T", "_id": "a", "more": 7}, SOURCE) == Document("a", "T | x", ("T", None))
-    assert judge({"_id": "a", "title": "", "text": "x", "url": "u"}, SOURCE) == Document("a", "x", ("", "u"))
-    assert judge({"_id": b"a", "title": None, "text": "é".encode()}, SOURCE) == Document("a", "é", (None, None))
+    assert validate({"text": "x", "title": "T", "_id": "a", "more": 7}, SOURCE) == Document("a", "T | x", ("T", None))
+    assert validate({"_id": "a", "title": "", "text": "x", "url": "u"}, SOURCE) == Document("a", "x", ("", "u"))
+    assert validate({"_id": b"a", "title": None, "text": "é".encode()}, SOURCE) == Document("a", "é", (None, None))
 
 
 def test_each_gap_may_have_its_own_separator_and_columns_their_own_names():
@@ -34,17 +34,17 @@ def test_each_gap_may_have_its_own_separator_and_columns_their_own_names():
         columns={"_id": "docno", "by": "author"},
     )  # fmt: skip
     record = {"docno": "a", "title": "T", "author": "B", "text": "x", "_id": "not me", "by": 7}
-    assert judge(record, source) == Document("a", "T\nB: x", ("B",))
-    assert judge(record | {"author": None}, source) == Document("a", "T: x", (None,))
-    assert judge(record | {"title": ""}, source) == Document("a", "B: x", ("B",))
-    refused = judge(record | {"docno": None}, source)
+    assert validate(record, source) == Document("a", "T\nB: x", ("B",))
+    assert validate(record | {"author": None}, source) == Document("a", "T: x", (None,))
+    assert validate(record | {"title": ""}, source) == Document("a", "B: x", ("B",))
+    refused = validate(record | {"docno": None}, source)
     assert isinstance(refused, BadRow)
     assert "docno" in refused.detail
 
 
 def test_controls_are_kept_in_a_text_and_refused_in_an_id():
-    assert judge({"_id": "a", "text": "x\0y\x07"}, SOURCE) == Document("a", "x\0y\x07", (None, None))
-    assert isinstance(judge({"_id": "a b é", "text": "x"}, SOURCE), Document)
+    assert validate({"_id": "a", "text": "x\0y\x07"}, SOURCE) == Document("a", "x\0y\x07", (None, None))
+    assert isinstance(validate({"_id": "a b é", "text": "x"}, SOURCE), Document)
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_controls_are_kept_in_a_text_and_refused_in_an_id():
     ],
 )
 def test_a_bad_record_has_a_reason_and_a_detail(record: dict, reason: str, detail: str):
-    row = judge(record, SOURCE)
+    row = validate(record, SOURCE)
     assert isinstance(row, BadRow)
     assert row.reason == reason
     assert detail in row.detail
 
 
 def test_the_longest_text_is_still_a_document():
-    assert isinstance(judge({"_id": "a", "text": "é" * 6}, SOURCE), Document)
+    assert isinstance(validate({"_id": "a", "text": "é" * 6}, SOURCE), Document)
 
 
 TEXT = st.text(st.sampled_from(" aé😀\n\0\u3000\ud800\udc00"), max_size=20)
@@ -85,7 +85,7 @@ JSON = SCALAR | st.lists(SCALAR, max_size=3) | st.dictionaries(TEXT, SCALAR, max
 @settings(deadline=None)
 @given(record=st.dictionaries(st.sampled_from(["_id", "title", "text", "url", "other"]), JSON | st.binary(max_size=9)))
 def test_any_record_becomes_exactly_one_row_that_arrow_can_hold(record: dict):
-    row = judge(record, SOURCE)
+    row = validate(record, SOURCE)
     batch = RowBatch(SOURCE, FILE, 3, 8)
     batch.add(41, row)
     table = batch.take()
@@ -115,11 +115,11 @@ def test_what_is_kept_of_a_row_is_short_and_can_be_written(raw: str | bytes):
 
 
 def test_a_bad_row_shows_its_record_shortened():
-    row = judge({"_id": "a", "text": "y" * 9999, "url": b"\xff"}, SOURCE)
+    row = validate({"_id": "a", "text": "y" * 9999, "url": b"\xff"}, SOURCE)
     assert isinstance(row, BadRow)
     assert row.raw.startswith('{"_id": "a", "text": "yyy')
     assert len(row.raw) == RAW_LIMIT
-    short = judge({"_id": "a", "url": b"\xff"}, SOURCE)
+    short = validate({"_id": "a", "url": b"\xff"}, SOURCE)
     assert isinstance(short, BadRow)
     assert json.loads(short.raw) == {"_id": "a", "text": None, "title": None, "url": "\ufffd"}
 

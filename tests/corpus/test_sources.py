@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus import sources
-from lsr_prod.corpus.sources import SourceFile, resolve_source
+from lsr_prod.corpus import pinning
+from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import digest_path
 from lsr_prod.storage import Store
@@ -93,8 +94,9 @@ def test_of_a_beir_folder_only_the_corpus_is_read(tmp_path: Path, name: str):
         ("nowhere.jsonl", {}, "source.paths", "there is nothing at"),
         ("*.json", {}, "source.paths", "there is nothing at"),
         ("empty", {}, "source.paths", "there is nothing at"),
-        ("notes.txt", {}, "source.format", "cannot be told"),
-        ("notes.txt", {"version": 0}, "source.version", "is no Delta table"),
+        ("notes.txt", {}, "source.format", "is unknown"),
+        ("notes.txt", {"version": 0}, "source.version", "is not a Delta table"),
+        ("good.jsonl", {"format": "xml"}, "source.format", "'datasets'"),
         ("", {"format": "beir"}, "source.paths", "has no corpus.jsonl"),
         ("", {"format": "delta"}, "source.paths", "does not open as a Delta table"),
     ],
@@ -130,9 +132,9 @@ def test_objects_are_pinned_by_their_etags_from_one_listing(
 def test_files_are_hashed_shortly_before_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     touch(tmp_path, *(f"{i:04}.jsonl" for i in range(1000)))
     hashed: list[str] = []
-    digest = sources.store_digest
-    monkeypatch.setattr(sources, "store_digest", lambda store, name: hashed.append(name) or digest(store, name))
-    monkeypatch.setattr(sources.os, "cpu_count", lambda: 2)
+    digest = pinning.store_digest
+    monkeypatch.setattr(pinning, "store_digest", lambda store, name: hashed.append(name) or digest(store, name))
+    monkeypatch.setattr(pinning.os, "cpu_count", lambda: 2)
     files: Iterator[SourceFile] = resolve_source(SourceSettings(paths=[str(tmp_path)]), {})
     assert [next(files).name for _ in range(3)] == ["0000.jsonl", "0001.jsonl", "0002.jsonl"]
     assert len(hashed) < 30
@@ -153,7 +155,7 @@ def test_a_file_that_cannot_be_hashed_is_named(tmp_path: Path, monkeypatch: pyte
     def refuse(*_: object) -> str:
         raise PermissionError(13, "permission denied")
 
-    monkeypatch.setattr(sources, "store_digest", refuse)
+    monkeypatch.setattr(pinning, "store_digest", refuse)
     with pytest.raises(ConfigError, match=r"a\.jsonl cannot be read \(.*permission denied"):
         resolve(tmp_path)
 
@@ -163,5 +165,5 @@ def test_a_folder_is_its_files_where_collections_are_not_asked_for(tmp_path: Pat
         (tmp_path / name).write_text("{}\n")
     settings = SourceSettings(paths=[str(tmp_path)])
     assert [file.name for file in resolve_source(settings, {})] == ["corpus.jsonl"]
-    found = resolve_source(settings, {}, collections=False)
+    found = resolve_source(settings, {}, documents=False)
     assert [file.name for file in found] == ["corpus.jsonl", "pairs.jsonl"]

@@ -215,7 +215,7 @@ def test_a_bad_setting_is_named_and_nothing_is_written(
 
 def test_parquet_without_the_columns_is_refused(tmp_path: Path, tiny_bundle: Path):
     pq.write_table(pa.table({"id": [1], "text": ["x"]}), tmp_path / "c.parquet")
-    with pytest.raises(ConfigError, match=r"has no column _id; there are: id, text"):
+    with pytest.raises(ConfigError, match=r"has no column _id; use one of its columns: id, text"):
         encode_corpus(deployment(tiny_bundle, tmp_path / "table", tmp_path / "c.parquet"))
     with pytest.raises(ConfigError, match=r"source\.text_fields"):
         encode_corpus(

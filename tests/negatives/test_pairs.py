@@ -118,5 +118,7 @@ def test_errors_name_the_fields_of_this_job(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"^mine\.data\.paths: .*rows\.csv is csv; give Parquet"):
         cut_pairs(settings("index", tmp_path / "rows.csv"), {})
     pq.write_table(pa.table({"question": ["a"], "pid": ["b"]}), tmp_path / "rows.parquet")
-    with pytest.raises(ConfigError, match=r"^mine\.data\.columns: .* has no column query; there are: pid, question"):
+    with pytest.raises(
+        ConfigError, match=r"^mine\.data\.columns: .* has no column query; use one of .*: pid, question"
+    ):
         cut_pairs(settings("index", tmp_path / "rows.parquet"), {})

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.corpus.slices import Slice, cut_files
-from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.storage import Store
 from lsr_prod.training_data.parts import PartMaker
 from lsr_prod.training_data.prepare import _seal
-from lsr_prod.training_data.records import source_settings
+from lsr_prod.training_data.records import cut_data, pin_files
 from lsr_prod.training_data.tokens import TextForm, TokenSettings
 from lsr_prod.training_data.training_set import SetRecord
 
@@ -45,8 +44,8 @@ def write_part(work: Path, number: int, kind: str, rows: Sequence[dict[str, Any]
     path = work / "data" / f"{number}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = source_settings(TrainingDataSettings(paths=[str(path)], kind=kind))
-    return list(cut_files(enumerate(resolve_source(source, {})), source, 10**9, {}))
+    data = TrainingDataSettings.model_validate({"paths": [str(path)], "kind": kind})
+    return list(cut_data(pin_files(data, {}), data, 10**9, {}))
 
 
 def make_set(work: Path, kind: str, parts: Sequence[Sequence[dict[str, Any]]]) -> tuple[Store, str]:

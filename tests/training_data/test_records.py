@@ -10,10 +10,8 @@ from deltalake import write_deltalake
 
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.corpus.slices import cut_files
-from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import SourceError
-from lsr_prod.training_data.records import read_rows, source_settings
+from lsr_prod.training_data.records import cut_data, pin_files, read_rows
 from lsr_prod.training_data.rows import TrainingRow
 
 
@@ -22,9 +20,7 @@ def data_of(path: Path, kind: str, **settings: Any) -> TrainingDataSettings:
 
 
 def read(data: TrainingDataSettings, limit: int = 10**9, *, needs_negative: bool = False) -> list[tuple[int, Any]]:
-    source = source_settings(data)
-    files = list(resolve_source(source, {}, collections=False))
-    pieces = list(cut_files(enumerate(files), source, limit, {}))
+    pieces = list(cut_data(pin_files(data, {}), data, limit, {}))
     return [row for piece in pieces for row in read_rows(piece, data, {}, needs_negative=needs_negative)]
 
 
@@ -134,8 +130,7 @@ def test_damage_keeps_the_rows_before_it_and_a_changed_file_ends_the_job(tmp_pat
     rows = read(data)
     assert reasons(rows)[:100] == [None] * 100
     assert reasons(rows)[100:] == ["damaged_file"]
-    source = source_settings(data)
-    (piece,) = cut_files(enumerate(resolve_source(source, {})), source, 10**9, {})
+    (piece,) = cut_data(pin_files(data, {}), data, 10**9, {})
     path.write_bytes(content + b"x")
     with pytest.raises(SourceError, match="is not as the plan pinned it"):
         list(read_rows(piece, data, {}, needs_negative=False))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.rows import RAW_LIMIT, BadRow, TypedValue
-from lsr_prod.training_data.rows import TrainingRow, judge
+from lsr_prod.training_data.rows import TrainingRow, validate
 
 
 def data(kind: str, **settings: Any) -> TrainingDataSettings:
@@ -15,7 +15,7 @@ def data(kind: str, **settings: Any) -> TrainingDataSettings:
 
 
 def reason(record: dict[str, Any], kind: str, *, needs_negative: bool = False, **settings: Any) -> tuple[str, str]:
-    row = judge(record, data(kind, **settings), needs_negative=needs_negative)
+    row = validate(record, data(kind, **settings), needs_negative=needs_negative)
     assert isinstance(row, BadRow)
     return row.reason, row.detail
 
@@ -37,7 +37,7 @@ SCORES = {"query": "q", "documents": ["p", "n"], "scores": [2, 0.5]}
     ],
 )
 def test_good_rows_of_every_kind(kind: str, record: dict[str, Any], row: TrainingRow):
-    assert judge(record, data(kind), needs_negative=False) == row
+    assert validate(record, data(kind), needs_negative=False) == row
 
 
 @pytest.mark.parametrize(
@@ -93,24 +93,24 @@ def test_every_reason(kind: str, record: dict[str, Any], found: tuple[str, str])
 )
 def test_a_row_without_a_negative_is_bad_where_one_is_needed(kind: str, record: dict[str, Any]):
     assert reason(record, kind, needs_negative=True)[0] == "no_negative"
-    assert isinstance(judge(record, data(kind), needs_negative=False), TrainingRow)
+    assert isinstance(validate(record, data(kind), needs_negative=False), TrainingRow)
 
 
 def test_columns_have_the_names_that_the_data_gives_them():
     named = data("pairs", columns={"positive": "pos"})
-    assert judge({"query": "q", "pos": "p", "positive": 7}, named, needs_negative=False) == TrainingRow("q", ("p",))
-    bad = judge({"query": "q", "positive": "p"}, named, needs_negative=False)
+    assert validate({"query": "q", "pos": "p", "positive": 7}, named, needs_negative=False) == TrainingRow("q", ("p",))
+    bad = validate({"query": "q", "positive": "p"}, named, needs_negative=False)
     assert isinstance(bad, BadRow)
     assert "field pos is absent" in bad.detail
 
 
 def test_a_bad_row_shows_its_line_or_else_its_record_shortened():
     line = b'{"query": "' + b"\xc3\xa9" * 9000
-    bad = judge({"query": ""}, data("pairs"), needs_negative=False, line=line)
+    bad = validate({"query": ""}, data("pairs"), needs_negative=False, line=line)
     assert isinstance(bad, BadRow)
     assert bad.raw.startswith('{"query": "é')
     assert RAW_LIMIT - 3 <= len(bad.raw.encode()) <= RAW_LIMIT + 3
-    bad = judge({"query": b"q\xff", "positive": None, "other": "o"}, data("pairs"), needs_negative=False)
+    bad = validate({"query": b"q\xff", "positive": None, "other": "o"}, data("pairs"), needs_negative=False)
     assert isinstance(bad, BadRow)
     assert json.loads(bad.raw) == {"query": "q\ufffd", "positive": None}
 
@@ -130,7 +130,7 @@ values = st.recursive(
     st.booleans(),
 )
 def test_whatever_a_record_holds_it_is_judged(kind: str, record: dict[str, Any], needs_negative: bool):
-    row = judge(record, data(kind), needs_negative=needs_negative)
+    row = validate(record, data(kind), needs_negative=needs_negative)
     if isinstance(row, TrainingRow):
         assert all(text.strip() for text in row.documents)
         assert len(row.documents) > needs_negative

@@ -9,15 +9,14 @@ import pytest
 from deltalake import write_deltalake
 
 from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import ConfigError
-from lsr_prod.training_data.records import source_settings
+from lsr_prod.training_data.records import pin_files
 from lsr_prod.training_data.schemas import check_schemas
 
 
 def check(path: Path, kind: str = "pairs", **settings: Any) -> None:
     data = TrainingDataSettings(paths=[str(path)], kind=kind, **settings)
-    check_schemas(list(resolve_source(source_settings(data), {}, collections=False)), data, {})
+    check_schemas(pin_files(data, {}), data, {})
 
 
 def parquet(path: Path, **columns: Any) -> None:
@@ -34,28 +33,29 @@ def test_every_shard_is_looked_at(tmp_path: Path):
     check(tmp_path)
     parquet(tmp_path / "37.parquet", query=["q"], pos=["p"])
     with pytest.raises(
-        ConfigError, match=r"data.columns: \S*37.parquet has no column positive, .*; name it, there are: pos, query"
+        ConfigError,
+        match=r"data.columns: \S*37.parquet has no column positive, .*; name one of its columns: pos, query",
     ):
         check(tmp_path)
     parquet(tmp_path / "37.parquet", query=["q"], positive=[7])
-    with pytest.raises(ConfigError, match=r"37.parquet has int64 in column positive, which is to be text"):
+    with pytest.raises(ConfigError, match=r"37.parquet has int64 in column positive, which has to be text"):
         check(tmp_path)
     (tmp_path / "37.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ConfigError, match=r"37.parquet is no readable Parquet file"):
+    with pytest.raises(ConfigError, match=r"37.parquet is not a readable parquet file"):
         check(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("kind", "columns", "problem"),
     [
-        ("negatives", {"negatives": ["n"]}, "has string in column negatives, which is to be a list of texts"),
-        ("negatives", {"negatives": [[1]]}, "which is to be a list of texts"),
-        ("negatives", {"negatives": [[["n"]]]}, "which is to be a list of texts"),
-        ("scores", {"documents": [["p"]], "scores": [["1"]]}, "scores, which is to be a list of numbers"),
-        ("scores", {"documents": [["p"]], "scores": [1.0]}, "scores, which is to be a list of numbers"),
-        ("scores", {"documents": [[None]], "scores": [[1.0]]}, "documents, which is to be a list of texts"),
+        ("negatives", {"negatives": ["n"]}, "has string in column negatives, which has to be a list of texts"),
+        ("negatives", {"negatives": [[1]]}, "which has to be a list of texts"),
+        ("negatives", {"negatives": [[["n"]]]}, "which has to be a list of texts"),
+        ("scores", {"documents": [["p"]], "scores": [["1"]]}, "scores, which has to be a list of numbers"),
+        ("scores", {"documents": [["p"]], "scores": [1.0]}, "scores, which has to be a list of numbers"),
+        ("scores", {"documents": [[None]], "scores": [[1.0]]}, "documents, which has to be a list of texts"),
         ("pairs", {"positive": [None]}, "has null in column positive"),
-        ("pairs", {"positive": [["p"]]}, "which is to be text"),
+        ("pairs", {"positive": [["p"]]}, "which has to be text"),
     ],
 )
 def test_types_that_cannot_hold_a_field(tmp_path: Path, kind: str, columns: dict[str, Any], problem: str):
@@ -79,7 +79,7 @@ def test_a_delta_table_whose_old_files_lack_a_column(tmp_path: Path):
 
 def test_first_rows_of_json_that_all_lack_a_column(tmp_path: Path):
     jsonl(tmp_path / "a.jsonl", *[{"query": "q", "pos": "p"}] * 5)
-    with pytest.raises(ConfigError, match=r"a.jsonl has no column positive, .*there are: pos, query"):
+    with pytest.raises(ConfigError, match=r"a.jsonl has no column positive, .*one of its columns: pos, query"):
         check(tmp_path / "a.jsonl")
     check(tmp_path / "a.jsonl", columns={"positive": "pos"})
     with gzip.open(tmp_path / "b.jsonl.gz", "wb") as file:
@@ -92,7 +92,7 @@ def test_first_rows_of_json_that_all_lack_a_column(tmp_path: Path):
 
 def test_first_rows_of_json_of_another_type(tmp_path: Path):
     jsonl(tmp_path / "a.jsonl", *[{"query": "q", "positive": ["p"]}] * 5)
-    with pytest.raises(ConfigError, match=r'a.jsonl has \["p"\] in column positive, which is to be text'):
+    with pytest.raises(ConfigError, match=r'a.jsonl has \["p"\] in column positive, which has to be text'):
         check(tmp_path / "a.jsonl")
     jsonl(tmp_path / "a.jsonl", *[{"query": "q", "positive": ["p"]}] * 5, {"query": "q", "positive": None})
     check(tmp_path / "a.jsonl")

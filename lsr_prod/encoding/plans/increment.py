@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, list_files, mark
-from lsr_prod.corpus.sources import SourceFile
+from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.encoding.plans.plan import PLAN_SETTINGS, ROW_SETTINGS, Plan, make_plan, plan_files
 from lsr_prod.encoding.plans.saved import load_plan, successor_of
 from lsr_prod.errors import ConfigError, LineageError

@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.filelist import REMOVED, file_keys, file_of, files_digest, iterate_files, list_files
-from lsr_prod.corpus.slices import WHOLE, Slice, cut_files
-from lsr_prod.corpus.sources import SourceFile
+from lsr_prod.corpus.slices import WHOLE, Slice
+from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.formats.digest import digest_json
 
 __all__ = [

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import REMOVED, file_keys, list_files
-from lsr_prod.corpus.sources import SourceFile, resolve_source
+from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.plans.increment import newest_plan, plan_increment, prepare_plan
 from lsr_prod.encoding.plans.plan import PLAN_SETTINGS, ROW_SETTINGS, Plan, make_plan
 from lsr_prod.encoding.plans.saved import load_plan, save_plan

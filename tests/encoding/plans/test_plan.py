@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.corpus.sources import FileFormat, SourceFile
+from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.encoding.plans.plan import PLAN_SETTINGS, ROW_SETTINGS, RUN_SETTINGS, Plan, Slice, make_plan
 from lsr_prod.encoding.plans.saved import load_plan, save_plan
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
@@ -23,7 +23,7 @@ SOURCE = SourceSettings(paths=["c"])
 ENCODE = EncodeSettings(bundle="b", table="t")
 
 
-def file_of(size: int = 10, *, name: str = "c.jsonl", tag: str = "t", file_format: FileFormat = "jsonl") -> SourceFile:
+def file_of(size: int = 10, *, name: str = "c.jsonl", tag: str = "t", file_format: str = "jsonl") -> SourceFile:
     return SourceFile("/corpus", name, file_format, size, tag)
 
 

@@ -1,26 +1,31 @@
-"""A folder that Hugging Face ``datasets`` saved: Arrow streams that its ``state.json`` names, or one folder a split."""
+"""Folders that Hugging Face ``datasets`` saved: Arrow streams named by ``state.json``, or one folder per split."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
+from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.formats.arrow import ARROW_STREAM
+from lsr_prod.corpus.formats.interface import FolderFormat
+from lsr_prod.corpus.pinning import pin_files
+from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Entry, Store
 
-__all__ = ["dataset_files", "is_saved_dataset"]
+__all__ = ["SAVED_DATASET", "dataset_files", "is_saved_dataset"]
 
 
 def is_saved_dataset(store: Store) -> bool:
-    """Whether ``save_to_disk`` of a dataset, or of a dictionary of splits, made this folder."""
+    """Return whether ``save_to_disk`` of a dataset, or of a dictionary of splits, wrote this folder."""
     dataset = store.entry("state.json") is not None and store.entry("dataset_info.json") is not None
     return dataset or store.entry("dataset_dict.json") is not None
 
 
 def dataset_files(store: Store) -> Iterator[Entry]:
-    """The files of every split, in the order in which the dataset has its rows.
+    """Yield the files of every split, in row order.
 
     Raises:
-        ConfigError: a file of the description is missing or is not understood.
+        ConfigError: a description file is missing or not understood.
     """
     splits = _read(store, "dataset_dict.json").get("splits") if store.entry("dataset_dict.json") else [""]
     if not isinstance(splits, list) or not all(isinstance(split, str) for split in splits):
@@ -55,11 +60,25 @@ def _read(store: Store, name: str) -> dict[str, Any]:
     try:
         value = json.loads(store.get(name) or b"")
     except ValueError as error:
-        raise _broken(store, name, "it is missing or no JSON") from error
+        raise _broken(store, name, "it is missing or not JSON") from error
     if not isinstance(value, dict):
-        raise _broken(store, name, "it holds no object")
+        raise _broken(store, name, "it is not an object")
     return value
 
 
 def _broken(store: Store, name: str, problem: str) -> ConfigError:
     return ConfigError("source.paths", f"{store.uri}/{name}: {problem}", "save the dataset again")
+
+
+def _recognizes(path: str, options: dict[str, str]) -> bool:
+    return is_saved_dataset(Store(path, options))
+
+
+def _files(path: str, _settings: SourceSettings, options: dict[str, str]) -> Iterator[SourceFile]:
+    store = Store(path, options)
+    if not is_saved_dataset(store):
+        raise ConfigError("source.paths", f"{path} has no state.json", "give a folder that save_to_disk wrote")
+    yield from pin_files(((path, entry, ARROW_STREAM.name) for entry in dataset_files(store)), options)
+
+
+SAVED_DATASET = FolderFormat("datasets", _recognizes, _files)

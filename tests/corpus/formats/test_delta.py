@@ -9,7 +9,8 @@ from deltalake import write_deltalake
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.sources import SourceFile, resolve_source
+from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.plans.plan import Slice
 from lsr_prod.errors import ConfigError
 
@@ -37,7 +38,7 @@ def test_a_delta_version_is_what_it_was(tmp_path: Path):
     after = resolve(table)
     assert len(after) == 1
     assert after[0].tag != before[0].tag
-    with pytest.raises(ConfigError, match="a version it has"):
+    with pytest.raises(ConfigError, match="a version that it has"):
         resolve(table, version=2)
     read_rows = read(before, SourceSettings(paths=[str(table)]))
     assert [row["doc_id"] for row in read_rows] == ["a"]

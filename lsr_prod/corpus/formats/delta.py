@@ -1,25 +1,33 @@
-"""A Delta table as a corpus: the files of one version."""
+"""Delta tables: the files of one version."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.formats.interface import FolderFormat
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
-from lsr_prod.storage import Store
+from lsr_prod.storage import Store, is_remote
 
-__all__ = ["delta_files"]
+__all__ = ["DELTA"]
 
 _READABLE = {"timestampNtz", "vacuumProtocolCheck"}
 
 
-def delta_files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iterator[SourceFile]:
-    """The files of the version that the settings name, sorted by path; partition values are constants of a file.
+def _has_log(path: str, options: dict[str, str]) -> bool:
+    if is_remote(path):
+        return bool(Store(path, options).names("_delta_log"))
+    return (Path(path) / "_delta_log").is_dir()
+
+
+def _files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iterator[SourceFile]:
+    """Yield the files of ``source.version``, sorted by path; partition values are constants of a file.
 
     Raises:
-        ConfigError: there is no such table or version, it needs a feature that we do not read, or a file of it is
-            gone or has another size.
+        ConfigError: the table or version does not exist, needs a feature that is not supported, or a file of it was
+            deleted or has another size.
     """
     import pyarrow as pa
 
@@ -34,11 +42,11 @@ def delta_files(path: str, settings: SourceSettings, options: dict[str, str]) ->
         name = unquote(str(action["path"]))  # the log holds URIs: a partition's special characters are escaped
         size = int(action["size_bytes"])
         if found.get(name) != size:
-            state = f"has {found[name]} bytes instead of {size}" if name in found else "is gone"
+            state = f"has {found[name]} bytes instead of {size}" if name in found else "was deleted"
             raise ConfigError(
                 "source.paths",
                 f"{store.location}/{name}, a file of version {table.version()}, {state}",
-                "name a version whose files are there, or mend the table",
+                "set source.version to a version with all of its files, or restore the table",
             )
         yield SourceFile(store.location, name, "parquet", size, tag, constants)
 
@@ -54,7 +62,7 @@ def _open(store: Store, version: int | None) -> Any:
         raise ConfigError(
             "source.paths",
             f"{store.uri} does not open as a Delta table ({error})",
-            "give a table, and a version it has",
+            "give a table, and a version that it has",
         ) from error
     unread = set(protocol.reader_features or ()) - _READABLE
     if configuration.get("delta.columnMapping.mode", "none") != "none":
@@ -70,3 +78,6 @@ def _open(store: Store, version: int | None) -> Any:
 
 def _as_text(value: object) -> str | None:
     return None if value is None else str(value)
+
+
+DELTA = FolderFormat("delta", _has_log, _files, versioned=True, documents=False)

@@ -8,8 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.slices import WHOLE, Slice, cut_files
-from lsr_prod.corpus.sources import SourceFile, resolve_source
+from lsr_prod.corpus.cut import cut_files
+from lsr_prod.corpus.slices import WHOLE, Slice
+from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import ConfigError
 
 MEGABYTE = 1_000_000
@@ -30,7 +32,7 @@ def write_parquet(path: Path, **columns: Any) -> SourceFile:
     return file
 
 
-def test_slices_of_parquet_are_whole_row_groups_of_about_the_wanted_size(tmp_path: Path):
+def test_parquet_slices_are_whole_row_groups_of_about_the_limit(tmp_path: Path):
     random = np.random.default_rng(7)
     texts = [random.bytes(2000).hex() for _ in range(1050)]  # row groups of about 0.4 MB
     file = write_parquet(tmp_path / "c.parquet", _id=[str(i) for i in range(1050)], text=texts)
@@ -47,9 +49,9 @@ def test_slices_of_parquet_are_whole_row_groups_of_about_the_wanted_size(tmp_pat
     assert all(piece.size >= MEGABYTE for piece in pieces[:-1])
 
 
-def test_only_large_parquet_files_and_the_first_one_are_opened(tmp_path: Path):
+def test_only_large_parquet_files_and_the_first_are_opened(tmp_path: Path):
     first = write_parquet(tmp_path / "0.parquet", _id=["a"], text=["x"])
-    (tmp_path / "1.parquet").write_bytes(b"no parquet, and nobody looks")
+    (tmp_path / "1.parquet").write_bytes(b"not Parquet, and never opened")
     (tmp_path / "2.parquet").write_bytes(b"")
     (small,) = resolve(tmp_path / "1.parquet")
     (empty,) = resolve(tmp_path / "2.parquet")
@@ -59,7 +61,7 @@ def test_only_large_parquet_files_and_the_first_one_are_opened(tmp_path: Path):
     ]
 
 
-def test_slices_keep_the_order_of_files_whose_footers_are_read_at_once(tmp_path: Path):
+def test_slices_keep_file_order_when_footers_are_read_concurrently(tmp_path: Path):
     random = np.random.default_rng(7)
     files = []
     for i in range(40):
@@ -73,21 +75,21 @@ def test_slices_keep_the_order_of_files_whose_footers_are_read_at_once(tmp_path:
     assert all(piece.file == files[piece.ordinal] for piece in pieces)
 
 
-def test_a_slice_travels_as_a_plain_row():
+def test_slice_round_trips_through_a_plain_row():
     file = SourceFile("s3://c", "a/x.parquet", "parquet", 7, "t", (("lang", "é"), ("day", None)))
     pieces = [Slice(file, 3, 1, 2, 100, 5), Slice(replace(file, constants=()), 4, 0, WHOLE, 0, 7)]
     rows = pa.Table.from_pylist([piece.to_json() for piece in pieces]).to_pylist()
     assert [Slice.from_json(row) for row in rows] == pieces
 
 
-def test_csv_is_cut_only_where_no_field_holds_a_line_end():
+def test_csv_is_cut_only_without_quotes():
     file = SourceFile("/c", "c.csv", "csv", 5 * MEGABYTE, "t")
     for quotes, stops in [(True, [5]), (False, [2, 4, 5])]:
         pieces = cut(file, source=SOURCE.model_copy(update={"quotes": quotes}), megabytes=2)
         assert [piece.stop // MEGABYTE for piece in pieces] == stops
 
 
-def test_columns_need_not_be_those_of_the_first_file_elsewhere_and_may_have_other_names(tmp_path: Path):
+def test_only_the_first_file_needs_the_columns_which_may_be_renamed(tmp_path: Path):
     file = write_parquet(tmp_path / "c.parquet", docno=["a"], body=["x"], year=[2026])
     source = SOURCE.model_copy(update={"columns": {"_id": "docno", "text": "body"}})
     other = write_parquet(tmp_path / "d.parquet", year=[2026])
@@ -99,12 +101,12 @@ def test_columns_need_not_be_those_of_the_first_file_elsewhere_and_may_have_othe
 @pytest.mark.parametrize(
     ("source", "field", "problem"),
     [
-        ({"id_field": "id"}, "source.id_field", "c.parquet has no column id; there are: _id, text"),
+        ({"id_field": "id"}, "source.id_field", "c.parquet has no column id; use one of its columns: _id, text"),
         ({"columns": {"_id": "docno"}}, "source.id_field", "has no column docno"),
         ({"text_fields": ["body", "head"]}, "source.text_fields", "c.parquet has none of the columns body, head"),
     ],
 )
-def test_a_column_that_the_first_file_lacks_is_named(tmp_path: Path, source: dict, field: str, problem: str):
+def test_missing_column_of_the_first_file_is_named(tmp_path: Path, source: dict, field: str, problem: str):
     file = write_parquet(tmp_path / "c.parquet", _id=["a"], text=["x"])
     with pytest.raises(ConfigError, match=problem) as refused:
         cut(file, source=SOURCE.model_copy(update=source))
@@ -112,8 +114,26 @@ def test_a_column_that_the_first_file_lacks_is_named(tmp_path: Path, source: dic
 
 
 @pytest.mark.parametrize("data", [b"no parquet", b"PAR1" + b"\xff" * 40 + b"PAR1", b"PAR1" + b"\xff" * 2 * MEGABYTE])
-def test_a_footer_that_is_none_is_named(tmp_path: Path, data: bytes):
+def test_unreadable_footer_is_named(tmp_path: Path, data: bytes):
     (tmp_path / "c.parquet").write_bytes(data)
-    with pytest.raises(ConfigError, match=r"c\.parquet is no readable Parquet file") as refused:
+    with pytest.raises(ConfigError, match=r"c\.parquet is not a readable parquet file") as refused:
         cut(*resolve(tmp_path / "c.parquet"), megabytes=1)
     assert refused.value.field == "source.paths"
+
+
+@pytest.mark.parametrize(
+    ("file_format", "quotes", "split"),
+    [
+        ("jsonl", True, True),
+        ("jsonl.gz", True, False),
+        ("csv", True, False),
+        ("csv", False, True),
+        ("tsv", False, True),
+        ("tsv.zst", False, False),
+        ("arrow", True, False),
+    ],
+)
+def test_only_files_without_loss_at_a_cut_are_split(file_format: str, quotes: bool, split: bool):
+    file = SourceFile("/corpus", "a", file_format, 3 * MEGABYTE, "tag")
+    pieces = cut(file, source=SourceSettings(paths=["a"], quotes=quotes), megabytes=1)
+    assert len(pieces) == (3 if split else 1)

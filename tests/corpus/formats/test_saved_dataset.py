@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.corpus.saved_dataset import dataset_files, is_saved_dataset
+from lsr_prod.corpus.formats.saved_dataset import dataset_files, is_saved_dataset
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store
 
@@ -49,8 +49,8 @@ def test_a_dataset_is_found_over_an_object_store(tmp_path: Path, s3_options: dic
         ("state.json", '{"_data_files": [{"filename": "b.arrow"}]}', r"d/b\.arrow of the saved dataset is missing"),
         ("state.json", '{"_data_files": [], "_indices_data_files": [{"filename": "i"}]}', "flatten_indices"),
         ("state.json", '{"_data_files": ["b.arrow"]}', "it names no files"),
-        ("state.json", "[]", "it holds no object"),
-        ("state.json", "{", "missing or no JSON"),
+        ("state.json", "[]", "it is not an object"),
+        ("state.json", "{", "missing or not JSON"),
         ("dataset_dict.json", "{}", "it names no splits"),
         ("dataset_dict.json", '{"splits": ["train"]}', r"train/state\.json: it is missing"),
     ],

@@ -6,12 +6,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.arrow_rows import arrow_rows, parquet_batches, stream_batches
-from lsr_prod.corpus.rows import BadRow, Document
+from lsr_prod.corpus.formats.arrow import stream_batches, typed_records
+from lsr_prod.corpus.formats.interface import ReadRequest
+from lsr_prod.corpus.formats.parquet import parquet_batches
+from lsr_prod.corpus.rows import BadRow, Document, validate
 from lsr_prod.corpus.source_file import DamagedFileError
 
 SOURCE = SourceSettings(paths=["c"], text_fields=["text"], stored_fields=[])
-COLUMNS = {"_id", "text"}
+COLUMNS = frozenset({"_id", "text"})
+
+
+def arrow_rows(batches, first_row, constants, source, wants):
+    request = ReadRequest(source, COLUMNS, 0, ids=frozenset({"_id"}), wants=wants)
+    for position, record in typed_records(batches, first_row, constants, request):
+        yield position, None if record is None else validate(record.values, source)
 
 
 def as_parquet(table: pa.Table) -> io.BytesIO:
@@ -43,7 +51,7 @@ def rows_of(table: pa.Table, source: SourceSettings = SOURCE) -> list[Document |
     ],
     ids=str,
 )  # fmt: skip
-def test_every_type_of_string_is_a_string(kind: pa.DataType):
+def test_all_string_types_are_read_as_strings(kind: pa.DataType):
     values = ["a", "é", None, "a"]
     if pa.types.is_dictionary(kind):
         column = pa.array(values, kind.value_type).dictionary_encode().cast(kind)
@@ -56,7 +64,7 @@ def test_every_type_of_string_is_a_string(kind: pa.DataType):
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.uint64()], ids=str)
-def test_numbers_of_an_integer_column_are_ids_and_no_texts(kind: pa.DataType):
+def test_integers_are_accepted_as_ids_but_not_as_texts(kind: pa.DataType):
     top = 2**64 - 1 if kind == pa.uint64() else 7
     ids = pa.array([0, top, None], kind)
     rows = rows_of(pa.table({"_id": ids, "text": ["x", "y", "z"]}))
@@ -75,18 +83,18 @@ def test_numbers_of_an_integer_column_are_ids_and_no_texts(kind: pa.DataType):
     ],
     ids=lambda array: str(array.type),
 )  # fmt: skip
-def test_other_types_are_no_ids(ids: pa.Array):
+def test_other_types_are_rejected_as_ids(ids: pa.Array):
     (row,) = rows_of(pa.table({"_id": ids, "text": ["x"]}))
     assert isinstance(row, BadRow)
     assert (row.reason, row.doc_id) == ("wrong_type", None)
 
 
-def test_columns_of_nulls_and_absent_ones_are_absent():
+def test_null_and_missing_columns_count_as_absent():
     rows = rows_of(pa.table({"_id": ["a", None], "text": pa.nulls(2)}))
     assert [row.reason for row in rows if isinstance(row, BadRow)] == ["empty_text", "missing_id"]
 
 
-def test_the_texts_of_unwanted_documents_are_never_touched():
+def test_texts_of_unwanted_documents_are_not_read():
     table = pa.table({"_id": [f"d{i}" for i in range(700)] + [None], "text": ["x"] * 701})
     asked: list[str] = []
 
@@ -101,7 +109,7 @@ def test_the_texts_of_unwanted_documents_are_never_touched():
     assert len(asked) == 700
 
 
-def test_a_range_of_row_groups_and_constants():
+def test_range_of_row_groups_with_constants():
     table = pa.table({"_id": [f"d{i}" for i in range(900)]})
     batches = parquet_batches(as_parquet(table), 1, 2, COLUMNS)
     found = list(arrow_rows(batches, 300, {"text": "of the partition"}, SOURCE, None))
@@ -109,14 +117,14 @@ def test_a_range_of_row_groups_and_constants():
     assert [position for position, _ in found] == list(range(300, 600))
 
 
-def test_a_column_that_is_there_twice_is_no_guess():
+def test_repeated_column_is_damage():
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["x"]), pa.array(["y"])], ["_id", "text", "text"])
     for batches in (parquet_batches(as_parquet(table), 0, -1, COLUMNS), stream_batches(as_stream(table), COLUMNS)):
         with pytest.raises(DamagedFileError, match="there twice"):
             list(batches)
 
 
-def test_a_stream_with_flipped_offsets_is_refused_before_it_is_read():
+def test_stream_with_flipped_offsets_is_rejected_before_it_is_read():
     table = pa.table({"_id": ["a" * 40] * 100, "text": ["x"] * 100})
     data = bytearray(as_stream(table).getvalue())
     offsets = (40).to_bytes(4, "little") + (80).to_bytes(4, "little")
@@ -126,7 +134,7 @@ def test_a_stream_with_flipped_offsets_is_refused_before_it_is_read():
         list(stream_batches(io.BytesIO(bytes(data)), COLUMNS))
 
 
-def test_a_stream_that_does_not_end_gives_its_rows_and_then_an_error():
+def test_stream_without_end_mark_yields_its_rows_and_then_raises():
     table = pa.table({"_id": [f"d{i}" for i in range(600)], "text": ["x"] * 600})
     batches = stream_batches(io.BytesIO(as_stream(table).getvalue()[:-8]), COLUMNS)
     assert sum(batch.num_rows for batch in itertools.islice(batches, 4)) == 600

@@ -1,0 +1,111 @@
+"""Cut files into slices: ranges of bytes, row groups, or whole files."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+
+import pyarrow as pa
+
+from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.formats.interface import Footer
+from lsr_prod.corpus.formats.registry import file_format
+from lsr_prod.corpus.slices import COMPRESSIONS, WHOLE, Slice
+from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.errors import ConfigError
+from lsr_prod.storage import Store
+
+__all__ = ["cut_files", "read_footer"]
+
+_THREADS = 32  # footers read at once: each waits for its store, and none needs much of a core
+_AHEAD = 4096  # files whose slices are held at once
+
+
+def cut_files(
+    files: Iterable[tuple[int, SourceFile]], source: SourceSettings, limit: int, options: dict[str, str]
+) -> Iterator[Slice]:
+    """Yield the slices of every file, in order.
+
+    The footers of large files are read, many at a time, to find their row groups. The footer of the first file that has
+    one is always read, and its columns are compared with the settings: a wrong name is found before anything is
+    written. Other files may have other columns; the reader validates their rows.
+
+    Args:
+        files: (ordinal, file); may be a generator.
+        source: names the columns.
+        limit: bytes of a slice, about; a smaller file with a footer is one slice.
+        options: options of the object store.
+
+    Raises:
+        ConfigError: the first file with a footer lacks the id or every text field, or a footer is not readable.
+    """
+    left = iter(files)
+    checked = False
+    with ThreadPoolExecutor(_THREADS) as pool:
+        while some := list(islice(left, _AHEAD)):
+            footers: dict[int, Future[Footer]] = {}
+            for ordinal, file in some:
+                if file_format(file.format).footer is not None and file.size and (file.size > limit or not checked):
+                    footers[ordinal] = pool.submit(partial(_checked_footer, file, source, options, check=not checked))
+                    checked = True
+            for ordinal, file in some:
+                found = footers[ordinal].result() if ordinal in footers else None
+                if found is not None and file.size > limit:
+                    yield from _row_groups(ordinal, file, found.groups, limit)
+                elif file_format(file.format).footer is not None and file.size:
+                    yield Slice(file, ordinal, 0, WHOLE, 0, file.size)
+                else:
+                    yield from _ranges(ordinal, file, limit if _is_splittable(file, source) else max(file.size, 1))
+
+
+def read_footer(file: SourceFile, options: dict[str, str], *, field: str) -> Footer:
+    """Read the footer of a file whose format has one.
+
+    Raises:
+        ConfigError: of ``field``; the footer is not readable.
+    """
+    found = file_format(file.format)
+    assert found.footer is not None
+    try:
+        with Store(file.uri, options).open_reader(file.name) as handle:
+            return found.footer(handle)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ConfigError(
+            field, f"{file.location} is not a readable {found.name} file ({error})", "fix the file or leave it out"
+        ) from error
+
+
+def _checked_footer(file: SourceFile, source: SourceSettings, options: dict[str, str], *, check: bool) -> Footer:
+    footer = read_footer(file, options, field="source.paths")
+    if check:
+        _check_columns(file, {*footer.schema.names, *(name for name, _ in file.constants)}, source)
+    return footer
+
+
+def _check_columns(file: SourceFile, present: set[str], source: SourceSettings) -> None:
+    remedy = f"use one of its columns: {', '.join(sorted(present))}"
+    if (column := source.column(source.id_field)) not in present:
+        raise ConfigError("source.id_field", f"{file.location} has no column {column}", remedy)
+    wanted = [source.column(field) for field in source.text_fields]
+    if not present & set(wanted):
+        raise ConfigError("source.text_fields", f"{file.location} has none of the columns {', '.join(wanted)}", remedy)
+
+
+def _is_splittable(file: SourceFile, source: SourceSettings) -> bool:
+    return not file.format.endswith(COMPRESSIONS) and file_format(file.format).splittable(source)
+
+
+def _ranges(ordinal: int, file: SourceFile, step: int) -> Iterator[Slice]:
+    for start in range(0, file.size, step):
+        stop = min(start + step, file.size)
+        yield Slice(file, ordinal, start, stop, 0, stop - start)
+
+
+def _row_groups(ordinal: int, file: SourceFile, groups: Sequence[tuple[int, int]], limit: int) -> Iterator[Slice]:
+    start = size = first_row = rows = 0
+    for group, (group_rows, group_size) in enumerate(groups):
+        size += group_size
+        rows += group_rows
+        if size >= limit or group == len(groups) - 1:
+            yield Slice(file, ordinal, start, group + 1, first_row, size)
+            start, size, first_row = group + 1, 0, rows

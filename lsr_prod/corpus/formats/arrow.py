@@ -1,0 +1,187 @@
+"""Typed Arrow columns become records, and Arrow streams, which are the files of saved datasets."""
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsr_prod.corpus.formats.interface import Decoded, ReadRequest, Record, SourceFormat
+from lsr_prod.corpus.rows import TypedValue
+from lsr_prod.corpus.slices import Slice
+from lsr_prod.corpus.source_file import DamagedFileError
+
+__all__ = ["ARROW_STREAM", "BATCH_ROWS", "select_columns", "stream_batches", "typed_records"]
+
+BATCH_ROWS = 256
+"""Rows that are converted to Python values at once."""
+
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+def typed_records(
+    batches: Iterator[pa.RecordBatch], first_row: int, constants: Mapping[str, str | None], request: ReadRequest
+) -> Iterator[Decoded]:
+    """Yield (row number, record) of every row; None in place of a document that is not wanted.
+
+    Args:
+        batches: of a file, in order.
+        first_row: number of the first row.
+        constants: columns with one value for the whole file.
+        request: columns and form of their values.
+    """
+    shared = {name: value for name, value in constants.items() if name in request.columns}
+    column, position = request.source.column(request.source.id_field), first_row
+    for batch in batches:
+        count, unwanted = batch.num_rows, set[int]()
+        if request.wants is not None and column in batch.schema.names:
+            ids = _values(batch.column(column), is_id=True, lists=False)
+            unwanted = {i for i in range(count) if not _may_be_wanted(ids[i], request.wants)}
+            batch = batch.take(pa.array([i for i in range(count) if i not in unwanted], pa.int64()))
+        values = {
+            name: _values(batch.column(name), is_id=name in request.ids, lists=request.lists)
+            for name in batch.schema.names
+        }
+        place = 0
+        for i in range(count):
+            if i in unwanted:
+                yield position + i, None
+                continue
+            yield position + i, Record(shared | {name: value[place] for name, value in values.items()})
+            place += 1
+        position += count
+
+
+def select_columns(names: list[str], columns: frozenset[str]) -> list[str]:
+    """Return the names that are in ``columns``, in file order.
+
+    Raises:
+        DamagedFileError: two columns have the same name.
+    """
+    found = [name for name in names if name in columns]
+    if len(set(found)) < len(found):
+        raise DamagedFileError(f"a column of {', '.join(found)} is there twice")
+    return found
+
+
+def stream_batches(handle: BinaryIO, columns: frozenset[str]) -> Iterator[pa.RecordBatch]:
+    """Yield an Arrow IPC stream as small batches of the given columns.
+
+    Raises:
+        DamagedFileError: after the last batch, if the end mark is missing: the stream was cut between two batches. Or
+            two columns have the same name.
+    """
+    with pa.ipc.open_stream(handle) as stream:
+        names = select_columns(stream.schema.names, columns)
+        for batch in stream:
+            selected = batch.select(names)
+            _check_offsets(selected)
+            yield from (selected.slice(first, BATCH_ROWS) for first in range(0, selected.num_rows, BATCH_ROWS))
+    handle.seek(-len(_END_OF_STREAM), io.SEEK_END)
+    if handle.read() != _END_OF_STREAM:
+        raise DamagedFileError("the stream ends without its end mark")
+
+
+def _check_offsets(batch: pa.RecordBatch) -> None:
+    """Validate offsets: streams have no checksums, and a flipped offset would read arbitrary memory.
+
+    Strings are viewed as binary, because invalid UTF-8 makes a bad row, not a damaged file.
+    """
+    views = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+    for column in batch.columns:
+        (column.view(views[column.type]) if column.type in views else column).validate(full=True)
+
+
+def _may_be_wanted(doc_id: object, wants: Callable[[str], bool]) -> bool:
+    """Return True for rows without a readable id too: their position assigns them to a cell later."""
+    if isinstance(doc_id, bytes):
+        try:
+            doc_id = doc_id.decode()
+        except UnicodeDecodeError:
+            return True
+    return not isinstance(doc_id, str) or not doc_id or wants(doc_id)
+
+
+def _values(column: pa.Array, *, is_id: bool, lists: bool) -> list[Any]:
+    """Convert a column to Python values: strings as bytes, because Arrow does not check that they are UTF-8.
+
+    Args:
+        column: of any type.
+        is_id: integers become their decimal text.
+        lists: lists of strings or numbers become Python lists.
+    """
+    if lists and _is_list(column.type):
+        return _lists(column)
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    elif pa.types.is_run_end_encoded(column.type):
+        column = pc.run_end_decode(column)
+    kind = column.type
+    values: list[Any]
+    if pa.types.is_null(kind):
+        values = [None] * len(column)
+    elif _is_text(kind):
+        values = column.cast(pa.large_binary()).to_pylist()
+    elif is_id and pa.types.is_integer(kind):
+        values = column.cast(pa.string()).to_pylist()
+    else:
+        shown = column.cast(pa.string()).to_pylist() if _can_be_shown(kind) else [str(kind)] * len(column)
+        valid = column.is_valid().to_pylist()
+        values = [TypedValue(str(kind), text) if there else None for text, there in zip(shown, valid, strict=True)]
+    return values
+
+
+def _lists(column: pa.Array) -> list[Any]:
+    kind = column.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        column = column.cast(pa.large_list(kind.value_type))
+    inner = column.flatten()  # without values behind null lists
+    if pa.types.is_floating(inner.type):
+        items = inner.cast(pa.float64()).to_pylist()
+    else:
+        items = inner.to_pylist() if pa.types.is_integer(inner.type) else _values(inner, is_id=False, lists=False)
+    values: list[Any] = []
+    start = 0
+    for length in column.value_lengths().to_pylist():
+        values.append(None if length is None else items[start : start + length])
+        start += length or 0
+    return values
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    checks = (
+        pa.types.is_list,
+        pa.types.is_large_list,
+        pa.types.is_list_view,
+        pa.types.is_large_list_view,
+        pa.types.is_fixed_size_list,
+    )
+    return any(check(kind) for check in checks)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    checks = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_string_view,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_binary_view,
+        pa.types.is_fixed_size_binary,
+    )
+    return any(check(kind) for check in checks)
+
+
+def _can_be_shown(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _stream_records(handle: BinaryIO, piece: Slice, request: ReadRequest) -> Iterator[Decoded]:
+    batches = stream_batches(handle, request.columns)
+    return typed_records(batches, piece.first_row, dict(piece.file.constants), request)
+
+
+ARROW_STREAM = SourceFormat("arrow", (), _stream_records, compressible=False, training_data=False)

@@ -1,0 +1,50 @@
+"""JSON Lines: one object per line."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from lsr_prod.corpus.formats.interface import Decoded, ReadRequest, Record, SourceFormat
+from lsr_prod.corpus.lines import Readable, lines
+from lsr_prod.corpus.rows import BadRow, shorten
+from lsr_prod.corpus.slices import Slice
+
+__all__ = ["JSON_LINES", "json_records"]
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def json_records(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[tuple[int, Record | BadRow]]:
+    """Yield (offset, record) of every line that begins in ``[start, stop)``; blank lines are skipped.
+
+    Args:
+        file: the plain bytes.
+        start: first byte of the range.
+        stop: end of the range (exclusive); None reads to the end.
+        limit: longest line in bytes.
+    """
+    for at, line, whole in lines(file, start, stop, limit):
+        text = line.removeprefix(_BOM) if at == 0 else line
+        if text.strip():
+            yield at, _parse(text, whole)
+
+
+def _parse(line: bytes, whole: bool) -> Record | BadRow:
+    if not whole:
+        return BadRow("row_too_long", "the line is longer than any accepted text", None, shorten(line))
+    try:
+        record: Any = json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        return BadRow("invalid_utf8", f"{error.reason} at byte {error.start} of the line", None, shorten(line))
+    except (ValueError, RecursionError) as error:
+        return BadRow("broken_json", str(error), None, shorten(line))
+    if not isinstance(record, dict):
+        return BadRow("not_an_object", f"the line holds a {type(record).__name__}", None, shorten(line))
+    return Record(record, line)
+
+
+def _records(file: Readable, piece: Slice, request: ReadRequest) -> Iterator[Decoded]:
+    return json_records(file, *piece.byte_range, request.limit)
+
+
+JSON_LINES = SourceFormat("jsonl", (".jsonl", ".ndjson"), _records, splittable=lambda _: True)
