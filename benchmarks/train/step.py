@@ -114,11 +114,11 @@ def make_model(scratch: Path, spec: Mapping[str, Any], sizes: Mapping[str, int],
     encoder.train()  # with dropout, as in the steps
     batch = draw({**spec, "seed": spec["seed"] + 1})
     if sparsity == "converged":
-        maxima = torch.expm1(encoder.find_maxima(*batch).weights)  # [n, V]
+        maxima = torch.expm1(encoder.find_argmax(*batch).weights)  # [n, V]
         level = maxima.flatten().kthvalue(int((1 - ACTIVE) * maxima.numel())).values
         with torch.no_grad():
             encoder.model.get_output_embeddings().bias -= level
-    active = (encoder.find_maxima(*batch).weights > 0).float().mean().item()
+    active = (encoder.find_argmax(*batch).weights > 0).float().mean().item()
     encoder.save(scratch / "model")
     return scratch / "model", active
 

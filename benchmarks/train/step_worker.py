@@ -128,7 +128,7 @@ def ours(spec: Mapping[str, Any]) -> tuple[torch.nn.Module, Callable[[tuple[Batc
         states, maxima = [], []
         for side, rows in chunks:
             states.append(torch.get_rng_state())  # dropout of the second pass has to be that of the first
-            maxima.append(encoder.find_maxima(*(part[rows] for part in batches[side])))
+            maxima.append(encoder.find_argmax(*(part[rows] for part in batches[side])))
         vectors = [
             torch.cat([one.weights for (at, _), one in zip(chunks, maxima, strict=True) if at == side]).requires_grad_()
             for side in (0, 1)

@@ -10,11 +10,11 @@ import ir_measures
 
 from lsr_prod.errors import SourceError
 
-__all__ = ["Judged", "read_judged"]
+__all__ = ["JudgedQueries", "read_judged"]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedQueries:
     """The judged queries of a collection.
 
     Attributes:
@@ -26,7 +26,7 @@ class Judged:
     qrels: list[ir_measures.Qrel]
 
 
-def read_judged(queries: Path, qrels: Path) -> Judged:
+def read_judged(queries: Path, qrels: Path) -> JudgedQueries:
     """Read queries and judgements.
 
     Args:
@@ -41,7 +41,7 @@ def read_judged(queries: Path, qrels: Path) -> Judged:
     texts = {query_id: text for query_id, text in _read_queries(queries) if query_id in judged}
     if not texts:
         raise SourceError(f"no query of {queries} is judged in {qrels}; the two files do not belong together")
-    return Judged(texts, [judgement for judgement in judgements if judgement.query_id in texts])
+    return JudgedQueries(texts, [judgement for judgement in judgements if judgement.query_id in texts])
 
 
 def _read_queries(path: Path) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ import ir_measures
 
 from lsr_prod.config import Deployment, EvaluateSettings
 from lsr_prod.errors import ConfigError
-from lsr_prod.evaluation.collection import Judged, read_judged
+from lsr_prod.evaluation.collection import JudgedQueries, read_judged
 from lsr_prod.evaluation.efficiency import flops, percentile
 from lsr_prod.interchange.runs import Ranking, write_run
 from lsr_prod.search import Searcher, SearchResult
@@ -101,7 +101,7 @@ def _report(
     name: str,
     searcher: Searcher,
     answer: Callable[[str], SearchResult],
-    judged: Judged,
+    judged: JudgedQueries,
     measures: list[Any],
     settings: EvaluateSettings,
 ) -> SystemReport:
@@ -136,7 +136,7 @@ def _report(
     )
 
 
-def _cost(searcher: Searcher, judged: Judged, settings: EvaluateSettings) -> dict[str, float]:
+def _cost(searcher: Searcher, judged: JudgedQueries, settings: EvaluateSettings) -> dict[str, float]:
     encoded = searcher.encode(list(judged.queries.values()))
     queries = [query.top(settings.qk).ids.tolist() for query in encoded]
     terms = sorted({term for query in queries for term in query})

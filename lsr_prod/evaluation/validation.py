@@ -13,7 +13,7 @@ import ir_measures
 
 from lsr_prod.config.train import ValidationSettings
 from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.evaluation.collection import Judged, read_judged
+from lsr_prod.evaluation.collection import JudgedQueries, read_judged
 from lsr_prod.evaluation.vector_evaluation import Encoded, evaluate, parse_measures
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
@@ -167,7 +167,7 @@ def read_collection(settings: ValidationSettings) -> Collection:
     return Collection(documents, queries, qrels)
 
 
-def _read_judged(settings: ValidationSettings) -> Judged:
+def _read_judged(settings: ValidationSettings) -> JudgedQueries:
     try:
         return read_judged(Path(settings.queries), Path(settings.qrels))
     except ValueError as error:

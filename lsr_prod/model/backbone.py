@@ -1,8 +1,8 @@
-"""The two halves of a language model: the backbone that makes hidden states, and its vocabulary head.
+"""Access to the parts of a language model: the backbone, the transform of its vocabulary head, and the output matrix.
 
-Pooling needs them apart, because it works between the two. It also needs the head in two parts: the transform of a
-hidden state, whose place differs from architecture to architecture (the table in this module says where; causal models
-have none), and the output matrix [V, d] with its bias, for pooling makes that product itself, a tile at a time.
+Pooling multiplies hidden states with the output matrix [V, d] itself, one tile at a time, so it needs the states after
+the head's transform. Each architecture stores the transform in another place, listed in this module; causal models
+have none.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,6 @@ __all__ = [
     "is_causal",
     "output_layer",
     "transformer_layers",
-    "vocabulary_logits",
 ]
 
 _TRANSFORMS: dict[str, Callable[[Any, Tensor], Tensor]] = {
@@ -44,23 +43,23 @@ ARCHITECTURES = (*_TRANSFORMS, *_CAUSAL)
 
 
 def check_architecture(name: str, *, field: str) -> None:
-    """Refuse a model whose head this module does not know.
+    """Refuse an architecture whose head this module does not support.
 
     Args:
         name: class name, for example ``BertForMaskedLM``.
         field: the setting that names the model, for the error.
 
     Raises:
-        ConfigError: the architecture is unknown.
+        ConfigError: the architecture is not supported.
     """
     if name not in ARCHITECTURES:
         raise ConfigError(
-            field, f"{name} is no language model with a known head", f"use one of {', '.join(ARCHITECTURES)}"
+            field, f"{name} is not a language model with a supported head", f"use one of {', '.join(ARCHITECTURES)}"
         )
 
 
 def is_causal(name: str) -> bool:
-    """Whether an architecture, given by its class name, is a decoder: trained to see earlier tokens only."""
+    """Return whether an architecture, given by its class name, is a decoder with causal attention."""
     return name in _CAUSAL
 
 
@@ -72,28 +71,28 @@ def hidden_states(
     *,
     attention: Attention = "bidirectional",
 ) -> Tensor:
-    """The backbone's last layer.
+    """Return the last hidden states of the backbone.
 
     Args:
         model: a language model of transformers.
         input_ids: int64 [B, L].
         attention_mask: int64 [B, L], 0 at padding on either side.
         token_type_ids: int64 [B, L], for the architectures that have them; default zeros.
-        attention: what a token sees, as in the encoder card; ``echo`` returns the states of the second copy.
+        attention: as in the encoder card; ``echo`` returns the states of the second copy.
 
     Returns:
         [B, L, d].
     """
     if is_causal(type(model).__name__):
         return _decoder_states(model, input_ids, attention_mask, attention)
-    # A single text has type 0 throughout, so the models' own default is right and other architectures need no case.
+    # A single text has type 0 at every position, which is the default of the models.
     types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
     hidden: Tensor = model.base_model(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state
     return hidden
 
 
 def echo_inputs(input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Every text twice (papers/csplade, 4): ids and mask, int64 [B, 2 L]; padding stays between the copies."""
+    """Repeat every text (papers/csplade, 4): ids and mask, int64 [B, 2 L]; padding stays between the copies."""
     return torch.cat((input_ids, input_ids), dim=1), torch.cat((attention_mask, attention_mask), dim=1)
 
 
@@ -101,12 +100,12 @@ def _decoder_states(model: Any, input_ids: Tensor, attention_mask: Tensor, atten
     length = input_ids.shape[1]
     if attention == "echo":
         input_ids, attention_mask = echo_inputs(input_ids, attention_mask)
-    # Padding has no position: the second copy goes on where the first one ends, however long the batch is.
+    # Padding gets no position: the second copy continues after the first one, whatever the length of the batch.
     positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
     seen: Any = attention_mask
     if attention == "bidirectional":
-        # A mask of all pairs, also where nothing is padded: without one the attention falls back to the causal form.
-        like = attention_mask[:, :, None].to(model.dtype)  # only shape, type and device of the embeddings are asked for
+        # Always pass a mask of all pairs: without a mask, attention falls back to the causal form.
+        like = attention_mask[:, :, None].to(model.dtype)  # only shape, dtype and device are used
         seen = create_bidirectional_mask(model.config, like, attention_mask, allow_is_bidirectional_skip=False)
     hidden: Tensor = model.base_model(
         input_ids=input_ids, attention_mask=seen, position_ids=positions, use_cache=False
@@ -115,9 +114,9 @@ def _decoder_states(model: Any, input_ids: Tensor, attention_mask: Tensor, atten
 
 
 def head_input(model: Any, hidden: Tensor) -> Tensor:
-    """The head's transform, before its output matrix: [B, L, hidden] -> [B, L, d] (Albert's d is the embeddings').
+    """Apply the head's transform: [B, L, hidden] -> [B, L, d] (d of Albert is the size of its embeddings).
 
-    A causal model has none: its last layer ends with the norm.
+    Causal models have no transform and return the hidden states.
     """
     if is_causal(type(model).__name__):
         return hidden
@@ -126,28 +125,22 @@ def head_input(model: Any, hidden: Tensor) -> Tensor:
 
 
 def output_layer(model: Any) -> tuple[Tensor, Tensor | None]:
-    """The output matrix [V, d], tied to the embeddings or not, and its bias [V] if it has one.
+    """Return the output matrix [V, d], tied to the embeddings or not, and its bias [V] or None.
 
     Raises:
-        ConfigError: an adapter is wrapped around the layer, so that its matrix is not all that it multiplies with.
+        ConfigError: the layer is wrapped, for example by an adapter, so that its matrix alone does not give the logits.
     """
     layer = model.get_output_embeddings()
     if not isinstance(layer, nn.Linear):
         raise ConfigError(
             "model",
-            f"its output matrix is a {type(layer).__name__}, no linear layer",
+            f"its output layer is a {type(layer).__name__}, not a linear layer",
             "train the head itself, or merge its adapter first",
         )
     return layer.weight, layer.bias
 
 
-def vocabulary_logits(model: Any, hidden: Tensor) -> Tensor:
-    """The whole vocabulary head: [B, L, hidden] -> [B, L, V]."""
-    logits: Tensor = model.get_output_embeddings()(head_input(model, hidden))
-    return logits
-
-
 def transformer_layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of the backbone in their order: the longest list of modules; none where layers share weights."""
+    """Return the layers of the backbone in order: the longest list of modules; empty if layers share weights."""
     lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
     return max(lists, key=len, default=[])

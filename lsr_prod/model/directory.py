@@ -3,14 +3,14 @@
 ::
 
     <model>/
-      encoder_card.json                       the card; all that lsr_prod needs beside weights and tokenizer
+      encoder_card.json                       the card: all that lsr_prod needs in addition to weights and tokenizer
       config.json  model.safetensors          as transformers writes them
       tokenizer.json  tokenizer_config.json
       modules.json  sentence_bert_config.json config_sentence_transformers.json  1_SpladePooling/config.json
-      output_layer.safetensors  output_vocabulary.json   of a head with terms of its own (``output_layer``)
+      output_layer.safetensors  output_vocabulary.json   of a separate output layer, see ``output_layer``
 
-The files of sentence-transformers are left out where it has no setting for what the encoder does.
-It is made in a draft beside its place and renamed, so that it is there whole or not at all.
+The files of sentence-transformers are left out if it cannot express the settings of the card.
+The directory is written as a draft in the same parent folder and renamed, so it is either complete or absent.
 """
 
 import json
@@ -54,20 +54,20 @@ def write_model_directory(
     card: EncoderCard,
     words: list[str] | None = None,
 ) -> str:
-    """Write a model directory, whole or not at all.
+    """Write a model directory atomically.
 
     Args:
-        folder: absent, empty, or already this very model directory.
+        folder: absent, empty, or a model directory with the same content.
         model: a language model.
         tokenizer: its tokenizer.
         card: the encoder card.
-        words: the output terms where they are not the tokenizer's tokens.
+        words: the output terms if they are not the tokenizer's tokens.
 
     Returns:
         Its digest (hex).
 
     Raises:
-        ConfigError: the folder holds something else.
+        ConfigError: the folder has other content.
     """
     own = has_own_output_layer(model)
     inexpressible = _inexpressible(card, own=own)
@@ -77,7 +77,7 @@ def write_model_directory(
         log.warning("sentence-transformers pools every token", extra={"fields": {"pooled_tokens": card.pooled_tokens}})
     with draft_folder(folder) as draft:
         model.save_pretrained(draft, state_dict=weights_without_output_layer(model) if own else None)
-        # safetensors makes its file readable by the owner only; the folder's other files follow the umask.
+        # safetensors creates its file readable by the owner only; the other files follow the umask.
         (draft / "model.safetensors").chmod((draft / "config.json").stat().st_mode)
         write_tokenizer(draft, tokenizer, card)
         if own:
@@ -93,14 +93,14 @@ def write_model_directory(
 
 
 def model_digest(folder: Path) -> str:
-    """sha256 (hex) that names a model directory: it covers the path and the bytes of every file."""
+    """Return the sha256 (hex) that names a model directory: it covers path and bytes of every file."""
     files = digest_files(folder, (path for path in folder.rglob("*") if path.is_file()))
     return digest_json([file.to_json() for file in files])
 
 
 @contextmanager
 def draft_folder(folder: Path) -> Iterator[Path]:
-    """An empty folder beside ``folder``, on the same file system; removed at the end unless it was moved."""
+    """Create an empty folder next to ``folder``, on the same file system; delete it at the end unless it was moved."""
     folder = folder.absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = folder.parent / f".{folder.name}.{uuid.uuid4().hex}.tmp"
@@ -112,13 +112,13 @@ def draft_folder(folder: Path) -> Iterator[Path]:
 
 
 def move_into_place(draft: Path, folder: Path, *, field: str) -> None:
-    """Rename ``draft`` to ``folder``; a folder that already has the same content is left as it is.
+    """Rename ``draft`` to ``folder``; keep a folder that already has the same content.
 
     Raises:
-        ConfigError: ``folder`` holds something else.
+        ConfigError: ``folder`` has other content.
     """
     try:
-        draft.rename(folder)  # takes the place of an empty folder only
+        draft.rename(folder)  # replaces an empty folder only
     except OSError:
         if not folder.is_dir() or not any(folder.iterdir()):
             raise
@@ -129,8 +129,8 @@ def move_into_place(draft: Path, folder: Path, *, field: str) -> None:
 def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerFast, card: EncoderCard) -> None:
     """Write ``tokenizer.json`` and a ``tokenizer_config.json`` that transformers 4 and 5 read alike.
 
-    Classes of one architecture rebuild the normalizer from their own arguments and would drop a change of casing; the
-    plain class named here takes ``tokenizer.json`` as it is.
+    Tokenizer classes of one architecture rebuild the normalizer from their own arguments and would drop a change of
+    casing; the generic class named here uses ``tokenizer.json`` unchanged.
     """
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_truncation()
@@ -150,7 +150,7 @@ def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerFast, card: Enco
 
 
 def _inexpressible(card: EncoderCard, *, own: bool) -> dict[str, str]:
-    """What of an encoder sentence-transformers has no setting for: it would open the folder and make other vectors."""
+    """Return the fields that sentence-transformers cannot express: with them it would compute other vectors."""
     fields = {
         "architecture": card.architecture if is_causal(card.architecture) else "",
         "pooled_states": card.pooled_states if card.pooled_states != "tokens" else "",

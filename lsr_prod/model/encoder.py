@@ -1,4 +1,4 @@
-"""``SparseEncoder``: a language model whose vocabulary head, pooled over a text, is the text's sparse vector."""
+"""``SparseEncoder``: a language model whose vocabulary head, pooled over the tokens, gives a sparse vector."""
 
 import copy
 import logging
@@ -17,10 +17,10 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import EncoderCard, Kind
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.model import backbone, pooling
-from lsr_prod.model.card_changes import change_card, check_attention
+from lsr_prod.model.card_update import check_attention, update_card
 from lsr_prod.model.directory import write_model_directory
-from lsr_prod.model.pooled_head import Maxima, find_maxima, pool_vocabulary
-from lsr_prod.model.source import output_vocabulary, read_source
+from lsr_prod.model.loading import output_vocabulary, read_parts
+from lsr_prod.model.pooled_head import PooledArgmax, find_argmax, pool_vocabulary
 from lsr_prod.model.uncased import UncasedOutput
 
 __all__ = ["SparseEncoder"]
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 
 
 class SparseEncoder(nn.Module):
-    """Text to sparse vectors, in torch.
+    """Encoder of texts as sparse vectors, in torch.
 
     Attributes:
         model: the language model of transformers.
-        tokenizer: its tokenizer, casing included.
-        card: what decides a vector beside the weights.
+        tokenizer: its tokenizer, including the casing.
+        card: all settings that decide a vector, apart from the weights.
         vocabulary: the V output terms.
-        uncased: folds the terms of the head into them where the card asks for it, or None.
+        uncased: folds the terms of the head into the output terms; None if ``output_casing`` is ``all``.
     """
 
     def __init__(
@@ -46,16 +46,16 @@ class SparseEncoder(nn.Module):
         card: EncoderCard,
         vocabulary: list[str] | None = None,
     ) -> None:
-        """Combine the parts; ``load`` reads them from a source.
+        """Combine the parts; ``load`` reads them.
 
         Args:
             model: a language model.
             tokenizer: its tokenizer.
             card: the encoder card.
-            vocabulary: the terms of the head's rows where they are not the tokenizer's tokens.
+            vocabulary: the terms of the head's rows if they are not the tokenizer's tokens.
 
         Raises:
-            ConfigError: the architecture is none of ``backbone.ARCHITECTURES``, or the parts do not fit each other.
+            ConfigError: the architecture is not in ``backbone.ARCHITECTURES``, or the parts do not fit together.
         """
         super().__init__()
         backbone.check_architecture(type(model).__name__, field="model")
@@ -78,47 +78,47 @@ class SparseEncoder(nn.Module):
 
     @classmethod
     def load(cls, source: str | Path, **card_overrides: Any) -> "SparseEncoder":
-        """Read an encoder; weights come from safetensors only, and no code of the source is run.
+        """Read an encoder. Weights are read from safetensors only, and no code of the model is run.
 
         Args:
-            source: a model directory of lsr_prod, a folder of sentence-transformers' SparseEncoder, a plain folder of
+            source: a model directory of lsr_prod, a folder of sentence-transformers' SparseEncoder, a folder of
                 a language model, or a Hugging Face id of one of them.
             **card_overrides: fields of the encoder card to set: casing, query_max_length, document_max_length,
                 query_prompt, document_prompt, activation, pooled_tokens, attention, pooled_states, output_casing,
                 query_encoder.
 
         Raises:
-            ConfigError: nothing loadable is there, it has no trained vocabulary head, or an override is impossible.
+            ConfigError: the model cannot be read, has no trained vocabulary head, or does not support an override.
         """
-        return cls(*read_source(source, card_overrides)).eval()
+        return cls(*read_parts(source, card_overrides)).eval()
 
-    def changed(self, **card_changes: Any) -> "SparseEncoder":
-        """An encoder with other fields of the card, as in ``load``, and the same weights; this one stays as it is.
+    def with_card(self, **card_changes: Any) -> "SparseEncoder":
+        """Return an encoder with the same weights and other fields of the card, as in ``load``.
 
         Raises:
-            ConfigError: a change is impossible.
+            ConfigError: the model does not support a change.
         """
         tokenizer = copy.deepcopy(self.tokenizer)
         words = self._words()
         terms = output_vocabulary(tokenizer, len(backbone.output_layer(self.model)[0])) if words is None else words
-        card = change_card(self.card, card_changes, self.model.config, tokenizer, terms)
+        card = update_card(self.card, card_changes, self.model.config, tokenizer, terms)
         return SparseEncoder(self.model, tokenizer, card, words).train(self.training)
 
     def clone(self) -> "SparseEncoder":
-        """An encoder whose weights are a copy, for stages that change them; in evaluation mode."""
+        """Return an encoder with a copy of the weights, for stages that change them; in evaluation mode."""
         return SparseEncoder(copy.deepcopy(self.model), self.tokenizer, self.card, self._words()).eval()
 
     def save(self, folder: str | Path) -> str:
-        """Write the model directory, whole or not at all; sentence-transformers opens it too, where it can express it.
+        """Write the model directory atomically; sentence-transformers can open it unless a setting is missing there.
 
         Args:
-            folder: absent, empty, or already this very model directory.
+            folder: absent, empty, or a model directory with the same content.
 
         Returns:
             Its digest (hex).
 
         Raises:
-            ConfigError: the folder holds something else.
+            ConfigError: the folder has other content.
         """
         return write_model_directory(Path(folder), self.model, self.tokenizer, self.card, self._words())
 
@@ -127,16 +127,16 @@ class SparseEncoder(nn.Module):
         input_ids: Tensor,
         attention_mask: Tensor,
         token_type_ids: Tensor | None = None,
-        found: Maxima | None = None,
+        found: PooledArgmax | None = None,
     ) -> Tensor:
-        """Vectors over the output vocabulary.
+        """Return vectors over the output vocabulary.
 
         Args:
             input_ids: int64 [B, L].
             attention_mask: int64 [B, L], 0 at padding.
-            token_type_ids: int64 [B, L]; default zeros, which is what one text has.
-            found: what ``find_maxima`` returned for the same batch, weights and dropout: the result is then its
-                weights with a graph behind them, and the product with the output matrix is not made again.
+            token_type_ids: int64 [B, L]; default zeros.
+            found: result of ``find_argmax`` for the same batch, weights and dropout; the output then equals its weights
+                and has a graph, and the product with the output matrix is not computed again.
 
         Returns:
             [B, V], at least 0; float32 even under autocast.
@@ -147,10 +147,12 @@ class SparseEncoder(nn.Module):
         return self.fold(weights)
 
     @torch.no_grad()
-    def find_maxima(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Maxima:
-        """The head's weights without a graph, and the token behind each: the first pass of two.
+    def find_argmax(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> PooledArgmax:
+        """Return the weights of the head and the token of each maximum, without a graph: the first of two passes.
 
-        They become vectors by ``fold``.
+        ``fold`` turns the weights into vectors.
 
         Args:
             input_ids: int64 [B, L].
@@ -159,17 +161,17 @@ class SparseEncoder(nn.Module):
         """
         states, pooled = self.pooled_states(input_ids, attention_mask, token_type_ids)
         matrix, bias = backbone.output_layer(self.model)
-        return find_maxima(states, matrix, bias, pooled, activation=self.card.activation)
+        return find_argmax(states, matrix, bias, pooled, activation=self.card.activation)
 
     def fold(self, weights: Tensor) -> Tensor:
-        """Weights of the head's terms, [B, rows of the output matrix], as vectors over the output vocabulary [B, V]."""
+        """Fold weights of the head's terms [B, rows of the output matrix] into vectors over the output terms [B, V]."""
         vectors: Tensor = weights if self.uncased is None else self.uncased(weights)
         return vectors
 
     def pooled_states(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """What the output matrix is multiplied with, and which of it the maximum runs over.
+        """Return the states that the output matrix multiplies, and the mask of the positions to pool.
 
         Args:
             input_ids: int64 [B, L].
@@ -177,7 +179,7 @@ class SparseEncoder(nn.Module):
             token_type_ids: int64 [B, L]; default zeros.
 
         Returns:
-            States [B, L, d] and bool [B, L]; where states are averaged, a text has one position.
+            States [B, L, d] and bool [B, L]; with averaged states, L is 1.
         """
         hidden = backbone.hidden_states(
             self.model, input_ids, attention_mask, token_type_ids, attention=self.card.attention
@@ -188,18 +190,18 @@ class SparseEncoder(nn.Module):
         return backbone.head_input(self.model, hidden), pooled
 
     def encode(self, texts: Sequence[str], kind: Kind = "document", batch_size: int = 32) -> SparseBatch:
-        """Encode texts without any cut by top-k; a text without a visible character is an empty vector.
+        """Encode texts without pruning; a text of whitespace becomes an empty vector.
 
         Args:
-            texts: any number of texts, prompts excluded.
+            texts: any number of texts, without prompts.
             kind: decides prompt and length.
             batch_size: texts of one forward pass.
 
         Returns:
-            One vector a text, in order.
+            One vector per text, in order.
 
         Raises:
-            ConfigError: they are queries, and the card says that these have no model.
+            ConfigError: ``kind`` is query and queries are inference-free.
         """
         self.card.check_model_encodes(kind)
         visible = [i for i, text in enumerate(texts) if text.strip()]

@@ -1,9 +1,9 @@
-"""An output matrix of an encoder's own: other terms than the tokenizer's, or a bias that the architecture has not.
+"""Separate output layer of an encoder: with other terms than the tokenizer's, or with a bias that it had not.
 
-It lies in the model directory beside the weights that transformers reads::
+It is stored in the model directory in addition to the weights that transformers reads::
 
-    output_layer.safetensors   weight [U, d], absent where it is the input embeddings'; bias [U], absent where none is
-    output_vocabulary.json     the U terms, where they are not the tokenizer's tokens
+    output_layer.safetensors   weight [U, d], absent if tied to the input embeddings; bias [U], absent without a bias
+    output_vocabulary.json     the U terms, absent if they are the tokenizer's tokens
 """
 
 from pathlib import Path
@@ -38,10 +38,10 @@ OUTPUT_VOCABULARY_FILE = "output_vocabulary.json"
 
 
 class OutputLayer(nn.Linear):
-    """An output matrix [U, d] with or without a bias that stands in place of the architecture's."""
+    """An output matrix [U, d], with or without a bias, that replaces that of the architecture."""
 
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
-        """Take the parameters as they are, without a copy."""
+        """Use the parameters without a copy."""
         super().__init__(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
         self.weight = weight
         if bias is not None:
@@ -49,60 +49,60 @@ class OutputLayer(nn.Linear):
 
 
 def replace_output_layer(model: PreTrainedModel, weight: Tensor, bias: Tensor | None) -> None:
-    """Put an output matrix of U terms, tied to nothing, in place of the model's; its input embeddings stay.
+    """Replace the output matrix by an untied one of U terms; the input embeddings stay.
 
     Args:
         model: a language model, in place.
-        weight: [U, d], one row a term; d is what the head's transform returns.
+        weight: [U, d], one row per term; d is the width of the head's transform.
         bias: [U], or None.
 
     Raises:
-        ConfigError: rows of another width, or a bias of another length.
+        ConfigError: the rows have another width, or the bias has another length.
     """
     width = _layer(model).weight.shape[1]
     if weight.ndim != 2 or weight.shape[1] != width:
         raise ConfigError("head", f"its rows have {weight.shape[-1]} values", f"this model's head needs {width}")
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise ConfigError("head", f"{len(weight)} rows have {len(bias)} biases", "give one a row")
+        raise ConfigError("head", f"{len(weight)} rows have {len(bias)} biases", "give one bias per row")
     place = _layer(model).weight
     _put(model, _parameter(weight, place), None if bias is None else _parameter(bias, place))
     model.config.tie_word_embeddings = False
 
 
 def add_output_bias(model: PreTrainedModel, bias: Tensor) -> None:
-    """Give a head without a bias one; the output matrix stays what it is, tied to the input embeddings or not.
+    """Add a bias to a head that has none; the output matrix stays, tied to the input embeddings or not.
 
     Args:
         model: a language model, in place.
         bias: [U].
 
     Raises:
-        ConfigError: the head has a bias, or it is of another length.
+        ConfigError: the head already has a bias, or the bias has another length.
     """
     layer = _layer(model)
     if layer.bias is not None:
         raise ConfigError("head", f"{type(model).__name__} has a bias already", "change that one")
     if bias.shape != layer.weight.shape[:1]:
-        raise ConfigError("head", f"{len(layer.weight)} rows have {len(bias)} biases", "give one a row")
+        raise ConfigError("head", f"{len(layer.weight)} rows have {len(bias)} biases", "give one bias per row")
     _put(model, layer.weight, _parameter(bias, layer.weight))
 
 
 def has_own_output_layer(model: PreTrainedModel) -> bool:
-    """Whether the output layer is another than the architecture's."""
+    """Return whether the model has a separate output layer instead of that of the architecture."""
     return isinstance(_output(model), OutputLayer)
 
 
 def output_layer_names(model: PreTrainedModel) -> set[str]:
-    """Names of the output layer's parameters in the model; some heads have their bias under a second name."""
+    """Return the names of the output layer's parameters; some heads register their bias under a second name."""
     name, parent = _names(model)
     prefix = f"{parent}." if parent else ""
     return {f"{name}.weight", f"{name}.bias", f"{prefix}bias"}
 
 
 def weights_without_output_layer(model: PreTrainedModel) -> dict[str, Tensor]:
-    """What transformers saves of a model that has an output layer of its own."""
-    leave = output_layer_names(model)
-    return {name: value for name, value in model.state_dict().items() if name not in leave}
+    """Return the weights that transformers saves for a model with a separate output layer."""
+    excluded = output_layer_names(model)
+    return {name: value for name, value in model.state_dict().items() if name not in excluded}
 
 
 def save_output_layer(folder: Path, model: PreTrainedModel) -> None:
@@ -113,15 +113,15 @@ def save_output_layer(folder: Path, model: PreTrainedModel) -> None:
         tensors["bias"] = layer.bias
     contents = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     save_file(contents, folder / OUTPUT_LAYER_FILE, metadata={"format": "pt"})
-    # safetensors makes its file readable by the owner only; the folder's other files follow the umask.
+    # safetensors creates its file readable by the owner only; the other files follow the umask.
     (folder / OUTPUT_LAYER_FILE).chmod((folder / "config.json").stat().st_mode)
 
 
 def load_output_layer(folder: Path, model: PreTrainedModel) -> None:
-    """Put what ``save_output_layer`` wrote into a model whose other weights are read.
+    """Load ``output_layer.safetensors`` into a model whose other weights are already loaded.
 
     Raises:
-        ConfigError: it is damaged, or does not fit the model.
+        ConfigError: the file is damaged, or does not fit the model.
     """
     try:
         found = load_file(folder / OUTPUT_LAYER_FILE)
@@ -140,15 +140,15 @@ def write_output_vocabulary(folder: Path, vocabulary: list[str]) -> None:
 
 
 def read_output_vocabulary(folder: Path) -> list[str]:
-    """The terms of the output layer.
+    """Read ``output_vocabulary.json``.
 
     Raises:
-        ArtifactError: they are absent, or no list of texts.
+        ArtifactError: the file is absent, or is not a list of strings.
     """
 
     def parse(vocabulary: Any) -> list[str]:
         if not isinstance(vocabulary, list) or not all(isinstance(term, str) for term in vocabulary):
-            raise TypeError("no list of terms")
+            raise TypeError("not a list of terms")
         return vocabulary
 
     return read_record(folder / OUTPUT_VOCABULARY_FILE, parse, "save the model again")
@@ -158,7 +158,7 @@ def _put(model: PreTrainedModel, weight: nn.Parameter, bias: nn.Parameter | None
     name, parent = _names(model)
     model.set_submodule(name, OutputLayer(weight, bias))
     owner: Any = model.get_submodule(parent)
-    if "bias" in owner._parameters:  # the same bias again; one that is left behind would be trained for nothing
+    if "bias" in owner._parameters:  # a second name of the same bias; the old one must not stay as an unused parameter
         owner._parameters["bias"] = bias
 
 
@@ -174,7 +174,7 @@ def _output(model: Any) -> nn.Module:
 
 
 def _names(model: PreTrainedModel) -> tuple[str, str]:
-    """The output layer and the module that holds it."""
+    """Return the names of the output layer and of its parent module."""
     layer = _output(model)
     name = next(name for name, module in model.named_modules() if module is layer)
     return name, name.rpartition(".")[0]

@@ -1,12 +1,12 @@
-"""The vocabulary head and its pooling as one function, which never holds logits [B, L, V].
+"""Vocabulary head and max pooling in one function that never allocates logits [B, L, V].
 
 ``w_v = log(1 + relu(max_j (h_j . W_v) + b_v))`` over the pooled tokens j (SPLADE-max, arXiv 2109.10086). The product is
-made a tile at a time, some terms by some texts, and the maximum over each text's tokens is taken while the tile is in
-the cache. Of a weight above 0 the place of its maximum is kept, one byte for texts of up to 256 tokens: its gradient
-goes to that token alone, so the backward pass touches active pairs (text, term) and multiplies no matrices.
+computed in tiles of some terms by some texts, and the maximum over the tokens of each text is taken while the tile is
+in the cache. The position of each maximum is stored, in one byte for texts of up to 256 tokens. Only that token gets a
+gradient, so the backward pass touches only active pairs (text, term) and multiplies no matrices.
 
-Training in two passes (gradient cache) finds the places in the first, without a graph (``find_maxima``); the second
-takes them as found and needs no product at all (``pool_vocabulary(..., found=...)``).
+Training in two passes (gradient cache) finds the positions in the first pass, without a graph (``find_argmax``); the
+second pass reuses them and computes no product (``pool_vocabulary(..., found=...)``).
 """
 
 from collections.abc import Iterator
@@ -18,31 +18,31 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
 
-__all__ = ["Maxima", "find_maxima", "pool_vocabulary"]
+__all__ = ["PooledArgmax", "find_argmax", "pool_vocabulary"]
 
 Activation = Literal["log1p_relu", "l0"]
 
-# Terms and tokens of a tile. On a CPU: 2 MB, beside as much of the weight; on a GPU: large products.
+# Terms and tokens of a tile. CPU: 2 MB, plus as much of the output matrix; GPU: large products.
 _CPU_TILE = (512, 1024)
 _GPU_TILE = (8192, 4096)
-_PAIRS = 1 << 20  # active pairs that the backward pass has in hand at once: some 40 MB
+_PAIRS = 1 << 20  # active pairs that the backward pass processes at once: about 40 MB
 
 
 @dataclass(frozen=True, slots=True)
-class Maxima:
-    """What the head found in a batch of texts.
+class PooledArgmax:
+    """Pooled weights of a batch of texts, and the token of each maximum.
 
     Attributes:
         weights: [B, V], at least 0; float32, or float64 for hidden states of that type.
-        positions: uint8, int16 or int32 [B, V], the token that has the maximum; of no meaning where the weight is 0.
+        positions: uint8, int16 or int32 [B, V], the position of the maximum; undefined where the weight is 0.
     """
 
     weights: Tensor
     positions: Tensor
 
-    def __getitem__(self, texts: slice) -> "Maxima":
-        """Those of some of the texts."""
-        return Maxima(self.weights[texts], self.positions[texts])
+    def __getitem__(self, texts: slice) -> "PooledArgmax":
+        """Select some of the texts."""
+        return PooledArgmax(self.weights[texts], self.positions[texts])
 
 
 def pool_vocabulary(
@@ -52,20 +52,20 @@ def pool_vocabulary(
     pooled: Tensor,
     *,
     activation: Activation,
-    found: Maxima | None = None,
+    found: PooledArgmax | None = None,
 ) -> Tensor:
-    """Vectors over the vocabulary. Under autocast products have its type; maxima, weights and gradients are float32.
+    """Return vectors over the vocabulary. Autocast applies to products only; maxima, weights and gradients are float32.
 
-    Where several tokens have the maximum, the first one gets the gradient.
+    If several tokens have the maximum, the first one gets the gradient.
 
     Args:
-        hidden: [B, L, d], what the output matrix is multiplied with.
+        hidden: [B, L, d], the input of the output matrix.
         weight: [V, d], the output matrix, tied to the embeddings or not.
         bias: [V], or None.
-        pooled: bool [B, L], the positions that the maximum runs over; a text without any becomes the zero vector.
+        pooled: bool [B, L], the positions to pool; a text without any becomes the zero vector.
         activation: as in the encoder card.
-        found: what ``find_maxima`` returned for these very states; the result is then its weights, as a function of
-            ``hidden``, ``weight`` and ``bias``, and costs nothing.
+        found: result of ``find_argmax`` for the same states; its weights are then returned, connected to the graph of
+            ``hidden``, ``weight`` and ``bias``, without any computation.
 
     Returns:
         [B, V], at least 0; float32, or float64 for hidden states of that type.
@@ -75,24 +75,24 @@ def pool_vocabulary(
         return _forward(hidden, weight, bias, pooled, activation, places=False)[0] if found is None else found.weights
     if found is None:
         with torch.no_grad():
-            found = find_maxima(hidden, weight, bias, pooled, activation=activation)
+            found = find_argmax(hidden, weight, bias, pooled, activation=activation)
     function: Any = _PooledHead
     weights: Tensor = function.apply(hidden, weight, bias, found.weights, found.positions, activation)
     return weights
 
 
 @torch.no_grad()
-def find_maxima(
+def find_argmax(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, pooled: Tensor, *, activation: Activation
-) -> Maxima:
-    """The same vectors without a graph, and the token behind each weight. For the arguments see ``pool_vocabulary``."""
+) -> PooledArgmax:
+    """Return the same vectors without a graph, and the token of each weight. Arguments as in ``pool_vocabulary``."""
     weights, positions = _forward(hidden, weight, bias, pooled, activation, places=True)
     assert positions is not None
-    return Maxima(weights, positions)
+    return PooledArgmax(weights, positions)
 
 
 class _PooledHead(torch.autograd.Function):
-    """The weights that were found as a function of what they were found in."""
+    """Connects weights that are already computed to the graph of their inputs."""
 
     @staticmethod
     def forward(
@@ -122,7 +122,7 @@ class _PooledHead(torch.autograd.Function):
 def _forward(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, pooled: Tensor, activation: Activation, *, places: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Weights [B, V] and, if asked for, the tokens behind them."""
+    """Return weights [B, V] and, with ``places``, the position of each maximum."""
     (B, L, _), V, device = hidden.shape, weight.shape[0], hidden.device
     terms, tokens = _CPU_TILE if device.type == "cpu" else _GPU_TILE
     kind = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else weight.dtype
@@ -133,7 +133,7 @@ def _forward(
         for texts, where in _groups(pooled, tokens)
     ]
     most = max((where.numel() for _, where, _ in groups), default=tokens)
-    terms *= max(1, min(8, tokens // most))  # a few short texts: larger blocks, fewer of them
+    terms *= max(1, min(8, tokens // most))  # a few short texts: fewer and larger blocks
     with torch.autocast(device.type, enabled=False):
         for start in range(0, V, terms):
             block = slice(start, start + terms)
@@ -146,7 +146,7 @@ def _forward(
                     maxima, at = tile.max(dim=2)
                     positions[texts, block] = where.gather(1, at.t()).to(positions.dtype)
                 weights[texts, block] = maxima.t().to(weights.dtype)
-        if bias is not None:  # once, after the maxima: a constant changes no order, rounding included
+        if bias is not None:  # added after the maximum: a constant does not change the order, rounding included
             some = pooled.any(dim=1, keepdim=True)
             weights = weights.addcmul_(some.to(weights.dtype), bias.to(weights.dtype))
         weights = weights.relu_().log1p_()
@@ -154,12 +154,12 @@ def _forward(
 
 
 def _groups(pooled: Tensor, tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Texts of like length that share a tile: their rows [g] and their pooled positions [g, l].
+    """Yield groups of texts of similar length that share a tile: their rows [g] and pooled positions [g, l].
 
-    Within a group the last pooled position of a shorter text is repeated, which changes no maximum.
+    Shorter texts of a group repeat their last pooled position, which does not change the maximum.
     """
     lengths = pooled.sum(dim=1)
-    order = pooled.to(torch.uint8).argsort(dim=1, descending=True, stable=True)  # pooled positions first, rising
+    order = pooled.to(torch.uint8).argsort(dim=1, descending=True, stable=True)  # pooled positions first, ascending
     by_length = lengths.argsort(stable=True)
     sizes: list[int] = lengths[by_length].tolist()
     start = next((i for i, size in enumerate(sizes) if size), len(sizes))
@@ -174,14 +174,14 @@ def _groups(pooled: Tensor, tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _slopes(gradient: Tensor, weights: Tensor, activation: Activation) -> Tensor:
-    """Gradient with regard to the maxima, [B, V]; the derivative is a function of the weight itself."""
+    """Return the gradient of the maxima, [B, V]; the derivative of the activation is a function of the weight."""
     # w = log(1 + m): dw/dm = exp(-w). l0: w = log(1 + u), u = log(1 + m): dw/dm = exp(-w) exp(-u).
     slopes = torch.exp(-weights if activation == "log1p_relu" else -weights - torch.expm1(weights))
     return slopes.mul_(gradient).masked_fill_(weights == 0, 0.0)
 
 
 def _hidden_gradient(slopes: Tensor, positions: Tensor, hidden: Tensor, weight: Tensor) -> Tensor:
-    """[B, L, d]: a token gets the sum of slope times output row over the terms whose maximum it has."""
+    """Return [B, L, d]: for each token the sum of slope x output row over the terms whose maximum it has."""
     (B, L, d), V = hidden.shape, weight.shape[0]
     found = torch.empty(B * L, d, dtype=slopes.dtype, device=hidden.device)
     output = weight.to(slopes.dtype)
@@ -197,7 +197,7 @@ def _hidden_gradient(slopes: Tensor, positions: Tensor, hidden: Tensor, weight: 
 
 
 def _weight_gradient(slopes: Tensor, positions: Tensor, hidden: Tensor, weight: Tensor) -> Tensor:
-    """[V, d]: a term gets the sum of slope times hidden state over the tokens that have its maxima."""
+    """Return [V, d]: for each term the sum of slope x hidden state over the tokens that have its maximum."""
     (B, L, d), V = hidden.shape, weight.shape[0]
     found = torch.empty(V, d, dtype=slopes.dtype, device=hidden.device)
     states = hidden.reshape(B * L, d).to(slopes.dtype)
@@ -211,7 +211,7 @@ def _weight_gradient(slopes: Tensor, positions: Tensor, hidden: Tensor, weight: 
 
 
 def _sums(row: Tensor, column: Tensor, value: Tensor, matrix: Tensor, rows: int) -> Tensor:
-    """A sparse [rows, n] matrix times ``matrix`` [n, d]; ``row`` rises. The order of the sums is fixed."""
+    """Multiply a sparse matrix [rows, n] with ``matrix`` [n, d]; ``row`` is sorted. The summation order is fixed."""
     first = torch.searchsorted(row, torch.arange(rows, device=row.device))
     return embedding_bag(column, matrix, first, mode="sum", per_sample_weights=value)
 

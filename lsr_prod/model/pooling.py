@@ -1,7 +1,7 @@
-"""Pooling: logits of all tokens of a text become one sparse vector.
+"""Pooling of the logits of all tokens of a text into one sparse vector.
 
-``w_v = log(1 + relu(max_j logits_jv))`` over the pooled positions j (SPLADE-max, arXiv 2109.10086): the maximum comes
-first, so that the logarithm is taken B x V times and not B x L x V times. ``l0`` takes it twice (arXiv 2504.14839).
+``w_v = log(1 + relu(max_j logits_jv))`` over the pooled positions j (SPLADE-max, arXiv 2109.10086): the maximum is
+taken first, so the logarithm is computed B x V times, not B x L x V times. ``l0`` applies it twice (arXiv 2504.14839).
 """
 
 from typing import Literal
@@ -13,11 +13,11 @@ __all__ = ["activate", "fill_unpooled", "mean_states", "pooled_positions"]
 
 
 def pooled_positions(attention_mask: Tensor, pooled_tokens: Literal["all", "not_bos"]) -> Tensor:
-    """Which positions the maximum runs over.
+    """Return the mask of the positions to pool.
 
     Args:
         attention_mask: int64 [B, L], 0 at padding on either side.
-        pooled_tokens: ``all`` but padding; ``not_bos`` leaves out the first token too.
+        pooled_tokens: ``all``: all positions except padding; ``not_bos``: also without the first token.
 
     Returns:
         bool [B, L].
@@ -28,9 +28,9 @@ def pooled_positions(attention_mask: Tensor, pooled_tokens: Literal["all", "not_
 
 
 def fill_unpooled(hidden: Tensor, pooled: Tensor) -> Tensor:
-    """Give every position that is not pooled the state of one that is.
+    """Replace the state of every position outside the pool by the state of a pooled position.
 
-    A maximum does not change when one of its arguments is repeated, so no mask of shape [B, L, V] is needed.
+    Repeating an argument does not change a maximum, so no mask of shape [B, L, V] is needed.
 
     Args:
         hidden: [B, L, d].
@@ -39,20 +39,20 @@ def fill_unpooled(hidden: Tensor, pooled: Tensor) -> Tensor:
     Returns:
         [B, L, d].
     """
-    source = pooled.to(torch.float32).argmax(dim=1)  # any pooled position will do
+    source = pooled.to(torch.float32).argmax(dim=1)  # any pooled position
     index = source[:, None, None].expand(-1, 1, hidden.shape[2])
     return torch.where(pooled[:, :, None], hidden, hidden.gather(1, index))
 
 
 def mean_states(hidden: Tensor, pooled: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean state of every text, as a text of one token (papers/esplade-pretraining, J.1).
+    """Return the mean state of every text, as a text of one token (papers/esplade-pretraining, J.1).
 
     Args:
         hidden: [B, L, d].
         pooled: bool [B, L].
 
     Returns:
-        States [B, 1, d], and bool [B, 1]: whether the text has a pooled position at all.
+        States [B, 1, d], and bool [B, 1]: the text has a pooled position.
     """
     kept = pooled[:, :, None].to(hidden.dtype)
     counts = pooled.sum(dim=1, keepdim=True)  # [B, 1]
@@ -61,7 +61,7 @@ def mean_states(hidden: Tensor, pooled: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def activate(maxima: Tensor, pooled: Tensor, activation: Literal["log1p_relu", "l0"]) -> Tensor:
-    """Weights from maxima; a row without any pooled position becomes the zero vector.
+    """Apply the activation to maxima; a text without pooled positions becomes the zero vector.
 
     Args:
         maxima: logits after the maximum over tokens, [B, V].

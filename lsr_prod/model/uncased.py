@@ -1,6 +1,6 @@
 """Uncased output terms (papers/casing, post-processing).
 
-Cased terms are dropped; words that have only a cased one are folded into their lowercase form by the maximum.
+Cased terms are dropped. A word that only has cased terms is folded into its lowercase form by the maximum.
 """
 
 import copy
@@ -16,13 +16,13 @@ __all__ = ["UncasedOutput", "check_uncased", "letters_of"]
 
 
 class UncasedOutput(nn.Module):
-    """Weights of the V terms of a head -> weights of G uncased terms.
+    """Folds the weights of the V terms of a head into weights of G uncased terms.
 
     Attributes:
         terms: the G terms.
-        first: int64 [G], one row of the head for each term.
-        more_rows: int64 [E], rows of the terms that have several.
-        more_terms: int64 [E], the terms that they belong to, 0..G-1.
+        first: int64 [G], the first row of the head of each term.
+        more_rows: int64 [E], the further rows of terms with several rows.
+        more_terms: int64 [E], the terms of ``more_rows``, 0..G-1.
     """
 
     first: Tensor
@@ -33,7 +33,7 @@ class UncasedOutput(nn.Module):
         """Group the terms of a head.
 
         Raises:
-            ConfigError: none of them has a lowercase form, or none is cased.
+            ConfigError: no term has a lowercase letter, or no term is cased.
         """
         super().__init__()
         check_uncased(letters_of(vocabulary))
@@ -42,13 +42,13 @@ class UncasedOutput(nn.Module):
         self._assign(torch.tensor(found.rows), torch.tensor(found.groups))
 
     def restricted(self, columns: Tensor) -> tuple[Tensor, "UncasedOutput"]:
-        """For a head of which only the rows that matter are left: those rows, and what folds them.
+        """Restrict the output to some terms: return the rows of the head to keep, and the folding of these rows.
 
         Args:
-            columns: int64, rising: the terms that are kept; the result numbers them from 0.
+            columns: int64, sorted: the terms to keep; the result numbers them from 0.
 
         Returns:
-            int64 [K], rising: rows of the head; and what takes weights [B, K] to [B, len(columns)].
+            int64 [K], sorted rows of the head; and a module that folds weights [B, K] into [B, len(columns)].
         """
         kept = torch.isin(self.more_terms, columns)
         rows = torch.cat((self.first[columns], self.more_rows[kept]))
@@ -68,7 +68,7 @@ class UncasedOutput(nn.Module):
             self.register_buffer(name, value, persistent=False)
 
     def forward(self, weights: Tensor) -> Tensor:
-        """Fold: [B, V], at least 0 -> [B, G]."""
+        """Fold weights [B, V], at least 0, into [B, G]."""
         folded = weights.index_select(1, self.first)
         if not len(self.more_rows):
             return folded
@@ -77,19 +77,19 @@ class UncasedOutput(nn.Module):
 
 
 def letters_of(terms: Sequence[str]) -> frozenset[str]:
-    """Which letters there are among terms: ``lower`` if some has a lowercase one, ``capital`` if some is cased."""
+    """Return ``lower`` if a term has a lowercase letter, and ``capital`` if a term is cased."""
     lower = {"lower"} if any(term != term.upper() for term in terms) else set()
     return frozenset(lower | ({"capital"} if any(cased_terms(terms)) else set()))
 
 
 def check_uncased(letters: frozenset[str]) -> None:
-    """Refuse uncased output of a vocabulary that has no uncased form.
+    """Refuse uncased output for a vocabulary without uncased forms.
 
     Args:
-        letters: of its terms, see ``letters_of``.
+        letters: letters of its terms, see ``letters_of``.
 
     Raises:
-        ConfigError: none of them has a lowercase letter, or none is cased.
+        ConfigError: no term has a lowercase letter, or no term is cased.
     """
     if "lower" not in letters:
         raise ConfigError("output_casing", "no output term has a lowercase letter", "leave the field out")

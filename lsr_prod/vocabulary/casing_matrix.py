@@ -103,7 +103,7 @@ def casing_matrix(encoder: SparseEncoder, texts: Sequence[str], kind: Kind = "qu
         mask = np.zeros_like(ids)
         for i, row in enumerate(some):
             ids[i, : len(row)], mask[i, : len(row)] = row, 1
-        found = encoder.find_maxima(torch.from_numpy(ids), torch.from_numpy(mask))
+        found = encoder.find_argmax(torch.from_numpy(ids), torch.from_numpy(mask))
         text, term = (part.numpy() for part in found.weights.nonzero(as_tuple=True))
         places = found.positions.numpy()[text, term].astype(np.int64)
         np.add.at(counts, (tokens[ids[text, places]], terms[term]), 1)

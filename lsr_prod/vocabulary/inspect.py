@@ -86,7 +86,7 @@ def inspect_vocabulary(
     if tokenizer is not None:
         if encoder.card.output_vocabulary == "words":
             raise ConfigError("--target", "the model's output terms are not its tokens", "leave it out")
-        whole = encoder.changed(output_casing="all")  # as a transfer takes it
+        whole = encoder.with_card(output_casing="all")  # as a transfer takes it
         source = Terms.of(whole.tokenizer, whole.vocabulary)
         overlap = overlap_share(align(source, Terms.of(tokenizer, target_terms(tokenizer))))
         if words:

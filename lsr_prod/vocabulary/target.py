@@ -16,7 +16,7 @@ from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.digest import digest_files, digest_json
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.model.source import tokenizer_reader
+from lsr_prod.model.loading import tokenizer_reader
 
 __all__ = [
     "TargetModel",

@@ -13,9 +13,9 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import is_causal, output_layer
-from lsr_prod.model.first_token import prepend_first_token
+from lsr_prod.model.loading import output_vocabulary
 from lsr_prod.model.output_layer import add_output_bias, output_layer_names, replace_output_layer
-from lsr_prod.model.source import output_vocabulary
+from lsr_prod.model.start_token import prepend_start_token
 from lsr_prod.terms.words import lowercases
 from lsr_prod.vocabulary.initialization import Initialization
 
@@ -52,7 +52,7 @@ def move_to_vocabulary(
     takes_types = int(getattr(moved.config, "type_vocab_size", 0) or 0) > 1
     tokenizer = copy.deepcopy(tokenizer)
     if is_causal(encoder.card.architecture):
-        prepend_first_token(tokenizer, moved.config)
+        prepend_start_token(tokenizer, moved.config)
     tokenizer.model_input_names = ["input_ids", *(["token_type_ids"] if takes_types else []), "attention_mask"]
     card = replace(
         encoder.card,

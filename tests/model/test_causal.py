@@ -1,4 +1,4 @@
-"""Decoders as encoders: what they attend to, what of it is pooled, and where a text begins (papers/csplade, 4)."""
+"""Decoders as encoders: attention, pooled positions and start token (papers/csplade, 4)."""
 
 import json
 import logging
@@ -14,7 +14,7 @@ from transformers import LlamaConfig
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import echo_inputs, hidden_states
-from lsr_prod.model.first_token import has_first_token, prepend_first_token
+from lsr_prod.model.start_token import has_start_token, prepend_start_token
 from tests.model.tiny import CAUSAL, causal_tokenizer, tiny_checkpoint
 
 ATTENTIONS = ("causal", "bidirectional", "echo")
@@ -54,7 +54,7 @@ def _plain_logits(encoder: SparseEncoder, ids: Tensor) -> Tensor:
     match encoder.card.attention:
         case "causal":
             logits = model(input_ids=ids[None]).logits[0]
-        case "bidirectional":  # nothing is added to any score: every token sees every other
+        case "bidirectional":  # no mask: every token attends to every other token
             logits = model(input_ids=ids[None], attention_mask=torch.zeros(1, 1, length, length)).logits[0]
         case "echo":
             logits = model(input_ids=torch.cat((ids, ids))[None]).logits[0, length:]
@@ -65,9 +65,7 @@ def _plain_logits(encoder: SparseEncoder, ids: Tensor) -> Tensor:
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("side", ["right", "left"])
 @torch.inference_mode()
-def test_padded_and_unpadded_batches_are_the_definition_without_bos(
-    checkpoint: Path, attention: str, side: str
-) -> None:
+def test_padded_and_unpadded_batches_equal_definition_without_bos(checkpoint: Path, attention: str, side: str) -> None:
     encoder = _load(checkpoint, attention)
     ids, mask = _batch([17, 9, 2, 1], side)
     together = encoder(ids, mask)
@@ -87,15 +85,15 @@ def test_padded_and_unpadded_batches_are_the_definition_without_bos(
 
 @pytest.mark.parametrize("lengths", [[12], [12, 12], [12, 7]])
 @torch.inference_mode()
-def test_the_last_token_changes_the_first_position(checkpoint: Path, lengths: list[int]) -> None:
-    """Not for a causal model; of a text that is given twice it changes the second copy and never the first."""
+def test_last_token_changes_first_position_unless_causal(checkpoint: Path, lengths: list[int]) -> None:
+    """With echo it changes the second copy only; with causal attention nothing."""
     ids, mask = _batch(lengths)
     other = ids.clone()
     other[0, lengths[0] - 1] = (ids[0, lengths[0] - 1] - 8 + 1) % 89 + 8
     model = SparseEncoder.load(checkpoint).model
 
     def difference(attention: str) -> Tensor:
-        """Largest difference of the states of the first text's positions, [L]."""
+        """Return the largest difference of the states at each position of the first text, [L]."""
         states = [hidden_states(model, x, mask, attention=attention) for x in (ids, other)]
         return (states[0] - states[1])[0].abs().amax(dim=-1)
 
@@ -111,8 +109,7 @@ def test_the_last_token_changes_the_first_position(checkpoint: Path, lengths: li
 
 
 @torch.inference_mode()
-def test_the_second_copy_goes_on_where_the_first_ends(checkpoint: Path) -> None:
-    """However much padding lies between them: positions count tokens, not places."""
+def test_echo_positions_continue_in_second_copy_whatever_the_padding(checkpoint: Path) -> None:
     model = SparseEncoder.load(checkpoint).model
     ids, mask = _batch([5])
     padded, padding = torch.nn.functional.pad(ids, (0, 20), value=9), torch.nn.functional.pad(mask, (0, 20))
@@ -121,12 +118,12 @@ def test_the_second_copy_goes_on_where_the_first_ends(checkpoint: Path) -> None:
     assert alone.shape == (1, 5, 32)
 
 
-def test_a_text_begins_with_bos_even_where_the_tokenizer_adds_none(checkpoint: Path, tmp_path: Path) -> None:
+def test_text_starts_with_bos_when_tokenizer_adds_none(checkpoint: Path, tmp_path: Path) -> None:
     plain = json.loads((checkpoint / "tokenizer.json").read_text())["post_processor"]
     assert ("<s>" in json.dumps(plain)) == (checkpoint.name == "llama")
     encoder = _load(checkpoint, "causal")
     assert encoder.card.pooled_tokens == "not_bos"
-    for _ in range(2):  # a saved encoder is not given a second one
+    for _ in range(2):  # a saved encoder does not get a second start token
         assert encoder.tokenizer("w1 W2")["input_ids"] == [BOS, 6, 0] == _ids("w1 W2", encoder)
         assert encoder.tokenizer.num_special_tokens_to_add() == 1
         encoder.save(tmp_path / "model")
@@ -147,7 +144,7 @@ def _ids(text: str, encoder: SparseEncoder) -> list[int]:
         ({}, {"bos_token_id": None, "eos_token_id": None}, None),
     ],
 )
-def test_which_token_begins_a_text(
+def test_start_token_is_bos_of_tokenizer_then_model_then_eos(
     tmp_path: Path, tokens: dict[str, str], config: dict[str, object], expected: int | None
 ) -> None:
     folder = tiny_checkpoint(tmp_path / "checkpoint", "qwen2")
@@ -156,14 +153,14 @@ def test_which_token_begins_a_text(
     settings = json.loads((folder / "config.json").read_text()) | config
     (folder / "config.json").write_text(json.dumps(settings))
     if expected is None:
-        with pytest.raises(ConfigError, match="no token that begins or ends a text"):
+        with pytest.raises(ConfigError, match="neither a BOS nor an EOS token"):
             SparseEncoder.load(folder)
     else:
         assert _ids("w1", SparseEncoder.load(folder)) == [expected, 6]
 
 
 @pytest.mark.parametrize("kind", ["none", "byte level", "template", "both"])
-def test_what_the_tokenizer_did_behind_a_text_it_does_still(kind: str, tmp_path: Path) -> None:
+def test_start_token_keeps_other_post_processing(kind: str, tmp_path: Path) -> None:
     tokenizer = causal_tokenizer(bos=False)
     end = processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 3)])
     byte_level = processors.ByteLevel(trim_offsets=True)
@@ -171,11 +168,11 @@ def test_what_the_tokenizer_did_behind_a_text_it_does_still(kind: str, tmp_path:
     tokenizer.backend_tokenizer.post_processor = steps[kind]
     ends = [3] if kind in ("template", "both") else []
     config = LlamaConfig(vocab_size=97, bos_token_id=2)
-    assert not has_first_token(tokenizer)
+    assert not has_start_token(tokenizer)
     for _ in range(2):
-        prepend_first_token(tokenizer, config)
+        prepend_start_token(tokenizer, config)
         backend = tokenizer.backend_tokenizer
-        assert has_first_token(tokenizer)
+        assert has_start_token(tokenizer)
         assert backend.encode("w1 W2").ids == [2, 6, 0, *ends]
         assert backend.encode("").ids == [2, *ends]
         assert backend.encode("w1", "W2").ids == [2, 6, *ends, 0, *ends]
@@ -186,7 +183,7 @@ def test_what_the_tokenizer_did_behind_a_text_it_does_still(kind: str, tmp_path:
 
 
 @pytest.mark.parametrize("padding", [-1, 97, None])
-def test_a_padding_token_that_the_model_has_not_is_no_obstacle(tmp_path: Path, padding: int | None) -> None:
+def test_padding_token_without_embedding_is_ignored(tmp_path: Path, padding: int | None) -> None:
     folder = tiny_checkpoint(tmp_path / "checkpoint", "llama")
     settings = json.loads((folder / "config.json").read_text()) | {"pad_token_id": padding}
     (folder / "config.json").write_text(json.dumps(settings))
@@ -200,7 +197,7 @@ def test_a_padding_token_that_the_model_has_not_is_no_obstacle(tmp_path: Path, p
     assert encoder.model.config.pad_token_id is None
 
 
-def test_prompts_stand_behind_bos_in_both_copies(folders: dict[str, Path]) -> None:
+def test_prompts_follow_bos_in_both_copies(folders: dict[str, Path]) -> None:
     encoder = _load(folders["qwen3"], "echo", query_prompt="w9 W10 ")
     assert encoder._token_ids(["w1"], "query")[0] == [BOS, 14, 15, 6]
     ids = torch.tensor([encoder._token_ids(["w1"], "query")[0]])
@@ -209,8 +206,10 @@ def test_prompts_stand_behind_bos_in_both_copies(folders: dict[str, Path]) -> No
     torch.testing.assert_close(torch.from_numpy(found.weights), expected[found.terms], atol=1e-5, rtol=0)
 
 
-def test_an_echo_needs_two_positions_a_token(folders: dict[str, Path]) -> None:
-    with pytest.raises(ConfigError, match="document_max_length: 37 is no length of this model; give 2 to 36 tokens"):
+def test_echo_halves_the_maximum_length(folders: dict[str, Path]) -> None:
+    with pytest.raises(
+        ConfigError, match="document_max_length: 37 is outside the lengths of this model; give 2 to 36 tokens"
+    ):
         SparseEncoder.load(folders["llama"], attention="echo", document_max_length=37, query_max_length=20)
     encoder = SparseEncoder.load(folders["llama"], document_max_length=72)
     assert encoder.card.attention == "causal"
@@ -220,7 +219,7 @@ def test_an_echo_needs_two_positions_a_token(folders: dict[str, Path]) -> None:
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @torch.inference_mode()
-def test_the_mean_of_the_states_goes_through_the_head(checkpoint: Path, attention: str) -> None:
+def test_mean_state_passes_through_head(checkpoint: Path, attention: str) -> None:
     encoder = _load(checkpoint, attention, pooled_states="mean")
     ids, mask = _batch([11, 4, 1])
     found = encoder(ids, mask)
@@ -234,18 +233,20 @@ def test_the_mean_of_the_states_goes_through_the_head(checkpoint: Path, attentio
     assert not found[2].any()
 
 
-def test_what_does_not_fit_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^pooled_tokens: the first token of a LlamaForCausalLM is no text"):
+def test_settings_that_do_not_fit_architecture_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^pooled_tokens: the first token of a LlamaForCausalLM does not represent the text"
+    ):
         SparseEncoder.load(folders["llama"], pooled_tokens="all")
     masked = tiny_checkpoint(tmp_path / "bert", "bert")
-    with pytest.raises(ConfigError, match=r"^attention: BertForMaskedLM is no decoder"):
+    with pytest.raises(ConfigError, match=r"^attention: BertForMaskedLM is not a decoder"):
         SparseEncoder.load(masked, attention="echo")
     encoder = SparseEncoder.load(masked)
-    with pytest.raises(ConfigError, match=r"^attention: BertForMaskedLM is no decoder"):
+    with pytest.raises(ConfigError, match=r"^attention: BertForMaskedLM is not a decoder"):
         SparseEncoder(encoder.model, encoder.tokenizer, replace(encoder.card, attention="causal"))
 
 
-def test_sentence_transformers_is_not_offered_a_decoder(
+def test_decoder_directory_has_no_sentence_transformers_files(
     folders: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="lsr_prod"):

@@ -28,7 +28,7 @@ def _peer(folder: Path) -> Peer:
     return Peer(str(folder), device="cpu", local_files_only=True)
 
 
-def test_the_digest_is_stable_and_a_second_save_changes_nothing(tmp_path: Path) -> None:
+def test_second_save_has_same_digest_and_changes_nothing(tmp_path: Path) -> None:
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", "bert"), document_max_length=20)
     digest = encoder.save(tmp_path / "a")
     assert digest == encoder.save(tmp_path / "a") == model_digest(tmp_path / "a")
@@ -39,7 +39,7 @@ def test_the_digest_is_stable_and_a_second_save_changes_nothing(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c", "checkpoint"], "no drafts are left"
 
 
-def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_save_refuses_folder_with_other_content(tmp_path: Path) -> None:
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", "bert"))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine")
@@ -50,7 +50,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_sentence_transformers_opens_ours(tmp_path: Path, architecture: str) -> None:
+def test_sentence_transformers_opens_model_directory(tmp_path: Path, architecture: str) -> None:
     encoder = SparseEncoder.load(
         tiny_checkpoint(tmp_path / "checkpoint", architecture),
         casing="lowercase",
@@ -69,7 +69,7 @@ def test_sentence_transformers_opens_ours(tmp_path: Path, architecture: str) -> 
     assert not np.allclose(documents, queries, atol=1e-3), "the prompts differ"
 
 
-def test_a_real_checkpoint_both_ways(tiny_model: Path, tmp_path: Path) -> None:
+def test_real_checkpoint_is_read_and_written_by_sentence_transformers(tiny_model: Path, tmp_path: Path) -> None:
     encoder, peer = SparseEncoder.load(tiny_model), _peer(tiny_model)
     size = encoder.card.vocabulary_size
     ours = _dense(encoder.encode(REAL), size)
@@ -81,7 +81,7 @@ def test_a_real_checkpoint_both_ways(tiny_model: Path, tmp_path: Path) -> None:
     assert back.card.parents == (model_digest(tmp_path / "saved"),)
 
 
-def test_we_open_what_sentence_transformers_saved(splade_tiny: Path, tmp_path: Path) -> None:
+def test_folder_saved_by_sentence_transformers_is_loaded(splade_tiny: Path, tmp_path: Path) -> None:
     transformer = Transformer(str(splade_tiny), transformer_task="fill-mask", do_lower_case=True)
     peer = Peer(
         modules=[transformer, SpladePooling(pooling_strategy="max", activation_function="log1p_relu")],
@@ -100,7 +100,7 @@ def test_we_open_what_sentence_transformers_saved(splade_tiny: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("change", ["sum", "dense", "outside"])
-def test_other_models_of_sentence_transformers_are_refused(tmp_path: Path, change: str) -> None:
+def test_other_sentence_transformers_models_are_refused(tmp_path: Path, change: str) -> None:
     SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", "bert")).save(tmp_path / "model")
     (tmp_path / "model" / "encoder_card.json").unlink()
     modules = json.loads((tmp_path / "model" / "modules.json").read_text())

@@ -38,13 +38,13 @@ def _batch(rows: int, length: int, pad: int) -> tuple[torch.Tensor, torch.Tensor
 
 @pytest.mark.parametrize(("rows", "length"), [(1, 1), (1, 12), (2, 7), (5, 40)])
 @torch.inference_mode()
-def test_a_padded_batch_is_the_definition_row_by_row(encoder: SparseEncoder, rows: int, length: int) -> None:
+def test_padded_batch_equals_definition_row_by_row(encoder: SparseEncoder, rows: int, length: int) -> None:
     ids, mask = _batch(rows, length, encoder.model.config.pad_token_id)
     torch.testing.assert_close(encoder(ids, mask), _plain(encoder, ids, mask), atol=1e-5, rtol=0)
 
 
 @torch.inference_mode()
-def test_without_padding_every_token_sees_every_other(encoder: SparseEncoder) -> None:
+def test_attention_is_bidirectional_without_padding(encoder: SparseEncoder) -> None:
     ids, mask = _batch(1, 9, encoder.model.config.pad_token_id)
     other = ids.clone()
     other[0, -1] = (other[0, -1] - 8 + 1) % 89 + 8
@@ -63,7 +63,7 @@ def test_not_bos_and_l0(encoder: SparseEncoder) -> None:
     assert not changed(ids[:, :1], mask[:, :1]).any(), "nothing is left to pool"
 
 
-def test_encode_keeps_the_order_and_an_empty_text_is_an_empty_vector(encoder: SparseEncoder) -> None:
+def test_encode_keeps_order_and_maps_empty_text_to_empty_vector(encoder: SparseEncoder) -> None:
     batch = encoder.encode(TEXTS, batch_size=2)
     assert [len(batch.row(i)[0]) > 0 for i in range(len(TEXTS))] == [True, False, True, True, False, True]
     for i, text in enumerate(TEXTS):
@@ -73,14 +73,14 @@ def test_encode_keeps_the_order_and_an_empty_text_is_an_empty_vector(encoder: Sp
     assert len(encoder.encode([])) == 0
 
 
-def test_kind_decides_length_and_prompt(encoder: SparseEncoder) -> None:
+def test_kind_selects_length_and_prompt(encoder: SparseEncoder) -> None:
     prompted = SparseEncoder(encoder.model, encoder.tokenizer, replace(encoder.card, query_prompt="w9 w11 ")).eval()
     cut, whole = encoder.encode(["w9 w11 w13"], "query"), prompted.encode(["w13 W20 w21"], "query")
     np.testing.assert_allclose(cut.weights, whole.weights, atol=1e-6)
     assert not np.array_equal(encoder.encode(["w9 " * 20], "query").weights, encoder.encode(["w9 " * 20]).weights)
 
 
-def test_encode_leaves_the_mode_of_training(encoder: SparseEncoder) -> None:
+def test_encode_restores_training_mode(encoder: SparseEncoder) -> None:
     encoder.train()
     first, second = encoder.encode(["w1 w2"]), encoder.encode(["w1 w2"])
     assert encoder.training
@@ -88,7 +88,7 @@ def test_encode_leaves_the_mode_of_training(encoder: SparseEncoder) -> None:
     np.testing.assert_array_equal(first.weights, second.weights)
 
 
-def test_a_real_checkpoint_expands(splade_tiny: Path) -> None:
+def test_real_checkpoint_expands_texts(splade_tiny: Path) -> None:
     encoder = SparseEncoder.load(splade_tiny)
     terms, weights = encoder.encode(["information retrieval with sparse vectors"]).row(0)
     assert encoder.card.casing == "lowercase"

@@ -40,7 +40,7 @@ def _with_words(folder: Path, *, bias: bool = True) -> SparseEncoder:
 
 
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, *CAUSAL])
-def test_a_head_of_words_survives_the_disk(tmp_path: Path, architecture: str) -> None:
+def test_head_of_words_is_equal_after_save_and_load(tmp_path: Path, architecture: str) -> None:
     encoder = _with_words(tiny_checkpoint(tmp_path / "checkpoint", architecture), bias=architecture != "bert")
     before = encoder.encode(TEXTS)
     digest = encoder.save(tmp_path / "model")
@@ -57,7 +57,7 @@ def test_a_head_of_words_survives_the_disk(tmp_path: Path, architecture: str) ->
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "llama", "gpt_neox"])
-def test_every_parameter_gets_a_gradient(tmp_path: Path, architecture: str) -> None:
+def test_every_parameter_gets_gradient(tmp_path: Path, architecture: str) -> None:
     encoder = _with_words(tiny_checkpoint(tmp_path / "checkpoint", architecture))
     encoder.save(tmp_path / "model")
     for one in (encoder, SparseEncoder.load(tmp_path / "model")):
@@ -68,7 +68,7 @@ def test_every_parameter_gets_a_gradient(tmp_path: Path, architecture: str) -> N
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_new_bias_leaves_the_matrix_where_it_is(tmp_path: Path, tied: bool) -> None:
+def test_added_bias_keeps_output_matrix(tmp_path: Path, tied: bool) -> None:
     checkpoint = tiny_checkpoint(tmp_path / "checkpoint", "llama" if tied else "qwen3")
     encoder = SparseEncoder.load(checkpoint)
     add_output_bias(encoder.model, torch.arange(97.0) / 97)
@@ -85,7 +85,7 @@ def test_a_new_bias_leaves_the_matrix_where_it_is(tmp_path: Path, tied: bool) ->
     assert again.encode(TEXTS).terms.shape != SparseEncoder.load(checkpoint).encode(TEXTS).terms.shape
 
 
-def test_another_width_or_length_is_refused() -> None:
+def test_rows_or_biases_of_another_size_are_refused() -> None:
     model = tiny_model("albert")
     with pytest.raises(ConfigError, match="rows have 32 values; this model's head needs 16"):
         replace_output_layer(model, torch.zeros(150, 32), None)
@@ -96,7 +96,7 @@ def test_another_width_or_length_is_refused() -> None:
     assert not has_own_output_layer(model)
 
 
-def test_terms_that_are_not_those_of_the_head_are_refused(tmp_path: Path) -> None:
+def test_terms_that_do_not_match_head_are_refused(tmp_path: Path) -> None:
     encoder = _with_words(tiny_checkpoint(tmp_path / "checkpoint", "bert"))
     with pytest.raises(ConfigError, match="150 outputs for 149 terms"):
         SparseEncoder(encoder.model, encoder.tokenizer, replace(encoder.card, vocabulary_size=149), WORDS[:-1])
@@ -108,17 +108,17 @@ def test_terms_that_are_not_those_of_the_head_are_refused(tmp_path: Path) -> Non
     encoder.save(tmp_path / "model")
     path = tmp_path / "model" / OUTPUT_VOCABULARY_FILE
     path.write_text(path.read_text().replace('"word7"', '"word8"'))
-    with pytest.raises(ConfigError, match="not its card's output vocabulary"):
+    with pytest.raises(ConfigError, match="does not match the output vocabulary"):
         SparseEncoder.load(tmp_path / "model")
     path.write_text("[1]")
-    with pytest.raises(ArtifactError, match="no list of terms"):
+    with pytest.raises(ArtifactError, match="not a list of terms"):
         SparseEncoder.load(tmp_path / "model")
     path.unlink()
     with pytest.raises(ArtifactError, match="missing"):
         SparseEncoder.load(tmp_path / "model")
 
 
-def test_a_copy_keeps_the_tie(tmp_path: Path) -> None:
+def test_clone_keeps_tied_weights(tmp_path: Path) -> None:
     model = tiny_model("llama")
     add_output_bias(model, torch.ones(97))
     other = copy.deepcopy(model)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
 from lsr_prod.model import SparseEncoder, pooled_head
-from lsr_prod.model.pooled_head import find_maxima, pool_vocabulary
+from lsr_prod.model.pooled_head import find_argmax, pool_vocabulary
 from lsr_prod.model.pooling import pooled_positions
 from tests.model.tiny import ARCHITECTURES, tiny_checkpoint
 
@@ -40,7 +40,7 @@ def parts(
 def gradients(
     form: Callable[..., Tensor], tensors: tuple[Tensor | None, ...], *rest: Any, **kwargs: Any
 ) -> list[Tensor]:
-    """The weights, then the gradient of each tensor that is there, for one fixed upstream gradient."""
+    """Return the weights, then the gradient of each given tensor, for a fixed upstream gradient."""
     weights = form(*tensors, *rest, **kwargs)
     generator = torch.Generator().manual_seed(1)
     upstream = torch.randn(weights.shape, generator=generator, dtype=weights.dtype)
@@ -56,7 +56,7 @@ def assert_same(found: list[Tensor], expected: list[Tensor]) -> None:
 
 @pytest.fixture(params=[(512, 1024, 1 << 20), (3, 5, 4)], ids=["whole", "many tiles"])
 def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles and portions as they are, and so small that every loop runs many times."""
+    """Default tile sizes, and sizes so small that every loop runs many times."""
     terms, tokens, pairs = request.param
     monkeypatch.setattr(pooled_head, "_CPU_TILE", (terms, tokens))
     monkeypatch.setattr(pooled_head, "_PAIRS", pairs)
@@ -81,9 +81,9 @@ def test_gradcheck(activation: str, bias: bool) -> None:
 @pytest.mark.parametrize("pooled_tokens", ["all", "not_bos"])
 @pytest.mark.parametrize("padding", ["none", "left", "right", "both"])
 @pytest.mark.usefixtures("tiles")
-def test_weights_and_gradients_are_the_plain_forms(activation: str, pooled_tokens: Any, padding: str) -> None:
+def test_weights_and_gradients_equal_plain_implementation(activation: str, pooled_tokens: Any, padding: str) -> None:
     mask = torch.ones(5, 9, dtype=torch.int64)
-    for row, cut in enumerate((0, 3, 8, 9, 1)):  # one text of a single token, one without any
+    for row, cut in enumerate((0, 3, 8, 9, 1)):  # one text has a single token, one has none
         if padding in ("left", "both"):
             mask[row, : cut // (2 if padding == "both" else 1)] = 0
         if padding in ("right", "both"):
@@ -100,7 +100,7 @@ def test_weights_and_gradients_are_the_plain_forms(activation: str, pooled_token
 
 @settings(max_examples=150)
 @given(data=st.data())
-def test_any_shape_of_batch(data: st.DataObject) -> None:
+def test_every_batch_shape_equals_plain_implementation(data: st.DataObject) -> None:
     B, L, d, V = (data.draw(st.integers(1, top)) for top in (6, 9, 5, 40))
     pooled = torch.tensor(data.draw(st.lists(st.lists(st.booleans(), min_size=L, max_size=L), min_size=B, max_size=B)))
     activation = data.draw(st.sampled_from(ACTIVATIONS))
@@ -110,7 +110,7 @@ def test_any_shape_of_batch(data: st.DataObject) -> None:
     pooled_head._PAIRS = data.draw(st.integers(1, 300))
     try:
         found = gradients(pool_vocabulary, tensors, pooled, activation=activation)
-        maxima = find_maxima(*tensors, pooled, activation=activation)
+        maxima = find_argmax(*tensors, pooled, activation=activation)
     finally:
         pooled_head._CPU_TILE, pooled_head._PAIRS = before
     assert_same(found, gradients(plain, tensors, pooled, activation=activation))
@@ -120,7 +120,7 @@ def test_any_shape_of_batch(data: st.DataObject) -> None:
 
 @settings(max_examples=50)
 @given(seed=st.integers(0, 999), L=st.integers(1, 8))
-def test_of_equal_tokens_the_first_pooled_one_gets_the_gradient(seed: int, L: int) -> None:
+def test_first_pooled_token_of_equal_maxima_gets_gradient(seed: int, L: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     hidden = torch.randint(-1, 2, (4, L, 2), generator=generator).float().requires_grad_()  # few values: many ties
     weight = torch.randint(-1, 2, (12, 2), generator=generator).float().requires_grad_()
@@ -139,7 +139,7 @@ def test_of_equal_tokens_the_first_pooled_one_gets_the_gradient(seed: int, L: in
     assert_same(found, gradients(by_hand, (hidden, weight, None)))
 
 
-def test_only_wanted_gradients_are_made_and_nothing_is_kept_without_one() -> None:
+def test_only_required_gradients_are_computed() -> None:
     hidden, weight, bias = parts(3, 4, 5, 11)
     pooled = torch.ones(3, 4, dtype=torch.bool)
     expected = gradients(pool_vocabulary, (hidden, weight, bias), pooled, activation="l0")
@@ -158,7 +158,7 @@ def test_only_wanted_gradients_are_made_and_nothing_is_kept_without_one() -> Non
     assert weights.grad_fn is None
 
 
-def test_no_tensor_of_tokens_by_terms_is_ever_made() -> None:
+def test_logits_of_all_tokens_are_never_allocated() -> None:
     class Sizes(torch.utils._python_dispatch.TorchDispatchMode):
         largest = 0
 
@@ -176,16 +176,16 @@ def test_no_tensor_of_tokens_by_terms_is_ever_made() -> None:
 
 
 @pytest.mark.parametrize("length", [256, 257])
-def test_a_position_takes_the_smallest_type(length: int) -> None:
+def test_positions_use_smallest_dtype(length: int) -> None:
     hidden, weight, _ = parts(1, length, 4, 9)
     pooled = torch.ones(1, length, dtype=torch.bool)
-    maxima = find_maxima(hidden, weight, None, pooled, activation="l0")
+    maxima = find_argmax(hidden, weight, None, pooled, activation="l0")
     assert maxima.positions.dtype == (torch.uint8 if length == 256 else torch.int16)
     assert torch.equal(maxima.positions.long(), (hidden @ weight.t()).argmax(dim=1))
     assert torch.equal(maxima[:1].weights, maxima.weights)
 
 
-def test_under_autocast_products_have_its_type_and_sums_are_float32() -> None:
+def test_autocast_applies_to_products_and_sums_stay_float32() -> None:
     hidden, weight, bias = parts(4, 30, 32, 70)
     pooled = torch.rand(4, 30, generator=torch.Generator().manual_seed(0)) < 0.8
     with torch.autocast("cpu", torch.bfloat16):
@@ -193,9 +193,9 @@ def test_under_autocast_products_have_its_type_and_sums_are_float32() -> None:
         under = gradients(plain, (hidden, weight, bias), pooled, activation="log1p_relu")
     assert all(one.dtype == torch.float32 for one in found)
     torch.testing.assert_close(found[0], under[0].float(), atol=0.02, rtol=0.02)
-    # A maximum found in 16 bits may be another token's: the gradient is exact for the token that was found.
+    # A maximum in 16 bits may belong to another token; the gradient is exact for that token.
     with torch.autocast("cpu", torch.bfloat16):
-        maxima = find_maxima(hidden, weight, bias, pooled, activation="log1p_relu")
+        maxima = find_argmax(hidden, weight, bias, pooled, activation="log1p_relu")
 
     def at_the_found(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         chosen = hidden.gather(1, maxima.positions.long()[:, :, None].expand(-1, -1, 32))
@@ -207,7 +207,7 @@ def test_under_autocast_products_have_its_type_and_sums_are_float32() -> None:
 
 
 @pytest.mark.parametrize("name", ["hidden", "weight"])
-def test_a_number_that_is_none_comes_out_as_none(name: str) -> None:
+def test_nan_and_infinity_are_propagated(name: str) -> None:
     hidden, weight, bias = (None if tensor is None else tensor.detach() for tensor in parts(2, 3, 4, 5))
     (hidden if name == "hidden" else weight).view(-1)[0] = float("nan")
     pooled = torch.ones(2, 3, dtype=torch.bool)
@@ -226,7 +226,7 @@ def batch(pad: int) -> tuple[Tensor, Tensor]:
 
 
 def loss_of(weights: Tensor) -> Tensor:
-    """Uneven in the texts, so that an average over workers shows."""
+    """Weights that differ between texts, so that an average over workers is visible."""
     scale = torch.arange(1, weights.numel() + 1).view(weights.shape).remainder(7)
     return (weights * scale).sum() + weights.mean(dim=0).square().sum()
 
@@ -249,7 +249,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_gradients_of_every_weight_of_every_architecture(checkpoint: Path, tied: bool) -> None:
+def test_gradients_of_all_weights_equal_plain_implementation(checkpoint: Path, tied: bool) -> None:
     encoder = SparseEncoder.load(checkpoint, activation="l0")
     ids, mask = batch(encoder.model.config.pad_token_id)
     output = encoder.model.get_output_embeddings()
@@ -264,17 +264,17 @@ def test_gradients_of_every_weight_of_every_architecture(checkpoint: Path, tied:
         torch.testing.assert_close(found[name], gradient, atol=1e-4, rtol=1e-4, msg=lambda text, n=name: f"{n}: {text}")
 
 
-def test_layers_may_be_computed_again_and_the_head_taken_as_found(checkpoint: Path) -> None:
+def test_gradient_checkpointing_and_found_argmax_keep_gradients(checkpoint: Path) -> None:
     encoder = SparseEncoder.load(checkpoint)
     ids, mask = batch(encoder.model.config.pad_token_id)
     expected = named_gradients(encoder, encoder(ids, mask))
-    if encoder.model.supports_gradient_checkpointing:  # Albert, whose layers are one, does not
+    if encoder.model.supports_gradient_checkpointing:  # Albert, whose layers share weights, does not
         encoder.model.activation_checkpointing_enable()
     encoder.train()
     for module in encoder.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-    found = encoder.find_maxima(ids, mask)
+    found = encoder.find_argmax(ids, mask)
     weights = encoder(ids, mask, found=found)
     assert torch.equal(weights, found.weights)
     again = named_gradients(encoder, weights)
@@ -296,13 +296,13 @@ def _worker(rank: int, strategy: str, folder: str, results: str) -> None:
         ids, mask = ids[2 * rank : 2 * rank + 2], mask[2 * rank : 2 * rank + 2]
         if strategy == "ddp":
             forward: nn.Module = nn.parallel.DistributedDataParallel(encoder)
-            found = encoder.find_maxima(ids, mask)
+            found = encoder.find_argmax(ids, mask)
         else:
             for layer in encoder.model.base_model.encoder.layer:
                 fully_shard(layer, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
             fully_shard(encoder, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
-            register_fsdp_forward_method(encoder, "find_maxima")
-            forward, found = encoder, encoder.find_maxima(ids, mask)
+            register_fsdp_forward_method(encoder, "find_argmax")
+            forward, found = encoder, encoder.find_argmax(ids, mask)
         made = {}
         for name, known in (("one pass", None), ("two passes", found)):
             encoder.zero_grad()
@@ -317,7 +317,7 @@ def _worker(rank: int, strategy: str, folder: str, results: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_two_workers_average_the_plain_gradients(strategy: str, tmp_path: Path) -> None:
+def test_two_workers_average_plain_gradients(strategy: str, tmp_path: Path) -> None:
     folder = tiny_checkpoint(tmp_path / "model", "bert")
     encoder = SparseEncoder.load(folder)
     ids, mask = batch(encoder.model.config.pad_token_id)

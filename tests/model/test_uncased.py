@@ -12,11 +12,11 @@ from transformers import BertForMaskedLM
 from lsr_prod.errors import ConfigError
 from lsr_prod.export.graph import export_graph, quantise_graph
 from lsr_prod.model import SparseEncoder
-from lsr_prod.model.pooled_head import find_maxima
+from lsr_prod.model.pooled_head import find_argmax
 from lsr_prod.model.uncased import UncasedOutput
 from tests.model.tiny import VOCABULARY, tiny_checkpoint
 
-# Apple has a lowercase form; Usa, USA and uSA have none, and are one word; ##Ed goes on inside a word.
+# Apple has a lowercase form. Usa, USA and uSA have none and are one word. ##Ed continues a word.
 TERMS = ["[CLS]", "apple", "Apple", "USA", "##ed", "##Ed", "Usa", "of", "uSA", "Paris", "##ING"]
 
 
@@ -27,14 +27,14 @@ def _batch(rows: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, mask
 
 
-def test_by_hand() -> None:
+def test_fold_equals_result_by_hand() -> None:
     fold = UncasedOutput(TERMS)
     assert fold.terms == ["[CLS]", "apple", "usa", "##ed", "of", "paris", "##ing"]
     weights = torch.tensor([[1.0, 2, 9, 3, 4, 9, 5, 6, 4, 7, 8], [0, 0, 9, 0, 0, 9, 0, 0, 2, 0, 0]])
     assert fold(weights).tolist() == [[1, 2, 5, 4, 6, 7, 8], [0, 0, 2, 0, 0, 0, 0]]
 
 
-def test_the_gradient_goes_to_the_heaviest_form() -> None:
+def test_gradient_goes_to_heaviest_form() -> None:
     weights = torch.tensor([[1.0, 2, 9, 3, 4, 9, 5, 6, 4, 7, 8]], requires_grad=True)
     (UncasedOutput(TERMS)(weights) * torch.arange(1.0, 8)).sum().backward()
     assert weights.grad is not None
@@ -42,16 +42,16 @@ def test_the_gradient_goes_to_the_heaviest_form() -> None:
 
 
 @pytest.mark.parametrize(("terms", "problem"), [(["AB", "C1", "##D"], "lowercase letter"), (["ab", "c1"], "is cased")])
-def test_a_vocabulary_without_an_uncased_form_is_refused(terms: list[str], problem: str) -> None:
+def test_vocabulary_without_uncased_form_is_refused(terms: list[str], problem: str) -> None:
     with pytest.raises(ConfigError, match=f"output_casing: no output term .*{problem}"):
         UncasedOutput(terms)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "qwen3"])
-def test_torch_training_and_the_graph_agree(tmp_path: Path, architecture: str) -> None:
-    """W0, W2, ... are there only cased, w1, w3, ... only lowercase: every word stays, none with its capital."""
+def test_torch_training_and_graph_agree(tmp_path: Path, architecture: str) -> None:
+    """W0, W2, ... exist only cased, w1, w3, ... only lowercase: every word stays, in lowercase."""
     plain = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", architecture))
-    encoder = plain.changed(output_casing="uncased")
+    encoder = plain.with_card(output_casing="uncased")
     assert encoder.card.vocabulary_size == len(encoder.vocabulary) == 97
     assert encoder.vocabulary == [term.lower() for term in VOCABULARY]
     encoder.save(tmp_path / "model")
@@ -62,13 +62,13 @@ def test_torch_training_and_the_graph_agree(tmp_path: Path, architecture: str) -
     with torch.inference_mode():
         expected = plain(ids, mask)
         torch.testing.assert_close(again(ids, mask), expected)
-    found = encoder.find_maxima(ids, mask)
+    found = encoder.find_argmax(ids, mask)
     torch.testing.assert_close(encoder(ids, mask, found=found), encoder.fold(found.weights))
-    assert again.changed(output_casing="all").card.vocabulary_sha256 == plain.card.vocabulary_sha256
+    assert again.with_card(output_casing="all").card.vocabulary_sha256 == plain.card.vocabulary_sha256
 
 
-def test_a_vocabulary_with_both_forms(tmp_path: Path) -> None:
-    """Half of the terms have a cased twin: it is dropped; USA and Usa become one term."""
+def test_vocabulary_with_both_forms_keeps_one(tmp_path: Path) -> None:
+    """Half of the terms have a cased twin, which is dropped; USA and Usa become one term."""
     encoder = _twins(tmp_path)
     size = len(encoder.vocabulary)
     assert {"usa", "w1", "w2"} <= set(encoder.vocabulary)
@@ -79,7 +79,7 @@ def test_a_vocabulary_with_both_forms(tmp_path: Path) -> None:
     states, pooled = encoder.pooled_states(ids, mask)
     head = encoder.model.get_output_embeddings()
     with torch.inference_mode():
-        all_rows = find_maxima(states, head.weight, head.bias, pooled, activation="log1p_relu").weights
+        all_rows = find_argmax(states, head.weight, head.bias, pooled, activation="log1p_relu").weights
         vectors = encoder(ids, mask)
     at = encoder.vocabulary.index
     torch.testing.assert_close(vectors[:, at("usa")], all_rows[:, [rows["USA"], rows["Usa"]]].amax(dim=1))
@@ -90,8 +90,8 @@ def test_a_vocabulary_with_both_forms(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "columns"), [(0, None), (0, [3, 5, 8, 20, 21, 30, 40, 41]), (3000, None), (3000, range(1500))]
 )
-def test_the_graph_folds_as_torch_does(tmp_path: Path, more: int, columns: Sequence[int] | None) -> None:
-    """The exporter computes what rearranges up to 1,024 rows, and leaves it in the graph where there are more."""
+def test_graph_folds_like_torch(tmp_path: Path, more: int, columns: Sequence[int] | None) -> None:
+    """The exporter folds constants of up to 1,024 rows, and keeps larger ones in the graph."""
     encoder = _twins(tmp_path, more)
     model = export_graph(encoder, top_k=8, columns=None if columns is None else np.array(columns))
     ids, mask = _batch(4, 14)
@@ -114,7 +114,7 @@ def _run(model: onnx.ModelProto, feed: dict[str, np.ndarray]) -> list[np.ndarray
 
 
 def _twin_terms() -> list[str]:
-    """The tiny vocabulary with w2 (a twin of W2) in place of W90, and two forms of one word that are both cased."""
+    """The tiny vocabulary with w2 (a twin of W2) in place of W90, and two cased forms of one word."""
     terms = list(VOCABULARY)
     terms[terms.index("W90")], terms[terms.index("W88")], terms[terms.index("W86")] = "w2", "USA", "Usa"
     return terms

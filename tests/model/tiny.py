@@ -1,4 +1,4 @@
-"""Checkpoints of every architecture, small enough to be made in a test: random weights, 97 words, 64 positions."""
+"""Tiny checkpoints of every architecture for tests: random weights, 97 words, 64 positions."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ WORDS = [f"{'w' if i % 2 else 'W'}{i}" for i in range(92)]  # half of them cased
 VOCABULARY = [*SPECIAL, *WORDS]
 ARCHITECTURES = ("albert", "bert", "distilbert", "modernbert", "roberta")
 CAUSAL = ("gpt_neox", "llama", "qwen2", "qwen3")
-# The padding id is not 0: RoBERTa counts its positions from it, and a runtime that pads with 0 would be found out.
+# The padding id is not 0: RoBERTa counts positions from it, and a runtime that pads with 0 would fail.
 _PAD = 7
 VOCABULARY[0], VOCABULARY[_PAD] = VOCABULARY[_PAD], VOCABULARY[0]
 _COMMON = {"vocab_size": len(VOCABULARY), "pad_token_id": _PAD}
@@ -46,7 +46,7 @@ _SIZES = {
 
 
 def causal_tokenizer(*, bos: bool) -> PreTrainedTokenizerFast:
-    """Of a decoder: it may begin a text, never ends it, and has no padding."""
+    """Create the tokenizer of a decoder: with or without a start token, without end token and padding."""
     backend = tiny_tokenizer().backend_tokenizer
     backend.post_processor = (
         processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 2)]) if bos else None
@@ -72,7 +72,7 @@ def tiny_model(architecture: str) -> PreTrainedModel:
         torch.manual_seed(0)
         model = _MODELS[architecture]()
         for parameter in model.parameters():
-            # Initialised biases are zero and norms one: a head that forgets them would go unnoticed.
+            # Initial biases are zero and norms one: without this, a head that ignores them would pass.
             parameter.data += 0.1 * torch.randn_like(parameter)
     return model.eval()
 
@@ -84,7 +84,7 @@ def tiny_checkpoint(folder: Path, architecture: str) -> Path:
     return folder
 
 
-# Two heads share one key and value. Heads are tied in Llama and Qwen2, and of their own in the other two.
+# Two heads share one key and value. The output matrix is tied in Llama and Qwen2, and untied in the other two.
 _DECODER = {"vocab_size": len(VOCABULARY), "bos_token_id": 2, "eos_token_id": 3, **_SIZES}
 _GROUPED = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
 

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import transformer_layers
-from lsr_prod.model.pooled_head import Maxima
+from lsr_prod.model.pooled_head import PooledArgmax
 from lsr_prod.training.parallel.process_group import Group
 
 __all__ = ["Replica"]
@@ -28,11 +28,11 @@ class _Representations(nn.Module):
         self.encoder = encoder
 
     def forward(
-        self, *batches: Tensor, found: Maxima | None = None, search: bool = False
-    ) -> tuple[Tensor, ...] | Maxima:
+        self, *batches: Tensor, found: PooledArgmax | None = None, search: bool = False
+    ) -> tuple[Tensor, ...] | PooledArgmax:
         """Token ids and attention mask of each batch in turn, int64 [B, L] -> weights [B, V] of each batch."""
         if search:
-            return self.encoder.find_maxima(*batches)
+            return self.encoder.find_argmax(*batches)
         pairs = zip(batches[::2], batches[1::2], strict=True)
         return tuple(self.encoder(ids, mask, found=found) for ids, mask in pairs)
 
@@ -95,12 +95,12 @@ class Replica:
             if group.device.type == "cpu" and group.world > 2:
                 self._module.register_comm_hook(group.world, _mean_in_order)
 
-    def __call__(self, *batches: Tensor, found: Maxima | None = None) -> tuple[Tensor, ...]:
+    def __call__(self, *batches: Tensor, found: PooledArgmax | None = None) -> tuple[Tensor, ...]:
         """Weights [B, V] of each batch, given by token ids and attention mask in turn.
 
         Args:
             batches: int64 [B, L] each.
-            found: of a single batch, what ``find_maxima`` returned for it.
+            found: of a single batch, what ``find_argmax`` returned for it.
         """
         weights: tuple[Tensor, ...] = self._module(*batches, found=found)
         return weights
@@ -109,9 +109,9 @@ class Replica:
         """The forward pass of the module around the encoder."""
         return self._module(*inputs)
 
-    def find_maxima(self, ids: Tensor, mask: Tensor) -> Maxima:
+    def find_argmax(self, ids: Tensor, mask: Tensor) -> PooledArgmax:
         """The vectors of a batch without a graph, and the token behind each weight."""
-        maxima: Maxima = self._module(ids, mask, search=True)
+        maxima: PooledArgmax = self._module(ids, mask, search=True)
         return maxima
 
     @property

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.model import SparseEncoder
-from lsr_prod.model.pooled_head import Maxima
+from lsr_prod.model.pooled_head import PooledArgmax
 from lsr_prod.training.batch_sampler import BatchSampler
 from lsr_prod.training.batches import TokenBatch, TrainBatch, make_batch
 from lsr_prod.training.encoder_setup.attention import use_cpu_attention
@@ -271,11 +271,11 @@ def _cached(
     return EncodedPart(queries.detach(), documents.detach(), terms)
 
 
-def _find(replica: Replica, chunk: TokenBatch, position: Position, plan: StepPlan) -> Maxima:
+def _find(replica: Replica, chunk: TokenBatch, position: Position, plan: StepPlan) -> PooledArgmax:
     """Run the first pass: vectors, and the tokens that receive the gradient in the second pass."""
     _seed(plan, *position)
     with torch.no_grad(), _autocast(plan):
-        return replica.find_maxima(*chunk.on(plan.group.device))
+        return replica.find_argmax(*chunk.on(plan.group.device))
 
 
 def _seed(plan: StepPlan, step: int, number: int, index: int) -> None:

@@ -14,7 +14,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import Attention
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import is_causal, output_layer
-from lsr_prod.model.card_changes import longest_input
+from lsr_prod.model.card_update import longest_input
 from lsr_prod.model.uncased import letters_of
 from lsr_prod.terms.surfaces import notation_of
 

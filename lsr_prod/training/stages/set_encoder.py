@@ -7,7 +7,7 @@ from typing import Any
 from lsr_prod.config.encoder import AdaptEncoderSettings
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import SparseEncoder
-from lsr_prod.model.card_changes import check_attention, check_casing, check_query_encoder, check_terms
+from lsr_prod.model.card_update import check_attention, check_casing, check_query_encoder, check_terms
 from lsr_prod.model.uncased import check_uncased
 from lsr_prod.terms.words import refuse_tokens
 from lsr_prod.training.stages.facts import ModelFacts, check_length
@@ -80,5 +80,5 @@ def run(
     Returns:
         The new encoder, and what was set.
     """
-    made = encoder.changed(**stage.changes())
+    made = encoder.with_card(**stage.changes())
     return made, {**stage.changes(), "vocabulary_size": made.card.vocabulary_size}

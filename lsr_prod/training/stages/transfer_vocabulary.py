@@ -89,7 +89,7 @@ def run(
     Returns:
         The new encoder, and a flat summary.
     """
-    encoder = encoder.changed(output_casing="all")  # rows of the head have a term each
+    encoder = encoder.with_card(output_casing="all")  # rows of the head have a term each
     tokenizer = _target_tokenizer(stage, options)
     terms = target_terms(tokenizer)
     known = _target_model(stage, terms)

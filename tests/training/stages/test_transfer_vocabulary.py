@@ -227,7 +227,7 @@ def test_uncased_output_ends_with_the_old_vocabulary(source: SparseEncoder, targ
     for name in ("plain", "uncased"):
         (tmp_path / name).mkdir()
     plain, _ = moved(source, stage, tmp_path / "plain")
-    uncased, _ = moved(source.changed(output_casing="uncased"), stage, tmp_path / "uncased")
+    uncased, _ = moved(source.with_card(output_casing="uncased"), stage, tmp_path / "uncased")
     assert (uncased.card.output_casing, uncased.vocabulary) == ("all", plain.vocabulary)
     assert torch.equal(output_layer(uncased.model)[0], output_layer(plain.model)[0])
 
@@ -252,7 +252,7 @@ def test_a_head_of_tokens_is_not_looked_up_in_queries(source: SparseEncoder, tmp
     for refused in (
         lambda: check(stage, replace(facts, query_encoder="idf"), {}),
         lambda: encoder_stage.check(idf, after, {}),
-        lambda: encoder.changed(query_encoder="idf"),
+        lambda: encoder.with_card(query_encoder="idf"),
     ):
         with pytest.raises(ConfigError, match=line):
             refused()

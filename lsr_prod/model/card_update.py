@@ -1,4 +1,4 @@
-"""Changes of an encoder card: which fields can be set, and what of them fits which model."""
+"""Update of the fields of an encoder card, and the checks of their values against the model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,13 +17,13 @@ from lsr_prod.terms.words import check_words
 
 __all__ = [
     "add_lowercase",
-    "change_card",
     "check_attention",
     "check_casing",
     "check_query_encoder",
     "check_terms",
     "longest_input",
     "output_terms",
+    "update_card",
 ]
 
 _CHOICES = {
@@ -39,24 +39,24 @@ _LENGTHS = ("query_max_length", "document_max_length")
 _SETTABLE = (*_CHOICES, *_LENGTHS, "query_prompt", "document_prompt")
 
 
-def change_card(
+def update_card(
     card: EncoderCard,
     changes: Mapping[str, Any],
     config: PreTrainedConfig,
     tokenizer: PreTrainedTokenizerFast,
     terms: Sequence[str],
 ) -> EncoderCard:
-    """A card with other fields; the tokenizer is changed in place where they ask for it.
+    """Return the card with other values; a change of casing also changes the tokenizer, in place.
 
     Args:
         card: of an encoder.
         changes: fields and their new values.
         config: of the model.
         tokenizer: of the encoder.
-        terms: of the head's rows.
+        terms: terms of the head's rows.
 
     Raises:
-        ConfigError: a field cannot be set, has an unknown value, or does not fit the model.
+        ConfigError: a field cannot be set, its value is unknown, or it does not fit the model.
     """
     for name in changes:
         if name not in _SETTABLE:
@@ -81,10 +81,10 @@ def change_card(
 
 
 def output_terms(terms: Sequence[str], output_casing: str) -> list[str]:
-    """The output terms of a head whose rows have ``terms``.
+    """Return the output terms of a head whose rows have the terms ``terms``.
 
     Raises:
-        ConfigError: uncased ones are asked for, and there are none or no others.
+        ConfigError: ``output_casing`` is uncased, and no term has a lowercase letter or no term is cased.
     """
     if output_casing == "all":
         return list(terms)
@@ -93,51 +93,59 @@ def output_terms(terms: Sequence[str], output_casing: str) -> list[str]:
 
 
 def check_attention(card: EncoderCard) -> None:
-    """Refuse what an architecture cannot see or should not pool.
+    """Refuse values of ``attention`` and ``pooled_tokens`` that the architecture does not support.
 
     Raises:
-        ConfigError: an encoder is asked for the attention of a decoder, or the first token of a decoder is pooled.
+        ConfigError: an encoder with the attention of a decoder, or a decoder whose first token is pooled.
     """
     causal = is_causal(card.architecture)
     if not causal and card.attention != "bidirectional":
         raise ConfigError(
-            "attention", f"{card.architecture} is no decoder and cannot be {card.attention}", "leave it out"
+            "attention", f"{card.architecture} is not a decoder and cannot be {card.attention}", "leave it out"
         )
     if causal and card.pooled_tokens == "all":
-        # Every token attends to the first one, so that its state stands for no text.
-        raise ConfigError("pooled_tokens", f"the first token of a {card.architecture} is no text", "use not_bos")
+        # The first token is an attention sink: its state does not represent the text.
+        raise ConfigError(
+            "pooled_tokens", f"the first token of a {card.architecture} does not represent the text", "use not_bos"
+        )
 
 
 def check_terms(output_vocabulary: str) -> None:
-    """Refuse uncased output of words.
+    """Refuse uncased output for an output vocabulary of words.
 
     Raises:
-        ConfigError: the terms are words of their own.
+        ConfigError: the output terms are words.
     """
     if output_vocabulary == "words":
-        raise ConfigError("output_casing", "a head with terms of its own keeps them as they are", "leave it out")
+        raise ConfigError(
+            "output_casing", "it applies to output terms that are tokens, and these are words", "leave it out"
+        )
 
 
 def check_query_encoder(query_encoder: str, query_prompt: str) -> None:
-    """Refuse a prompt that no model would read.
+    """Refuse a query prompt for inference-free queries.
 
     Raises:
-        ConfigError: queries have no model, and a prompt.
+        ConfigError: queries are weighted by IDF, and the prompt is not empty.
     """
     if query_encoder == "idf" and query_prompt:
-        raise ConfigError("query_prompt", "queries weighed by IDF have no model to prompt", "set it to the empty text")
+        raise ConfigError(
+            "query_prompt",
+            "queries weighted by IDF use no model, so a prompt has no effect",
+            "set it to the empty text",
+        )
 
 
 def longest_input(config: PreTrainedConfig, attention: str = "bidirectional") -> int:
-    """Tokens of a text at most, special tokens included; a text that is given twice needs two positions a token."""
+    """Return the maximum number of tokens of a text, including special tokens; ``echo`` halves it."""
     positions = int(config.max_position_embeddings)
     if config.model_type == "roberta":
-        positions -= config.pad_token_id + 1  # its positions start behind the padding index
+        positions -= config.pad_token_id + 1  # its positions start after the padding index
     return positions // 2 if attention == "echo" else positions
 
 
 def add_lowercase(tokenizer: PreTrainedTokenizerFast) -> None:
-    """Put lowercasing before all else that the normalizer does, in place."""
+    """Add lowercasing before all other steps of the normalizer, in place."""
     backend = tokenizer.backend_tokenizer
     steps = [normalizers.Lowercase(), *([backend.normalizer] if backend.normalizer else [])]
     backend.normalizer = normalizers.Sequence(steps)
@@ -148,19 +156,21 @@ def _check_lengths(card: EncoderCard, config: PreTrainedConfig, tokenizer: PreTr
     for name in _LENGTHS:
         if not shortest <= getattr(card, name) <= longest:
             raise ConfigError(
-                name, f"{getattr(card, name)} is no length of this model", f"give {shortest} to {longest} tokens"
+                name,
+                f"{getattr(card, name)} is outside the lengths of this model",
+                f"give {shortest} to {longest} tokens",
             )
 
 
 def check_casing(casing: str, letters: frozenset[str]) -> None:
-    """Refuse another casing of the input than a tokenizer can have.
+    """Refuse a casing of the input that the tokenizer does not support.
 
     Args:
-        casing: that is asked for.
-        letters: of its tokens, see ``letters_of``.
+        casing: the new value.
+        letters: letters of its tokens, see ``letters_of``.
 
     Raises:
-        ConfigError: it lowercases and should not, or has no lowercase tokens.
+        ConfigError: ``none`` for a tokenizer that lowercases, or ``lowercase`` for one without lowercase tokens.
     """
     if casing == "none":
         raise ConfigError("casing", "the tokenizer lowercases already", "leave the field out")

@@ -1,6 +1,6 @@
-"""What a folder of sentence-transformers' SparseEncoder says about its encoder.
+"""Settings of an encoder in a folder of sentence-transformers' SparseEncoder.
 
-Only its JSON is read; the peer itself is not needed.
+Only JSON files are read; the package sentence-transformers is not needed.
 """
 
 import json
@@ -10,22 +10,22 @@ from typing import Any, Literal
 
 from lsr_prod.errors import ConfigError
 
-__all__ = ["PeerFolder", "read_peer_folder"]
+__all__ = ["SentenceTransformersFolder", "read_sentence_transformers"]
 
 _ACTIVATIONS: dict[str, Literal["log1p_relu", "l0"]] = {"relu": "log1p_relu", "log1p_relu": "l0"}
 
 
 @dataclass(frozen=True, slots=True)
-class PeerFolder:
+class SentenceTransformersFolder:
     """A SparseEncoder as sentence-transformers stores it.
 
     Attributes:
-        weights: folder of weights and tokenizer, relative to the whole.
-        max_length: tokens of a text, for queries and documents alike; None if only the tokenizer says.
+        weights: folder of weights and tokenizer, relative to the whole folder.
+        max_length: tokens of a query or document; None: the tokenizer's maximum.
         lowercase: whether texts are lowercased before the tokenizer's own normalizer.
         query_prompt: text before a query.
         document_prompt: text before a document.
-        activation: in the words of the encoder card.
+        activation: as in the encoder card.
     """
 
     weights: str
@@ -36,11 +36,11 @@ class PeerFolder:
     activation: Literal["log1p_relu", "l0"]
 
 
-def read_peer_folder(folder: Path) -> PeerFolder | None:
-    """Read ``modules.json`` and what it points to; None if there is none.
+def read_sentence_transformers(folder: Path) -> SentenceTransformersFolder | None:
+    """Read ``modules.json`` and the files that it names; None if the folder has none.
 
     Raises:
-        ConfigError: it is another kind of model, or pools other than by the maximum.
+        ConfigError: it is another kind of model, or does not pool by the maximum.
     """
     if not (folder / "modules.json").is_file():
         return None
@@ -51,7 +51,7 @@ def read_peer_folder(folder: Path) -> PeerFolder | None:
         raise _refuse(folder, f"its modules are {', '.join(kind for kind, _ in modules)}")
     (_, weights), (_, pooling) = modules
     if any(path.startswith("/") or ".." in path.split("/") for path in (weights, pooling)):
-        raise _refuse(folder, "a module lies outside of it")
+        raise _refuse(folder, "a module is outside the folder")
     transformer = _json(folder, f"{weights}/sentence_bert_config.json")
     head = _json(folder, f"{pooling}/config.json")
     if head.get("pooling_strategy") != "max" or head.get("activation_function", "relu") not in _ACTIVATIONS:
@@ -59,7 +59,7 @@ def read_peer_folder(folder: Path) -> PeerFolder | None:
     settings = _json(folder, "config_sentence_transformers.json")
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
     length = transformer.get("max_seq_length")
-    return PeerFolder(
+    return SentenceTransformersFolder(
         weights=weights,
         max_length=None if length is None else int(length),
         lowercase=bool(transformer.get("do_lower_case", False)),

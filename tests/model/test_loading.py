@@ -16,44 +16,44 @@ def checkpoint(tmp_path: Path) -> Path:
     return tiny_checkpoint(tmp_path / "checkpoint", "bert")
 
 
-def test_defaults_are_capped_at_the_positions_of_the_model(checkpoint: Path, tmp_path: Path) -> None:
+def test_default_lengths_are_capped_at_positions_of_model(checkpoint: Path, tmp_path: Path) -> None:
     card = SparseEncoder.load(checkpoint).card
     assert (card.architecture, card.query_max_length, card.document_max_length) == ("BertForMaskedLM", 64, 72)
     assert len(card.parents) == 1
-    # RoBERTa's positions start behind the padding index, 7 here.
+    # RoBERTa's positions start after the padding index, 7 here.
     assert SparseEncoder.load(tiny_checkpoint(tmp_path / "roberta", "roberta")).card.document_max_length == 64
 
 
-def test_the_longest_text_fits(tmp_path: Path) -> None:
+def test_longest_text_can_be_encoded(tmp_path: Path) -> None:
     assert len(SparseEncoder.load(tiny_checkpoint(tmp_path / "r", "roberta")).encode(["w1 " * 200]).terms)
 
 
-def test_the_output_vocabulary_is_the_tokenizers(checkpoint: Path) -> None:
+def test_output_vocabulary_is_that_of_tokenizer(checkpoint: Path) -> None:
     assert SparseEncoder.load(checkpoint).vocabulary == VOCABULARY
 
 
 @pytest.mark.parametrize("source", ["/nowhere/model", "./nowhere", "some/where/else", "nobody/no-such-model", "a b c"])
-def test_a_source_that_is_not_there(source: str) -> None:
+def test_missing_source_is_refused(source: str) -> None:
     with pytest.raises(ConfigError, match="source: "):
         SparseEncoder.load(source)
 
 
-def test_a_model_without_a_trained_head(checkpoint: Path, tmp_path: Path) -> None:
+def test_model_without_trained_head_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     BertModel.from_pretrained(checkpoint).save_pretrained(tmp_path / "body")
     tiny_tokenizer().save_pretrained(tmp_path / "body")
     with pytest.raises(ConfigError, match="its head is not trained"):
         SparseEncoder.load(tmp_path / "body")
 
 
-def test_other_kinds_of_models(tmp_path: Path) -> None:
+def test_unsupported_architectures_are_refused(tmp_path: Path) -> None:
     GPT2LMHeadModel(GPT2Config(vocab_size=11, n_embd=8, n_layer=1, n_head=1)).save_pretrained(tmp_path / "causal")
     T5Config(vocab_size=11).save_pretrained(tmp_path / "t5")
     for folder in ("causal", "t5"):
-        with pytest.raises(ConfigError, match="no language model with a known head"):
+        with pytest.raises(ConfigError, match="not a language model with a supported head"):
             SparseEncoder.load(tmp_path / folder)
 
 
-def test_a_pickle_is_never_opened(checkpoint: Path) -> None:
+def test_pickle_weights_are_refused(checkpoint: Path) -> None:
     weights = {"cls.predictions.bias": torch.zeros(97)}
     torch.save(weights, checkpoint / "pytorch_model.bin")
     (checkpoint / "model.safetensors").unlink()
@@ -61,7 +61,7 @@ def test_a_pickle_is_never_opened(checkpoint: Path) -> None:
         SparseEncoder.load(checkpoint)
 
 
-def test_code_of_a_source_is_never_run(checkpoint: Path) -> None:
+def test_code_in_model_folder_is_not_run(checkpoint: Path) -> None:
     config = json.loads((checkpoint / "config.json").read_text())
     config |= {"model_type": "own", "auto_map": {"AutoConfig": "code.C", "AutoModelForMaskedLM": "code.M"}}
     (checkpoint / "config.json").write_text(json.dumps(config))
@@ -82,12 +82,12 @@ def test_code_of_a_source_is_never_run(checkpoint: Path) -> None:
         ({"pooled_tokens": "cls"}, "pooled_tokens"),
     ],
 )
-def test_impossible_overrides(checkpoint: Path, override: dict[str, object], field: str) -> None:
+def test_unsupported_overrides_are_refused(checkpoint: Path, override: dict[str, object], field: str) -> None:
     with pytest.raises(ConfigError, match=f"^{field}: "):
         SparseEncoder.load(checkpoint, **override)
 
 
-def test_casing_reaches_the_tokenizer_and_cannot_be_taken_back(checkpoint: Path, tmp_path: Path) -> None:
+def test_casing_changes_tokenizer_and_cannot_be_reverted(checkpoint: Path, tmp_path: Path) -> None:
     encoder = SparseEncoder.load(checkpoint, casing="lowercase")
     assert encoder.tokenizer.tokenize("W1 w1") == ["w1", "w1"]
     encoder.save(tmp_path / "model")
@@ -98,8 +98,8 @@ def test_casing_reaches_the_tokenizer_and_cannot_be_taken_back(checkpoint: Path,
         SparseEncoder.load(tmp_path / "model", casing="none")
 
 
-def test_a_bert_tokenizer_keeps_a_change_of_casing(splade_tiny: Path, tmp_path: Path) -> None:
-    """transformers rebuilds the normalizer of its own tokenizer classes from their arguments."""
+def test_bert_tokenizer_keeps_change_of_casing(splade_tiny: Path, tmp_path: Path) -> None:
+    """transformers rebuilds the normalizer of its tokenizer classes from their arguments."""
     shutil.copytree(splade_tiny, tmp_path / "cased")
     config = json.loads((splade_tiny / "tokenizer_config.json").read_text()) | {"do_lower_case": False}
     (tmp_path / "cased" / "tokenizer_config.json").write_text(json.dumps(config))
@@ -111,7 +111,7 @@ def test_a_bert_tokenizer_keeps_a_change_of_casing(splade_tiny: Path, tmp_path: 
     assert SparseEncoder.load(tmp_path / "model").tokenizer.tokenize("Paris") == ["paris"]
 
 
-def test_a_tokenizer_that_is_not_the_cards_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+def test_tokenizer_that_does_not_match_card_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     SparseEncoder.load(checkpoint).save(tmp_path / "model")
     path = tmp_path / "model" / "tokenizer.json"
     path.write_text(path.read_text().replace('"w91"', '"w92"'))
@@ -119,7 +119,7 @@ def test_a_tokenizer_that_is_not_the_cards_is_refused(checkpoint: Path, tmp_path
         SparseEncoder.load(tmp_path / "model")
 
 
-def test_weights_that_were_cut_short_are_named(checkpoint: Path) -> None:
+def test_truncated_weights_are_reported(checkpoint: Path) -> None:
     weights = checkpoint / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(ConfigError, match=r"source: the weights of .* are damaged"):

@@ -1,6 +1,6 @@
-"""Reading an encoder: a model directory, a sentence-transformers folder, a plain language model, or an id.
+"""Loading of an encoder from a model directory, a sentence-transformers folder, a language model, or an id.
 
-Weights come from safetensors only and no code of a source is ever run: a pickle in a folder stays closed.
+Weights are read from safetensors only and no code of the model is run: pickle files are never opened.
 """
 
 import json
@@ -33,45 +33,45 @@ from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.model.backbone import check_architecture, is_causal, output_layer
-from lsr_prod.model.card_changes import add_lowercase, change_card, longest_input, output_terms
+from lsr_prod.model.card_update import add_lowercase, longest_input, output_terms, update_card
 from lsr_prod.model.directory import model_digest
-from lsr_prod.model.first_token import prepend_first_token
 from lsr_prod.model.output_layer import (
     OUTPUT_LAYER_FILE,
     load_output_layer,
     output_layer_names,
     read_output_vocabulary,
 )
-from lsr_prod.model.peer import PeerFolder, read_peer_folder
+from lsr_prod.model.sentence_transformers import SentenceTransformersFolder, read_sentence_transformers
+from lsr_prod.model.start_token import prepend_start_token
 from lsr_prod.terms.words import lowercases
 
-__all__ = ["output_vocabulary", "read_source", "tokenizer_reader"]
+__all__ = ["output_vocabulary", "read_parts", "tokenizer_reader"]
 
 log = logging.getLogger(__name__)
 
-# What an encoder can be made of; above all no pickle.
+# The files of a Hugging Face repository that are fetched; no pickle files.
 _FETCHED = ["*.json", "*.txt", "*.model", "*.safetensors"]
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _QUERY_LENGTH, _DOCUMENT_LENGTH = 64, 256
 _REMEDY = "give a language model with its vocabulary head"
 
 
-def read_source(
+def read_parts(
     source: str | Path, overrides: Mapping[str, Any]
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, EncoderCard, list[str] | None]:
-    """Read model, tokenizer, card, and the terms of the head's rows where they are not the tokenizer's tokens.
+    """Read model, tokenizer, card, and the terms of the head's rows if they are not the tokenizer's tokens.
 
     Args:
         source: folder or Hugging Face id, see ``SparseEncoder.load``.
         overrides: fields of the encoder card to set.
 
     Raises:
-        ConfigError: nothing loadable is there, it has no trained vocabulary head, or an override is impossible.
-        ArtifactError: it is a model directory that lacks a part.
+        ConfigError: the model cannot be read, has no trained vocabulary head, or does not support an override.
+        ArtifactError: it is an incomplete model directory.
     """
     folder = _local_folder(source)
-    peer = read_peer_folder(folder)
-    weights = folder / peer.weights if peer else folder
+    settings = read_sentence_transformers(folder)
+    weights = folder / settings.weights if settings else folder
     model = _read_model(weights)
     tokenizer = _read_tokenizer(weights)
     words = None
@@ -81,18 +81,18 @@ def read_source(
         terms = output_vocabulary(tokenizer, len(output_layer(model)[0])) if words is None else words
         if card.vocabulary_sha256 != digest_json(output_terms(terms, card.output_casing)):
             raise ConfigError(
-                "source", f"the tokenizer of {folder} is not its card's output vocabulary", "save it again"
+                "source", f"the tokenizer of {folder} does not match the output vocabulary of its card", "save it again"
             )
     else:
         if is_causal(type(model).__name__):
-            prepend_first_token(tokenizer, model.config)
-        card = _new_card(model.config, tokenizer, peer, parent=model_digest(folder))
+            prepend_start_token(tokenizer, model.config)
+        card = _new_card(model.config, tokenizer, settings, parent=model_digest(folder))
         terms = output_vocabulary(tokenizer, card.vocabulary_size)
-    return model, tokenizer, change_card(card, overrides, model.config, tokenizer, terms), words
+    return model, tokenizer, update_card(card, overrides, model.config, tokenizer, terms), words
 
 
 def output_vocabulary(tokenizer: PreTrainedTokenizerFast, size: int) -> list[str]:
-    """The ``size`` output terms; an output without a token (a padded matrix) is called ``[no token i]``."""
+    """Return the ``size`` output terms; a row without a token (padding of the matrix) is named ``[no token i]``."""
     terms = [f"[no token {i}]" for i in range(size)]
     for token, i in tokenizer.get_vocab().items():
         if i < size:
@@ -121,12 +121,12 @@ def _read_model(folder: Path) -> PreTrainedModel:
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        raise ConfigError("source", f"{folder} has no config.json that transformers reads", _REMEDY) from error
+        raise ConfigError("source", f"{folder} has no config.json that transformers can read", _REMEDY) from error
     name = _architecture(config)
     check_architecture(name, field="source")
     _repair_padding(config)
     own = (folder / OUTPUT_LAYER_FILE).is_file()
-    config.tie_word_embeddings |= own  # the architecture's own layer is replaced; until then it needs no memory
+    config.tie_word_embeddings |= own  # the layer is replaced below; tied, it needs no memory until then
     loader: Any = AutoModelForCausalLM if is_causal(name) else AutoModelForMaskedLM
     try:
         with _without_load_report():
@@ -153,13 +153,13 @@ def _read_model(folder: Path) -> PreTrainedModel:
     if own:
         load_output_layer(folder, model)
     if is_causal(name):
-        # Nothing is generated, and some published settings of it cannot be saved.
+        # Generation settings are not used, and some published ones cannot be saved.
         model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
     return model
 
 
 def _repair_padding(config: PreTrainedConfig) -> None:
-    """Some decoders name a padding token that they have no embedding for; padding is masked, any other will do."""
+    """Remove a padding token without an embedding, as some decoders have; padding is masked, so any token works."""
     padding = config.pad_token_id
     if padding is not None and not 0 <= padding < config.vocab_size:
         config.pad_token_id = None
@@ -167,7 +167,7 @@ def _repair_padding(config: PreTrainedConfig) -> None:
 
 @contextmanager
 def _without_load_report() -> Iterator[None]:
-    """transformers lists missing weights as a warning; here they are an error, or come from another file."""
+    """Silence the warning of transformers about missing weights: they raise an error here, or are in another file."""
     logger = logging.getLogger("transformers")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -188,10 +188,10 @@ def _read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def tokenizer_reader(folder: Path) -> Any:
-    """The class that reads a folder's tokenizer: the plain one where ``tokenizer.json`` is all there is to it.
+    """Return the class that reads a folder's tokenizer: the generic one if ``tokenizer.json`` defines it completely.
 
-    So it is in every model directory. transformers would build a Qwen2 model's tokenizer by the rules of Qwen2 whatever
-    its own files say.
+    Model directories always use the generic class: transformers would otherwise build, for example, a Qwen2 model's
+    tokenizer by the rules of Qwen2, whatever its files say.
     """
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_bytes()) if path.is_file() else {}
@@ -200,7 +200,7 @@ def tokenizer_reader(folder: Path) -> Any:
 
 
 def _architecture(config: PreTrainedConfig) -> str:
-    """Class name of the language model that a configuration belongs to, or its model type if it has none."""
+    """Return the class name of the language model of a configuration, or its model type if there is none."""
     masked: Any = MODEL_FOR_MASKED_LM_MAPPING
     causal: Any = MODEL_FOR_CAUSAL_LM_MAPPING
     for known in (masked, causal):
@@ -210,7 +210,10 @@ def _architecture(config: PreTrainedConfig) -> str:
 
 
 def _new_card(
-    config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast, peer: PeerFolder | None, parent: str
+    config: PreTrainedConfig,
+    tokenizer: PreTrainedTokenizerFast,
+    settings: SentenceTransformersFolder | None,
+    parent: str,
 ) -> EncoderCard:
     size, longest, name = int(config.vocab_size), longest_input(config), _architecture(config)
     card = EncoderCard(
@@ -224,17 +227,17 @@ def _new_card(
         attention="causal" if is_causal(name) else "bidirectional",
         parents=(parent,),
     )
-    if peer is None:
+    if settings is None:
         return card
-    length = min(peer.max_length or tokenizer.model_max_length, longest)
-    if peer.lowercase and card.casing == "none":
+    length = min(settings.max_length or tokenizer.model_max_length, longest)
+    if settings.lowercase and card.casing == "none":
         add_lowercase(tokenizer)
     return replace(
         card,
-        casing="lowercase" if peer.lowercase else card.casing,
+        casing="lowercase" if settings.lowercase else card.casing,
         query_max_length=length,
         document_max_length=length,
-        query_prompt=peer.query_prompt,
-        document_prompt=peer.document_prompt,
-        activation=peer.activation,
+        query_prompt=settings.query_prompt,
+        document_prompt=settings.document_prompt,
+        activation=settings.activation,
     )

@@ -1,7 +1,7 @@
-"""The first token of a decoder's texts: one that is always the same, so that the attention has where to sink.
+"""Start token of the texts of a decoder: a special token that serves as attention sink.
 
-Every token attends to the first one, whatever it is. If that is a word of the text, its state is no longer that word's;
-so a tokenizer that adds no such token gets one put before, in its JSON: whoever opens the tokenizer adds it too.
+All tokens attend strongly to the first one (attention sink). If the first token is a word of the text, its state no
+longer represents that word. A tokenizer that adds no start token is therefore changed, in its JSON, to add one.
 """
 
 import json
@@ -12,26 +12,26 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
 
-__all__ = ["has_first_token", "prepend_first_token"]
+__all__ = ["has_start_token", "prepend_start_token"]
 
 
-def has_first_token(tokenizer: PreTrainedTokenizerFast) -> bool:
-    """Whether the tokenizer begins every text with a special token."""
+def has_start_token(tokenizer: PreTrainedTokenizerFast) -> bool:
+    """Return whether the tokenizer starts every text with a special token."""
     ids = tokenizer.backend_tokenizer.encode("a").ids
     plain = tokenizer.backend_tokenizer.encode("a", add_special_tokens=False).ids
     return ids[:1] != plain[:1]
 
 
-def prepend_first_token(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig) -> None:
-    """Let the tokenizer begin every text with the model's first token, in place; nothing to do where it does already.
+def prepend_start_token(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig) -> None:
+    """Change the tokenizer, in place, so that it starts every text with a special token, unless it already does.
 
-    It is the tokenizer's BOS, else the model's, else the token that ends a text: models that were trained without a BOS
-    saw that one between two texts.
+    The token is the BOS of the tokenizer or of the model; without one, the EOS: models trained without a BOS saw the
+    EOS between two texts.
 
     Raises:
-        ConfigError: the model has no such token.
+        ConfigError: the model has neither.
     """
-    if has_first_token(tokenizer):
+    if has_start_token(tokenizer):
         return
     ids: tuple[Any, ...] = (
         tokenizer.bos_token_id,
@@ -42,15 +42,15 @@ def prepend_first_token(tokenizer: PreTrainedTokenizerFast, config: PreTrainedCo
     found = next((number for number in ids if number is not None and 0 <= number < config.vocab_size), None)
     token = None if found is None else tokenizer.convert_ids_to_tokens(found)
     if found is None or not isinstance(token, str):
-        raise ConfigError("source", "its tokenizer names no token that begins or ends a text", "set its bos_token")
+        raise ConfigError("source", "its tokenizer has neither a BOS nor an EOS token", "set its bos_token")
     backend = tokenizer.backend_tokenizer
     backend.post_processor = _processor(_with_first(json.loads(backend.to_str())["post_processor"], token, found))
 
 
 def _with_first(processor: dict[str, Any] | None, token: str, number: int) -> dict[str, Any]:
-    """The JSON of a post-processor that puts a token before a text, and does all that ``processor`` does.
+    """Return the JSON of a post-processor that prepends a token to a text and then does the work of ``processor``.
 
-    A template is changed: a second one after it would not see the text any more.
+    An existing template is changed, because a second template after it would not receive the text.
     """
     if processor is None:
         return _template(token, number)
@@ -79,7 +79,7 @@ def _template(token: str, number: int) -> dict[str, Any]:
 
 
 def _processor(value: dict[str, Any]) -> processors.PostProcessor:
-    """The library makes one of JSON only with a tokenizer around it."""
+    """Build a post-processor from JSON; tokenizers can only parse one as a part of a tokenizer."""
     around = json.loads(Tokenizer(models.BPE()).to_str())
     made: processors.PostProcessor = Tokenizer.from_str(json.dumps({**around, "post_processor": value})).post_processor
     return made
