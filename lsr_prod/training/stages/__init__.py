@@ -1,1 +1,1 @@
-"""The stages of a training chain: each takes a model directory and makes a model directory."""
+"""The stages of a training chain: each reads a model directory and writes a model directory."""

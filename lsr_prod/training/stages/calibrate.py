@@ -1,4 +1,4 @@
-"""Stage ``calibrate``: a constant is taken from the head's bias. A head that is rescaled too is rescaled first."""
+"""Stage ``calibrate``: subtract a constant from the bias of the head. If the head is also rescaled, rescale first."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +15,13 @@ __all__ = ["check", "run"]
 
 
 def check(stage: CalibrateSettings, facts: ModelFacts, options: dict[str, str]) -> tuple[dict[str, str], ModelFacts]:
-    """What the stage reads, name -> digest, and what the model is afterwards; nothing is written.
+    """Check the stage; nothing is written.
+
+    Returns:
+        The digest of each input by name, and the facts of the model after the stage.
 
     Raises:
-        ConfigError: the texts are not there, or the model does not take the length.
+        ConfigError: the texts do not exist, or the model does not support the length.
     """
     check_length("max_length", stage.max_length, facts)
     pins = {} if stage.data is None else {"data": pin_data(stage.data, options)}
@@ -30,38 +33,38 @@ def run(
     stage: CalibrateSettings,
     *,
     options: dict[str, str],
-    scratch: Path,  # noqa: ARG001 - stages are run alike
+    scratch: Path,  # noqa: ARG001 - all stages have the same signature
 ) -> tuple[SparseEncoder, dict[str, Any]]:
-    """Calibrate.
+    """Subtract the constant.
 
     Args:
-        encoder: the model; it is left as it is.
-        stage: the settings, checked.
+        encoder: the model; not changed.
+        stage: the checked settings.
         options: options of the object store.
         scratch: not used.
 
     Returns:
-        The new encoder, and a flat summary: the constant, and the rate on the texts that it was chosen on and on those
-        held out, before and after.
+        The new encoder, and a flat summary: the constant; the activation rate on the texts that it was chosen on; the
+        rate on held-out texts before and after.
     """
-    made = encoder.clone()
+    calibrated = encoder.clone()
     if stage.activation_rate is None:
         assert stage.shift is not None
-        shift_bias(made, stage.shift)
-        return made, {"shift": stage.shift}
+        shift_bias(calibrated, stage.shift)
+        return calibrated, {"shift": stage.shift}
     assert stage.data is not None
     length = stage.max_length or encoder.card.document_max_length
     texts = [row.documents[0] for row in sample_rows(stage.data, options, stage.texts)]
     chosen_on, held_out = texts[::2], texts[1::2]
-    before = activation_rate(made, held_out, max_length=length) if held_out else None
-    maxima = pooled_maxima(made, chosen_on, stage.activation_rate, max_length=length)
+    before = activation_rate(calibrated, held_out, max_length=length) if held_out else None
+    maxima = pooled_maxima(calibrated, chosen_on, stage.activation_rate, max_length=length)
     shift = shift_for_rate(maxima, stage.activation_rate)
-    shift_bias(made, shift)
+    shift_bias(calibrated, shift)
     summary: dict[str, Any] = {
         "shift": shift,
         "activation_rate": float((maxima > shift).mean()),
         "held_out_before": before,
-        "held_out": activation_rate(made, held_out, max_length=length) if held_out else None,
+        "held_out": activation_rate(calibrated, held_out, max_length=length) if held_out else None,
         "texts": len(chosen_on),
     }
-    return made, summary
+    return calibrated, summary

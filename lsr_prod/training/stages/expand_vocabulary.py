@@ -1,4 +1,4 @@
-"""Stage ``expand_vocabulary``: the most frequent words of a corpus become the output terms."""
+"""Stage ``expand_vocabulary``: make the most frequent words of a corpus the output terms."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +24,13 @@ __all__ = ["check", "expand", "run"]
 def check(
     stage: ExpandVocabularySettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
-    """What the stage reads, name -> digest, and what the model is afterwards; nothing is written.
+    """Check the stage; nothing is written.
+
+    Returns:
+        The digest of each input by name, and the facts of the model after the stage.
 
     Raises:
-        ConfigError: the corpus is not there, or the model's terms are words already.
+        ConfigError: the corpus does not exist, or the model's output terms are already words.
     """
     if facts.output_vocabulary == "words":
         raise ConfigError(
@@ -50,13 +53,13 @@ def run(
     stage: ExpandVocabularySettings,
     *,
     options: dict[str, str],
-    scratch: Path,  # noqa: ARG001 - stages are run alike
+    scratch: Path,  # noqa: ARG001 - all stages have the same signature
 ) -> tuple[SparseEncoder, dict[str, Any]]:
-    """Count the words and make a head of them. Needs a Ray session.
+    """Count the words and build a head for them. Needs a Ray session.
 
     Args:
-        encoder: the model; it is left as it is.
-        stage: the settings, checked.
+        encoder: the model; not changed.
+        stage: the checked settings.
         options: options of the object store.
         scratch: not used.
 
@@ -66,7 +69,7 @@ def run(
     found = count_words(stage.data, encoder.tokenizer, size=stage.size, min_count=stage.min_count, options=options)
     words = [entry.word for entry in found]
     expanded, pieces = expand(encoder, words, drawn=stage.initialisation == "random", seed=stage.seed)
-    tokens = encoder.tokenizer.get_vocab()  # which is made anew at every call
+    tokens = encoder.tokenizer.get_vocab()  # outside the loop: every call builds a new dictionary
     return expanded, {
         "vocabulary_size": len(words),
         "least_count": found[-1].count,
@@ -76,24 +79,24 @@ def run(
 
 
 def expand(encoder: SparseEncoder, words: list[str], *, drawn: bool, seed: int = 0) -> tuple[SparseEncoder, float]:
-    """An encoder whose output terms are words; rows and biases are means over their sub-tokens (B.1).
+    """Return an encoder whose output terms are words; rows and biases are means over their sub-tokens (B.1).
 
     Args:
-        encoder: its output terms are its tokens; it is left as it is.
+        encoder: an encoder whose output terms are its tokens; not changed.
         words: the U terms.
-        drawn: rows are drawn instead and biases are 0, the baseline ``rand-vocab`` (G).
-        seed: of the draw.
+        drawn: draw random rows instead, with biases of 0: the baseline ``rand-vocab`` (G).
+        seed: of the random rows.
 
     Returns:
         The new encoder, and sub-tokens per word.
 
     Raises:
-        ValueError: the tokenizer leaves nothing of a word, so that no row can be made of it.
+        ValueError: the tokenizer turns a word into no tokens, so it has no row.
     """
     pieces = word_pieces(words, encoder.tokenizer)
     empty = next((word for word, piece in zip(words, pieces, strict=True) if not piece), None)
     if empty is not None:
-        raise ValueError(f"the tokenizer leaves nothing of the word {empty!r}")
+        raise ValueError(f"the tokenizer turns the word {empty!r} into no tokens")
     _, bias = output_layer(encoder.model)
     combination = Combination.of_lists([[]] * len(words), [[]] * len(words)) if drawn else subtoken(pieces)
     initialization = Initialization(combination, torch.empty(0, dtype=torch.int64), drawn=drawn, seed=seed)

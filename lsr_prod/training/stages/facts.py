@@ -1,7 +1,7 @@
-"""What a chain knows of its model before anything runs: read from the start, then changed by each stage that it checks.
+"""Facts of the model of a chain that are known before anything runs.
 
-A stage late in a chain meets a model that does not exist yet. Its settings are held against what the stages before it
-will leave.
+They are read from the start model, and the check of each stage returns the facts after that stage. So the settings of a
+later stage are checked against a model that does not exist yet.
 """
 
 from dataclasses import dataclass
@@ -21,37 +21,37 @@ from lsr_prod.terms.surfaces import notation_of
 __all__ = ["TRANSFER_FILE", "ModelFacts", "check_length"]
 
 TRANSFER_FILE = "vocabulary_transfer.json"
-"""In a model directory: which tokens a transfer of its vocabulary made anew, ``{"new": [token ids]}``."""
+"""File of a model directory with the tokens that a vocabulary transfer added, ``{"new": [token ids]}``."""
 
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What a model is, weights apart.
+    """Properties of a model other than its weights.
 
     Attributes:
         architecture: class name, for example ``BertForMaskedLM``.
         kind: masked or causal language model.
-        vocabulary_size: V, the output terms; at most, where a stage counts them only when it runs.
-        vocabulary_sha256: of the output terms, as in the card; None: known only when the stage that makes them ran.
+        vocabulary_size: V, the number of output terms; an upper bound if a stage counts them only when it runs.
+        vocabulary_sha256: of the output terms, as in the card; None: only known after the stage that creates them.
         hidden_size: d, the width of the output matrix [V, d].
         has_bias: the output matrix has a bias.
-        tied: the output matrix is that of the token embeddings.
-        output_vocabulary: the tokenizer's tokens, or words of their own.
+        tied: the output matrix is tied to the token embeddings.
+        output_vocabulary: tokens of the tokenizer, or words.
         casing: as in the card.
         attention: as in the card.
-        query_max_length: tokens of a query, special tokens included.
+        query_max_length: tokens of a query, including special tokens.
         document_max_length: tokens of a document.
-        longest_input: tokens that the model takes at most.
-        shortest_input: tokens that an input has at least, one of them no special token.
+        longest_input: maximum number of tokens of an input.
+        shortest_input: minimum number of tokens of an input: the special tokens and one more.
         roles: special tokens that the tokenizer has: of bos, eos, unk, sep, pad, cls, mask.
-        linear_modules: names of the backbone's linear modules, the last part each.
-        transferred: a transfer of the vocabulary left a record of the new tokens with the model.
-        token_head: those words are tokens of another tokenizer, which cannot be looked up in a text.
+        linear_modules: names of the backbone's linear modules, without their parents.
+        transferred: the model directory has a record of the tokens that a vocabulary transfer added.
+        token_head: the output words are tokens of another tokenizer, so they cannot be found in a text.
         query_encoder: as in the card.
         query_prompt: as in the card.
-        letters: a ``vocabulary_sha256`` and which letters its terms have, see ``letters_of``.
+        letters: a ``vocabulary_sha256`` and the letters of its terms, see ``letters_of``.
     """
 
     architecture: str
@@ -78,11 +78,11 @@ class ModelFacts:
 
     @classmethod
     def of(cls, encoder: SparseEncoder, folder: Path | None = None) -> "ModelFacts":
-        """Those of a model that is there.
+        """Return the facts of a loaded model.
 
         Args:
             encoder: the model.
-            folder: its model directory, for what lies beside it; None: it has none yet.
+            folder: its model directory, to look for ``TRANSFER_FILE``; None: it has none yet.
         """
         weight, bias = output_layer(encoder.model)
         card, tokenizer = encoder.card, encoder.tokenizer
@@ -115,14 +115,14 @@ class ModelFacts:
 
 
 def check_length(name: str, value: int | None, facts: ModelFacts) -> None:
-    """Refuse a number of tokens that the model does not take; None, the card's own, always fits.
+    """Refuse a number of tokens that the model does not support; None, the length of the card, always fits.
 
     Raises:
-        ConfigError: it names the setting ``name``.
+        ConfigError: its field is ``name``.
     """
     if value is not None and not facts.shortest_input <= value <= facts.longest_input:
         raise ConfigError(
             name,
-            f"{value} is no length of this model",
+            f"{value} is outside the lengths of this model",
             f"give {facts.shortest_input} to {facts.longest_input} tokens",
         )

@@ -1,4 +1,4 @@
-"""Stage ``rescale_head``: the output matrix is divided by a constant, before training and before calibration."""
+"""Stage ``rescale_head``: divide the output matrix by a constant, before training and before calibration."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -16,13 +16,18 @@ __all__ = ["check", "run"]
 
 
 def check(stage: RescaleHeadSettings, facts: ModelFacts, options: dict[str, str]) -> tuple[dict[str, str], ModelFacts]:
-    """What the stage reads, name -> digest, and what the model is afterwards; nothing is written.
+    """Check the stage; nothing is written.
+
+    Returns:
+        The digest of each input by name, and the facts of the model after the stage.
 
     Raises:
-        ConfigError: the sample pairs are not there, or queries have no model that could be probed.
+        ConfigError: the sample pairs do not exist, or ``auto`` is given and queries are inference-free.
     """
     if stage.alpha == "auto" and facts.query_encoder == "idf":
-        raise ConfigError("alpha", "auto probes queries, and these have no model", "rescale before set_encoder")
+        raise ConfigError(
+            "alpha", "auto encodes sample queries, and this model does not encode queries", "rescale before set_encoder"
+        )
     return ({} if stage.data is None else {"data": pin_data(stage.data, options)}), facts
 
 
@@ -31,18 +36,18 @@ def run(
     stage: RescaleHeadSettings,
     *,
     options: dict[str, str],
-    scratch: Path,  # noqa: ARG001 - stages are run alike
+    scratch: Path,  # noqa: ARG001 - all stages have the same signature
 ) -> tuple[SparseEncoder, dict[str, Any]]:
-    """Rescale.
+    """Divide the output matrix.
 
     Args:
-        encoder: the model; it is left as it is.
-        stage: the settings, checked.
+        encoder: the model; not changed.
+        stage: the checked settings.
         options: options of the object store.
         scratch: not used.
 
     Returns:
-        The new encoder, and a flat summary; with ``auto``, ``probes`` holds a mapping for each constant.
+        The new encoder, and a flat summary; with ``auto``, ``probes`` has one mapping per constant.
     """
     made = encoder.clone()
     summary: dict[str, Any] = {}

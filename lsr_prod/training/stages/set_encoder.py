@@ -1,4 +1,4 @@
-"""Stage ``set_encoder``: an encoder is told to treat texts differently; its weights stay."""
+"""Stage ``set_encoder``: change fields of the encoder card; the weights stay."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +18,12 @@ __all__ = ["check", "run"]
 def check(
     stage: AdaptEncoderSettings,
     facts: ModelFacts,
-    options: dict[str, str],  # noqa: ARG001 - stages are checked alike
+    options: dict[str, str],  # noqa: ARG001 - all stages have the same signature
 ) -> tuple[dict[str, str], ModelFacts]:
-    """What the stage reads, which is nothing, and what the model is afterwards.
+    """Check the stage.
+
+    Returns:
+        No inputs, and the facts of the model after the stage.
 
     Raises:
         ConfigError: a field does not fit the model.
@@ -47,7 +50,7 @@ def check(
 
 
 def _check_casings(stage: AdaptEncoderSettings, facts: ModelFacts) -> ModelFacts:
-    """A vocabulary that a stage before this one makes is not known; it is then refused when the stage runs."""
+    """Check the casing. A vocabulary that an earlier stage creates is unknown here; ``run`` checks it."""
     known = facts.letters is not None and facts.letters[0] == facts.vocabulary_sha256
     letters = facts.letters[1] if known and facts.letters is not None else None
     if stage.casing is not None and facts.casing != stage.casing:
@@ -58,7 +61,7 @@ def _check_casings(stage: AdaptEncoderSettings, facts: ModelFacts) -> ModelFacts
         check_terms(facts.output_vocabulary)
         if letters is not None:
             check_uncased(letters)
-    # How many terms are left is known when it has run.
+    # The uncased terms are only known after the run.
     return facts if stage.output_casing is None else replace(facts, vocabulary_sha256=None)
 
 
@@ -66,19 +69,19 @@ def run(
     encoder: SparseEncoder,
     stage: AdaptEncoderSettings,
     *,
-    options: dict[str, str],  # noqa: ARG001 - stages are run alike
+    options: dict[str, str],  # noqa: ARG001 - all stages have the same signature
     scratch: Path,  # noqa: ARG001
 ) -> tuple[SparseEncoder, dict[str, Any]]:
     """Change the card.
 
     Args:
-        encoder: the model; it is left as it is, and shares its weights with the new one.
-        stage: the settings, checked.
+        encoder: the model; not changed. It shares its weights with the new encoder.
+        stage: the checked settings.
         options: not used.
         scratch: not used.
 
     Returns:
-        The new encoder, and what was set.
+        The new encoder, and the changed fields.
     """
     made = encoder.with_card(**stage.changes())
     return made, {**stage.changes(), "vocabulary_size": made.card.vocabulary_size}

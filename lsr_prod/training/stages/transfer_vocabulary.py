@@ -1,4 +1,4 @@
-"""Stage ``transfer_vocabulary``: a model is moved onto another vocabulary, or gets its terms as outputs."""
+"""Stage ``transfer_vocabulary``: give the model another vocabulary, as tokens and outputs or as outputs only."""
 
 import json
 import logging
@@ -44,20 +44,27 @@ __all__ = ["check", "run"]
 
 log = logging.getLogger(__name__)
 
-_TEXTS = 1000  # tokenised at once
+_TEXTS = 1000  # tokenized at once
 _FRAGMENTED = 2000  # texts that fragmentation is measured on
 
 
 def check(
     stage: TransferVocabularySettings, facts: ModelFacts, options: dict[str, str]
 ) -> tuple[dict[str, str], ModelFacts]:
-    """What the stage reads, name -> digest, and what the model is afterwards; nothing is written.
+    """Check the stage; nothing is written.
+
+    Returns:
+        The digest of each input by name, and the facts of the model after the stage.
 
     Raises:
-        ConfigError: a setting points nowhere, or does not fit the model.
+        ConfigError: a path does not exist, or a setting does not fit the model.
     """
     if facts.output_vocabulary == "words":
-        raise ConfigError("stage", "the model's output terms are words, not its tokens", "let it come before they are")
+        raise ConfigError(
+            "stage",
+            "the model's output terms are words, not its tokens",
+            "put it before the stage that makes them words",
+        )
     pins: dict[str, str] = {}
     tokenizer = None
     if stage.target is not None:
@@ -78,18 +85,18 @@ def check(
 def run(
     encoder: SparseEncoder, stage: TransferVocabularySettings, *, options: dict[str, str], scratch: Path
 ) -> tuple[SparseEncoder, dict[str, Any]]:
-    """Move the encoder.
+    """Give the encoder the new vocabulary.
 
     Args:
-        encoder: the model; it is left as it is.
-        stage: the settings, checked.
+        encoder: the model; not changed.
+        stage: the checked settings.
         options: options of the object store.
-        scratch: gets the file ``vocabulary_transfer.json``, which belongs into the model directory.
+        scratch: receives the file ``vocabulary_transfer.json``, which belongs in the model directory.
 
     Returns:
         The new encoder, and a flat summary.
     """
-    encoder = encoder.with_card(output_casing="all")  # rows of the head have a term each
+    encoder = encoder.with_card(output_casing="all")  # one term per row of the head
     tokenizer = _target_tokenizer(stage, options)
     terms = target_terms(tokenizer)
     known = _target_model(stage, terms)
@@ -113,12 +120,12 @@ def run(
 
 def _check_target_model(stage: TransferVocabularySettings, tokenizer: PreTrainedTokenizerFast | None) -> str:
     folder = stage.target_embeddings or stage.target
-    why = "initialisation semantic" if stage.initialisation == "semantic" else "bias target"
+    reason = "initialisation semantic" if stage.initialisation == "semantic" else "bias target"
     if folder is None or (stage.target_embeddings is None and not (Path(folder) / "model.safetensors").is_file()):
         raise ConfigError(
             "target_embeddings",
-            f"{why} needs a model with the target's tokens, and {folder} has no weights",
-            "name one, or take initialisation subtoken and bias unigrams, rows or none",
+            f"{reason} needs a model with the target's tokens, and {folder} has no weights",
+            "name such a model, or take initialisation subtoken and bias unigrams, rows or none",
         )
     check_embeddings(folder)
     assert tokenizer is not None
@@ -135,10 +142,10 @@ def _check_target_model(stage: TransferVocabularySettings, tokenizer: PreTrained
 def _check_bias(stage: TransferVocabularySettings, facts: ModelFacts) -> None:
     if stage.bias in ("target", "rows") and not facts.has_bias:
         raise ConfigError(
-            "bias", f"{facts.architecture} has a head without one", "take none, or unigrams to create one"
+            "bias", f"the head of {facts.architecture} has no bias", "take none, or unigrams to create a bias"
         )
     if stage.bias == "none" and facts.has_bias:
-        raise ConfigError("bias", f"{facts.architecture} has a head with one", "take target, unigrams or rows")
+        raise ConfigError("bias", f"the head of {facts.architecture} has a bias", "take target, unigrams or rows")
     if stage.bias == "target":
         folder = stage.target_embeddings or stage.target
         assert folder is not None
@@ -183,7 +190,7 @@ def _target_tokenizer(stage: TransferVocabularySettings, options: dict[str, str]
     assert isinstance(trained, DomainTokenizerSettings)
     texts = _texts(trained.data, options)
     tokenizer = train_tokenizer(texts, model=trained.model, size=trained.size, min_count=trained.min_count)
-    log.info("tokenizer trained", extra={"fields": {"size": len(tokenizer), "asked": trained.size}})
+    log.info("tokenizer trained", extra={"fields": {"size": len(tokenizer), "requested": trained.size}})
     return tokenizer
 
 

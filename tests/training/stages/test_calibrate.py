@@ -19,7 +19,7 @@ def settings(**fields: Any) -> CalibrateSettings:
     return CalibrateSettings.model_validate({"stage": "calibrate", **fields})
 
 
-def test_a_constant_that_is_given(tmp_path: Path):
+def test_given_constant_is_subtracted_from_bias(tmp_path: Path):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert"))
     before = output_layer(encoder.model)[1].detach().clone()
     made, summary = run(encoder, settings(shift=5), options={}, scratch=tmp_path)
@@ -30,7 +30,7 @@ def test_a_constant_that_is_given(tmp_path: Path):
 
 
 @pytest.mark.parametrize("architecture", ["bert", "qwen3"])
-def test_a_rate_that_is_asked_for(tmp_path: Path, architecture: str):
+def test_constant_is_chosen_for_activation_rate(tmp_path: Path, architecture: str):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "source", architecture))
     data = write_texts(tmp_path, random_texts(WORDS, 600, 12))
     stage = settings(activation_rate=0.4, data=data.model_dump(mode="json"), texts=600, max_length=14)
@@ -50,17 +50,17 @@ def test_a_rate_that_is_asked_for(tmp_path: Path, architecture: str):
 @pytest.mark.parametrize(
     "fields",
     [{}, {"shift": 1, "activation_rate": 0.3}, {"activation_rate": 0.3}, {"activation_rate": 1.5}],
-    ids=["none", "both", "no data", "no share"],
+    ids=["none", "both", "no data", "not a share"],
 )
-def test_settings_that_contradict_each_other(fields: dict[str, Any]):
+def test_contradictory_settings_are_refused(fields: dict[str, Any]):
     with pytest.raises(ValidationError):
         settings(**fields)
 
 
-def test_texts_that_are_not_there_and_a_length_that_is_none(tmp_path: Path):
+def test_missing_texts_and_unsupported_length_are_refused(tmp_path: Path):
     facts = ModelFacts.of(SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert")))
     nowhere = {"paths": [str(tmp_path / "nowhere.jsonl")], "kind": "texts"}
     with pytest.raises(ConfigError, match=r"data\.paths"):
         check(settings(activation_rate=0.3, data=nowhere), facts, {})
-    with pytest.raises(ConfigError, match="max_length: 5000 is no length of this model"):
+    with pytest.raises(ConfigError, match="max_length: 5000 is outside the lengths of this model"):
         check(settings(shift=1, max_length=5000), facts, {})

@@ -27,7 +27,7 @@ def test_rows_and_biases_are_means_over_sub_tokens(splade_tiny: Path):
         torch.testing.assert_close(new_matrix[row], matrix[pieces].mean(dim=0))
         torch.testing.assert_close(new_bias[row], bias[pieces].mean())
     assert expanded.vocabulary == words
-    # A word that is one token weighs what the token does.
+    # A word that is one token has the weight of this token.
     before = dict(zip(*_row(encoder), strict=True))
     after = dict(zip(*_row(expanded), strict=True))
     assert after["sparse"] == pytest.approx(before["sparse"], abs=1e-5)
@@ -38,7 +38,7 @@ def _row(encoder: SparseEncoder) -> tuple[list[str], list[float]]:
     return [encoder.vocabulary[term] for term in batch.terms], batch.weights.tolist()
 
 
-def test_drawn_rows_are_a_baseline_without_a_prior(splade_tiny: Path):
+def test_random_rows_have_scale_of_old_rows_and_no_bias(splade_tiny: Path):
     encoder = SparseEncoder.load(splade_tiny)
     words = [f"word{i}" for i in range(300)]
     first, again = (expand(encoder, words, drawn=True, seed=3)[0] for _ in range(2))
@@ -48,14 +48,14 @@ def test_drawn_rows_are_a_baseline_without_a_prior(splade_tiny: Path):
     assert not bias.any()
 
 
-def test_a_word_of_which_the_tokenizer_leaves_nothing_has_no_row(splade_tiny: Path):
+def test_word_without_tokens_is_refused(splade_tiny: Path):
     encoder = SparseEncoder.load(splade_tiny)
-    with pytest.raises(ValueError, match=r"leaves nothing of the word '\u0301'"):
+    with pytest.raises(ValueError, match=r"turns the word '\u0301'"):
         expand(encoder, ["sparse", "\u0301"], drawn=False)
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_the_words_of_a_corpus_through_the_disk(tmp_path: Path, splade_tiny: Path):
+def test_words_of_corpus_become_output_terms_after_save_and_load(tmp_path: Path, splade_tiny: Path):
     data = write_texts(tmp_path, TEXTS)
     stage = ExpandVocabularySettings.model_validate(
         {"stage": "expand_vocabulary", "data": data.model_dump(mode="json"), "size": 5, "min_count": 2}
@@ -79,7 +79,7 @@ def test_the_words_of_a_corpus_through_the_disk(tmp_path: Path, splade_tiny: Pat
         check(stage, real, {})
 
 
-def test_a_head_without_a_bias_stays_without_one(tmp_path: Path):
+def test_head_without_bias_stays_without_bias(tmp_path: Path):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "llama", "llama"))
     expanded, pieces = expand(encoder, ["w1", "w3"], drawn=False)
     assert output_layer(expanded.model)[1] is None

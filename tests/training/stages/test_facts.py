@@ -1,4 +1,4 @@
-"""What a chain knows of its model."""
+"""Facts of the model of a training chain."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.model.tiny import tiny_checkpoint
 from tests.training.texts import causal_start, worded_start
 
 
-def test_facts_of_a_masked_model(tmp_path: Path) -> None:
+def test_facts_of_masked_model(tmp_path: Path) -> None:
     folder = tiny_checkpoint(tmp_path / "bert", "bert")
     encoder = SparseEncoder.load(folder)
     facts = ModelFacts.of(encoder, folder)
@@ -29,7 +29,7 @@ def test_facts_of_a_masked_model(tmp_path: Path) -> None:
     assert not ModelFacts.of(encoder).transferred
 
 
-def test_facts_of_a_decoder_and_of_a_head_of_its_own(tmp_path: Path) -> None:
+def test_facts_of_decoder_and_of_head_of_words(tmp_path: Path) -> None:
     causal = ModelFacts.of(SparseEncoder.load(causal_start(tmp_path / "llama")))
     assert (causal.kind, causal.has_bias, causal.tied) == ("causal", False, True)
     assert "mask" not in causal.roles
@@ -38,7 +38,7 @@ def test_facts_of_a_decoder_and_of_a_head_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("length", "possible"), [(None, True), (3, True), (72, True), (2, False), (73, False)])
-def test_lengths_are_held_against_the_model(tmp_path: Path, length: int | None, possible: bool) -> None:
+def test_lengths_are_compared_with_model(tmp_path: Path, length: int | None, possible: bool) -> None:
     facts = ModelFacts.of(SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert")))
     if possible:
         check_length("max_length", length, facts)

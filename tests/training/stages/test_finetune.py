@@ -1,4 +1,4 @@
-"""The whole stage on Ray Train: real workers, a real validation, real checkpoints."""
+"""Stage ``finetune`` on Ray Train with real workers, validations and checkpoints."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ def _train(folder: Path, start: Path, *, workers: int = 1, **stage: Any) -> dict
 
 @contextmanager
 def _listeners() -> Iterator[set[str]]:
-    """Addresses that a process below this one listens on while the block runs."""
+    """Collect the addresses that child processes listen on while the block runs."""
     found: set[str] = set()
     ended = threading.Event()
 
@@ -60,7 +60,7 @@ def _losses(folder: Path) -> list[float]:
     return [report["values"]["loss"] for report in read_log(log)]
 
 
-def test_two_workers_train_validate_and_keep_the_best(tmp_path: Path, start: Path) -> None:
+def test_two_workers_train_validate_and_keep_best_weights(tmp_path: Path, start: Path) -> None:
     validation = {**small_collection(tmp_path, 3), "keep_best": "RR@10"}
     with _listeners() as listeners:
         row = _train(tmp_path, start, workers=2, batch={"queries": 9, "chunk": 4}, validation=validation)
@@ -82,7 +82,7 @@ def test_two_workers_train_validate_and_keep_the_best(tmp_path: Path, start: Pat
     assert all((trained[name] == value).all() for name, value in best.items())
 
 
-def test_a_collapse_ends_the_run_at_once(tmp_path: Path, start: Path) -> None:
+def test_collapse_ends_training_at_once(tmp_path: Path, start: Path) -> None:
     optimizer = {"learning_rate": 1e30, "max_grad_norm": None, "warmup_steps": 0}
     with pytest.raises(TrainingCollapsedError, match=r"step \d+: .*lower"):
         _train(tmp_path, start, optimizer=optimizer, checkpoint_every=1)
@@ -91,7 +91,7 @@ def test_a_collapse_ends_the_run_at_once(tmp_path: Path, start: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_stage_trained_again_has_the_same_bits(tmp_path: Path, start: Path) -> None:
+def test_stage_trained_again_is_equal_to_the_bit(tmp_path: Path, start: Path) -> None:
     for name in ("a", "b"):
         _train(tmp_path / name, start, workers=2, dropout=0.1)
     assert weights_of(tmp_path / "a" / "out") == weights_of(tmp_path / "b" / "out")
@@ -99,7 +99,7 @@ def test_a_stage_trained_again_has_the_same_bits(tmp_path: Path, start: Path) ->
 
 
 @pytest.mark.slow
-def test_shards_replicas_and_one_worker_agree(
+def test_fsdp_ddp_and_one_worker_agree(
     tmp_path: Path, start: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -117,7 +117,7 @@ def test_shards_replicas_and_one_worker_agree(
 
 
 @pytest.mark.slow
-def test_low_rank_updates_are_merged(tmp_path: Path, start: Path) -> None:
+def test_low_rank_updates_are_merged_into_weights(tmp_path: Path, start: Path) -> None:
     _train(tmp_path, start, scale={"lora": {"rank": 4}}, batch={"queries": 8, "accumulate": 2})
     before, after = (
         SparseEncoder.load(start).model.state_dict(),

@@ -1,4 +1,4 @@
-"""The stages on plain text on Ray Train: real workers, real validations, real checkpoints."""
+"""Stages on plain text on Ray Train with real workers, validations and checkpoints."""
 
 import random
 from pathlib import Path
@@ -43,7 +43,7 @@ def changed(before: Path, after: Path) -> set[str]:
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_masked_tokens_train_the_embeddings_only(tmp_path: Path) -> None:
+def test_adapt_mlm_trains_embeddings_only(tmp_path: Path) -> None:
     start = tiny_checkpoint(tmp_path / "start", "bert")
     validation = {"data": {"paths": [str(write_texts(tmp_path / "more.jsonl", 20))], "kind": "texts"}, "every": 6}
     row = train(tmp_path, start, "adapt_mlm", workers=2, new_token_weight=1, validation=validation, **LENGTH)
@@ -58,7 +58,7 @@ def test_masked_tokens_train_the_embeddings_only(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_local")
-def test_words_are_pretrained_and_validated_by_sub_tokens(tmp_path: Path) -> None:
+def test_pretrain_emlm_validates_words_by_sub_tokens(tmp_path: Path) -> None:
     start = worded_start(tmp_path / "start")
     validation = {"data": {"paths": [str(write_texts(tmp_path / "more.jsonl", 20))], "kind": "texts"}, "every": 12}
     row = train(tmp_path, start, "pretrain_emlm", validation=validation, **LENGTH)
@@ -70,10 +70,10 @@ def test_words_are_pretrained_and_validated_by_sub_tokens(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_local")
-def test_a_decoder_is_adapted_on_packed_blocks(tmp_path: Path) -> None:
+def test_adapt_causal_trains_on_packed_blocks(tmp_path: Path) -> None:
     start = causal_start(tmp_path / "start")
     row = train(tmp_path, start, "adapt_causal", batch={"texts": 4, "accumulate": 2}, max_length=20, steps=20)
-    # 48 texts of 3 to 8 words, each with the tokenizer's first token and the end token.
+    # 48 texts of 3 to 8 words, each with the start token and the end token.
     assert row["rows"] == -(-(sum(3 + i % 6 for i in range(48)) + 2 * 48) // 20)
     found = reports(tmp_path)
     assert found[-1]["loss"] < found[0]["loss"]
@@ -86,7 +86,7 @@ def test_a_decoder_is_adapted_on_packed_blocks(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_local")
-def test_a_teacher_with_another_tokenizer_is_learnt_by_the_head_alone(tmp_path: Path) -> None:
+def test_distil_head_trains_head_only_with_another_tokenizer(tmp_path: Path) -> None:
     start = worded_start(tmp_path / "start")
     teacher = SparseEncoder.load(start)
     with torch.no_grad():
@@ -103,7 +103,7 @@ def test_a_teacher_with_another_tokenizer_is_learnt_by_the_head_alone(tmp_path: 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_local")
 @pytest.mark.parametrize(("strategy", "trained"), [("ddp", "all"), ("fsdp", "embeddings")])
-def test_two_workers_train_what_one_does(tmp_path: Path, strategy: str, trained: str) -> None:
+def test_two_workers_train_same_model_as_one(tmp_path: Path, strategy: str, trained: str) -> None:
     start = tiny_checkpoint(tmp_path / "start", "bert")
     stage = {"dropout": 0.0, "trained": trained, "new_token_weight": 1, **LENGTH}
     train(tmp_path / "one", start, "adapt_mlm", batch={"texts": 9}, **stage)
@@ -115,7 +115,7 @@ def test_two_workers_train_what_one_does(tmp_path: Path, strategy: str, trained:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "victim"), [("adapt_mlm", "job"), ("adapt_causal", "worker")])
-def test_a_kill_in_a_checkpoint_changes_no_bit(tmp_path: Path, kind: str, victim: str) -> None:
+def test_kill_during_checkpoint_keeps_result_equal_to_the_bit(tmp_path: Path, kind: str, victim: str) -> None:
     start = tiny_checkpoint(tmp_path / "start", "bert" if kind == "adapt_mlm" else "llama")
     more = {"new_token_weight": 1} if kind == "adapt_mlm" else {"max_length": 24}
     found = []

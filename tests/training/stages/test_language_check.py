@@ -1,4 +1,4 @@
-"""A wrong pairing of stage and model ends in one line that names the field, before any work."""
+"""Checks of the stages on plain text: a stage that does not fit the model is reported in one line with the field."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -66,7 +66,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("model", "kind", "changes", "field", "words"), WRONG)
-def test_a_wrong_pairing_is_one_line(
+def test_stage_that_does_not_fit_model_is_reported_in_one_line(
     folder: Path, model: str, kind: str, changes: dict[str, Any], field: str, words: str
 ) -> None:
     changes = {name: str(folder / "masked") if value == "MASKED" else value for name, value in changes.items()}
@@ -77,7 +77,7 @@ def test_a_wrong_pairing_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_read_is_pinned(folder: Path) -> None:
+def test_inputs_are_pinned(folder: Path) -> None:
     pins, facts = check(folder, "masked", "adapt_mlm", facts={"transferred": True})
     assert sorted(pins) == ["data"]
     assert facts.transferred
@@ -85,5 +85,5 @@ def test_what_is_read_is_pinned(folder: Path) -> None:
     assert sorted(pins) == ["data", "reference"]
     pins, _ = check(folder, "masked", "distil_head", teacher=str(folder / "masked"), trained="all")
     assert pins["teacher"] == model_digest(folder / "masked")
-    # Output terms that only the run of an earlier stage will know are compared by their number.
+    # Output terms that are only known after an earlier stage has run are compared by their number.
     check(folder, "words", "distil_head", teacher=str(folder / "words"), facts={"vocabulary_sha256": None})

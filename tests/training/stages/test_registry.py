@@ -1,4 +1,4 @@
-"""What names a stage: everything that decides its model, and nothing else."""
+"""Digest of a stage: it covers everything that decides the model, and nothing else."""
 
 import json
 from contextlib import nullcontext
@@ -38,7 +38,7 @@ def digest(change: dict[str, Any], pins: dict[str, str] | None = None, parent: s
         {"data": {**DATA, "paths": ["b", "c"], "format": "parquet", "max_bad_fraction": 0.5}},
     ],
 )
-def test_what_does_not_reach_the_weights_is_in_no_digest(change: dict[str, Any]) -> None:
+def test_settings_without_influence_on_weights_keep_digest(change: dict[str, Any]) -> None:
     assert digest(change) == digest({})
 
 
@@ -57,22 +57,22 @@ def test_what_does_not_reach_the_weights_is_in_no_digest(change: dict[str, Any])
         {"validation": VALIDATION},
     ],
 )
-def test_what_decides_the_weights_is_in_the_digest(change: dict[str, Any]) -> None:
+def test_settings_with_influence_on_weights_change_digest(change: dict[str, Any]) -> None:
     assert digest(change) != digest({})
 
 
-def test_what_is_read_and_what_it_starts_from_are_in_the_digest() -> None:
+def test_inputs_and_start_model_change_digest() -> None:
     assert len({digest({}), digest({}, {"data": "e"}), digest({}, {"data": "d", "validation": "v"})}) == 3
     assert digest({}, parent="q") != digest({})
 
 
-def test_validations_differ_by_their_content_and_not_by_their_place() -> None:
+def test_validation_changes_digest_by_content_not_by_path() -> None:
     moved = {**VALIDATION, "corpus": "elsewhere"}
     assert digest({"validation": moved}) == digest({"validation": VALIDATION})
     assert digest({"validation": {**VALIDATION, "every": 7}}) != digest({"validation": VALIDATION})
 
 
-def test_no_path_is_in_an_identity() -> None:
+def test_identity_contains_no_path() -> None:
     settings = {**STAGE, "validation": VALIDATION, "watch": {"mlflow": "http://user:secret@there"}}
     found = identity(FinetuneSettings.model_validate(settings))
     assert "watch" not in found
@@ -101,26 +101,26 @@ def settings_of(kind: str, place: str) -> StageSettings:
     return settings
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"set_encoder"}))  # which reads nothing
-def test_of_no_kind_does_a_place_decide_the_digest_or_stand_in_the_identity(kind: str) -> None:
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"set_encoder"}))  # it reads nothing
+def test_paths_are_in_no_digest_and_no_identity(kind: str) -> None:
     here, there = settings_of(kind, "/some/where"), settings_of(kind, "/else/where")
     assert stage_digest(here, {}, "p") == stage_digest(there, {}, "p")
     assert "where" not in json.dumps(identity(here))
     assert identity(here)["stage"] == kind
 
 
-def test_every_kind_is_looked_at_here_and_has_a_digest_of_its_own() -> None:
+def test_every_kind_is_registered_and_has_its_own_digest() -> None:
     assert set(KINDS) == set(STAGES) == set(REGISTRY)
     assert len({stage_digest(settings_of(kind, "a"), {}, "p") for kind in KINDS}) == len(KINDS)
 
 
-def test_a_validation_on_texts_decides_no_weight() -> None:
+def test_validation_on_texts_keeps_identity() -> None:
     plain = {key: value for key, value in KINDS["adapt_mlm"].items() if key != "validation"}
     bare = STAGES["adapt_mlm"].model_validate({"stage": "adapt_mlm", **plain})
     assert identity(bare) == identity(settings_of("adapt_mlm", "a"))  # type: ignore[arg-type]
 
 
-def test_stages_without_a_loop_are_skipped_and_remembered_like_the_others(
+def test_transformations_are_skipped_and_recorded_like_trainings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chain, "ray_for", lambda *_: nullcontext())
@@ -157,7 +157,7 @@ def test_stages_without_a_loop_are_skipped_and_remembered_like_the_others(
     assert run_chain(Deployment.model_validate({"train": other}))["stages_skipped"] == 1
 
 
-def test_a_stage_is_held_against_what_those_before_it_leave(tmp_path: Path) -> None:
+def test_stage_is_checked_against_facts_after_earlier_stages(tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text('{"text": "w1 w3"}\n' * 40)
     data = {"paths": [str(tmp_path / "texts.jsonl")], "kind": "texts"}
     start = tiny_checkpoint(tmp_path / "start", "bert")
@@ -184,7 +184,7 @@ def test_a_stage_is_held_against_what_those_before_it_leave(tmp_path: Path) -> N
         ("train.workers", "train.workers"),
     ],
 )
-def test_errors_get_the_number_of_their_stage(said: str, field: str) -> None:
+def test_errors_contain_number_of_stage(said: str, field: str) -> None:
     with pytest.raises(ConfigError) as caught, errors_of_stage(3):
-        raise ConfigError(said, "it is wrong", "mend it")
-    assert (caught.value.field, caught.value.problem, caught.value.remedy) == (field, "it is wrong", "mend it")
+        raise ConfigError(said, "it is wrong", "fix it")
+    assert (caught.value.field, caught.value.problem, caught.value.remedy) == (field, "it is wrong", "fix it")

@@ -28,7 +28,7 @@ def settings(**fields: Any) -> RescaleHeadSettings:
 
 
 @pytest.mark.parametrize("architecture", ["bert", "gpt_neox"])
-def test_a_constant_that_is_given(tmp_path: Path, architecture: str):
+def test_given_constant_divides_output_matrix(tmp_path: Path, architecture: str):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "source", architecture))
     before = output_layer(encoder.model)[0].detach().clone()
     pins, facts = check(settings(alpha=4), ModelFacts.of(encoder), {})
@@ -43,7 +43,7 @@ def test_a_constant_that_is_given(tmp_path: Path, architecture: str):
     assert head_norms(loaded).tied == (architecture == "bert")
 
 
-def test_auto_undoes_a_head_that_is_five_times_too_large(tmp_path: Path, splade_tiny: Path):
+def test_auto_corrects_head_that_is_five_times_too_large(tmp_path: Path, splade_tiny: Path):
     data = write_pairs(tmp_path, PAIRS * 3).model_dump(mode="json")
     encoder = SparseEncoder.load(splade_tiny)
     stage = settings(alpha="auto", data=data, pairs=12)
@@ -64,19 +64,19 @@ def test_auto_undoes_a_head_that_is_five_times_too_large(tmp_path: Path, splade_
         {"alpha": "auto", "data": {"paths": ["x"], "kind": "texts"}},
     ],
 )
-def test_settings_that_contradict_each_other(fields: dict[str, Any]):
+def test_contradictory_settings_are_refused(fields: dict[str, Any]):
     with pytest.raises(ValidationError):
         settings(**fields)
 
 
-def test_pairs_that_are_not_there(tmp_path: Path):
+def test_missing_pairs_are_refused(tmp_path: Path):
     facts = ModelFacts.of(SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert")))
     nowhere = {"paths": [str(tmp_path / "nowhere.jsonl")], "kind": "pairs"}
     with pytest.raises(ConfigError, match=r"data\.paths"):
         check(settings(alpha="auto", data=nowhere), facts, {})
 
 
-def test_queries_without_a_model_cannot_be_probed(tmp_path: Path):
+def test_auto_is_refused_for_inference_free_queries(tmp_path: Path):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "source", "bert"), query_encoder="idf")
     stage = settings(alpha="auto", data={"paths": [str(tmp_path / "pairs.jsonl")], "kind": "pairs"})
     with pytest.raises(ConfigError, match="alpha"):

@@ -28,14 +28,14 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> SparseEncoder:
     return SparseEncoder.load(tiny_checkpoint(tmp_path_factory.mktemp("bert") / "model", "bert"))
 
 
-def test_the_card_is_changed_and_the_weights_are_not(decoder: SparseEncoder, tmp_path: Path) -> None:
+def test_card_changes_while_weights_stay(decoder: SparseEncoder, tmp_path: Path) -> None:
     stage = _stage(
         attention="echo", query_max_length=10, document_max_length=30, query_prompt="w9 ", casing="lowercase"
     )
     pins, facts = check(stage, ModelFacts.of(decoder), {})
     made, summary = run(decoder, stage, options={}, scratch=tmp_path)
     assert pins == {}
-    assert facts == replace(ModelFacts.of(made), letters=facts.letters), "what was foreseen is what came"
+    assert facts == replace(ModelFacts.of(made), letters=facts.letters), "facts of check equal facts of the result"
     card = made.card
     assert (card.attention, card.query_max_length, card.query_prompt, card.casing) == ("echo", 10, "w9 ", "lowercase")
     assert summary["attention"] == "echo"
@@ -48,10 +48,10 @@ def test_the_card_is_changed_and_the_weights_are_not(decoder: SparseEncoder, tmp
         torch.testing.assert_close(one, other, msg=name)
 
 
-def test_uncased_output_and_averaged_states(encoder: SparseEncoder, tmp_path: Path) -> None:
+def test_uncased_output_with_averaged_states(encoder: SparseEncoder, tmp_path: Path) -> None:
     stage = _stage(output_casing="uncased", pooled_states="mean", activation="l0")
     _, facts = check(stage, ModelFacts.of(encoder), {})
-    assert facts.vocabulary_sha256 is None, "known when it has run"
+    assert facts.vocabulary_sha256 is None, "only known after the run"
     made, summary = run(encoder, stage, options={}, scratch=tmp_path)
     assert summary["vocabulary_size"] == made.card.vocabulary_size <= facts.vocabulary_size
     assert (made.card.pooled_states, made.card.activation) == ("mean", "l0")
@@ -61,21 +61,23 @@ def test_uncased_output_and_averaged_states(encoder: SparseEncoder, tmp_path: Pa
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"attention": "echo"}, "query_max_length: 64 is no length of this model; give 2 to 36 tokens"),
-        ({"attention": "echo", "query_max_length": 37}, "query_max_length: 37 is no length"),
-        ({"pooled_tokens": "all"}, "pooled_tokens: the first token of a LlamaForCausalLM is no text; use not_bos"),
-        ({"query_max_length": 73}, "query_max_length: 73 is no length of this model; give 2 to 72 tokens"),
+        ({"attention": "echo"}, "query_max_length: 64 is outside the lengths of this model; give 2 to 36 tokens"),
+        ({"attention": "echo", "query_max_length": 37}, "query_max_length: 37 is outside the lengths"),
+        ({"pooled_tokens": "all"}, "pooled_tokens: the first token of a LlamaForCausalLM does not represent"),
+        ({"query_max_length": 73}, "query_max_length: 73 is outside the lengths of this model; give 2 to 72 tokens"),
     ],
 )
-def test_what_does_not_fit_a_decoder(decoder: SparseEncoder, fields: dict[str, Any], error: str) -> None:
+def test_settings_that_do_not_fit_decoder_are_refused(
+    decoder: SparseEncoder, fields: dict[str, Any], error: str
+) -> None:
     with pytest.raises(ConfigError, match=error) as caught:
         check(_stage(**fields), ModelFacts.of(decoder), {})
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("attention", ["causal", "echo"])
-def test_an_encoder_is_no_decoder(encoder: SparseEncoder, attention: str) -> None:
-    with pytest.raises(ConfigError, match=f"attention: BertForMaskedLM is no decoder and cannot be {attention}"):
+def test_decoder_attention_is_refused_for_encoder(encoder: SparseEncoder, attention: str) -> None:
+    with pytest.raises(ConfigError, match=f"attention: BertForMaskedLM is not a decoder and cannot be {attention}"):
         check(_stage(attention=attention), ModelFacts.of(encoder), {})
 
 
@@ -87,7 +89,7 @@ def test_an_encoder_is_no_decoder(encoder: SparseEncoder, attention: str) -> Non
         ({"capital"}, {"casing": "lowercase"}, "casing: the tokenizer has no token with a lowercase letter"),
     ],
 )
-def test_a_tokenizer_without_lowercase_form(
+def test_casing_without_lowercase_form_is_refused(
     encoder: SparseEncoder, letters: set[str], field: dict[str, Any], error: str
 ) -> None:
     facts = ModelFacts.of(encoder)
@@ -98,18 +100,18 @@ def test_a_tokenizer_without_lowercase_form(
     check(_stage(**field), unknown, {})
 
 
-def test_terms_of_a_head_stay_as_they_are(encoder: SparseEncoder) -> None:
+def test_uncased_output_of_words_is_refused(encoder: SparseEncoder) -> None:
     facts = replace(ModelFacts.of(encoder), output_vocabulary="words")
-    with pytest.raises(ConfigError, match="output_casing: a head with terms of its own keeps them"):
+    with pytest.raises(ConfigError, match="output_casing: it applies to output terms that are tokens"):
         check(_stage(output_casing="uncased"), facts, {})
 
 
-def test_a_stage_without_a_field_is_refused() -> None:
+def test_stage_without_any_field_is_refused() -> None:
     with pytest.raises(ValidationError, match="changes nothing"):
         _stage()
 
 
-def test_queries_lose_their_model_and_may_not_have_a_prompt_then(encoder: SparseEncoder, tmp_path: Path) -> None:
+def test_inference_free_queries_refuse_prompt(encoder: SparseEncoder, tmp_path: Path) -> None:
     stage = _stage(query_encoder="idf")
     _, facts = check(stage, ModelFacts.of(encoder), {})
     made, summary = run(encoder, stage, options={}, scratch=tmp_path)

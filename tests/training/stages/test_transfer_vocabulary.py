@@ -40,7 +40,7 @@ def source(tmp_path: Path) -> SparseEncoder:
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """A tokenizer and a model without a head that has its tokens, as MiniLM is one."""
+    """A tokenizer and a model with its tokens but without a head, like MiniLM."""
     other_tokenizer(TERMS, lowercase=True).save_pretrained(tmp_path / "target")
     with torch.random.fork_rng():
         torch.manual_seed(1)
@@ -75,12 +75,12 @@ def moved(
     return SparseEncoder.load(scratch / "model"), summary
 
 
-def test_semantic_rows_and_rows_of_the_bias(source: SparseEncoder, target: Path, tmp_path: Path):
+def test_semantic_rows_and_bias_of_rows(source: SparseEncoder, target: Path, tmp_path: Path):
     encoder, summary = moved(
         source, settings(target=str(target), initialisation="semantic", bias="rows"), tmp_path / "target"
     )
     space = BertModel.from_pretrained(target).get_input_embeddings().weight.detach().numpy().astype(np.float64)
-    space /= np.maximum(np.linalg.norm(space, axis=1, keepdims=True), 1e-12)  # the padding's row is zero
+    space /= np.maximum(np.linalg.norm(space, axis=1, keepdims=True), 1e-12)  # the row of the padding token is zero
     overlap = [row for row in range(len(TERMS)) if row not in NEW]
     names = {"[PAD]": "<pad>", "[UNK]": "<unk>", "[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>"}
     old = [VOCABULARY.index(names.get(TERMS[row], TERMS[row])) for row in overlap]
@@ -95,7 +95,7 @@ def test_semantic_rows_and_rows_of_the_bias(source: SparseEncoder, target: Path,
     assert json.loads((tmp_path / "target" / TRANSFER_FILE).read_text()) == {"new": NEW}
 
 
-def test_the_bias_of_a_target_with_a_head(source: SparseEncoder, tmp_path: Path):
+def test_bias_of_target_with_head(source: SparseEncoder, tmp_path: Path):
     target = SparseEncoder.load(tiny_checkpoint(tmp_path / "target", "distilbert"))
     stage = settings(target=str(tmp_path / "target"), initialisation="mean")
     (tmp_path / "out").mkdir()
@@ -106,21 +106,21 @@ def test_the_bias_of_a_target_with_a_head(source: SparseEncoder, tmp_path: Path)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "llama"])
-def test_a_bias_of_counts(architecture: str, target: Path, tmp_path: Path):
+def test_bias_of_token_counts(architecture: str, target: Path, tmp_path: Path):
     source = SparseEncoder.load(tiny_checkpoint(tmp_path / "of counts", architecture))
     data = write_texts(tmp_path, ["w1 w1 W4", "w3 new w1"])
     stage = settings(
         target=str(target), initialisation="random_new", bias="unigrams", unigrams=data.model_dump(mode="json")
     )
     encoder, summary = moved(source, stage, tmp_path / "target")
-    created = unigram_bias([0, 1, 0, 0, 0, 3, 1, 0, 1, 0])  # the target lowercases, so that W4 is unknown
+    created = unigram_bias([0, 1, 0, 0, 0, 3, 1, 0, 1, 0])  # the target lowercases, so W4 is unknown
     old = output_layer(source.model)[1]
     expected = created if old is None else transfer_bias(old, created)
     torch.testing.assert_close(output_layer(encoder.model)[1].detach(), expected)
     assert summary["fragmentation"] == 1.0
 
 
-def test_a_head_alone(source: SparseEncoder, target: Path, tmp_path: Path):
+def test_transfer_of_head_keeps_tokenizer(source: SparseEncoder, target: Path, tmp_path: Path):
     stage = settings(target=str(target), initialisation="semantic", bias="rows", parts="head")
     encoder, _ = moved(source, stage, tmp_path)
     assert encoder.vocabulary == TERMS
@@ -134,7 +134,7 @@ def test_a_head_alone(source: SparseEncoder, target: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize("model", ["word_piece", "bpe"])
-def test_a_domain_tokenizer(source: SparseEncoder, tmp_path: Path, model: str):
+def test_domain_tokenizer_is_trained_on_texts(source: SparseEncoder, tmp_path: Path, model: str):
     data = write_texts(tmp_path, ["w1 W2 w3 alpha beta", "W4 w5 alpha"] * 20)
     stage = settings(
         train_tokenizer={"data": data.model_dump(mode="json"), "model": model, "size": 320},
@@ -149,7 +149,7 @@ def test_a_domain_tokenizer(source: SparseEncoder, tmp_path: Path, model: str):
     assert len(encoder.encode(["alpha W1"]).terms)
 
 
-def test_seeds_of_drawn_rows(source: SparseEncoder, target: Path, tmp_path: Path):
+def test_random_rows_depend_on_seed(source: SparseEncoder, target: Path, tmp_path: Path):
     data = write_texts(tmp_path, ["w1"]).model_dump(mode="json")
     rows = []
     for strategy, seed in (("random_new", 0), ("random_new", 1), ("random_all", 0)):
@@ -183,12 +183,12 @@ def test_fragmentation_is_tokens_per_word():
         ({"train_tokenizer": {"data": {"paths": ["x"], "kind": "pairs"}}, "initialisation": "mean"}, "to be texts"),
     ],
 )
-def test_settings_that_contradict_each_other(fields: dict[str, Any], line: str):
+def test_contradictory_settings_are_refused(fields: dict[str, Any], line: str):
     with pytest.raises(ValidationError, match=line):
         settings(**fields)
 
 
-def test_wrong_pairings_end_in_one_line_before_any_work(source: SparseEncoder, target: Path, tmp_path: Path):
+def test_settings_that_do_not_fit_are_reported_in_one_line(source: SparseEncoder, target: Path, tmp_path: Path):
     facts = ModelFacts.of(source)
     other_tokenizer(TERMS).save_pretrained(tmp_path / "bare")
     other_tokenizer(TERMS, padding=False).save_pretrained(tmp_path / "unpadded")
@@ -212,17 +212,17 @@ def test_wrong_pairings_end_in_one_line_before_any_work(source: SparseEncoder, t
             "bias": "rows",
         },
         "bias: .* has no head with a bias; take unigrams or rows": {"target": str(target), "initialisation": "mean"},
-        "bias: BertForMaskedLM has a head with one": {"target": bare, "initialisation": "mean", "bias": "none"},
+        "bias: the head of BertForMaskedLM has a bias": {"target": bare, "initialisation": "mean", "bias": "none"},
     }
     for line, fields in lines.items():
         with pytest.raises(ConfigError, match=line):
             check(settings(**fields), facts, {})
     causal = ModelFacts.of(SparseEncoder.load(tiny_checkpoint(tmp_path / "llama", "llama")))
-    with pytest.raises(ConfigError, match="bias: LlamaForCausalLM has a head without one; take none, or unigrams"):
+    with pytest.raises(ConfigError, match="bias: the head of LlamaForCausalLM has no bias; take none, or unigrams"):
         check(settings(target=bare, initialisation="mean", bias="rows"), causal, {})
 
 
-def test_uncased_output_ends_with_the_old_vocabulary(source: SparseEncoder, target: Path, tmp_path: Path):
+def test_transfer_resets_uncased_output(source: SparseEncoder, target: Path, tmp_path: Path):
     stage = settings(target=str(target), initialisation="subtoken", bias="rows")
     for name in ("plain", "uncased"):
         (tmp_path / name).mkdir()
@@ -232,14 +232,14 @@ def test_uncased_output_ends_with_the_old_vocabulary(source: SparseEncoder, targ
     assert torch.equal(output_layer(uncased.model)[0], output_layer(plain.model)[0])
 
 
-def test_texts_that_only_measure_are_looked_for_before_any_work_too(source: SparseEncoder, target: Path):
+def test_missing_unigram_texts_are_refused_by_check(source: SparseEncoder, target: Path):
     nowhere = {"paths": ["/nowhere/*.jsonl"], "kind": "texts"}
     stage = settings(target=str(target), initialisation="mean", bias="rows", unigrams=nowhere)
     with pytest.raises(ConfigError, match="paths: there is nothing at"):
         check(stage, ModelFacts.of(source), {})
 
 
-def test_a_head_of_tokens_is_not_looked_up_in_queries(source: SparseEncoder, tmp_path: Path):
+def test_inference_free_queries_are_refused_for_head_of_tokens(source: SparseEncoder, tmp_path: Path):
     other_tokenizer([*TERMS, *(f"##{i}" for i in range(9))]).save_pretrained(tmp_path / "pieces")
     stage = settings(target=str(tmp_path / "pieces"), initialisation="mean", bias="rows", parts="head")
     facts = ModelFacts.of(source)
@@ -258,7 +258,7 @@ def test_a_head_of_tokens_is_not_looked_up_in_queries(source: SparseEncoder, tmp
             refused()
 
 
-def test_a_target_is_read_by_its_own_files(tmp_path: Path):
+def test_target_tokenizer_is_read_from_its_own_files(tmp_path: Path):
     other_tokenizer(TERMS).save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
     assert target_terms(read_target(str(tmp_path))) == TERMS
