@@ -44,7 +44,7 @@ $(READY): pyproject.toml requirements/torch-$(TORCH).txt requirements/dev.txt
 	touch $@ && echo "installed into $(VENV) in $$(( $$(date +%s) - start )) s"
 
 models: $(READY)
-	@$(BIN)/python tests/fetch_models.py splade-tiny
+	@$(BIN)/python quickstart/models.py splade-tiny
 
 quickstart: $(READY) models
 	@$(BIN)/python -m quickstart --config quickstart/deployment.yaml
@@ -74,7 +74,7 @@ bench-pruning: $(READY) models
 	@$(BIN)/python -m benchmarks.train.pruning $(DATA) --work .pruning
 
 search: $(READY)
-	@$(BIN)/python -m lsr_prod.search .quickstart/index
+	@$(BIN)/lsr-prod search .quickstart/index
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -21,13 +21,13 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, load_deployment
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.evaluation import evaluate_index
-from lsr_prod.evaluation.report import print_systems
 from lsr_prod.export import export_bundle
 from lsr_prod.indexing import build_index
+from lsr_prod.jobs.evaluate import print_systems
 from lsr_prod.jobs.run import log_to_stderr, print_result
 from lsr_prod.training.chain import run_chain
 from quickstart.docstrings import collect, write_collection
-from tests.fetch_models import model_folder
+from quickstart.models import model_folder
 
 DOCUMENTS, QUERIES = 10_000, 1_000
 FOLDER = Path(".quickstart")

@@ -24,7 +24,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Credentials of the S3 endpoint that tests start on loopback; Ray's workers inherit them.
 os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"
 
-from tests.fetch_models import model_folder
+from quickstart.models import model_folder
 
 # Processes of tests are forked from one server, which imports once what each of them would: it takes one list only.
 multiprocessing.set_forkserver_preload(

@@ -37,7 +37,7 @@ from lsr_prod.model.backbone import output_layer
 from lsr_prod.search import Searcher
 from lsr_prod.terms.words import split_normalized, word_normalizer, word_pieces
 from lsr_prod.training.stages.expand_vocabulary import expand
-from tests.fetch_models import model_folder
+from quickstart.models import model_folder
 
 SHARE_ACTIVE = 0.01
 COLLECTIONS = ("scifact", "debian_packages", "msmarco_5k", "tldr_en")

@@ -14,7 +14,7 @@ import torch
 from transformers import AutoTokenizer, BertForMaskedLM
 
 from lsr_prod import SparseEncoder
-from tests.fetch_models import model_folder
+from quickstart.models import model_folder
 
 MAX_LENGTH = {"splade-tiny": 128, "6x384": 256}
 _MARGIN = 0.5  # how far below zero the largest logit of a term stays that no text activates

@@ -33,7 +33,7 @@ from lsr_prod.indexing import build_index
 from lsr_prod.jobs.run import log_to_stderr, print_result
 from lsr_prod.search.query_encoder import QueryEncoder
 from lsr_prod.training.chain import run_chain
-from tests.fetch_models import model_folder
+from quickstart.models import model_folder
 
 # All of it ours: no paper trains on a thousand claims.
 RECIPE: dict[str, Any] = {

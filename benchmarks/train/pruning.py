@@ -24,7 +24,7 @@ from benchmarks.train.pruning_report import PRUNED, compared, draw, rows, senten
 from lsr_prod import SparseEncoder
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.jobs.run import log_to_stderr, print_result
-from tests.fetch_models import model_folder
+from quickstart.models import model_folder
 
 TESTS = {  # ours, theirs, threshold
     "pruning": ("jFLOPS + pruning", "jFLOPS", 0.0),

@@ -43,7 +43,7 @@ from lsr_prod.evaluation import evaluate_index
 from lsr_prod.export import export_bundle
 from lsr_prod.indexing import build_index
 from lsr_prod.jobs.run import print_result
-from tests.fetch_models import model_folder
+from quickstart.models import model_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 STAND_INS = {  # model that a recipe names -> small one

@@ -44,7 +44,7 @@ from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.rescale_head import run as rescale
 from lsr_prod.training_data.training_set import TrainingSet
 from lsr_prod.vocabulary.head_scale import head_norms, scale_head
-from tests.fetch_models import model_folder
+from quickstart.models import model_folder
 
 FACTOR = 5.0
 SHARE = 0.95

@@ -32,7 +32,7 @@ from transformers.utils.logging import disable_progress_bar
 from benchmarks.vocabulary.table_models import Outcome, Place, outcomes, prepare
 from benchmarks.vocabulary.table_stages import STAYS, Job, Sizes
 from lsr_prod.jobs.run import log_to_stderr, print_result
-from tests.fetch_models import model_folder
+from quickstart.models import model_folder
 
 STRATEGIES = ("semantic", "subtoken", "mean", "random_new", "random_all")
 QUICK = Sizes(pretrain=10, adapt=2, steps=2, texts=8, length=32, pairs=8, queries=20, documents=40)

@@ -9,7 +9,7 @@ from lsr_prod.config.language import AdaptMlmSettings
 from lsr_prod.config.section import Section
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.config.vocabulary import CalibrateSettings, TransferVocabularySettings
-from tests.fetch_models import model_folder
+from quickstart.models import model_folder
 
 STAYS = "cased, no transfer"
 WIKITEXT, DOCUMENTS = "wikitext.jsonl", "documents.jsonl"  # texts that stages read from files

@@ -34,7 +34,7 @@ from lsr_prod.vocabulary.combination import semantic
 from lsr_prod.vocabulary.initialization import Initialization, initialize
 from lsr_prod.vocabulary.target import read_embeddings, read_target, target_terms
 from lsr_prod.vocabulary.transfer import move_to_vocabulary
-from tests.fetch_models import model_folder
+from quickstart.models import model_folder
 
 STRATEGIES = ("semantic", "subtoken", "mean", "random_new", "random_all")
 LENGTH = 256

@@ -52,7 +52,7 @@ class IndexSettings(Section):
     )
     max_delta_shards: int = Field(8, ge=1, description="delta shards of a version; small ones are merged beyond that")
     keep_publications: int = Field(
-        10, ge=1, description="newest publications that jobs/reindex.py keeps; what only older ones name is deleted"
+        10, ge=1, description="newest publications that lsr-prod reindex keeps; what only older ones name is deleted"
     )
     keep_hours: float = Field(
         24, ge=0, description="nothing younger is deleted, nor what was current since then; longer than a build takes"

@@ -23,7 +23,7 @@ from lsr_prod.config.train import STAGES
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 
-__all__ = ["load_deployment"]
+__all__ = ["load_deployment", "settings_parser"]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -31,41 +31,47 @@ class _Parser(argparse.ArgumentParser):
         raise SettingsError(message)
 
 
-def load_deployment(argv: Sequence[str], *, job: str, description: str, needs: Sequence[str]) -> Deployment:
+class _Settings(BaseSettings, Deployment):
+    model_config = SettingsConfigDict(
+        cli_exit_on_error=False,
+        cli_avoid_json=True,
+        cli_hide_none_type=True,
+        nested_model_default_partial_update=True,
+    )
+
+
+def load_deployment(
+    argv: Sequence[str],
+    *,
+    job: str,
+    description: str,
+    needs: Sequence[str],
+    optional: Sequence[str] = (),
+    options: argparse.ArgumentParser | None = None,
+) -> Deployment:
     """Read ``--config FILE`` and the overrides, and validate both before any work.
 
     Args:
         argv: the command line without the program's name.
-        job: the program's name for ``--help``.
+        job: the program's name for ``--help`` and messages.
         description: first lines of ``--help``.
-        needs: sections that the job reads.
+        needs: sections that the job requires.
+        optional: sections that the job reads if they are given.
+        options: further options that may stand in ``argv``; the caller parses them.
 
     Raises:
-        ConfigError: an unknown key, an impossible value, a section that is missing; its text names field and remedy.
+        ConfigError: a key is unknown, a value is invalid, or a required section is missing.
     """
-    parser = _Parser(
-        prog=job, description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    parser.add_argument("--config", metavar="FILE", type=Path, default=None, help="YAML file of the deployment")
     known = _Parser(add_help=False, allow_abbrev=False)
     known.add_argument("--config", type=Path, default=None)
+    _, command_line = settings_parser(job, description, [*needs, *optional], options)
 
-    class _Sources(BaseSettings, Deployment):
-        model_config = SettingsConfigDict(
-            cli_exit_on_error=False,
-            cli_avoid_json=True,
-            cli_hide_none_type=True,
-            nested_model_default_partial_update=True,
-        )
-
+    class _Sources(_Settings):
         @classmethod
         def settings_customise_sources(
             cls, settings_cls: type[BaseSettings], *_: Any, **__: Any
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            command_line: CliSettingsSource[Any] = CliSettingsSource(
-                settings_cls, cli_parse_args=list(argv), root_parser=parser
-            )
-            return command_line, InitSettingsSource(settings_cls, _read_yaml(path))
+            return command_line(args=list(argv)), InitSettingsSource(settings_cls, _read_yaml(path))
 
     try:
         path: Path | None = known.parse_known_args(argv)[0].config
@@ -80,6 +86,38 @@ def load_deployment(argv: Sequence[str], *, job: str, description: str, needs: S
                 section, "this section is missing", f"{job} reads it; add it to the file given with --config"
             )
     return deployment
+
+
+def settings_parser(
+    job: str, description: str, sections: Sequence[str], options: argparse.ArgumentParser | None = None
+) -> tuple[argparse.ArgumentParser, CliSettingsSource[Any]]:
+    """Return the parser of a job's command line, and the source that reads settings with it.
+
+    The parser accepts the fields of every section; ``--help`` describes those of ``sections``, ``ray`` and ``storage``.
+
+    Args:
+        job: the program's name.
+        description: first lines of ``--help``.
+        sections: sections that the job reads.
+        options: further options of the job.
+    """
+    parser = _Parser(
+        prog=job,
+        usage="%(prog)s --config FILE [--SECTION.FIELD VALUE ...]" + (" [OPTIONS]" if options else ""),
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[options] if options else [],
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", metavar="FILE", type=Path, default=None, help="YAML file of the deployment")
+    source: CliSettingsSource[Any] = CliSettingsSource(_Settings, root_parser=parser)
+    described = {"ray", "storage", *sections}
+    for group in parser._action_groups:
+        for action in group._group_actions:
+            section, dot, _ = action.dest.partition(".")
+            if dot and section not in described:
+                action.help, group.description = argparse.SUPPRESS, None
+    return parser, source
 
 
 def _read_yaml(path: Path | None) -> dict[str, Any]:

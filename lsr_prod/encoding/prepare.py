@@ -65,7 +65,7 @@ def prepare(deployment: Deployment) -> Work:
         bundle = Bundle.load(folder, verify=True)
         card = EncoderCard.load(folder)
     except ArtifactError as error:
-        raise ConfigError("encode.bundle", str(error), "give the folder that jobs/export.py wrote") from error
+        raise ConfigError("encode.bundle", str(error), "give the folder that lsr-prod export wrote") from error
     _require_onnxruntime()
     if encode.store_k > bundle.top_k:
         raise ConfigError(

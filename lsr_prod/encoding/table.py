@@ -130,7 +130,7 @@ def table_digest(table_uri: str, options: dict[str, str] | None = None, *, versi
     store = Store(table_uri, options or {})
     table = open_table(store, version)
     if table is None:
-        raise ArtifactError(f"{store.uri} is no table; give the folder that jobs/encode.py wrote")
+        raise ArtifactError(f"{store.uri} is no table; give the folder that lsr-prod encode wrote")
     return combine_digests(file_digest(store, file.path) for file in table.files())
 
 

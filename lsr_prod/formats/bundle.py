@@ -117,7 +117,7 @@ class Bundle:
             DigestMismatchError: a file is damaged (with ``verify``).
             FormatVersionError: written in another format.
         """
-        remedy = f"if {folder} should be a bundle, make it again with jobs/export.py"
+        remedy = f"if {folder} should be a bundle, make it again with lsr-prod export"
         bundle = read_record(folder / BUNDLE_FILE, cls.from_json, remedy)
         if verify:
             verify_files(folder, bundle.files)

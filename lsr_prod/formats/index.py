@@ -280,7 +280,7 @@ def latest_publication(index: Path) -> Publication:
     folder = index / "publications"
     numbers = [int(match[1]) for path in folder.glob("*.json") if (match := _PUBLICATION.match(path.name))]
     if not numbers:
-        raise PublicationError(f"{index} has no publication; build one with jobs/index.py")
+        raise PublicationError(f"{index} has no publication; build one with lsr-prod index")
     return load_publication(index, max(numbers))
 
 

@@ -104,7 +104,7 @@ class TableProperties:
         """
         found = configuration.get(_PROPERTY_PREFIX + "format")
         if found is None:
-            raise FormatVersionError("the table was not written by lsr_prod; give one that jobs/encode.py wrote")
+            raise FormatVersionError("the table was not written by lsr_prod; give one that lsr-prod encode wrote")
         if found != str(TABLE_FORMAT):
             raise FormatVersionError(
                 f"the table has format {found}, this release reads and writes {TABLE_FORMAT}; encode the corpus again "

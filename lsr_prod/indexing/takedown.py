@@ -96,7 +96,7 @@ def _publish(index: Path, change: Callable[[IndexVersion], IndexVersion], note: 
 
     def derive(head: Head) -> IndexVersion:
         if head.version is None:
-            raise PublicationError(f"{index} has no publication of this release; build one with jobs/index.py")
+            raise PublicationError(f"{index} has no publication of this release; build one with lsr-prod index")
         version = change(head.version)
         if version != head.version:
             write_version(index, version)

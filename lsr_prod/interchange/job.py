@@ -47,7 +47,7 @@ def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
     try:
         vocabulary = Vocabulary.load(Path(settings.bundle))
     except ArtifactError as error:
-        raise ConfigError("vectors.bundle", str(error), "give the folder that jobs/export.py wrote") from error
+        raise ConfigError("vectors.bundle", str(error), "give the folder that lsr-prod export wrote") from error
     uri = settings.table if is_remote(settings.table) else str(Path(settings.table).absolute())
     store = Store(uri, deployment.storage.options)
     if settings.action == "import":
@@ -189,7 +189,7 @@ def _export(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
     require_exists("vectors.table", store.uri, store.options)
     table = open_table(store)
     if table is None:
-        raise ConfigError("vectors.table", f"{store.uri} is no sparse table", "give what jobs/encode.py wrote")
+        raise ConfigError("vectors.table", f"{store.uri} is no sparse table", "give what lsr-prod encode wrote")
     if settings.table_version is not None:
         if settings.table_version > table.version:
             newest = f"its newest is {table.version}"

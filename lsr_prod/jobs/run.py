@@ -1,75 +1,91 @@
-"""What every job does around its work: settings, logging, exit codes, and the table at the end.
+"""Run a job of a deployment: read the settings, do the work, print the closing tables and ``RESULT {json}``."""
 
-Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
-"""
-
+import argparse
 import json
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from lsr_prod.config import load_deployment
+from lsr_prod.config.load import settings_parser
+from lsr_prod.jobs.shell import exit_code
+from lsr_prod.jobs.tables import print_table
 
-from lsr_prod.config import Deployment, load_deployment
-from lsr_prod.errors import ConfigError, LsrError, MissingExtraError
+__all__ = ["Job", "log_to_stderr", "print_result", "run_job", "scalars"]
 
-__all__ = ["log_to_stderr", "print_result", "print_table", "run_job"]
 
-log = logging.getLogger(__name__)
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Command line of a job.
+
+    Attributes:
+        name: the subcommand.
+        manual: text of ``--help``.
+        needs: sections of the deployment that the job requires.
+        optional: sections that it reads if they are given.
+        options: further options; ``work`` gets their values.
+    """
+
+    name: str
+    manual: str | None
+    needs: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    options: argparse.ArgumentParser | None = None
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Return the parser of the command line."""
+        sections = [*self.needs, *self.optional]
+        return settings_parser(f"lsr-prod {self.name}", self.manual or "", sections, self.options)[0]
 
 
 def run_job(
-    work: Callable[[Deployment], Mapping[str, Any]],
-    *,
-    job: str,
-    description: str | None,
-    needs: Sequence[str],
-    argv: Sequence[str] | None = None,
+    job: Job,
+    work: Callable[..., Mapping[str, Any]],
+    argv: Sequence[str],
+    show: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> int:
-    """Load the settings, do the work, print its summary as a table and one line ``RESULT {json}``.
+    """Load the settings, do the work, print its summary as tables and one line ``RESULT {json}``.
 
     Args:
-        work: takes the deployment and returns a flat summary; it checks its inputs before it writes anything.
-        job: the program's name, for example ``jobs/encode.py``.
-        description: text of ``--help``.
-        needs: sections of the deployment that the job reads.
-        argv: command line; default ``sys.argv[1:]``.
+        job: the command line.
+        work: takes the deployment, and the parsed options of a job that has some; returns a flat summary. It checks its
+            inputs before it writes anything.
+        argv: arguments of the subcommand.
+        show: prints the summary; default: one row per figure.
 
     Returns:
         The exit code.
     """
-    log_to_stderr()
-    try:
+
+    def run() -> None:
+        log_to_stderr()
         deployment = load_deployment(
-            sys.argv[1:] if argv is None else argv, job=job, description=description or "", needs=needs
+            argv,
+            job=f"lsr-prod {job.name}",
+            description=job.manual or "",
+            needs=job.needs,
+            optional=job.optional,
+            options=job.options,
         )
-        summary = work(deployment)
-    except (ConfigError, MissingExtraError) as error:
-        sys.stderr.write(f"{job}: {error}\n")
-        return 2
-    except LsrError as error:
-        sys.stderr.write(f"{job} failed: {type(error).__name__}: {error}\n")
-        return 1
-    print_table(job, {key: value for key, value in summary.items() if not isinstance(value, dict | list)})
-    print_result(summary)
-    return 0
+        summary = work(deployment, job.options.parse_known_args(argv)[0]) if job.options else work(deployment)
+        if show is None:
+            print_table(f"lsr-prod {job.name}", scalars(summary))
+        else:
+            show(summary)
+        print_result(summary)
+
+    return exit_code(job.name, run)
 
 
-def print_table(title: str, rows: Mapping[str, Any]) -> None:
-    """Print a summary as two columns on stdout."""
-    table = Table(title=title, show_header=False, title_justify="left")
-    for name, value in rows.items():
-        table.add_row(
-            name,
-            f"{value:,.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value),
-        )
-    Console().print(table)
+def scalars(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of a summary without its lists and mappings."""
+    return {key: value for key, value in summary.items() if not isinstance(value, dict | list)}
 
 
 def print_result(values: Mapping[str, Any]) -> None:
-    """Print the one line for machines: ``RESULT {json}`` on stdout."""
+    """Print the line for machines, ``RESULT {json}``, on stdout."""
     sys.stdout.write(f"RESULT {json.dumps(values)}\n")
     sys.stdout.flush()
 

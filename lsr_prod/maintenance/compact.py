@@ -153,5 +153,5 @@ def _commit(store: Store, done: Sequence[tuple[Merge, Part]]) -> list[Merge]:
 def _load(store: Store) -> Table:
     table = open_table(store)
     if table is None:
-        raise ArtifactError(f"{store.uri} is not a table; give a folder that jobs/encode.py wrote")
+        raise ArtifactError(f"{store.uri} is not a table; give a folder that lsr-prod encode wrote")
     return table

@@ -89,7 +89,7 @@ def _check(table: Store, settings: MaintainSettings) -> int:
     found = open_table(table)
     if found is None:
         raise ConfigError(
-            "maintain.table", f"{settings.table} is not a table", "set it to a table that jobs/encode.py wrote"
+            "maintain.table", f"{settings.table} is not a table", "set it to a table that lsr-prod encode wrote"
         )
     try:
         TableProperties.from_delta(dict(found.properties))

@@ -95,7 +95,7 @@ def find_garbage(store: Store, horizon: float, keep_versions: Collection[int], m
     entries = store.entries()
     table = open_table(store)
     if table is None:
-        raise ArtifactError(f"{store.uri} is not a table; give a folder that jobs/encode.py wrote")
+        raise ArtifactError(f"{store.uri} is not a table; give a folder that lsr-prod encode wrote")
     kept = kept_paths(table, horizon, keep_versions)
     old = [entry for entry in entries if entry.modified < horizon and entry.name not in kept]
     markers = [entry for entry in old if _MARKER.match(entry.name)]

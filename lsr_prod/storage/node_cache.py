@@ -86,7 +86,7 @@ class IndexCache:
             return latest_publication(Path(uri))
         head = read_head(Store(uri, dict(options or {})))
         if head is None:
-            raise PublicationError(f"{uri} has no publication; publish one with jobs/index.py and index.publish_to")
+            raise PublicationError(f"{uri} has no publication; publish one with lsr-prod index and index.publish_to")
         return head
 
     def fetch(self, uri: str, options: Mapping[str, str] | None = None) -> tuple[Path, Publication]:

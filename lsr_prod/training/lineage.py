@@ -20,7 +20,7 @@ __all__ = ["TRAINING_FILE", "Ancestor", "lineage", "read_training", "write_linea
 
 TRAINING_FILE = "training.json"
 TRAINING_FORMAT = 1
-_REMEDY = "take a model that jobs/train.py wrote"
+_REMEDY = "take a model that lsr-prod train wrote"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ MLM = "train: {{model: m, output: o, work: w, stages: [{{stage: adapt_mlm, data:
 def _load(folder: Path, *argv: str, text: str = YAML, needs: tuple[str, ...] = ("source", "encode")) -> Deployment:
     (folder / "deployment.yaml").write_text(text)
     return load_deployment(
-        ["--config", str(folder / "deployment.yaml"), *argv], job="jobs/encode.py", description="", needs=needs
+        ["--config", str(folder / "deployment.yaml"), *argv], job="lsr-prod encode", description="", needs=needs
     )
 
 
@@ -97,7 +97,7 @@ def test_a_wrong_setting_is_one_line_with_field_and_remedy(
 
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(ConfigError, match=r"absent\.yaml is not a file"):
-        load_deployment(["--config", "absent.yaml"], job="jobs/encode.py", description="", needs=())
+        load_deployment(["--config", "absent.yaml"], job="lsr-prod encode", description="", needs=())
 
 
 def test_a_credential_in_the_file_is_refused_and_not_repeated(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_section_is_not_repeated_whatever_is_in_it(tmp_path: Path) -> None:
 
 def test_help_names_every_field_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        load_deployment(["--help"], job="jobs/encode.py", description="What it does.", needs=())
+        load_deployment(["--help"], job="job", description="What it does.", needs=tuple(Deployment.model_fields))
     assert caught.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "What it does." in text

@@ -71,7 +71,7 @@ def _refused(job: str, deployment: dict[str, Any], folder: Path, capsys: pytest.
     config = folder / "deployment.yaml"
     config.write_text(yaml.safe_dump(deployment))
     before = sorted(folder.rglob("*"))
-    code = importlib.import_module(f"jobs.{job}").main(["--config", str(config), *argv])
+    code = importlib.import_module(f"lsr_prod.jobs.{job}").main(["--config", str(config), *argv])
     captured = capsys.readouterr()
     assert code == 2, captured.err
     assert sorted(folder.rglob("*")) == before
@@ -128,5 +128,5 @@ def test_the_exit_code_reaches_the_shell(job: str, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert (
         done.stderr
-        == f"jobs/{job}.py: --config: {tmp_path}/absent.yaml is not a file; give the YAML file of the deployment\n"
+        == f"lsr-prod {job}: --config: {tmp_path}/absent.yaml is not a file; give the YAML file of the deployment\n"
     )

@@ -29,7 +29,7 @@ def test_the_page_of_methods_names_every_recipe_and_no_other() -> None:
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_is_valid_and_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) < 40
-    deployment = load_deployment(["--config", str(path)], job="jobs/train.py", description="", needs=("train",))
+    deployment = load_deployment(["--config", str(path)], job="lsr-prod train", description="", needs=("train",))
     assert deployment.train is not None
     assert deployment.train.stages
 
@@ -37,7 +37,7 @@ def test_a_recipe_is_valid_and_short(path: Path) -> None:
 def test_esplade_is_that_of_the_paper() -> None:
     """papers/esplade-pretraining, appendix C.3."""
     path = next(path for path in RECIPES if path.stem == "esplade")
-    train = load_deployment(["--config", str(path)], job="jobs/train.py", description="", needs=("train",)).train
+    train = load_deployment(["--config", str(path)], job="lsr-prod train", description="", needs=("train",)).train
     assert train is not None
     (stage,) = train.stages
     assert isinstance(stage, FinetuneSettings)

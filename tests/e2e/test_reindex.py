@@ -12,6 +12,7 @@ import yaml
 
 from lsr_prod import Searcher
 from lsr_prod.formats.index import latest_publication
+from lsr_prod.jobs import reindex
 from quickstart.docstrings import collect, write_collection
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ def config(tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path) -> Path:
 
 
 def _run(job: str, config: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
-    code = importlib.import_module(f"jobs.{job}").main(["--config", str(config), *argv])
+    code = importlib.import_module(f"lsr_prod.jobs.{job}").main(["--config", str(config), *argv])
     captured = capsys.readouterr()
     assert code == 0, captured.err
     (line,) = [line for line in captured.out.splitlines() if line.startswith("RESULT ")]
@@ -133,6 +134,6 @@ def test_started_twice_at_once_it_ends_in_the_state_of_one_run(
 
 
 def test_the_parts_of_the_chain_must_agree(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = importlib.import_module("jobs.reindex").main(["--config", str(config), "--index.table", "elsewhere"])
+    code = reindex.main(["--config", str(config), "--index.table", "elsewhere"])
     assert code == 2
-    assert "index.table: 'elsewhere' is not what the part before makes" in capsys.readouterr().err
+    assert "index.table: 'elsewhere' is not what the step before writes" in capsys.readouterr().err

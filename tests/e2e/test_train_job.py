@@ -1,4 +1,4 @@
-"""``jobs/train.py``: wrong settings are answered with one line, a submitted chain succeeds, a killed one goes on."""
+"""The job ``train``: wrong settings end in one line, a submitted chain succeeds, an interrupted one is resumed."""
 
 import copy
 import json
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs import train
+from lsr_prod.jobs import train
 from lsr_prod.model import model_digest
 from lsr_prod.storage import Store
 from lsr_prod.training.lineage import lineage
@@ -94,7 +94,7 @@ def test_a_wrong_setting_is_one_line_and_nothing_is_written(
     before = sorted(tmp_path.rglob("*"))
     assert train.main(argv) == 2
     captured = capsys.readouterr()
-    (line,) = [line for line in captured.err.splitlines() if line.startswith("jobs/train.py")]
+    (line,) = [line for line in captured.err.splitlines() if line.startswith("lsr-prod train")]
     assert words in line
     assert "Traceback" not in captured.err
     assert captured.out == ""

@@ -186,7 +186,7 @@ def _export(folder: Path) -> Path:
     from lsr_prod.config import ExportSettings
     from lsr_prod.export import export_bundle
     from lsr_prod.model import SparseEncoder
-    from tests.fetch_models import model_folder
+    from quickstart.models import model_folder
 
     model, bundle = folder / "model", folder / "bundle"
     SparseEncoder.load(model_folder("splade-tiny"), document_max_length=128, query_max_length=64).save(model)

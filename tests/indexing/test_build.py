@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.index import main
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, LineageError, PublicationError
 from lsr_prod.indexing import build_index, rollback
+from lsr_prod.jobs.index import main
 from lsr_prod.search import Searcher
 from tests.indexing.corpus import Doc, make_bundle, make_table, rows
 
@@ -188,7 +188,7 @@ def test_index_job_exits_2_with_one_line_for_a_bad_setting(made, capsys):
     before = files(made)
     assert main(["--config", str(made / "config.yaml"), "--index.shards", "9"]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "jobs/index.py: index.shards: 9 is more than the table has buckets; set at most 5"
+        "lsr-prod index: index.shards: 9 is more than the table has buckets; set at most 5"
     ]
     assert files(made) == before
     assert main(["--config", str(made / "config.yaml"), "--index.text_fields", "text"]) == 0

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from jobs import takedown
 from lsr_prod import Searcher
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ArtifactError, DigestMismatchError, PublicationError, StorageError
@@ -18,6 +17,7 @@ from lsr_prod.formats.index import Publication, latest_publication, load_version
 from lsr_prod.indexing import build_index, mirror, publish, rollback
 from lsr_prod.indexing.mirror import adopt_head, mirror_head
 from lsr_prod.indexing.upload import upload_version
+from lsr_prod.jobs import takedown
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_store import check_files, read_head, read_publication
 from lsr_prod.storage.node_cache import IndexCache

@@ -6,10 +6,11 @@ import sys
 
 import pytest
 
-from jobs.takedown import main
 from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.index import latest_publication, load_publication, load_version
 from lsr_prod.indexing import build_index, delete_documents, publish, restore_documents, rollback
+from lsr_prod.jobs import restore
+from lsr_prod.jobs.takedown import main
 from tests.indexing.contents import current, dump, takedowns
 from tests.indexing.corpus import Doc
 from tests.indexing.nights import Night, change_table, deployment, make_world
@@ -179,12 +180,12 @@ def test_takedown_job_reads_ids_from_a_file(world, capsys):
     (world / "ids.txt").write_text("doc001\ndoc 002\n\ndoc003\n")
     config = ["--config", str(world / "config.yaml")]
     assert main([*config]) == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith("jobs/takedown.py: --id: no document is named")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("lsr-prod takedown: --id: no document is named")
     assert main([*config, "--file", str(world / "none.txt")]) == 2
     assert main([*config, "--file", str(world / "ids.txt"), "--id", "doc004", "--note", "two words"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
     assert (result["ids"], result["documents_hidden"], result["takedowns"], result["publication"]) == (4, 3, 4, 2)
     assert load_publication(world / "index", 2).note == "two words"
-    assert main([*config, "--id", "doc004", "--restore"]) == 0
+    assert restore.main([*config, "--id", "doc004"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
     assert (result["documents_restored"], result["documents"]) == (1, 198)

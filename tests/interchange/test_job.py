@@ -9,12 +9,12 @@ import pytest
 import yaml
 from tokenizers import Tokenizer
 
-from jobs.vectors import main
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.encoding import table_digest
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.rows import read_buckets
 from lsr_prod.interchange import write_jsonl, write_topics
+from lsr_prod.jobs.vectors import main
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import read_part

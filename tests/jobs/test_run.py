@@ -1,3 +1,5 @@
+"""Exit codes, messages and closing tables that all jobs share."""
+
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,17 +9,17 @@ import pytest
 
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ConfigError, MissingExtraError, SourceError
-from lsr_prod.jobs.run import run_job
+from lsr_prod.jobs.run import Job, run_job
+
+JOB = Job("x", "", needs=("source",))
 
 
 def _run(work: Any, tmp_path: Path) -> int:
     (tmp_path / "d.yaml").write_text("source: {paths: [a]}")
-    return run_job(
-        work, job="jobs/x.py", description="", needs=("source",), argv=["--config", str(tmp_path / "d.yaml")]
-    )
+    return run_job(JOB, work, ["--config", str(tmp_path / "d.yaml")])
 
 
-def test_done_prints_a_table_and_one_result_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_job_prints_table_and_one_result_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def work(deployment: Deployment) -> Mapping[str, Any]:
         assert deployment.source is not None
         return {"paths": len(deployment.source.paths), "seconds": 1.5, "parts": {"a": 1}}
@@ -36,7 +38,7 @@ def test_done_prints_a_table_and_one_result_line(tmp_path: Path, capsys: pytest.
         (SourceError("torn"), 1),
     ],
 )
-def test_an_error_is_one_line_and_a_code(
+def test_deliberate_error_becomes_one_line_and_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], error: Exception, code: int
 ) -> None:
     def work(deployment: Deployment) -> Mapping[str, Any]:
@@ -49,7 +51,7 @@ def test_an_error_is_one_line_and_a_code(
     assert str(error) in captured.err
 
 
-def test_a_bug_is_not_dressed_up(tmp_path: Path) -> None:
+def test_unexpected_error_keeps_its_traceback(tmp_path: Path) -> None:
     def work(deployment: Deployment) -> Mapping[str, Any]:
         raise ZeroDivisionError
 

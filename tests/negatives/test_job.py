@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from jobs.mine import main
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ConfigError, IncompleteWaveError
+from lsr_prod.jobs.mine import main
 from lsr_prod.negatives.job import mine_negatives
 from tests.indexing.corpus import Doc, make_index
 from tests.negatives.conftest import QUERIES, TEXTS, deployment, pairs_by_id, settings, write_lines
@@ -212,7 +212,7 @@ def test_a_wrong_setting_is_refused_before_anything_is_written(
     mined_index: Path, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: Any, sentence: str
 ):
     config = write_config(tmp_path, **section(mined_index, pairs, tmp_path / "out", **changes))
-    assert f"jobs/mine.py: {sentence}" in refused(capsys, config, tmp_path / "out")
+    assert f"lsr-prod mine: {sentence}" in refused(capsys, config, tmp_path / "out")
 
 
 def test_no_rows_and_too_many_threads_are_refused(

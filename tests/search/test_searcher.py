@@ -217,7 +217,7 @@ def test_an_empty_index_and_no_index(tmp_path):
     assert answers(searcher.search_vector({1: 1.0})) == ([], 0, 1)
     assert searcher.bm25("fox").hits == ()
     assert searcher.match_tantivy([1]) == set()
-    with pytest.raises(PublicationError, match=r"jobs/index\.py"):
+    with pytest.raises(PublicationError, match=r"lsr-prod index"):
         Searcher.open(tmp_path / "nothing")
     with pytest.raises(QueryError, match="no document"):
         searcher.explain({1: 1.0}, "a")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.__main__ import main
 from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.formats.card import EncoderCard
+from lsr_prod.jobs.command import main
 from lsr_prod.model import model_digest
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import put_folder

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 import torch
 
-from lsr_prod.__main__ import main
 from lsr_prod.errors import ConfigError
+from lsr_prod.jobs.command import main
 from lsr_prod.model import SparseEncoder
 from lsr_prod.vocabulary.combination import copy_overlap, semantic
 from lsr_prod.vocabulary.domain_tokenizer import train_tokenizer
 from lsr_prod.vocabulary.initialization import Initialization
 from lsr_prod.vocabulary.inspect import inspect_vocabulary, read_texts
 from lsr_prod.vocabulary.transfer import replace_head
-from tests.fetch_models import model_folder
+from quickstart.models import model_folder
 from tests.model.tiny import tiny_checkpoint
 from tests.vocabulary.test_transfer import other_tokenizer
 
@@ -67,9 +67,9 @@ def test_neighbours_in_the_embeddings_of_a_model_without_a_head(splade_tiny: Pat
 
 
 def test_what_is_wrong_is_one_line(splade_tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["inspect-vocabulary", str(splade_tiny), "--words", "x"]) == 1
+    assert main(["inspect-vocabulary", str(splade_tiny), "--words", "x"]) == 2
     assert "--words: neighbours are those in another vocabulary; give --target too" in capsys.readouterr().err
-    assert main(["inspect-vocabulary", str(splade_tiny), "--casing", "x.json"]) == 1
+    assert main(["inspect-vocabulary", str(splade_tiny), "--casing", "x.json"]) == 2
     assert "give --texts too" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"--texts: .* cannot be read"):
         read_texts(tmp_path / "nowhere.jsonl", 3)

@@ -1,16 +1,16 @@
-"""The prompt, through a pipe."""
+"""The prompt of ``lsr-prod search``, through a pipe."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-from lsr_prod.search.__main__ import main
+from lsr_prod.jobs.search import main
 from tests.indexing.corpus import Doc, make_index
 
 
 def prompt(index: Path, *lines: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "lsr_prod.search", str(index)],
+        [sys.executable, "-m", "lsr_prod", "search", str(index)],
         input="\n".join(lines) + "\n",
         capture_output=True,
         text=True,
@@ -19,7 +19,7 @@ def prompt(index: Path, *lines: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_queries_and_commands(text_index):
+def test_search_answers_queries_and_runs_commands(text_index):
     ran = prompt(text_index, "wait for a lock", ":k 1", ":threshold 0.5", "json string", ":quit", "never read")
     assert (ran.returncode, ran.stderr) == (0, "")
     before, after = ran.stdout.split("k=1 threshold=0.0")
@@ -35,21 +35,21 @@ def test_queries_and_commands(text_index):
     assert "never read" not in ran.stdout
 
 
-def test_what_is_wrong_is_said_and_the_prompt_goes_on(text_index):
+def test_search_reports_wrong_input_and_continues(text_index):
     ran = prompt(text_index, ":k many", ":threshold 2", ":nonsense", "", "lock")
     assert ran.returncode == 0
-    assert "! 'many' is no number" in ran.stdout
+    assert "! 'many' is not a number" in ran.stdout
     assert "! overlap_threshold=2.0 is not possible" in ran.stdout
     assert ":threshold X" in ran.stdout
     assert "threading.Lock" in ran.stdout
 
 
-def test_no_index_exits_1_with_one_line(tmp_path, capsys):
+def test_search_exits_1_with_one_line_without_index(tmp_path, capsys):
     assert main([str(tmp_path)]) == 1
-    assert capsys.readouterr().err.startswith("PublicationError: ")
+    assert capsys.readouterr().err.startswith("lsr-prod search failed: PublicationError: ")
 
 
-def test_an_index_without_a_graph_exits_1(tmp_path, monkeypatch, capsys):
+def test_search_exits_1_for_impossible_threshold(tmp_path, monkeypatch, capsys):
     make_index(tmp_path, {"a": Doc({1: 1})}, vocabulary_size=3)
     assert main([str(tmp_path), "--threshold", "7"]) == 1
     assert "overlap_threshold" in capsys.readouterr().err

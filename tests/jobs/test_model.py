@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.formats.card import EncoderCard
-from lsr_prod.model.__main__ import main
+from lsr_prod.jobs.model import main
 from tests.model.tiny import tiny_checkpoint
 
 

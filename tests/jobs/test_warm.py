@@ -1,15 +1,15 @@
-"""Warming: the kernels are compiled once, and the next process loads them."""
+"""``lsr-prod warm`` compiles the kernels once; later processes load them."""
 
 import os
 import re
 import subprocess
 import sys
 
-from lsr_prod.__main__ import main
+from lsr_prod.jobs.command import main
 from tests.indexing.corpus import Doc, make_index
 
 
-def test_a_cold_start_is_printed_and_the_next_process_is_warm(tmp_path):
+def test_warm_prints_cold_start_and_next_process_loads_compiled_kernels(tmp_path):
     make_index(tmp_path / "index", {"a": Doc({0: 5, 1: 2}), "b": Doc({1: 9})}, vocabulary_size=4)
     command = [sys.executable, "-m", "lsr_prod", "warm", str(tmp_path / "index")]
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
@@ -22,6 +22,6 @@ def test_a_cold_start_is_printed_and_the_next_process_is_warm(tmp_path):
     assert len(list((tmp_path / "cache").rglob("*.nbc"))) >= 2
 
 
-def test_no_index_exits_1_with_one_line(tmp_path, capsys):
+def test_warm_exits_1_with_one_line_without_index(tmp_path, capsys):
     assert main(["warm", str(tmp_path)]) == 1
-    assert capsys.readouterr().err.startswith("PublicationError: ")
+    assert capsys.readouterr().err.startswith("lsr-prod warm failed: PublicationError: ")

@@ -1,0 +1,120 @@
+"""The command ``lsr-prod``: find the module of a subcommand, import it, and run its ``main``.
+
+Modules are imported on demand, so that ``lsr-prod search`` needs neither Ray nor torch.
+"""
+
+import difflib
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+
+from lsr_prod import __version__
+from lsr_prod.errors import MissingExtraError
+
+__all__ = ["COMMANDS", "load", "lsr_search", "main", "run_alias"]
+
+COMMANDS = {
+    "train": "train a model by a chain of stages",
+    "mine": "mine hard negatives for training pairs",
+    "model": "make a model directory from a masked language model",
+    "export": "export a model as an ONNX bundle",
+    "encode": "encode a corpus into a sparse table",
+    "vectors": "import or export vectors of other tools",
+    "maintain": "merge small parts of a sparse table and delete garbage",
+    "index": "build an index version and publish it",
+    "reindex": "encode, index, publish, and evaluate what has changed",
+    "evaluate": "measure the quality and latency of a published index",
+    "takedown": "hide documents of a published index",
+    "restore": "end the takedown of documents",
+    "rollback": "publish an earlier version of an index again",
+    "search": "search an index from a prompt or a pipe",
+    "warm": "compile the search kernels before the first query",
+    "serve": "serve an index on Ray Serve",
+    "lineage": "print what a model was made from",
+    "inspect-vocabulary": "print facts about the output vocabulary of a model",
+    "completion": "print a completion script for bash or zsh",
+}
+"""Subcommand -> summary. Its module is ``lsr_prod.jobs.<subcommand>``, with underscores for hyphens."""
+
+_EXTRAS = {
+    "cpu": {"onnxruntime"},
+    "jobs": {"deltalake", "ir_measures", "obstore", "pydantic", "pydantic_settings", "ray", "rich", "yaml"},
+    "train": {"onnx", "onnxscript", "peft", "psutil", "safetensors", "torch", "transformers"},
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a subcommand; returns its exit code."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    name, rest = (given[0], given[1:]) if given else ("", [])
+    if name in ("-h", "--help"):
+        sys.stdout.write(_manual())
+        return 0
+    if name == "--version":
+        sys.stdout.write(f"lsr-prod {__version__}\n")
+        return 0
+    if name not in COMMANDS:
+        sys.stderr.write(f"lsr-prod: {_unknown(name)}\n")
+        return 2
+    try:
+        code: int = load(name).main(rest)
+    except MissingExtraError as error:
+        sys.stderr.write(f"lsr-prod {name}: {error}\n")
+        return 2
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"lsr-prod {name}: {_missing_extra(error)}\n")
+        return 2
+    return code
+
+
+def load(name: str) -> ModuleType:
+    """Import the module of a subcommand.
+
+    Raises:
+        MissingExtraError: an optional dependency of the subcommand is not installed.
+    """
+    try:
+        return import_module(f"lsr_prod.jobs.{name.replace('-', '_')}")
+    except ModuleNotFoundError as error:
+        raise _missing_extra(error) from error
+
+
+def run_alias(alias: str, name: str) -> int:
+    """Run subcommand ``name`` on behalf of an older command, and say so on stderr."""
+    sys.stderr.write(f"{alias} is an alias of lsr-prod {name}\n")
+    return main([name, *sys.argv[1:]])
+
+
+def lsr_search() -> int:
+    """Run the command ``lsr-search``."""
+    return run_alias("lsr-search", "search")
+
+
+def _manual() -> str:
+    width = max(map(len, COMMANDS))
+    commands = "".join(f"  {name:{width}}  {summary}\n" for name, summary in COMMANDS.items())
+    return (
+        "usage: lsr-prod COMMAND [OPTIONS]\n\n"
+        "Learned sparse retrieval: train, export, encode, index and search.\n\n"
+        f"commands:\n{commands}\n"
+        "lsr-prod COMMAND --help describes a command. Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration.\n"
+    )
+
+
+def _unknown(name: str) -> str:
+    if not name:
+        return "no command was given; see lsr-prod --help"
+    if name.startswith("-"):
+        return f"{name} is not a command; see lsr-prod --help"
+    close = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+    return f"there is no command {name}; " + (f"did you mean {close[0]}?" if close else "see lsr-prod --help")
+
+
+def _missing_extra(error: ModuleNotFoundError) -> MissingExtraError:
+    """The error that names the extra to install; any other missing module is a bug and is raised again."""
+    module = (error.name or "").partition(".")[0]
+    for extra, modules in _EXTRAS.items():
+        if module in modules:
+            return MissingExtraError(module, extra)
+    raise error

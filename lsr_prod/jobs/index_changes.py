@@ -1,0 +1,29 @@
+"""Access to an index folder for jobs that change what is published without building anything."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lsr_prod.config import Deployment
+from lsr_prod.indexing.mirror import adopt_head, mirror_head
+from lsr_prod.storage import Store
+
+__all__ = ["index_to_change"]
+
+
+@contextmanager
+def index_to_change(deployment: Deployment) -> Iterator[Path]:
+    """Yield the index folder; ``index.publish_to`` is read before and brought up to date after.
+
+    Args:
+        deployment: sections ``index`` and ``storage``.
+    """
+    settings = deployment.index
+    assert settings is not None
+    index = Path(settings.output).absolute()
+    target = Store(settings.publish_to, deployment.storage.options) if settings.publish_to else None
+    if target is not None:
+        adopt_head(index, target)
+    yield index
+    if target is not None:
+        mirror_head(index, target)

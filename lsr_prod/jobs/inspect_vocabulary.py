@@ -1,0 +1,101 @@
+"""Print facts about the output vocabulary of a model.
+
+    lsr-prod inspect-vocabulary MODEL [--target OTHER --words lock mutex] [--texts texts.jsonl --casing casing.json]
+
+Prints norms of the vocabulary head, its overlap with another vocabulary (``--target``), sub-tokens per word of
+``--texts``, the nearest rows of ``--words`` of the target, and writes the confusion matrix of casing between input and
+output as JSON (``--casing``) and as a picture (``--picture``).
+Exit codes: 0 done, 1 failed, 2 bad usage.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.jobs.shell import CommandParser, exit_code
+
+if TYPE_CHECKING:
+    from lsr_prod.vocabulary.inspect import Inspection
+
+__all__ = ["main", "parser", "print_inspection"]
+
+
+def parser() -> CommandParser:
+    """Return the parser of the command line."""
+    options = CommandParser("inspect-vocabulary", __doc__)
+    options.add_argument(
+        "model", metavar="MODEL", help="model directory, folder of a language model, or a Hugging Face id"
+    )
+    options.add_argument(
+        "--target", metavar="PATH", help="another vocabulary: folder or file of a tokenizer, or a model directory"
+    )
+    options.add_argument(
+        "--target-embeddings", metavar="FOLDER", help="folder of a model with the tokens of the target; default: target"
+    )
+    options.add_argument(
+        "--words", nargs="+", default=[], metavar="WORD", help="words of the target to print the nearest rows of"
+    )
+    options.add_argument("--texts", type=Path, metavar="FILE", help="JSONL with a field text")
+    options.add_argument("--count", type=int, default=1000, metavar="N", help="texts to read at most (default: 1000)")
+    options.add_argument("--casing", type=Path, metavar="FILE", help="JSON file for the confusion matrix of casing")
+    options.add_argument("--picture", type=Path, metavar="FILE", help="PNG file for a picture of that matrix")
+    return options
+
+
+def main(argv: Sequence[str]) -> int:
+    """Inspect the model; returns the exit code."""
+    return exit_code("inspect-vocabulary", lambda: _inspect(argv))
+
+
+def print_inspection(found: "Inspection", title: str) -> None:
+    """Print the result of ``inspect_vocabulary``."""
+    from lsr_prod.jobs.tables import print_columns, print_table
+
+    norms = found.norms
+    print_columns(
+        title,
+        ("rows", "mean norm", "max norm", "anisotropy", "tied", "bias"),
+        [[norms.rows, norms.mean_norm, norms.max_norm, norms.anisotropy, norms.tied, norms.has_bias]],
+    )
+    facts = {"terms": found.terms, "cased terms": found.cased}
+    if found.target_terms is not None:
+        facts["terms of the target"] = found.target_terms
+    shares = {}
+    if found.overlap is not None:
+        shares["share of the target's terms that the model has"] = f"{found.overlap:.1%}"
+    fragmentation = {}
+    if found.fragmentation is not None:
+        own, other = found.fragmentation
+        fragmentation["tokens per word"] = own
+        if other is not None:
+            fragmentation["tokens per word, target"] = other
+    print_table("vocabulary", {**facts, **shares, **fragmentation})
+    if found.neighbours:
+        rows = []
+        for entry in found.neighbours:
+            nearest = ", ".join(f"{term} {weight:.3f}" for term, weight in entry.nearest)
+            rows.append([entry.term, " ".join(entry.pieces), "copied" if entry.shared else nearest, entry.support])
+        print_columns("sources of new rows", ("term", "sub-tokens", "nearest", "of"), rows)
+
+
+def _inspect(argv: Sequence[str]) -> None:
+    given = parser().parse_args(argv)
+    if (given.casing or given.picture) and not given.texts:
+        raise ConfigError("--casing", "the matrix is measured on texts", "give --texts too")
+    # Imported after the arguments are parsed: torch and transformers take seconds to load.
+    from lsr_prod.model import SparseEncoder
+    from lsr_prod.vocabulary.casing_matrix import casing_matrix
+    from lsr_prod.vocabulary.inspect import inspect_vocabulary, read_texts
+
+    texts = read_texts(given.texts, given.count) if given.texts else []
+    found = inspect_vocabulary(
+        given.model, target=given.target, target_embeddings=given.target_embeddings, words=given.words, texts=texts
+    )
+    print_inspection(found, given.model)
+    if given.casing or given.picture:
+        matrix = casing_matrix(SparseEncoder.load(given.model), texts)
+        if given.casing:
+            matrix.save(given.casing)
+        if given.picture:
+            matrix.draw(given.picture, given.model)

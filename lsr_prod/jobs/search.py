@@ -1,0 +1,159 @@
+"""Search an index from a prompt, or with queries from a pipe.
+
+    lsr-prod search INDEX [-k 10] [--threshold 0.4]
+    lsr-prod search INDEX < queries.txt
+
+Prints the expansion of each query, its hits with score and overlap, and the contribution of each shared term.
+Exit codes: 0 done, 1 failed, 2 bad usage.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from lsr_prod.errors import QueryError
+from lsr_prod.jobs.shell import CommandParser, exit_code
+from lsr_prod.search.result import Hit, SearchResult
+from lsr_prod.search.searcher import Searcher
+
+__all__ = ["main", "parser"]
+
+_HELP = """\
+Type a query, or
+  :k N            number of hits to show
+  :threshold X    share of the query's terms that a document must have, 0..1 (0: off)
+  :qk N           terms of the query, heaviest first (0: all)
+  :help           print this text
+  :quit           leave (so does the end of input)
+"""
+_SHOWN_TERMS = 12
+_SHOWN_TEXT = 160
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    k: int
+    threshold: float
+    qk: int | None = None
+
+
+def parser() -> CommandParser:
+    """Return the parser of the command line."""
+    options = CommandParser("search", __doc__)
+    options.add_argument("index", metavar="INDEX", help="folder of an index")
+    options.add_argument("-k", type=int, default=5, metavar="N", help="number of hits to show (default: 5)")
+    options.add_argument(
+        "--threshold", type=float, default=0.0, metavar="X", help="overlap threshold, 0..1 (default: 0, off)"
+    )
+    return options
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the prompt until ``:quit`` or the end of input; returns the exit code."""
+    return exit_code("search", lambda: _prompt(argv))
+
+
+def _prompt(argv: Sequence[str]) -> None:
+    given = parser().parse_args(argv)
+    settings = _Settings(given.k, given.threshold)
+    searcher = Searcher.open(given.index)
+    searcher.search_vector({}, k=settings.k, overlap_threshold=settings.threshold)  # rejects impossible settings
+    _say(_title(searcher))
+    for line in _lines():
+        if line in (":quit", ":q"):
+            break
+        settings = _answer(searcher, settings, line)
+
+
+def _answer(searcher: Searcher, settings: _Settings, line: str) -> _Settings:
+    """Run one line; returns the settings for the lines after it."""
+    try:
+        if line.startswith(":"):
+            return _command(searcher, settings, line)
+        _show(searcher, settings, line)
+    except QueryError as error:
+        _say(f"! {error}")
+    return settings
+
+
+def _command(searcher: Searcher, settings: _Settings, line: str) -> _Settings:
+    name, _, value = line[1:].partition(" ")
+    changes: dict[str, Callable[[], _Settings]] = {
+        "k": lambda: replace(settings, k=int(value)),
+        "threshold": lambda: replace(settings, threshold=float(value)),
+        "qk": lambda: replace(settings, qk=int(value) or None),
+    }
+    if name not in changes:
+        _say(_HELP.rstrip())
+        return settings
+    try:
+        changed = changes[name]()
+    except ValueError:
+        _say(f"! {value!r} is not a number")
+        return settings
+    searcher.search_vector({}, k=changed.k, overlap_threshold=changed.threshold, qk=changed.qk)
+    _say(f"k={changed.k} threshold={changed.threshold} qk={changed.qk or 'all'}")
+    return changed
+
+
+def _show(searcher: Searcher, settings: _Settings, text: str) -> None:
+    fields = searcher.version.stored_fields
+    result = searcher.search(
+        text, settings.k, overlap_threshold=settings.threshold, qk=settings.qk, count=True, fields=fields
+    )
+    _say(_expansion(result))
+    _say(
+        f"{result.matched:,} of {searcher.documents:,} documents share at least {result.required} of them"
+        f" · encode {result.encode_ms:.1f} ms · match {result.match_ms:.2f} ms"
+    )
+    for rank, hit in enumerate(result.hits, 1):
+        _say(f"{rank:3}. {hit.score:8.3f}  {hit.doc_id}  ({hit.overlap}/{len(result.query)} terms)")
+        _say(f"     {_contributions(searcher, settings, text, hit)}")
+        if snippet := _snippet(hit):
+            _say(f"     {snippet}")
+
+
+def _expansion(result: SearchResult) -> str:
+    shown = "  ".join(f"{term.term} {term.weight:.2f}" for term in result.query[:_SHOWN_TERMS])
+    return f"{len(result.query)} terms: {shown}{_more(len(result.query))}"
+
+
+def _contributions(searcher: Searcher, settings: _Settings, text: str, hit: Hit) -> str:
+    parts = searcher.explain(text, hit.doc_id, qk=settings.qk).contributions
+    heaviest = sorted(parts, key=lambda part: -part.score)[:_SHOWN_TERMS]
+    return " + ".join(f"{part.term} {part.score:.2f}" for part in heaviest) + _more(len(parts))
+
+
+def _more(count: int) -> str:
+    return f"  … {count - _SHOWN_TERMS} more" if count > _SHOWN_TERMS else ""
+
+
+def _snippet(hit: Hit) -> str:
+    text = " · ".join(" ".join(value.split()) for value in hit.fields.values() if value)
+    return text if len(text) <= _SHOWN_TEXT else text[: _SHOWN_TEXT - 1] + "…"
+
+
+def _title(searcher: Searcher) -> str:
+    publication = searcher.publication
+    return (
+        f"{searcher.documents:,} documents · publication {publication.number} · version {publication.version[:12]}"
+        " · :help lists commands"
+    )
+
+
+def _lines() -> Iterator[str]:
+    """Yield the lines that are not blank; a terminal gets a prompt."""
+    if sys.stdin.isatty():
+        import readline  # noqa: F401 - line editing for input()
+    while True:
+        try:
+            line = input("> " if sys.stdin.isatty() else "")
+        except EOFError:
+            return
+        if line.strip():
+            yield line.strip()
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

@@ -1,0 +1,86 @@
+"""Shared by all subcommands: parsing of the command line, and exit codes. Needs the standard library only."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from lsr_prod.errors import ConfigError, LsrError, MissingExtraError
+
+__all__ = ["CommandParser", "exit_code", "id_options", "read_ids"]
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Argument parser that reports bad usage as a ``ConfigError``.
+
+    Args:
+        name: the subcommand.
+        manual: text of ``--help``; None: options that another parser includes.
+    """
+
+    def __init__(self, name: str, manual: str | None = None) -> None:
+        super().__init__(
+            prog=f"lsr-prod {name}",
+            description=manual,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            add_help=manual is not None,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage and leaving the process."""
+        raise ConfigError("command line", message, f"see {self.prog} --help")
+
+
+def exit_code(name: str, work: Callable[[], int | None]) -> int:
+    """Run a subcommand and turn a deliberate error into one line on stderr.
+
+    Args:
+        name: the subcommand.
+        work: does everything; it checks its inputs before it writes anything.
+
+    Returns:
+        0 or the value of ``work``; 1: it failed; 2: bad usage, bad configuration or a missing extra.
+    """
+    try:
+        return work() or 0
+    except (ConfigError, MissingExtraError) as error:
+        sys.stderr.write(f"lsr-prod {name}: {error}\n")
+        return 2
+    except LsrError as error:
+        sys.stderr.write(f"lsr-prod {name} failed: {type(error).__name__}: {error}\n")
+        return 1
+    except SystemExit as ended:  # argparse ends the process after --help
+        return int(ended.code or 0)
+
+
+def id_options(name: str) -> CommandParser:
+    """Options that name documents, shared by ``takedown`` and ``restore``."""
+    parser = CommandParser(name)
+    parser.add_argument("--id", action="append", default=[], metavar="ID", help="id of a document; may be repeated")
+    parser.add_argument("--file", type=Path, metavar="FILE", help="text file with one id per line")
+    parser.add_argument("--note", default="", metavar="TEXT", help="reason, kept in the publication")
+    return parser
+
+
+def read_ids(given: argparse.Namespace) -> list[str]:
+    """Return the ids that ``id_options`` names.
+
+    Raises:
+        ConfigError: no id is given, or the file cannot be read.
+    """
+    ids = [*given.id, *(_lines(given.file) if given.file else [])]
+    if not ids:
+        raise ConfigError("--id", "no document is named", "give --id, or --file with one id per line")
+    return ids
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            "--file", f"{path} cannot be read ({error})", "give a text file with one id per line"
+        ) from error
+    return [line for line in lines if line]

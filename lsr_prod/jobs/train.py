@@ -1,0 +1,64 @@
+"""Train a model by a chain of stages, each from a model directory to a model directory.
+
+    lsr-prod train --config deployment.yaml [--train.workers 8 --train.use_gpu true]
+    ray job submit --working-dir . -- python jobs/train.py --config deployment.yaml
+
+Reads the sections ``train``, ``ray`` and ``storage``; ``jobs/recipes`` in the repository has complete examples. All
+settings are checked before anything is written. Finished stages are skipped; a changed stage runs again, and so do the
+stages after it. An interrupted job is resumed inside its stage by the same command. ``lsr-prod lineage MODEL`` prints
+what a model was made from.
+
+Prints a table with one row per stage, a table of figures, and one line ``RESULT {json}``.
+Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lsr_prod.config import Deployment
+from lsr_prod.jobs.run import Job, run_job, scalars
+from lsr_prod.jobs.tables import print_columns, print_table
+
+__all__ = ["JOB", "main", "print_stages"]
+
+JOB = Job("train", __doc__, needs=("train",))
+
+_FIGURES = ("steps", "rows", "loss", "l0_query", "l0_document", "best", "seconds")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the job; returns its exit code."""
+    return run_job(JOB, _train, argv, _print_chain)
+
+
+def print_stages(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print one row per stage of ``run_chain``; a skipped stage has the figures of the run that finished it."""
+    print_columns(
+        "stages",
+        ("stage", "kind", "done", *_FIGURES, "model"),
+        [
+            [
+                str(row["number"]),
+                row["kind"],
+                "before" if row["skipped"] else "now",
+                *(row.get(name) for name in _FIGURES),
+                row["model"],
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _train(deployment: Deployment) -> Mapping[str, Any]:
+    # Imported after the settings are validated: torch and transformers take seconds to load.
+    from transformers.utils.logging import disable_progress_bar
+
+    from lsr_prod.training.chain import run_chain
+
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    return run_chain(deployment)
+
+
+def _print_chain(summary: Mapping[str, Any]) -> None:
+    print_stages(summary["stage_rows"])
+    print_table("lsr-prod train", scalars(summary))
