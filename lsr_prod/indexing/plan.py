@@ -226,7 +226,9 @@ def _average_length(table: Table, settings: IndexSettings) -> float:
 def _open(store: Store, version: int | None) -> Table:
     newest = open_table(store)
     if newest is None:
-        raise ConfigError("index.table", f"{store.uri} is not a sparse table", "name a table that lsr-prod encode wrote")
+        raise ConfigError(
+            "index.table", f"{store.uri} is not a sparse table", "name a table that lsr-prod encode wrote"
+        )
     if version is None:
         return newest
     if version > newest.version:
