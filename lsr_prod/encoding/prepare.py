@@ -16,7 +16,7 @@ from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.local import is_draft
+from lsr_prod.storage.drafts import is_draft
 from lsr_prod.tables import open_table
 from lsr_prod.tables.quarantine import PARTITION
 

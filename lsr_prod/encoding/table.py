@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
-from lsr_prod.storage.local import is_draft
+from lsr_prod.storage.drafts import is_draft
 from lsr_prod.tables import Sink, Table, create_table, open_table
 
 __all__ = [

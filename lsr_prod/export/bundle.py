@@ -17,13 +17,15 @@ from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.export.columns import check_lost, find_columns
 from lsr_prod.export.graph import INPUTS, export_graph, halve_graph, quantise_graph, save_graph
 from lsr_prod.export.parity import check_parity, read_parity_texts, read_texts
-from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, Bundle, Cut, write_vocabulary
+from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, VOCABULARY_FILE, Bundle, Cut
 from lsr_prod.formats.card import CARD_FILE
+from lsr_prod.formats.digest import record_bytes
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.backbone import is_causal
-from lsr_prod.model.directory import draft_folder, move_into_place, write_tokenizer
+from lsr_prod.model.directory import seal_directory, write_tokenizer
 from lsr_prod.storage import is_remote
+from lsr_prod.storage.drafts import Draft, write_file
 
 __all__ = ["export_bundle"]
 
@@ -58,11 +60,11 @@ def export_bundle(settings: ExportSettings) -> Mapping[str, Any]:
         _refuse_other(output, (digest, settings.precision, top_k, cut))
         parity = check_parity(encoder, BundleEncoder(output, verify=True), texts, min_overlap=min_overlap)
     else:
-        with draft_folder(output) as draft:
+        with Draft(output) as draft:
             graph = export_graph(encoder, top_k=top_k, columns=columns)
-            _write_bundle(draft, encoder, settings, graph, top_k=top_k, model=digest, cut=cut)
-            parity = check_parity(encoder, BundleEncoder(draft), texts, min_overlap=min_overlap)
-            move_into_place(draft, output, field="export.output")
+            _write_bundle(draft.folder, encoder, settings, graph, top_k=top_k, model=digest, cut=cut)
+            parity = check_parity(encoder, BundleEncoder(draft.folder), texts, min_overlap=min_overlap)
+            seal_directory(draft, field="export.output")
     bundle = Bundle.load(output)
     return {
         "bundle_digest": bundle.digest,
@@ -121,9 +123,12 @@ def _write_bundle(
     save_graph(graph, folder / GRAPH_FILE)
     write_tokenizer(folder, encoder.tokenizer, encoder.card)
     encoder.model.config.save_pretrained(folder)
-    write_vocabulary(folder, encoder.vocabulary)
-    encoder.card.save(folder)
-    Bundle.seal(folder, precision=settings.precision, top_k=top_k, model_digest=model, inputs=INPUTS, cut=cut)
+    write_file(folder / VOCABULARY_FILE, record_bytes(encoder.vocabulary))
+    write_file(folder / CARD_FILE, encoder.card.to_bytes())
+    bundle = Bundle.of_folder(
+        folder, precision=settings.precision, top_k=top_k, model_digest=model, inputs=INPUTS, cut=cut
+    )
+    write_file(folder / BUNDLE_FILE, bundle.to_bytes())
 
 
 def _load(source: str) -> SparseEncoder:

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 from lsr_prod.errors import DigestMismatchError, FormatVersionError
 from lsr_prod.formats.card import EncoderCard
-from lsr_prod.formats.digest import FileDigest, canonical_json, digest_files, digest_json, read_record, verify_files
+from lsr_prod.formats.digest import FileDigest, digest_folder, digest_json, read_record, record_bytes, verify_files
 
-__all__ = ["BUNDLE_FILE", "Bundle", "Cut", "Precision", "read_vocabulary", "write_vocabulary"]
+__all__ = ["BUNDLE_FILE", "Bundle", "Cut", "Precision", "read_vocabulary"]
 
 BUNDLE_FILE = "bundle.json"
 BUNDLE_FORMAT = 1
@@ -88,7 +88,7 @@ class Bundle:
         }
 
     @classmethod
-    def seal(
+    def of_folder(
         cls,
         folder: Path,
         *,
@@ -98,11 +98,13 @@ class Bundle:
         inputs: tuple[str, ...],
         cut: Cut | None = None,
     ) -> "Bundle":
-        """Record every file of ``folder`` and write ``bundle.json``."""
-        paths = [path for path in folder.rglob("*") if path.is_file() and path.name != BUNDLE_FILE]
-        bundle = cls(precision, top_k, model_digest, inputs, digest_files(folder, paths), cut)
-        (folder / BUNDLE_FILE).write_bytes(canonical_json(bundle.to_json()) + b"\n")
-        return bundle
+        """Return the manifest of the files in ``folder``."""
+        files = tuple(file for file in digest_folder(folder) if file.path.rpartition("/")[2] != BUNDLE_FILE)
+        return cls(precision, top_k, model_digest, inputs, files, cut)
+
+    def to_bytes(self) -> bytes:
+        """Return the content of ``bundle.json``."""
+        return record_bytes(self.to_json())
 
     @classmethod
     def load(cls, folder: Path, *, verify: bool = False) -> "Bundle":
@@ -140,12 +142,6 @@ class Bundle:
             files=tuple(FileDigest.from_json(file) for file in value["files"]),
             cut=Cut(**value["cut"]) if "cut" in value else None,
         )
-
-
-def write_vocabulary(folder: Path, vocabulary: list[str]) -> str:
-    """Write ``vocabulary.json``; returns the sha256 that the encoder card records."""
-    (folder / VOCABULARY_FILE).write_bytes(canonical_json(vocabulary) + b"\n")
-    return digest_json(vocabulary)
 
 
 def read_vocabulary(folder: Path) -> list[str]:

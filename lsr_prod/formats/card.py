@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError
-from lsr_prod.formats.digest import canonical_json, read_record
+from lsr_prod.formats.digest import read_record, record_bytes
 
 __all__ = ["CARD_FILE", "Attention", "EncoderCard", "Kind"]
 
@@ -96,9 +96,9 @@ class EncoderCard:
         values = {**asdict(self), "parents": list(self.parents)}
         return {name: value for name, value in values.items() if name not in _OPTIONAL or value != standard[name]}
 
-    def save(self, folder: Path) -> None:
-        """Write ``encoder_card.json`` into ``folder``."""
-        (folder / CARD_FILE).write_bytes(canonical_json(self.to_json()) + b"\n")
+    def to_bytes(self) -> bytes:
+        """Return the content of ``encoder_card.json``."""
+        return record_bytes(self.to_json())
 
     @classmethod
     def load(cls, folder: Path) -> "EncoderCard":

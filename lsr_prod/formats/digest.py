@@ -10,7 +10,17 @@ from typing import Any, TypeVar
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
 
-__all__ = ["FileDigest", "canonical_json", "digest_files", "digest_json", "digest_path", "read_record", "verify_files"]
+__all__ = [
+    "FileDigest",
+    "canonical_json",
+    "digest_files",
+    "digest_folder",
+    "digest_json",
+    "digest_path",
+    "read_record",
+    "record_bytes",
+    "verify_files",
+]
 
 T = TypeVar("T")
 
@@ -36,7 +46,7 @@ class FileDigest:
         file = cls(path=str(value["path"]), sha256=str(value["sha256"]), size=int(value["size"]))
         parts = file.path.split("/")
         if file.size < 0 or not _SHA.match(file.sha256) or "\\" in file.path or {"", ".", ".."} & set(parts):
-            raise ArtifactError(f"{file} is no file of an artefact; its manifest is not to be trusted")
+            raise ArtifactError(f"{file} is no file of an artefact; its manifest cannot be trusted")
         return file
 
 
@@ -64,6 +74,11 @@ def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
+def record_bytes(value: Any) -> bytes:
+    """Return the bytes of a stored record: canonical JSON and a newline."""
+    return canonical_json(value) + b"\n"
+
+
 def digest_json(value: Any) -> str:
     """sha256 (hex) of the canonical JSON of ``value``."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
@@ -84,6 +99,11 @@ def digest_files(root: Path, paths: Iterable[Path]) -> tuple[FileDigest, ...]:
         FileDigest(path=path.relative_to(root).as_posix(), sha256=digest_path(path), size=path.stat().st_size)
         for path in sorted(paths)
     )
+
+
+def digest_folder(folder: Path) -> tuple[FileDigest, ...]:
+    """Return the digests of every file below ``folder``, sorted by path."""
+    return digest_files(folder, (path for path in folder.rglob("*") if path.is_file()))
 
 
 def verify_files(root: Path, files: Iterable[FileDigest]) -> None:

@@ -18,30 +18,16 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
-from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError, PublicationError
+from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, AttributeType
-from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json, read_record, verify_files
+from lsr_prod.formats.digest import FileDigest, digest_json
 
-__all__ = [
-    "IndexVersion",
-    "Publication",
-    "ShardManifest",
-    "ShardRole",
-    "Tombstones",
-    "latest_publication",
-    "load_publication",
-    "load_shard",
-    "load_version",
-    "publication_name",
-    "verify_shard",
-]
+__all__ = ["INDEX_FORMAT", "SHARD_FILE", "IndexVersion", "ShardManifest", "ShardRole", "Tombstones"]
 
 INDEX_FORMAT = 2
 SHARD_FILE = "shard.json"
-_PUBLICATION = re.compile(r"^(\d{6,})\.json$")
 _SHA = re.compile(r"^[0-9a-f]{64}$")
 
 
@@ -86,7 +72,7 @@ class ShardManifest:
     def from_json(cls, value: dict[str, Any]) -> "ShardManifest":
         """Read what ``to_json`` wrote; a name that is no sha256 is refused, it becomes a path."""
         if not _SHA.match(str(value["sha"])):
-            raise ArtifactError(f"shard name {value['sha']!r} is no sha256; the version file is not to be trusted")
+            raise ArtifactError(f"shard name {value['sha']!r} is no sha256; the version file cannot be trusted")
         return cls(
             sha=value["sha"],
             documents=int(value["documents"]),
@@ -230,119 +216,6 @@ class IndexVersion:
             layout=str(value["layout"]),
             average_length=None if value["average_length"] is None else float(value["average_length"]),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """One entry of the index's history: the version that readers use from now on.
-
-    Attributes:
-        number: 1, 2, 3 …; readers follow the largest.
-        version: sha256 of the version.
-        published_at: UTC, ISO 8601.
-        note: why, for people ("rollback to 41").
-    """
-
-    number: int
-    version: str
-    published_at: str
-    note: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """The form stored on disk; ``sha256`` is of the rest."""
-        value = {"number": self.number, "version": self.version, "published_at": self.published_at, "note": self.note}
-        return {**value, "sha256": digest_json(value)}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Publication":
-        """Read what ``to_json`` wrote.
-
-        Raises:
-            DigestMismatchError: it is not what ``to_json`` wrote.
-        """
-        publication = cls(value["number"], value["version"], value["published_at"], value["note"])
-        if publication.to_json() != value:
-            raise DigestMismatchError("the publication differs from its recorded sha256; publish the version again")
-        return publication
-
-
-def publication_name(number: int) -> str:
-    """File name of publication ``number``: six digits or more."""
-    return f"{number:06d}.json"
-
-
-def latest_publication(index: Path) -> Publication:
-    """The publication with the largest number.
-
-    Raises:
-        PublicationError: the folder is no index, or nothing is published yet.
-    """
-    folder = index / "publications"
-    numbers = [int(match[1]) for path in folder.glob("*.json") if (match := _PUBLICATION.match(path.name))]
-    if not numbers:
-        raise PublicationError(f"{index} has no publication; build one with lsr-prod index")
-    return load_publication(index, max(numbers))
-
-
-def load_publication(index: Path, number: int) -> Publication:
-    """Publication ``number``.
-
-    Raises:
-        PublicationError: there is none of that number.
-        ArtifactError: it is damaged.
-    """
-    path = index / "publications" / publication_name(number)
-    if not path.is_file():
-        raise PublicationError(f"{index} has no publication {number}")
-    publication = read_record(path, Publication.from_json, "publish the version again")
-    if publication.number != number:
-        raise ArtifactError(f"{path} is publication {publication.number}; publish the version again")
-    return publication
-
-
-def load_shard(folder: Path) -> ShardManifest:
-    """Read the manifest in a shard's folder.
-
-    Raises:
-        ArtifactError: it is missing or damaged, or the folder has another name.
-    """
-    path = folder / SHARD_FILE
-    manifest = read_record(path, ShardManifest.from_json, f"remove {folder} and build the index again")
-    if manifest.sha != folder.name:
-        raise ArtifactError(f"{path} belongs to shard {manifest.sha}; remove {folder} and build the index again")
-    return manifest
-
-
-def verify_shard(index: Path, shard: ShardManifest) -> None:
-    """Hold every file of a shard against the version's manifest, and its own manifest too.
-
-    Raises:
-        ArtifactError: a file is missing or damaged, or the folder holds another build of the shard.
-    """
-    folder = index / "shards" / shard.sha
-    if load_shard(folder) != shard:
-        raise DigestMismatchError(f"{folder / SHARD_FILE} is not what the version says; publish another version")
-    verify_files(folder, shard.files)
-
-
-def load_version(index: Path, sha: str) -> IndexVersion:
-    """Read ``versions/<sha>.json`` and hold it against its name.
-
-    Raises:
-        ArtifactError: it is missing, or ``sha`` is no sha256.
-        DigestMismatchError: its content does not have that digest.
-    """
-    if not _SHA.match(sha):
-        raise ArtifactError(f"version name {sha!r} is no sha256; the publication is not to be trusted")
-    path = index / "versions" / f"{sha}.json"
-
-    def parse(value: Any) -> IndexVersion:
-        # The bytes, not the value: a number can be written in more ways than one.
-        if canonical_json(value) != path.read_bytes().removesuffix(b"\n") or digest_json(value) != sha:
-            raise DigestMismatchError(f"{path} does not have the digest of its name; publish another version")
-        return IndexVersion.from_json(value)
-
-    return read_record(path, parse, "publish another version")
 
 
 def _attributes(value: dict[str, Any]) -> dict[str, AttributeType]:

@@ -18,20 +18,22 @@ import pyarrow as pa
 from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.digest import FileDigest, verify_files
 
-__all__ = ["CHECKSUMS_FILE", "PAGE", "MappedFiles", "write_checksums"]
+__all__ = ["CHECKSUMS_FILE", "PAGE", "MappedFiles", "page_checksums"]
 
 CHECKSUMS_FILE = "checksums.npy"
 PAGE = 1 << 16
 
 
-def write_checksums(folder: Path, names: Iterable[str]) -> None:
-    """Write the CRC-32 of every page of the files ``names`` of ``folder``."""
+def page_checksums(folder: Path, names: Iterable[str]) -> bytes:
+    """Return the content of ``checksums.npy`` for the files ``names`` of ``folder``."""
     found = []
     for name in sorted(names):
         with (folder / name).open("rb") as file:
             while page := file.read(PAGE):
                 found.append(zlib.crc32(page))
-    np.save(folder / CHECKSUMS_FILE, np.array(found, dtype="<u4"))
+    content = io.BytesIO()
+    np.save(content, np.array(found, dtype="<u4"))
+    return content.getvalue()
 
 
 class MappedFiles:

@@ -2,9 +2,7 @@
 
 import logging
 import os
-import shutil
 import time
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,13 +10,13 @@ from lsr_prod.config import Deployment
 from lsr_prod.errors import StaleParentError
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.indexing.derive import DerivedVersion, derive_version
-from lsr_prod.indexing.mirror import adopt_head, mirror_head
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.publish import publish, read_head
-from lsr_prod.indexing.shard import sync_tree
 from lsr_prod.indexing.summaries import IndexSummary
 from lsr_prod.indexing.workers import Workers
 from lsr_prod.storage import Store
+from lsr_prod.storage.drafts import Draft, copy_files, write_file
+from lsr_prod.storage.index_upload import adopt_current, upload_current
 
 __all__ = ["build_index"]
 
@@ -48,7 +46,7 @@ def build_index(deployment: Deployment) -> IndexSummary:
     index = Path(settings.output).absolute()
     target = Store(settings.publish_to, deployment.storage.options) if settings.publish_to else None
     if target is not None:  # before hours of work, in case the target cannot be reached
-        adopt_head(index, target)
+        adopt_current(index, target)
     _copy_bundle(plan.bundle, index / "bundles" / plan.properties.bundle_digest)
     attempts: list[DerivedVersion] = []
     publication = None
@@ -66,7 +64,7 @@ def build_index(deployment: Deployment) -> IndexSummary:
             except StaleParentError as error:
                 log.info("version is derived again", extra={"fields": {"reason": str(error)}})
     if publication is not None and target is not None:
-        mirror_head(index, target)
+        upload_current(index, target)
     return _summarize(attempts, time.perf_counter() - started, publication.number if publication else 0)
 
 
@@ -76,22 +74,11 @@ def _copy_bundle(source: Path, target: Path) -> None:
         Bundle.load(target, verify=True)
         os.utime(target / BUNDLE_FILE)  # keeps garbage collection from deleting a bundle that is reused
         return
-    draft = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
-    try:
-        draft.mkdir(parents=True)
+    with Draft(target) as draft:
         # Copy only files that the manifest names: the digest does not cover others.
-        for name in [BUNDLE_FILE, *(file.path for file in Bundle.load(source).files)]:
-            (draft / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / name, draft / name)
-        Bundle.load(draft, verify=True)
-        sync_tree(draft)
-        try:
-            draft.rename(target)
-        except OSError:
-            if not target.is_dir():
-                raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        copy_files(source, draft.folder, Bundle.load(source).files)
+        write_file(draft.folder / BUNDLE_FILE, (source / BUNDLE_FILE).read_bytes())
+        draft.seal()
 
 
 def _summarize(attempts: Sequence[DerivedVersion], seconds: float, publication: int) -> IndexSummary:

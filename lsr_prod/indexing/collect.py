@@ -8,8 +8,6 @@ are ever deleted. Ages are told by the clock of the disk.
 import json
 import logging
 import re
-import shutil
-import uuid
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +18,7 @@ from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.index import SHARD_FILE
 from lsr_prod.indexing.summaries import GarbageSummary
 from lsr_prod.storage import Store
-from lsr_prod.storage.local import is_draft
+from lsr_prod.storage.drafts import is_draft, remove
 
 __all__ = ["collect_garbage"]
 
@@ -45,10 +43,11 @@ def collect_garbage(index: Path, *, keep: int, age_s: float) -> GarbageSummary:
     Raises:
         ArtifactError: a version that is kept is missing or damaged; only publications were deleted.
     """
-    horizon = _clock(index) - age_s
+    store = Store(str(index))
+    horizon = store.now("publications") - age_s
     publications = _old_publications(index, keep, horizon)
     for path in publications:
-        path.unlink(missing_ok=True)
+        store.delete(f"publications/{path.name}")
     # Listed before what is kept is read: what is published in between names no file of this list, or made it young.
     candidates = [path for path in _candidates(index) if _modified(path) < horizon]
     named = _named(index, horizon)
@@ -121,28 +120,8 @@ def _modified(path: Path) -> float:
 
 
 def _remove(path: Path, horizon: float) -> int:
-    """Remove a file or a folder; a folder gets the name of a draft first, so that nobody finds half of it."""
-    if not path.is_dir():
-        size = path.stat().st_size
-        path.unlink()
-        return size
-    draft = path
-    if not is_draft(path.name):
-        draft = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
-        path.rename(draft)
-        if (draft / _FOLDERS[path.parent.name]).stat().st_mtime >= horizon:
-            draft.rename(path)  # somebody took it up since
-            return 0
-    size = sum(one.stat().st_size for one in draft.rglob("*") if one.is_file())
-    shutil.rmtree(draft, ignore_errors=True)
-    return size
-
-
-def _clock(index: Path) -> float:
-    """What time it is for the disk: this machine's clock may be days ahead."""
-    name = f".clock.{uuid.uuid4().hex}.tmp"
-    store = Store(str(index / "publications"))
-    store.put_new(name, b"")
-    modified = (index / "publications" / name).stat().st_mtime
-    store.delete(name)
-    return modified
+    """Delete a file or a folder and return its bytes; a folder that is used again since is kept."""
+    if not path.is_dir() or is_draft(path.name):
+        return remove(path)
+    manifest = _FOLDERS[path.parent.name]
+    return remove(path, unless=lambda draft: (draft / manifest).stat().st_mtime >= horizon)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.formats.digest import digest_files
+from lsr_prod.formats.digest import digest_folder
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE, term_dtype
 from lsr_prod.formats.sparse import SparseBatch
@@ -52,7 +52,7 @@ def build_in_memory(
     layout = ShardLayout(_BLOCK, "id", max(1, int(lengths.max(initial=1))), vocabulary_size, (), ())
     _, postings = write_arrays(folder, rows, np.arange(len(rows), dtype=np.uint32), layout)
     _write_ids(folder, [ids[i] for i in order])
-    files = digest_files(folder, [path for path in folder.rglob("*") if path.is_file()])
+    files = digest_folder(folder)
     manifest = ShardManifest("", len(rows), postings, _BLOCK, "base", {}, files)
     shard = OpenShard(folder, manifest, lazy=False)
     part = Part(shard, None, dk=layout.dk, vocabulary_size=vocabulary_size)

@@ -12,11 +12,13 @@ from lsr_prod.formats.attributes import AttributeType
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.formats.index import INDEX_FORMAT, ShardRole, latest_publication, load_version
+from lsr_prod.formats.index import INDEX_FORMAT, ShardRole
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.indexing.attributes import check_attributes
 from lsr_prod.indexing.bm25 import average_length
 from lsr_prod.storage import Store, is_remote, require_exists
+from lsr_prod.storage.index_versions import read_version
+from lsr_prod.storage.publications import current_publication
 from lsr_prod.tables import Table, open_table
 from lsr_prod.terms.reader import TermReader
 
@@ -214,7 +216,7 @@ def _average_length(table: Table, settings: IndexSettings) -> float:
     found = average_length(table, settings.text_fields)
     try:
         index = Path(settings.output)
-        version = load_version(index, latest_publication(index).version)
+        version = read_version(index, current_publication(index).version)
     except (PublicationError, ArtifactError):  # no published version, or none that can be read
         return found
     kept = version.average_length

@@ -14,19 +14,13 @@ from pathlib import Path
 from lsr_prod.errors import FormatVersionError, PublicationError, StaleParentError
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.digest import canonical_json, verify_files
-from lsr_prod.formats.index import (
-    INDEX_FORMAT,
-    IndexVersion,
-    Publication,
-    ShardManifest,
-    latest_publication,
-    load_publication,
-    load_version,
-    publication_name,
-)
+from lsr_prod.formats.index import INDEX_FORMAT, IndexVersion, ShardManifest
+from lsr_prod.formats.publication import Publication, publication_name
 from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones
 from lsr_prod.indexing.versions import take_down, touch_version, version_format, write_version
 from lsr_prod.storage import Store
+from lsr_prod.storage.index_versions import read_version
+from lsr_prod.storage.publications import current_publication, read_publication
 
 __all__ = ["Head", "publish", "publish_derived", "read_head", "rollback"]
 
@@ -58,9 +52,9 @@ def read_head(index: Path) -> Head:
     folder = index / "publications"
     if not folder.is_dir() or not any(folder.glob("*.json")):
         return Head(0, None, "")
-    publication = latest_publication(index)
+    publication = current_publication(index)
     try:
-        version = load_version(index, publication.version)
+        version = read_version(index, publication.version)
     except FormatVersionError as error:
         if version_format(index, publication.version) > INDEX_FORMAT:
             raise
@@ -100,12 +94,12 @@ def _publish(
     index: Path, version: str, parent: int | None, max_shrink: float, note: str, passed: dict[str, ShardManifest]
 ) -> Publication:
     """As ``publish``; shards that passed the gate are noted, and are not read again by the next try."""
-    candidate = load_version(index, version)
+    candidate = read_version(index, version)
     touch_version(index, candidate)
     while True:
         head = read_head(index)
         if head.sha == version:
-            return load_publication(index, head.number)
+            return read_publication(index, head.number)
         if parent is not None and head.number != parent:
             raise StaleParentError(f"publication {head.number} came after {parent}; derive the version from it again")
         _check_files(index, candidate, head.version, passed)
@@ -157,7 +151,7 @@ def rollback(index: Path, number: int) -> Publication:
         PublicationError: there is no such publication.
         ArtifactError: a file of that version is missing or damaged.
     """
-    older = load_version(index, load_publication(index, number).version)
+    older = read_version(index, read_publication(index, number).version)
 
     def derive(head: Head) -> IndexVersion:
         since = load_takedowns(index, head.version) if head.version else []

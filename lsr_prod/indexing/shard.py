@@ -1,10 +1,8 @@
 """Build one shard: rows in, a folder named by its input out."""
 
 import logging
-import os
 import shutil
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,10 +15,10 @@ import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, attribute_column
-from lsr_prod.formats.digest import canonical_json, digest_files
+from lsr_prod.formats.digest import digest_folder, record_bytes
 from lsr_prod.formats.idf import TermCounts
-from lsr_prod.formats.index import SHARD_FILE, ShardManifest, load_shard
-from lsr_prod.formats.pages import write_checksums
+from lsr_prod.formats.index import SHARD_FILE, ShardManifest
+from lsr_prod.formats.pages import CHECKSUMS_FILE, page_checksums
 from lsr_prod.formats.shard import (
     BATCH_ROWS,
     DOCUMENTS_FILE,
@@ -44,9 +42,11 @@ from lsr_prod.indexing.postings import TermField, write_postings
 from lsr_prod.indexing.rows import SpilledRows, merge_by_id, spill_sorted
 from lsr_prod.indexing.texts import joined_texts
 from lsr_prod.indexing.vectors import Vectors, VectorSpill
+from lsr_prod.storage.drafts import Draft, write_file
+from lsr_prod.storage.index_versions import read_shard
 from lsr_prod.terms.reader import TermReader
 
-__all__ = ["BuiltShard", "build_shard", "sync_tree", "write_arrays"]
+__all__ = ["BuiltShard", "build_shard", "write_arrays"]
 
 log = logging.getLogger(__name__)
 
@@ -86,22 +86,13 @@ def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Path, *, th
     """
     target = index / "shards" / plan.sha
     if target.is_dir():
-        return BuiltShard(load_shard(target), reused=True)
-    draft = index / "shards" / f".{plan.sha}.{uuid.uuid4().hex}.tmp"
-    draft.mkdir(parents=True)
-    try:
-        built = _write(plan, buckets, draft, threads)
-        try:
-            draft.rename(target)
-        except OSError:
-            if not target.is_dir():
-                raise
-            # Another attempt finished the same shard first: its arrays are equal, and versions may name its files.
-            return BuiltShard(load_shard(target), reused=True)
-        _sync(target.parent)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return built
+        return BuiltShard(read_shard(target), reused=True)
+    with Draft(target) as draft:
+        built = _write(plan, buckets, draft.folder, threads)
+        if draft.seal():
+            return built
+    # Another attempt finished the same shard first: its arrays are equal, and versions may name its files.
+    return BuiltShard(read_shard(target), reused=True)
 
 
 def _write(plan: ShardPlan, buckets: Iterable[pa.Table], draft: Path, threads: int) -> BuiltShard:
@@ -122,7 +113,7 @@ def _write(plan: ShardPlan, buckets: Iterable[pa.Table], draft: Path, threads: i
     seconds_tantivy, unreadable = _write_documents(draft, rows, vectors, order, layout)
     del rows, vectors, words  # the maps of the spilled files
     shutil.rmtree(spill)
-    manifest = _seal(draft, plan, postings)
+    manifest = _write_manifest(draft, plan, postings)
     log.info("shard built", extra={"fields": {"shard": plan.sha, "documents": plan.documents, **unreadable}})
     return BuiltShard(manifest, False, seconds_impacts, seconds_tantivy, unreadable.total())
 
@@ -149,7 +140,7 @@ def _spill(
             counts = reader.count(joined_texts(batch, layout.text_fields), counts)
     rows.finish()
     if counts is not None:
-        (draft / TEXT_TERMS_FILE).write_bytes(counts.to_bytes())
+        write_file(draft / TEXT_TERMS_FILE, counts.to_bytes())
     return rows, vectors.finish(), words
 
 
@@ -229,17 +220,16 @@ def _write_documents(
     return boolean.seconds, unreadable
 
 
-def _seal(draft: Path, plan: ShardPlan, postings: int) -> ShardManifest:
-    """Record every file in ``shard.json`` and sync all of them."""
+def _write_manifest(draft: Path, plan: ShardPlan, postings: int) -> ShardManifest:
+    """Write the checksums, and ``shard.json`` with the digest of every file."""
     mapped = [DOCUMENTS_FILE, *(f"{IMPACTS_FOLDER}/{path.name}" for path in (draft / IMPACTS_FOLDER).iterdir())]
-    write_checksums(draft, mapped)
-    files = digest_files(draft, [path for path in draft.rglob("*") if path.is_file()])
+    write_file(draft / CHECKSUMS_FILE, page_checksums(draft, mapped))
+    files = digest_folder(draft)
     size = dict.fromkeys(("impacts", "forward", "tantivy", "docs"), 0)
     for file in files:
         size[_part(file.path)] += file.size
     manifest = ShardManifest(plan.sha, plan.documents, postings, plan.layout.block_size, plan.role, size, files)
-    (draft / SHARD_FILE).write_bytes(canonical_json(manifest.to_json()) + b"\n")
-    sync_tree(draft)
+    write_file(draft / SHARD_FILE, record_bytes(manifest.to_json()))
     return manifest
 
 
@@ -249,17 +239,3 @@ def _part(path: str) -> str:
     if path in map(array_name, FORWARD_ARRAYS):
         return "forward"
     return "impacts" if path in map(array_name, (*MATCHING_ARRAYS, *WORD_ARRAYS)) else "docs"
-
-
-def sync_tree(folder: Path) -> None:
-    """Flush every file and folder below ``folder``, and itself, to the disk."""
-    for path in [*folder.rglob("*"), folder]:
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lsr_prod.formats.index import Publication
+from lsr_prod.formats.publication import Publication
 
 __all__ = ["GarbageSummary", "IndexSummary", "TakedownSummary"]
 

@@ -17,7 +17,7 @@ from lsr_prod.interchange.table_export import TableVectors, export_csr, export_j
 from lsr_prod.interchange.table_import import Source, TableLayout, import_vectors
 from lsr_prod.interchange.vectors import Rules, Vocabulary
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
-from lsr_prod.storage.local import is_draft
+from lsr_prod.storage.drafts import is_draft
 from lsr_prod.tables import Table, open_table
 
 __all__ = ["move_vectors"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lsr_prod.errors import SourceError
 from lsr_prod.interchange.files import new_file
+from lsr_prod.storage.drafts import write_file
 
 __all__ = ["Ranking", "Run", "ranked", "read_beir_run", "read_run", "write_beir_run", "write_run"]
 
@@ -34,8 +35,7 @@ def write_run(path: Path, rankings: Mapping[str, Ranking], tag: str) -> None:
             if len(f"{query_id} {doc_id}".split()) != 2:
                 raise ValueError(f"id {query_id!r} or {doc_id!r} holds white space; a TREC run cannot name it")
             lines.append(f"{query_id} Q0 {doc_id} {rank} {score:.6f} {tag}\n")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines), encoding="utf-8")
+    write_file(path, "".join(lines).encode())
 
 
 def ranked(run: Mapping[str, Mapping[str, float]]) -> dict[str, list[tuple[str, float]]]:

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lsr_prod.config import Deployment
-from lsr_prod.indexing.mirror import adopt_head, mirror_head
 from lsr_prod.storage import Store
+from lsr_prod.storage.index_upload import adopt_current, upload_current
 
 __all__ = ["index_to_change"]
 
@@ -23,7 +23,7 @@ def index_to_change(deployment: Deployment) -> Iterator[Path]:
     index = Path(settings.output).absolute()
     target = Store(settings.publish_to, deployment.storage.options) if settings.publish_to else None
     if target is not None:
-        adopt_head(index, target)
+        adopt_current(index, target)
     yield index
     if target is not None:
-        mirror_head(index, target)
+        upload_current(index, target)

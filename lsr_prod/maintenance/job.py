@@ -7,12 +7,13 @@ from pathlib import Path
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, MaintainSettings
 from lsr_prod.errors import ConfigError, FormatVersionError, LsrError
-from lsr_prod.formats.index import load_publication, load_version
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.maintenance.compact import Merge, compact, merge_parts
 from lsr_prod.maintenance.summaries import MaintenanceSummary
 from lsr_prod.maintenance.vacuum import vacuum
 from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.index_versions import read_version
+from lsr_prod.storage.publications import read_publication
 from lsr_prod.tables import Part, open_table
 
 __all__ = ["maintain", "versions_of_indexes"]
@@ -79,8 +80,8 @@ def versions_of_indexes(table: Store, indexes: Sequence[str]) -> set[int]:
         numbers = sorted(int(path.stem) for path in (index / "publications").glob("*.json") if path.stem.isdigit())
         if not numbers:
             raise ConfigError("maintain.indexes", f"{place} has no publication", "name folders of published indexes")
-        published = {load_publication(index, number).version for number in numbers}
-        found = [load_version(index, sha) for sha in sorted(published)]
+        published = {read_publication(index, number).version for number in numbers}
+        found = [read_version(index, sha) for sha in sorted(published)]
         versions |= {version.table_version for version in found if version.table_uri == table.location}
     return versions
 

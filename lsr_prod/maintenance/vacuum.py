@@ -9,14 +9,14 @@ attempt can reuse it. Modification times are those of the store's clock.
 import logging
 import re
 import time
-import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from lsr_prod.encoding.commit.markers import MARKERS_FOLDER, marked_parts
 from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
-from lsr_prod.storage.local import Entry, is_draft
+from lsr_prod.storage.drafts import is_draft
+from lsr_prod.storage.local import Entry
 from lsr_prod.tables import Table, open_table
 
 __all__ = ["Garbage", "find_garbage", "kept_paths", "vacuum"]
@@ -68,7 +68,7 @@ def vacuum(
     Raises:
         ArtifactError: there is no table, or a version to keep cannot be read; nothing was deleted.
     """
-    now = time.time() if dry_run else _store_clock(store)
+    now = time.time() if dry_run else store.now("_lsr_prod")
     garbage = find_garbage(store, now - retention_s, keep_versions, markers_of or store)
     if dry_run:
         return garbage
@@ -131,14 +131,3 @@ def _files_of(store: Store, version: int) -> set[str]:
         raise ArtifactError(f"version {version} of {store.uri} must be kept, but cannot be read ({error})") from error
     assert table is not None
     return {file.path for file in table.files()}
-
-
-def _store_clock(store: Store) -> float:
-    """Return the time of the store's clock; the clock of this machine may be days ahead."""
-    name = f"_lsr_prod/.clock.{uuid.uuid4().hex}.tmp"  # the name of a draft, in case this process dies here
-    store.put_new(name, b"")
-    entry = store.entry(name)
-    store.delete(name)
-    if entry is None:
-        raise ArtifactError(f"{store.uri} has lost a file that was just written to it; check the store")
-    return entry.modified

@@ -15,10 +15,6 @@ The directory is written as a draft in the same parent folder and renamed, so it
 
 import json
 import logging
-import shutil
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +22,8 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.card import EncoderCard
-from lsr_prod.formats.digest import digest_files, digest_json
+from lsr_prod.formats.card import CARD_FILE, EncoderCard
+from lsr_prod.formats.digest import digest_folder, digest_json
 from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.output_layer import (
     has_own_output_layer,
@@ -35,8 +31,9 @@ from lsr_prod.model.output_layer import (
     weights_without_output_layer,
     write_output_vocabulary,
 )
+from lsr_prod.storage.drafts import Draft, write_file
 
-__all__ = ["draft_folder", "model_digest", "move_into_place", "write_model_directory", "write_tokenizer"]
+__all__ = ["model_digest", "seal_directory", "write_model_directory", "write_tokenizer"]
 
 log = logging.getLogger(__name__)
 
@@ -75,55 +72,41 @@ def write_model_directory(
         log.warning("sentence-transformers cannot open this model", extra={"fields": inexpressible})
     elif card.pooled_tokens != "all":
         log.warning("sentence-transformers pools every token", extra={"fields": {"pooled_tokens": card.pooled_tokens}})
-    with draft_folder(folder) as draft:
-        model.save_pretrained(draft, state_dict=weights_without_output_layer(model) if own else None)
+    with Draft(folder) as draft:
+        made = draft.folder
+        model.save_pretrained(made, state_dict=weights_without_output_layer(model) if own else None)
         # safetensors creates its file readable by the owner only; the other files follow the umask.
-        (draft / "model.safetensors").chmod((draft / "config.json").stat().st_mode)
-        write_tokenizer(draft, tokenizer, card)
+        (made / "model.safetensors").chmod((made / "config.json").stat().st_mode)
+        write_tokenizer(made, tokenizer, card)
         if own:
-            save_output_layer(draft, model)
+            save_output_layer(made, model)
         if words is not None:
-            write_output_vocabulary(draft, words)
+            write_output_vocabulary(made, words)
         if not inexpressible:
-            _write_sentence_transformers(draft, card)
-        card.save(draft)
-        digest = model_digest(draft)
-        move_into_place(draft, folder, field="output")
+            _write_sentence_transformers(made, card)
+        write_file(made / CARD_FILE, card.to_bytes())
+        digest = model_digest(made)
+        seal_directory(draft, field="output")
     return digest
 
 
 def model_digest(folder: Path) -> str:
     """Return the sha256 (hex) that names a model directory: it covers path and bytes of every file."""
-    files = digest_files(folder, (path for path in folder.rglob("*") if path.is_file()))
-    return digest_json([file.to_json() for file in files])
+    return digest_json([file.to_json() for file in digest_folder(folder)])
 
 
-@contextmanager
-def draft_folder(folder: Path) -> Iterator[Path]:
-    """Create an empty folder next to ``folder``, on the same file system; delete it at the end unless it was moved."""
-    folder = folder.absolute()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = folder.parent / f".{folder.name}.{uuid.uuid4().hex}.tmp"
-    draft.mkdir()
-    try:
-        yield draft
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+def seal_directory(draft: Draft, *, field: str) -> None:
+    """Seal the draft of a folder; a folder that has the same content already is left as it is.
 
-
-def move_into_place(draft: Path, folder: Path, *, field: str) -> None:
-    """Rename ``draft`` to ``folder``; keep a folder that already has the same content.
+    Args:
+        draft: the complete folder.
+        field: the setting that names the target.
 
     Raises:
-        ConfigError: ``folder`` has other content.
+        ConfigError: the target has other content.
     """
-    try:
-        draft.rename(folder)  # replaces an empty folder only
-    except OSError:
-        if not folder.is_dir() or not any(folder.iterdir()):
-            raise
-        if model_digest(folder) != model_digest(draft):
-            raise ConfigError(field, f"{folder} holds something else", "name a folder that does not exist") from None
+    if not draft.seal() and model_digest(draft.target) != model_digest(draft.folder):
+        raise ConfigError(field, f"{draft.target} has other content", "name a folder that does not exist")
 
 
 def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerFast, card: EncoderCard) -> None:
@@ -163,7 +146,6 @@ def _inexpressible(card: EncoderCard, *, own: bool) -> dict[str, str]:
 
 def _write_sentence_transformers(folder: Path, card: EncoderCard) -> None:
     modules = [{"idx": i, "name": str(i), "path": path, "type": kind} for i, (path, kind) in enumerate(_MODULES)]
-    (folder / "1_SpladePooling").mkdir()
     _write_json(folder / "modules.json", modules)
     _write_json(
         folder / "1_SpladePooling" / "config.json",
@@ -193,4 +175,4 @@ def _write_sentence_transformers(folder: Path, card: EncoderCard) -> None:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    write_file(path, (json.dumps(value, indent=2) + "\n").encode())

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.formats.digest import canonical_json, read_record
+from lsr_prod.formats.digest import read_record, record_bytes
+from lsr_prod.storage.drafts import write_file
 
 __all__ = [
     "OUTPUT_LAYER_FILE",
@@ -136,7 +137,7 @@ def load_output_layer(folder: Path, model: PreTrainedModel) -> None:
 
 def write_output_vocabulary(folder: Path, vocabulary: list[str]) -> None:
     """Write ``output_vocabulary.json``."""
-    (folder / OUTPUT_VOCABULARY_FILE).write_bytes(canonical_json(vocabulary) + b"\n")
+    write_file(folder / OUTPUT_VOCABULARY_FILE, record_bytes(vocabulary))
 
 
 def read_output_vocabulary(folder: Path) -> list[str]:

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.index import Publication, latest_publication
+from lsr_prod.formats.publication import Publication
+from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.publications import current_publication
 
 if TYPE_CHECKING:
-    from lsr_prod.storage.node_cache import IndexCache
+    from lsr_prod.storage.node_cache import NodeCache
 
 __all__ = ["LocalIndex", "RemoteIndex", "locate"]
 
@@ -26,7 +28,7 @@ class LocalIndex:
         Raises:
             PublicationError: nothing is published there.
         """
-        return latest_publication(self.folder)
+        return current_publication(self.folder)
 
     def fetch(self) -> tuple[Path, Publication]:
         """The folder that has the current version, and its publication."""
@@ -41,22 +43,22 @@ class RemoteIndex:
     """An index in an object store; its current version is fetched into a cache.
 
     Attributes:
-        uri: of the index.
+        store: the index.
         cache: on a local disk.
-        options: of the object store.
     """
 
-    uri: str
-    cache: "IndexCache"
-    options: Mapping[str, str]
+    store: Store
+    cache: "NodeCache"
 
     def head(self) -> Publication:
         """The current publication; nothing else is fetched."""
-        return self.cache.head(self.uri, self.options)
+        return current_publication(self.store)
 
     def fetch(self) -> tuple[Path, Publication]:
         """The folder that has the current version, and its publication; what is not in the cache is fetched."""
-        return self.cache.fetch(self.uri, self.options)
+        from lsr_prod.storage.index_cache import fetch_current_version
+
+        return fetch_current_version(self.cache, self.store)
 
     def release(self, folder: Path) -> None:
         """Nobody reads the version in ``folder`` any more: its place may be given to others."""
@@ -78,12 +80,10 @@ def locate(
         QueryError: a remote index without a cache.
         MissingExtraError: obstore is not installed.
     """
-    from lsr_prod.storage import is_remote
-
     if not is_remote(str(index)):
         return LocalIndex(Path(index).absolute())
     if cache is None:
         raise QueryError(f"{index} is remote; give cache, a folder on a local disk for its versions")
-    from lsr_prod.storage.node_cache import IndexCache
+    from lsr_prod.storage.node_cache import NodeCache
 
-    return RemoteIndex(str(index), IndexCache(cache, cache_bytes), dict(options or {}))
+    return RemoteIndex(Store(str(index), dict(options or {})), NodeCache(cache, cache_bytes))

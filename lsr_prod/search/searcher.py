@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.index import IndexVersion, Publication
+from lsr_prod.formats.index import IndexVersion
+from lsr_prod.formats.publication import Publication
 from lsr_prod.search.answer import answer_bm25, answer_query, milliseconds
 from lsr_prod.search.explain import explain_document
 from lsr_prod.search.filters import shorten

@@ -15,7 +15,8 @@ from lsr_prod.formats.attributes import attribute_column
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json, verify_files
-from lsr_prod.formats.index import Publication, ShardManifest, load_version, verify_shard
+from lsr_prod.formats.index import ShardManifest
+from lsr_prod.formats.publication import Publication
 from lsr_prod.formats.shard import TANTIVY_FOLDER
 from lsr_prod.search.filters import shorten
 from lsr_prod.search.idf import TermWeights, read_weights
@@ -25,6 +26,7 @@ from lsr_prod.search.query import Vocabulary
 from lsr_prod.search.shard import OpenShard
 from lsr_prod.search.tombstones import read_alive
 from lsr_prod.search.workspace import Workspace
+from lsr_prod.storage.index_versions import read_version, verify_shard
 
 if TYPE_CHECKING:
     from lsr_prod.formats.attributes import AttributeType
@@ -75,7 +77,7 @@ class Snapshot:
         self.publication = publication
         self._verify = verify
         self._filters: tuple[tuple[Filter, Filter], ...] = ()
-        self.version = version = load_version(index, publication.version)
+        self.version = version = read_version(index, publication.version)
         self._check_files(verify is True)
         opened = {part.shard.manifest.sha: part.shard for part in before.parts.values()} if before else {}
         size = len(self.vocabulary.names)

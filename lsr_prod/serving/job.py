@@ -11,7 +11,8 @@ from typing import Any
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings, ServeSettings
 from lsr_prod.errors import ConfigError, MissingExtraError, PublicationError
-from lsr_prod.formats.index import Publication, latest_publication
+from lsr_prod.formats.publication import Publication
+from lsr_prod.storage.publications import current_publication
 
 __all__ = ["serve_index"]
 
@@ -62,7 +63,7 @@ def _published(settings: ServeSettings) -> Publication:
     if not Path(settings.index).is_dir():
         raise ConfigError("serve.index", f"{settings.index} is not a folder", "give the folder of a published index")
     try:
-        return latest_publication(Path(settings.index))
+        return current_publication(Path(settings.index))
     except PublicationError as error:
         raise ConfigError("serve.index", str(error), "give the folder of a published index") from error
 

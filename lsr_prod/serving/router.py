@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ray.serve.handle import DeploymentHandle
 
 from lsr_prod.errors import LsrError, QueryError
-from lsr_prod.formats.index import latest_publication
 from lsr_prod.search.merge import Shards
 from lsr_prod.search.result import SearchResult
 from lsr_prod.search.searcher import Searcher
@@ -20,6 +19,7 @@ from lsr_prod.serving.loopback import keep_internal_port_on_loopback
 from lsr_prod.serving.scatter import Groups, ScatteredShards
 from lsr_prod.serving.versions import Pin
 from lsr_prod.serving.wire import Question, error_to_json, result_to_json
+from lsr_prod.storage.publications import current_publication
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -44,7 +44,7 @@ class ScatteringSearcher(Searcher):
             groups: where its shards are.
             encoder_threads: ONNX Runtime threads that encode one query.
         """
-        snapshot = Snapshot(index, latest_publication(index), shards=())
+        snapshot = Snapshot(index, current_publication(index), shards=())
         super().__init__(snapshot, encoder_threads=encoder_threads)
         self._groups = groups
 
@@ -52,7 +52,7 @@ class ScatteringSearcher(Searcher):
         """Follow the latest publication; see ``Searcher.refresh``."""
         with self._refresh_lock:
             before = self._snapshot
-            publication = latest_publication(before.index)
+            publication = current_publication(before.index)
             if publication.version == before.publication.version:
                 return False
             self._snapshot = Snapshot(before.index, publication, shards=())

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lsr_prod.errors import PublicationError
-from lsr_prod.formats.index import Publication, latest_publication, load_publication
+from lsr_prod.formats.publication import Publication
 from lsr_prod.search.snapshot import Snapshot
+from lsr_prod.storage.publications import current_publication, read_publication
 
 __all__ = ["Pin", "Versions", "shards_of_group"]
 
@@ -64,11 +65,11 @@ class Versions:
             PublicationError: the pin is no publication of this index.
             ArtifactError: the version is incomplete, damaged or of another format.
         """
-        return self._find(pin.version) or self._open(load_publication(self._index, pin.publication), pin.version)
+        return self._find(pin.version) or self._open(read_publication(self._index, pin.publication), pin.version)
 
     def follow(self) -> bool:
         """Open the version of the latest publication; returns whether it was not held."""
-        latest = latest_publication(self._index)
+        latest = current_publication(self._index)
         with self._lock:
             if latest.version in self._held:
                 return False

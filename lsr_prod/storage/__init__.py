@@ -1,5 +1,10 @@
-"""Folders and object stores behind one interface, and the artefacts, caches and publications that live in them."""
+"""Folders and object stores behind one interface, and the immutable artifacts, caches and publications in them.
 
-from lsr_prod.storage.store import Entry, Store, is_remote, require_exists, store_digest
+``store`` is the interface; ``drafts`` writes files and folders that appear whole or not at all; ``transfer`` sends and
+fetches files by sha256; ``node_cache`` keeps artifacts of object stores on a node. On these, ``artifacts`` stores
+models and training sets, and ``publications``, ``index_versions``, ``index_cache`` and ``index_upload`` store indexes.
+"""
 
-__all__ = ["Entry", "Store", "is_remote", "require_exists", "store_digest"]
+from lsr_prod.storage.store import Entry, Store, as_store, is_remote, require_exists, store_digest
+
+__all__ = ["Entry", "Store", "as_store", "is_remote", "require_exists", "store_digest"]

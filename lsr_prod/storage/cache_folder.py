@@ -1,6 +1,6 @@
-"""The folder of ``cache.IndexCache``: its locks, what it holds, and room for more.
+"""The folder of a ``node_cache.NodeCache``: locks, contents, and eviction.
 
-A lock is of the operating system's kind (flock): it ends with its process, however that ends.
+Locks are those of the operating system (flock): a lock ends with its process, however the process ends.
 """
 
 import fcntl
@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,23 +15,23 @@ from pathlib import Path
 
 from lsr_prod.errors import StorageError
 from lsr_prod.formats.digest import FileDigest
-from lsr_prod.storage.local import is_draft
+from lsr_prod.storage.drafts import is_draft, remove
+from lsr_prod.storage.transfer import PARTIAL
 
-__all__ = ["PARTIAL", "Room", "draft_of", "files_in", "locked", "make_room", "mark_used", "versions_in"]
+__all__ = ["Room", "artifacts_in", "files_in", "locked", "make_room", "mark_used"]
 
 log = logging.getLogger(__name__)
 
-PARTIAL = ".part"
 _SHA = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What was done for a version.
+    """Result of making room for an artifact.
 
     Attributes:
         missing: files to fetch.
-        evicted: versions that were removed for it.
+        evicted: number of artifacts that were removed.
     """
 
     missing: tuple[FileDigest, ...]
@@ -41,7 +40,7 @@ class Room:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Alone among all threads and processes that lock the file; it is made, and stays."""
+    """Hold an exclusive lock on a file, among all threads and processes; the file is created and kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -55,13 +54,17 @@ def locked(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def mark_used(version: Path) -> int | None:
-    """Keep a version from being removed until the descriptor is closed; None if it is not there, or just going."""
-    version.parent.mkdir(parents=True, exist_ok=True)
-    mark = os.open(_mark(version), os.O_RDWR | os.O_CREAT, 0o644)
+def mark_used(artifact: Path) -> int | None:
+    """Keep an artifact from being evicted until the returned descriptor is closed.
+
+    Returns:
+        A file descriptor; None if the artifact is not in the cache or is being evicted.
+    """
+    artifact.parent.mkdir(parents=True, exist_ok=True)
+    mark = os.open(_mark(artifact), os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(mark, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        if version.is_dir():
+        if artifact.is_dir():
             os.utime(mark)
             return mark
     except BlockingIOError:
@@ -71,37 +74,32 @@ def mark_used(version: Path) -> int | None:
 
 
 def files_in(cache: Path) -> dict[str, int]:
-    """Size by sha256 of the whole files."""
+    """Return the size of every complete file by sha256."""
     folder = cache / "files"
     if not folder.is_dir():
         return {}
     return {path.name: path.stat().st_size for path in folder.iterdir() if _SHA.fullmatch(path.name)}
 
 
-def versions_in(cache: Path) -> list[Path]:
-    """Folders of the versions, least recently used first."""
-    found = [path for path in cache.glob("indexes/*/*") if _SHA.fullmatch(path.name)]
-    return sorted(found, key=lambda version: _mark(version).stat().st_mtime_ns if _mark(version).exists() else 0)
-
-
-def draft_of(version: Path) -> Path:
-    """A name for a version's folder that is not finished; the next ``make_room`` removes what stays under it."""
-    return version.parent / f".{version.name}.{uuid.uuid4().hex}.tmp"
+def artifacts_in(cache: Path) -> list[Path]:
+    """Return the folders of the artifacts, least recently used first."""
+    found = [path for path in cache.glob("artifacts/*/*") if _SHA.fullmatch(path.name)]
+    return sorted(found, key=lambda artifact: _mark(artifact).stat().st_mtime_ns if _mark(artifact).exists() else 0)
 
 
 def make_room(cache: Path, needed: Mapping[str, FileDigest], max_bytes: int | None) -> Room:
-    """Remove what no version has, and the least recently used versions that nobody uses until the new one fits.
+    """Remove leftovers, and evict unused artifacts, least recently used first, until a new artifact fits.
 
     Args:
         cache: the folder, ``locked``.
-        needed: the new version's files by sha256.
-        max_bytes: for the files of all versions.
+        needed: files of the new artifact by sha256.
+        max_bytes: quota for the files of all artifacts; None: no quota.
 
     Raises:
-        StorageError: it does not fit even so; no version was removed.
+        StorageError: the artifact does not fit even if all unused ones are evicted; none was evicted.
     """
     (cache / "files").mkdir(parents=True, exist_ok=True)
-    for path in cache.glob("indexes/*/.*"):
+    for path in cache.glob("artifacts/*/.*"):
         if is_draft(path.name):
             shutil.rmtree(path)
     stored = files_in(cache)
@@ -114,22 +112,22 @@ def make_room(cache: Path, needed: Mapping[str, FileDigest], max_bytes: int | No
 
     victims = []
     with ExitStack() as marks:
-        for version in list(held):
+        for artifact in list(held):
             if max_bytes is None or total() <= max_bytes:
                 break
-            if _seize(version, marks):
-                victims.append(version)
-                del held[version]
+            if _lock_unused(artifact, marks):
+                victims.append(artifact)
+                del held[artifact]
         if max_bytes is not None and total() > max_bytes:
             raise StorageError(
-                f"the version needs {sum(file.size for file in needed.values())} bytes, {total()} with the versions "
-                f"in use, and the cache {cache} may have {max_bytes}; raise its quota"
+                f"the artifact needs {sum(file.size for file in needed.values())} bytes, {total()} with the artifacts "
+                f"in use, but the cache {cache} has a quota of {max_bytes}; raise the quota"
             )
         kept = set(needed).union(*held.values()).difference(broken)
         missing = tuple(file for name, file in needed.items() if name not in stored or name in broken)
         _check_disk(cache, missing, sum(size for name, size in stored.items() if name not in kept))
-        for version in victims:
-            _remove(version)
+        for artifact in victims:
+            _evict(artifact)
     kept |= {f"{name}{PARTIAL}" for name in needed}
     for path in (cache / "files").iterdir():
         if path.name not in kept and _SHA.fullmatch(path.name.removesuffix(PARTIAL)):
@@ -138,18 +136,18 @@ def make_room(cache: Path, needed: Mapping[str, FileDigest], max_bytes: int | No
 
 
 def _held(cache: Path) -> dict[Path, set[str]]:
-    """The sha256 of every file of every version, least recently used version first: a version links its files."""
+    """Return the sha256 of every file of every artifact, least recently used first; artifacts hard-link files."""
     names = {path.stat().st_ino: path.name for path in (cache / "files").iterdir()}
     held = {}
-    for version in versions_in(cache):
-        inodes = (path.stat().st_ino for path in version.rglob("*") if path.is_file())
-        held[version] = {names[inode] for inode in inodes if inode in names}
+    for artifact in artifacts_in(cache):
+        inodes = (path.stat().st_ino for path in artifact.rglob("*") if path.is_file())
+        held[artifact] = {names[inode] for inode in inodes if inode in names}
     return held
 
 
-def _seize(version: Path, marks: ExitStack) -> bool:
-    """Whether nobody uses a version; nobody can begin to until ``marks`` are closed."""
-    mark = os.open(_mark(version), os.O_RDWR | os.O_CREAT, 0o644)
+def _lock_unused(artifact: Path, marks: ExitStack) -> bool:
+    """Lock an artifact that is not in use until ``marks`` are closed; return False if it is in use."""
+    mark = os.open(_mark(artifact), os.O_RDWR | os.O_CREAT, 0o644)
     marks.callback(os.close, mark)
     try:
         fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,15 +161,15 @@ def _check_disk(cache: Path, missing: tuple[FileDigest, ...], freed: int) -> Non
     wanted = sum(file.size for file in missing) - begun - freed
     free = shutil.disk_usage(cache).free
     if wanted > free:
-        raise StorageError(f"the version needs {wanted} bytes more on the disk of {cache}, which has {free}; free it")
+        raise StorageError(
+            f"the artifact needs {wanted} more bytes on the disk of {cache}, which has {free} free; free the disk"
+        )
 
 
-def _remove(version: Path) -> None:
-    draft = draft_of(version)
-    version.rename(draft)  # a kill in the middle leaves no half version under its name
-    shutil.rmtree(draft)
-    log.info("version evicted", extra={"fields": {"version": version.name}})
+def _evict(artifact: Path) -> None:
+    remove(artifact)
+    log.info("artifact evicted", extra={"fields": {"artifact": artifact.name}})
 
 
-def _mark(version: Path) -> Path:
-    return version.with_name(f"{version.name}.use")
+def _mark(artifact: Path) -> Path:
+    return artifact.with_name(f"{artifact.name}.use")

@@ -1,27 +1,26 @@
-"""Local folders as ``storage.Store`` needs them: listings with sizes and times, files that appear whole or never."""
+"""Local files for ``storage.Store``: listings with sizes and times, and reading with a check of the sha256."""
 
+import hashlib
 import os
-import re
 import stat
-import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Entry", "is_draft", "link_chunks", "link_new", "local_entry", "sync_folder", "walk"]
+from lsr_prod.errors import DigestMismatchError
 
-_DRAFT = re.compile(r"(^|/)\.[^/]+\.[0-9a-f]{32}\.tmp$")
+__all__ = ["Entry", "checked_chunks", "local_entry", "walk"]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a store knows of an object.
+    """An object in a listing.
 
     Attributes:
         name: path inside the folder, with forward slashes.
         size: bytes.
-        modified: when it was written, seconds since 1970 by the clock of the store.
-        etag: what an object store changes whenever the content changes; None for a local file.
+        modified: time of the last write, in seconds since 1970 by the clock of the store.
+        etag: tag that an object store changes with the content; None for a local file.
     """
 
     name: str
@@ -31,7 +30,7 @@ class Entry:
 
 
 def walk(root: Path, prefix: str) -> Iterator[Entry]:
-    """Every file below the folder ``prefix`` of ``root``; what goes while we look is left out."""
+    """Yield every file below the folder ``prefix`` of ``root``; files that are deleted meanwhile are left out."""
     folders = [root / prefix if prefix else root]
     while folders:
         try:
@@ -47,7 +46,7 @@ def walk(root: Path, prefix: str) -> Iterator[Entry]:
 
 
 def local_entry(root: Path, path: Path) -> Entry | None:
-    """The entry of a regular file, or None if there is none."""
+    """Return the entry of a regular file, or None if there is none."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -57,51 +56,21 @@ def local_entry(root: Path, path: Path) -> Entry | None:
     return Entry(path.relative_to(root).as_posix(), found.st_size, found.st_mtime, None)
 
 
-def is_draft(name: str) -> bool:
-    """Whether the name is that of an unfinished file: a process that is killed in ``link_new`` leaves one."""
-    return _DRAFT.search(name) is not None
+def checked_chunks(source: Path, sha256: str, size: int) -> Iterator[bytes]:
+    """Yield the content of a file in pieces of ``size`` bytes; the last piece only if the content has the sha256.
 
-
-def link_new(target: Path, data: bytes) -> bool:
-    """Write a file durably under a name that was free; False if the name is taken."""
-    return link_chunks(target, (data,))
-
-
-def link_chunks(target: Path, chunks: Iterable[bytes]) -> bool:
-    """``link_new`` for content that comes in pieces; if they end in an error, nothing was written."""
-    if target.exists():
-        return False
-    _make_folder(target.parent)
-    draft = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
-    try:
-        with draft.open("xb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        # link, unlike rename, never replaces: a finished object is never overwritten and never seen half written.
-        os.link(draft, target)
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink(missing_ok=True)
-    sync_folder(target.parent)
-    return True
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder and its parents, each durably."""
-    if folder.is_dir():
-        return
-    _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
-    sync_folder(folder.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    Raises:
+        DigestMismatchError: the content has another sha256.
+    """
+    digest = hashlib.sha256()
+    with source.open("rb") as file:
+        chunk = file.read(size)
+        while True:
+            digest.update(chunk)
+            following = file.read(size)
+            if not following and digest.hexdigest() != sha256:
+                raise DigestMismatchError(f"{source} differs from its recorded sha256; build or fetch it again")
+            yield chunk
+            if not following:
+                return
+            chunk = following

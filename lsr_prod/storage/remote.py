@@ -1,19 +1,18 @@
 """Object stores as ``storage.Store`` needs them: one client a folder, and objects behind Python's file protocol."""
 
-import hashlib
 import io
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from lsr_prod.errors import DigestMismatchError, MissingExtraError
+from lsr_prod.errors import MissingExtraError
+from lsr_prod.storage.local import checked_chunks
 
 if TYPE_CHECKING:
     from obstore import ReadableFile
     from obstore.store import ObjectStore
 
-__all__ = ["PART_BYTES", "checked_chunks", "connect", "get_range", "is_remote_failure", "open_object", "put_parts"]
+__all__ = ["PART_BYTES", "connect", "get_range", "is_remote_failure", "open_object", "put_parts"]
 
 PART_BYTES = 8 << 20  # one request: the client's time limit is for each
 _PARTS = 9000  # S3 takes 10,000 parts
@@ -79,26 +78,6 @@ def put_parts(store: "ObjectStore", name: str, source: Path, sha256: str) -> Non
     part = max(PART_BYTES, -(-source.stat().st_size // _PARTS))
     chunks = checked_chunks(source, sha256, part)
     store.put(name, chunks, chunk_size=part, max_concurrency=_PARTS_AT_ONCE, use_multipart=True)
-
-
-def checked_chunks(source: Path, sha256: str, size: int) -> Iterator[bytes]:
-    """The content of a file in pieces of ``size`` bytes; the last one is given only if all have the sha256.
-
-    Raises:
-        DigestMismatchError: they do not.
-    """
-    digest = hashlib.sha256()
-    with source.open("rb") as file:
-        chunk = file.read(size)
-        while True:
-            digest.update(chunk)
-            following = file.read(size)
-            if not following and digest.hexdigest() != sha256:
-                raise DigestMismatchError(f"{source} differs from its recorded sha256; build or fetch it again")
-            yield chunk
-            if not following:
-                return
-            chunk = following
 
 
 class _RemoteFile(io.RawIOBase):

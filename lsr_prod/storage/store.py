@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from lsr_prod.errors import ConfigError, LsrError, StorageError
 from lsr_prod.formats.digest import digest_path
-from lsr_prod.storage.local import Entry, link_chunks, link_new, local_entry, walk
+from lsr_prod.storage.drafts import create_file, draft_name
+from lsr_prod.storage.local import Entry, checked_chunks, local_entry, walk
 from lsr_prod.storage.remote import (
     PART_BYTES,
-    checked_chunks,
     connect,
     get_range,
     is_remote_failure,
@@ -29,7 +29,7 @@ from lsr_prod.storage.remote import (
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["Entry", "Store", "is_remote", "require_exists", "store_digest"]
+__all__ = ["Entry", "Store", "as_store", "is_remote", "require_exists", "store_digest"]
 
 _REMOTE = ("s3://", "gs://", "az://", "abfss://")
 
@@ -79,7 +79,7 @@ class Store:
         """
         with _failures(f"{self.uri}/{name}", "written"):
             if not is_remote(self.uri):
-                return link_new(Path(self.uri) / _safe(name), data)
+                return create_file(Path(self.uri) / _safe(name), (data,))
             from obstore.exceptions import AlreadyExistsError, PreconditionError
 
             try:
@@ -107,7 +107,7 @@ class Store:
         """
         with _failures(f"{self.uri}/{name}", "written"):
             if not is_remote(self.uri):
-                return link_chunks(Path(self.uri) / _safe(name), checked_chunks(source, sha256, 1 << 20))
+                return create_file(Path(self.uri) / _safe(name), checked_chunks(source, sha256, 1 << 20))
             if self.entry(name) is not None:
                 return False
             size = source.stat().st_size
@@ -215,6 +215,23 @@ class Store:
                 return
             self._remote().put(_safe(name), bytes(self._remote().get(_safe(name)).bytes()))
 
+    def now(self, folder: str) -> float:
+        """Return the time by the clock of the store, in seconds since 1970: the clock of this machine may differ.
+
+        Args:
+            folder: path inside the store, in which a file may be created.
+
+        Raises:
+            StorageError: the store does not keep the file.
+        """
+        name = f"{folder}/{draft_name('clock')}"  # a draft: garbage collection removes it if this process dies here
+        self.put_new(name, b"")
+        entry = self.entry(name)
+        self.delete(name)
+        if entry is None:
+            raise StorageError(f"{self.uri} does not keep what is written to it; check the store")
+        return entry.modified
+
     def _remote(self) -> "ObjectStore":
         return connect(self.uri, tuple(sorted(self.options.items())))
 
@@ -241,6 +258,11 @@ def _failures(place: str, verb: str) -> Iterator[None]:
 
 def _short(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
+
+
+def as_store(place: Store | Path) -> Store:
+    """Return the store of a local folder; a store is returned as it is."""
+    return place if isinstance(place, Store) else Store(str(place))
 
 
 def require_exists(field_name: str, uri: str, options: dict[str, str] | None = None) -> None:

@@ -13,7 +13,6 @@ record is there is skipped; one that was changed runs again, and so do those aft
 
 import logging
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -30,9 +29,10 @@ from lsr_prod.config import Deployment, RaySettings, TrainSettings
 from lsr_prod.errors import ArtifactError, ConfigError, TrainingError
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.model import SparseEncoder, model_digest
-from lsr_prod.model.directory import draft_folder, move_into_place
+from lsr_prod.model.directory import seal_directory
 from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.folders import fetch_folder, has_folder, put_folder
+from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact
+from lsr_prod.storage.drafts import Draft, copy_tree
 from lsr_prod.training.lineage import write_lineage
 from lsr_prod.training.loop.checkpoint_store import check_work
 from lsr_prod.training.stage_record import StageRecord, load_record, save_record
@@ -91,7 +91,7 @@ def run_chain(deployment: Deployment) -> Mapping[str, Any]:
         chain = _check(deployment, Path(scratch))
         done = _known_result(chain) is not None
         with nullcontext() if done else ray_for(chain.train, deployment.ray):
-            put_folder(chain.store, f"models/{chain.digest}", chain.start)
+            put_artifact(chain.store, f"models/{chain.digest}", chain.start)
             rows = _run_stages(chain)
     model = str(rows[-1]["model"])
     _deliver(chain, model)
@@ -194,7 +194,7 @@ def _run_stages(chain: _Chain) -> list[Mapping[str, Any]]:
             if not all(row["skipped"] for row in rows):  # the stages before it may have taken days
                 _check_unchanged(chain, number)
             record = _run(chain, number, name, model)
-        elif not has_folder(chain.store, f"models/{record.model}"):
+        elif not has_artifact(chain.store, f"models/{record.model}"):
             raise ArtifactError(
                 f"{chain.store.uri}/models/{record.model}, which stage {number} made, is gone; "
                 f"delete stages/{name}.json to train it again"
@@ -225,8 +225,8 @@ def _check_unchanged(chain: _Chain, number: int) -> None:
 def _run(chain: _Chain, number: int, name: str, parent: str) -> StageRecord:
     """Run one stage, keep its model, then write its record."""
     stage, started = chain.train.stages[number], time.monotonic()
-    with draft_folder(chain.output) as draft:
-        folder = draft / "model"
+    with Draft(chain.output) as draft:
+        folder = draft.folder / "model"
         with _begun(), errors_of_stage(number):
             summary = run_stage(stage, StageRun(chain.train, parent, name, folder, chain.store.options))
         figures = {key: summary[key] for key in ("training_set", "rows", "steps") if key in summary}
@@ -238,20 +238,20 @@ def _run(chain: _Chain, number: int, name: str, parent: str) -> StageRecord:
             **figures,
             "versions": {package: version(package) for package in ("lsr_prod", "torch", "transformers")},
         }
-        parents = EncoderCard.load(fetch_folder(chain.store, f"models/{parent}", verify=False)).parents
+        parents = EncoderCard.load(fetch_artifact(chain.store, f"models/{parent}", verify=False)).parents
         model = write_lineage(folder, parent=parent, parents=parents, training=training)
-        put_folder(chain.store, f"models/{model}", folder)
+        put_artifact(chain.store, f"models/{model}", folder)
     seconds = round(time.monotonic() - started, 3)
     return save_record(chain.store, name, StageRecord(model, parent, training, {"seconds": seconds, **summary}))
 
 
 def _deliver(chain: _Chain, model: str) -> None:
     """Copy the last model to its place, whole or not at all."""
-    source = fetch_folder(chain.store, f"models/{model}")
-    with draft_folder(chain.output) as draft:
-        shutil.copytree(source, draft, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    source = fetch_artifact(chain.store, f"models/{model}")
+    with Draft(chain.output) as draft:
+        copy_tree(source, draft.folder)
         with _begun():
-            move_into_place(draft, chain.output, field="train.output")
+            seal_directory(draft, field="train.output")
 
 
 @contextmanager

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.errors import ArtifactError, FormatVersionError
-from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.model import model_digest
 from lsr_prod.storage import Store
-from lsr_prod.storage.folders import has_folder, read_from_folder
+from lsr_prod.storage.artifacts import has_artifact, read_artifact_file
+from lsr_prod.storage.drafts import write_file
 
 __all__ = ["TRAINING_FILE", "Ancestor", "lineage", "read_training", "write_lineage"]
 
@@ -48,10 +49,11 @@ def write_lineage(folder: Path, *, parent: str, parents: tuple[str, ...], traini
     Returns:
         The digest (hex) of the model directory.
     """
-    replace(EncoderCard.load(folder), parents=(parent, *parents)).save(folder)
+    card = replace(EncoderCard.load(folder), parents=(parent, *parents))
+    write_file(folder / CARD_FILE, card.to_bytes())
     content = {"format": TRAINING_FORMAT, "parent": parent, **training}
     text = json.dumps(json.loads(canonical_json(content)), indent=2, sort_keys=True, ensure_ascii=False)
-    (folder / TRAINING_FILE).write_text(text + "\n", encoding="utf-8")
+    write_file(folder / TRAINING_FILE, f"{text}\n".encode())
     return model_digest(folder)
 
 
@@ -90,7 +92,7 @@ def lineage(folder: Path, store: Store | None = None) -> list[Ancestor]:
 
 def _training_of(store: Store, digest: str) -> Mapping[str, Any] | None:
     name = f"models/{digest}"
-    data = read_from_folder(store, name, TRAINING_FILE) if has_folder(store, name) else None
+    data = read_artifact_file(store, name, TRAINING_FILE) if has_artifact(store, name) else None
     return None if data is None else _parse(data, f"{store.uri}/{name}/{TRAINING_FILE}")
 
 

@@ -18,7 +18,7 @@ from lsr_prod.corpus.rows import BadRow, show
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_path
 from lsr_prod.storage import Store
-from lsr_prod.storage.index_store import object_name
+from lsr_prod.storage.transfer import object_name
 from lsr_prod.tables.quarantine import BadRowWriter
 from lsr_prod.training_data.layouts import Layout, PackedLayout, pack
 from lsr_prod.training_data.records import read_rows

@@ -25,8 +25,8 @@ from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError, QuarantineOverflowError, WorkersLostError
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
 from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.folders import has_folder, read_from_folder
-from lsr_prod.storage.index_store import object_name, stored_sizes
+from lsr_prod.storage.artifacts import has_artifact, put_manifest, read_artifact_file
+from lsr_prod.storage.transfer import object_name, stored_sizes
 from lsr_prod.training_data.layouts import Layout
 from lsr_prod.training_data.parts import PartMaker, quarantine_name, receipts_name
 from lsr_prod.training_data.records import cut_data, pin_files
@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 _ATTEMPTS = 4
 _PART_BYTES = 16_000_000  # source bytes of a part, about
 _MOST_PARTS = 256  # about; every part of a set is an open file in every training worker
-_FOLDER_FORMAT = 1  # of the manifest that lsr_prod.storage.folders reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,15 +231,14 @@ def _seal(store: Store, record: SetRecord) -> None:
     file = FileDigest(SET_FILE, hashlib.sha256(data).hexdigest(), len(data))
     folder.put_new(object_name(folder, file), data)
     files = sorted([file, *(part.file for part in record.parts if part.file is not None)], key=lambda file: file.path)
-    manifest = {"format": _FOLDER_FORMAT, "files": [file.to_json() for file in files]}
-    store.put_new(f"{set_name(record.digest)}.json", canonical_json(manifest) + b"\n")
+    put_manifest(store, set_name(record.digest), files)
 
 
 def _finished(store: Store, digest: str) -> SetRecord | None:
     """Return the record of a complete set."""
-    if not has_folder(store, set_name(digest)):
+    if not has_artifact(store, set_name(digest)):
         return None
-    data = read_from_folder(store, set_name(digest), SET_FILE)
+    data = read_artifact_file(store, set_name(digest), SET_FILE)
     return None if data is None else SetRecord.from_json(json.loads(data))
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.formats.digest import FileDigest, digest_json, read_record
 from lsr_prod.storage import Store
-from lsr_prod.storage.folders import fetch_folder
+from lsr_prod.storage.artifacts import fetch_artifact
 
 __all__ = ["SET_FILE", "SET_FORMAT", "Example", "SetRecord", "TrainingPart", "TrainingSet", "part_schema", "set_name"]
 
@@ -164,7 +164,7 @@ class TrainingSet:
             DigestMismatchError: a file differs from its record.
             FormatVersionError: another release wrote it.
         """
-        folder = fetch_folder(store, set_name(digest), verify=verify)
+        folder = fetch_artifact(store, set_name(digest), verify=verify)
         record = read_record(folder / SET_FILE, SetRecord.from_json, _REMEDY)
         if record.digest != digest:
             raise ArtifactError(f"{folder / SET_FILE} describes another set, {record.digest}; {_REMEDY}")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import Kind
 from lsr_prod.model import SparseEncoder
+from lsr_prod.storage.drafts import write_file
 from lsr_prod.terms.casing import cased_terms
 from lsr_prod.terms.surfaces import surfaces
 from lsr_prod.training_data.tokens import TextForm, TokenSettings
@@ -40,7 +41,8 @@ class CasingMatrix:
             source: {output: int(self.counts[i, j]) for j, output in enumerate(CLASSES)}
             for i, source in enumerate(CLASSES)
         }
-        path.write_text(json.dumps({"texts": self.texts, "counts": rows}, indent=2) + "\n", encoding="utf-8")
+        content = json.dumps({"texts": self.texts, "counts": rows}, indent=2)
+        write_file(path, f"{content}\n".encode())
 
     def draw(self, path: Path, title: str = "") -> None:
         """Write the picture, absolute counts as in the paper; what has no count in row and column is left out.

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from lsr_prod import Searcher
-from lsr_prod.formats.index import latest_publication
 from lsr_prod.jobs import reindex
+from lsr_prod.storage.publications import current_publication
 from quickstart.docstrings import collect, write_collection
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ def test_run_twice_it_ends_in_the_state_of_one_run(
     assert second["encode.waves_skipped"] == second["encode.waves"]
     assert second["encode.table_digest"] == first["encode.table_digest"]
     assert sorted((folder / "index").rglob("*")) == state
-    assert latest_publication(folder / "index").number == 1
+    assert current_publication(folder / "index").number == 1
 
     by_name = {system["name"]: system for system in second["evaluate.systems"]}
     assert set(by_name) == {"bm25", "threshold 0", "threshold 0.2", "threshold 0.4", "threshold 0.6"}
@@ -127,7 +127,7 @@ def test_started_twice_at_once_it_ends_in_the_state_of_one_run(
     # Of two that encode at once the newer attempt takes over, and the older one says so.
     assert 0 in {code for _, code in ended}
     assert all(code == 0 or "FencedError" in line for line, code in ended), ended
-    assert latest_publication(tmp_path / "index").number == 1
+    assert current_publication(tmp_path / "index").number == 1
     again = _run("reindex", twice, capsys)
     assert (again["index.mode"], again["index.publication"]) == ("unchanged", 1)
     assert again["encode.waves_skipped"] == again["encode.waves"]

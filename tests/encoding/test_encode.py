@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus, table_digest
 from lsr_prod.errors import ConfigError, LineageError, QuarantineOverflowError
-from lsr_prod.formats.bundle import Bundle
+from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.inference import BundleEncoder
 
 pytestmark = pytest.mark.usefixtures("ray_local")
@@ -134,7 +135,7 @@ def test_a_finished_plan_is_found_done_and_other_settings_are_refused(tmp_path: 
     other = tmp_path / "other"
     shutil.copytree(tiny_bundle, other)
     sealed = Bundle.load(other)
-    Bundle.seal(other, precision="fp32", top_k=sealed.top_k, model_digest="0" * 64, inputs=sealed.inputs)
+    (other / BUNDLE_FILE).write_bytes(replace(sealed, model_digest="0" * 64).to_bytes())
     with pytest.raises(LineageError, match="made by bundle"):
         encode_corpus(deployment(other, tmp_path / "table", corpus))
     assert snapshot(tmp_path / "table") == before

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from lsr_prod.formats.index import latest_publication
 from lsr_prod.indexing import build_index, collect_garbage, delete_documents
 from lsr_prod.search import Searcher
+from lsr_prod.storage.publications import current_publication
 from tests.faults.reindex_night import SETTINGS
 from tests.indexing.contents import current, dump, takedowns
 from tests.indexing.nights import VOCABULARY, change_table, deployment, make_world, random_doc, random_night
@@ -73,7 +73,7 @@ def _compare(root: Path, corpus: dict, night: int) -> None:
     assert [shard.sha for shard in mine.shards] == [shard.sha for shard in clean.shards]
     assert (mine.tombstones, mine.takedowns) == (clean.tombstones, clean.takedowns)
     assert mine.table_version == clean.table_version
-    assert latest_publication(root / "index").number == latest_publication(root / "clean").number
+    assert current_publication(root / "index").number == current_publication(root / "clean").number
     gone = takedowns(root / "index")
     build_index(deployment(root, f"whole{night}"))
     if set(gone) & set(corpus):

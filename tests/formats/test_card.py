@@ -11,7 +11,7 @@ CARD = EncoderCard("BertForMaskedLM", 5, "0" * 64, casing="lowercase", query_max
 
 
 def test_a_card_survives_the_disk(tmp_path: Path) -> None:
-    CARD.save(tmp_path)
+    (tmp_path / CARD_FILE).write_bytes(CARD.to_bytes())
     assert EncoderCard.load(tmp_path) == CARD
 
 
@@ -33,10 +33,10 @@ def test_what_is_not_a_card_is_refused(tmp_path: Path) -> None:
 
 def test_cards_from_before_there_was_a_choice_of_query_encoder_stay_as_they_are(tmp_path: Path) -> None:
     assert "query_encoder" not in CARD.to_json()
-    CARD.save(tmp_path)
+    (tmp_path / CARD_FILE).write_bytes(CARD.to_bytes())
     assert EncoderCard.load(tmp_path).query_encoder == "model"
     idf = replace(CARD, query_encoder="idf")
-    idf.save(tmp_path)
+    (tmp_path / CARD_FILE).write_bytes(idf.to_bytes())
     assert EncoderCard.load(tmp_path) == idf
     CARD.check_model_encodes("query")
     idf.check_model_encodes("document")

@@ -5,14 +5,10 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, PublicationError
 from lsr_prod.formats.digest import FileDigest, canonical_json
-from lsr_prod.formats.index import (
-    IndexVersion,
-    Publication,
-    ShardManifest,
-    latest_publication,
-    load_version,
-    publication_name,
-)
+from lsr_prod.formats.index import IndexVersion, ShardManifest
+from lsr_prod.formats.publication import Publication, publication_name
+from lsr_prod.storage.index_versions import read_version
+from lsr_prod.storage.publications import current_publication
 
 SHARD = ShardManifest("a" * 64, 3, 7, 256, "base", {"impacts": 10}, (FileDigest("docs.arrow", "c" * 64, 5),))
 VERSION = IndexVersion((SHARD,), "b" * 64, "d" * 64, 0.3, 20, "table", 4, ("text",), ("text",))
@@ -27,28 +23,28 @@ def _write(index: Path, version: IndexVersion) -> Path:
 
 def test_a_version_survives_the_disk_and_is_held_against_its_name(tmp_path: Path) -> None:
     path = _write(tmp_path, VERSION)
-    assert load_version(tmp_path, VERSION.sha) == VERSION
+    assert read_version(tmp_path, VERSION.sha) == VERSION
     assert VERSION.documents == 3
     path.write_text(path.read_text().replace('"documents":3', '"documents":4'))
     with pytest.raises(DigestMismatchError):
-        load_version(tmp_path, VERSION.sha)
+        read_version(tmp_path, VERSION.sha)
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "", "A" * 64, "a" * 63])
 def test_a_name_that_is_no_sha_never_becomes_a_path(tmp_path: Path, name: str) -> None:
     with pytest.raises(ArtifactError):
-        load_version(tmp_path, name)
+        read_version(tmp_path, name)
     with pytest.raises(ArtifactError):
         ShardManifest.from_json({**SHARD.to_json(), "sha": name})
 
 
 def test_readers_follow_the_largest_number(tmp_path: Path) -> None:
     with pytest.raises(PublicationError):
-        latest_publication(tmp_path)
+        current_publication(tmp_path)
     folder = tmp_path / "publications"
     folder.mkdir()
     for number in (1, 2, 10, 1_000_000):
         publication = Publication(number, "e" * 64, "2026-01-01T00:00:00Z")
         (folder / publication_name(number)).write_text(json.dumps(publication.to_json()))
     (folder / ".000099.json.tmp").write_text("{")
-    assert latest_publication(tmp_path).number == 1_000_000
+    assert current_publication(tmp_path).number == 1_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.digest import digest_files
-from lsr_prod.formats.pages import CHECKSUMS_FILE, PAGE, MappedFiles, write_checksums
+from lsr_prod.formats.pages import CHECKSUMS_FILE, PAGE, MappedFiles, page_checksums
 
 NAMES = ["a.npy", "b.bin", "empty.bin"]
 
@@ -19,7 +19,7 @@ def folder(tmp_path: Path) -> Path:
     np.save(tmp_path / "a.npy", np.arange(3 * PAGE // 8, dtype="<i8"))
     (tmp_path / "b.bin").write_bytes(bytes(range(256)) * 300)
     (tmp_path / "empty.bin").write_bytes(b"")
-    write_checksums(tmp_path, NAMES)
+    (tmp_path / CHECKSUMS_FILE).write_bytes(page_checksums(tmp_path, NAMES))
     return tmp_path
 
 
@@ -126,7 +126,7 @@ def test_checksums_that_are_damaged_absent_or_of_other_files_are_refused(folder)
     damage(folder / CHECKSUMS_FILE, 130)
     with pytest.raises(DigestMismatchError):
         MappedFiles(folder, whole, NAMES, lazy=True)
-    write_checksums(folder, NAMES[1:])
+    (folder / CHECKSUMS_FILE).write_bytes(page_checksums(folder, NAMES[1:]))
     with pytest.raises(ArtifactError, match="does not fit the files"):
         MappedFiles(folder, digest_files(folder, names), NAMES, lazy=True)
 

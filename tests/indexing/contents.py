@@ -5,16 +5,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lsr_prod.formats.index import IndexVersion, latest_publication, load_version
+from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.shard import array_name
 from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones, read_ids
+from lsr_prod.storage.index_versions import read_version
+from lsr_prod.storage.publications import current_publication
 
 __all__ = ["current", "dump", "takedowns"]
 
 
 def current(index: Path) -> IndexVersion:
     """Return the current version."""
-    return load_version(index, latest_publication(index).version)
+    return read_version(index, current_publication(index).version)
 
 
 def takedowns(index: Path) -> list[str]:

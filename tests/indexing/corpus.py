@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from lsr_prod.config.index import AttributeType, DocumentOrder
-from lsr_prod.formats.bundle import Bundle, write_vocabulary
-from lsr_prod.formats.card import EncoderCard
-from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
+from lsr_prod.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle
+from lsr_prod.formats.card import CARD_FILE, EncoderCard
+from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json, record_bytes
 from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
 from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, quantise, sparse_schema
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
@@ -61,9 +61,13 @@ def rows(corpus: Mapping[str, Doc], buckets: int, bucket: int | None = None, *, 
 def make_bundle(folder: Path, vocabulary: Sequence[str]) -> Bundle:
     """Write a bundle without a graph, which is enough for an index when no text is encoded."""
     folder.mkdir(parents=True)
-    sha = write_vocabulary(folder, list(vocabulary))
-    EncoderCard(architecture="None", vocabulary_size=len(vocabulary), vocabulary_sha256=sha).save(folder)
-    return Bundle.seal(folder, precision="fp32", top_k=64, model_digest="0" * 64, inputs=("input_ids",))
+    terms = list(vocabulary)
+    card = EncoderCard(architecture="None", vocabulary_size=len(terms), vocabulary_sha256=digest_json(terms))
+    (folder / VOCABULARY_FILE).write_bytes(record_bytes(terms))
+    (folder / CARD_FILE).write_bytes(card.to_bytes())
+    bundle = Bundle.of_folder(folder, precision="fp32", top_k=64, model_digest="0" * 64, inputs=("input_ids",))
+    (folder / BUNDLE_FILE).write_bytes(bundle.to_bytes())
+    return bundle
 
 
 def make_table(

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_path
-from lsr_prod.formats.index import IndexVersion, Publication, Tombstones
-from lsr_prod.indexing.mirror import mirror_head
+from lsr_prod.formats.index import IndexVersion, Tombstones
+from lsr_prod.formats.publication import Publication
 from lsr_prod.indexing.publish import publish
 from lsr_prod.storage import Store
-from lsr_prod.storage.index_store import read_bundle, version_files
+from lsr_prod.storage.index_upload import upload_current
+from lsr_prod.storage.index_versions import read_bundle, version_files
 from tests.indexing.corpus import Doc, make_index
 
 
@@ -53,7 +54,7 @@ def _put(index: Path, folder: str, ending: str, content: np.ndarray | bytes) -> 
 def send(index: Path, version: IndexVersion, store: Store) -> Publication:
     """Publish a version in the index folder and upload it."""
     publish(index, version.sha)
-    return mirror_head(index, store)
+    return upload_current(index, store)
 
 
 def files_of(index: Path, version: IndexVersion) -> tuple[FileDigest, ...]:

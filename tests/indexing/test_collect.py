@@ -9,8 +9,8 @@ import time
 import pytest
 
 from lsr_prod.errors import PublicationError
-from lsr_prod.formats.index import latest_publication
 from lsr_prod.indexing import build_index, collect_garbage, delete_documents, rollback
+from lsr_prod.storage.publications import current_publication
 from tests.indexing.contents import current, dump
 from tests.indexing.corpus import Doc
 from tests.indexing.nights import Night, change_table, deployment, make_world
@@ -86,7 +86,7 @@ def test_kept_publications_can_be_rolled_back_to(index):
     assert collect_garbage(index, keep=2, age_s=HOUR).publications == 4
     rollback(index, 5)
     assert "new" in dump(index)
-    assert latest_publication(index).number == 7
+    assert current_publication(index).number == 7
     assert collect_garbage(index, keep=10, age_s=0.0).publications == 0
 
 

@@ -5,10 +5,10 @@ import random
 import pytest
 
 from lsr_prod.errors import PublicationError
-from lsr_prod.formats.index import latest_publication
 from lsr_prod.indexing import build_index
 from lsr_prod.maintenance import compact, vacuum
 from lsr_prod.storage import Store
+from lsr_prod.storage.publications import current_publication
 from lsr_prod.tables import open_table
 from tests.indexing.contents import current, dump
 from tests.indexing.corpus import Doc, make_bundle, make_table
@@ -34,9 +34,9 @@ def check(root, corpus):
     assert {i: (dict(pairs), text) for i, (pairs, text) in found.items()} == {
         i: (dict(doc.terms), doc.text) for i, doc in corpus.items()
     }
-    whole = build_index(deployment(root, f"whole{latest_publication(root / 'index').number}", max_delta=0))
+    whole = build_index(deployment(root, f"whole{current_publication(root / 'index').number}", max_delta=0))
     assert whole.mode == "full"
-    assert dump(root / f"whole{latest_publication(root / 'index').number}") == found
+    assert dump(root / f"whole{current_publication(root / 'index').number}") == found
 
 
 def test_small_change_adds_one_delta_shard_and_tombstones(world, corpus):

@@ -9,9 +9,11 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError, PublicationError, StaleParentError
 from lsr_prod.formats.digest import canonical_json, digest_json
-from lsr_prod.formats.index import Publication, latest_publication, load_publication, load_version, publication_name
+from lsr_prod.formats.publication import Publication, publication_name
 from lsr_prod.indexing import delete_documents, publish
 from lsr_prod.indexing.publish import Head, publish_derived
+from lsr_prod.storage.index_versions import read_version
+from lsr_prod.storage.publications import current_publication, read_publication
 from tests.indexing.corpus import Doc, make_index
 
 PUBLISH = """
@@ -30,10 +32,10 @@ def versions(tmp_path):
 
 
 def test_the_current_version_is_not_published_again(tmp_path, versions):
-    assert latest_publication(tmp_path).number == 4
-    assert publish(tmp_path, versions[3]) == latest_publication(tmp_path)
+    assert current_publication(tmp_path).number == 4
+    assert publish(tmp_path, versions[3]) == current_publication(tmp_path)
     assert publish(tmp_path, versions[0], note="back").number == 5
-    assert load_publication(tmp_path, 5).note == "back"
+    assert read_publication(tmp_path, 5).note == "back"
 
 
 def test_two_processes_never_share_a_number(tmp_path, versions):
@@ -43,7 +45,7 @@ def test_two_processes_never_share_a_number(tmp_path, versions):
     names = sorted(path.name for path in (tmp_path / "publications").iterdir())
     assert names == [f"{number:06d}.json" for number in range(1, len(names) + 1)]
     assert len(names) > 20
-    history = [load_publication(tmp_path, number).version for number in range(1, len(names) + 1)]
+    history = [read_publication(tmp_path, number).version for number in range(1, len(names) + 1)]
     assert all(one != next_one for one, next_one in pairwise(history))
 
 
@@ -61,7 +63,7 @@ def test_a_version_that_is_not_there_or_shrinks_is_refused(tmp_path, versions):
     many = make_index(tmp_path, {f"d{i}": Doc({1: 1}) for i in range(10)}, vocabulary_size=4)
     with pytest.raises(PublicationError, match="would vanish"):
         publish(tmp_path, versions[0], max_shrink=0.5)
-    assert latest_publication(tmp_path).version == many.sha
+    assert current_publication(tmp_path).version == many.sha
 
 
 def test_a_version_is_published_upon_its_parent_or_not_at_all(tmp_path, versions):
@@ -81,11 +83,11 @@ def test_a_derivation_starts_again_from_the_new_head(tmp_path, versions):
         tried.append(head.number)
         if len(tried) == 1:
             publish(tmp_path, versions[1], note="in between")
-        return load_version(tmp_path, versions[0])
+        return read_version(tmp_path, versions[0])
 
     assert publish_derived(tmp_path, derive, note="mine").number == 6
     assert tried == [4, 5]
-    assert load_publication(tmp_path, 5).note == "in between"
+    assert read_publication(tmp_path, 5).note == "in between"
 
 
 def test_of_many_that_publish_upon_one_parent_one_wins(tmp_path, versions):
@@ -97,13 +99,13 @@ def test_of_many_that_publish_upon_one_parent_one_wins(tmp_path, versions):
 
     with ThreadPoolExecutor(3) as pool:
         assert sum(pool.map(attempt, versions[:3])) == 1
-    assert latest_publication(tmp_path).number == 5
+    assert current_publication(tmp_path).number == 5
 
 
 def test_tombstones_pass_the_gates_too(tmp_path, versions):
     made = delete_documents(tmp_path, ["d"])
     publish(tmp_path, versions[0], parent=made.publication.number)
-    file = load_version(tmp_path, made.publication.version).tombstones[0].file
+    file = read_version(tmp_path, made.publication.version).tombstones[0].file
     (tmp_path / file.path).write_bytes(b"x" * file.size)
     with pytest.raises(DigestMismatchError, match="tombstones"):
         publish(tmp_path, made.publication.version)
@@ -111,7 +113,7 @@ def test_tombstones_pass_the_gates_too(tmp_path, versions):
 
 @pytest.mark.parametrize(("written", "read"), [(1, True), (99, False)])
 def test_a_version_of_an_older_format_is_followed_and_of_a_newer_one_is_not(tmp_path, versions, written, read):
-    value = {**load_version(tmp_path, versions[3]).to_json(), "format": written}
+    value = {**read_version(tmp_path, versions[3]).to_json(), "format": written}
     sha = digest_json(value)
     (tmp_path / "versions" / f"{sha}.json").write_bytes(canonical_json(value))
     name = tmp_path / "publications" / publication_name(5)

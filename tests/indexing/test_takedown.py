@@ -7,10 +7,11 @@ import sys
 import pytest
 
 from lsr_prod.errors import ArtifactError, PublicationError
-from lsr_prod.formats.index import latest_publication, load_publication, load_version
 from lsr_prod.indexing import build_index, delete_documents, publish, restore_documents, rollback
 from lsr_prod.jobs import restore
 from lsr_prod.jobs.takedown import main
+from lsr_prod.storage.index_versions import read_version
+from lsr_prod.storage.publications import current_publication, read_publication
 from tests.indexing.contents import current, dump, takedowns
 from tests.indexing.corpus import Doc
 from tests.indexing.nights import Night, change_table, deployment, make_world
@@ -146,11 +147,11 @@ def test_no_takedown_is_lost_with_concurrent_publishers(world):
     gone = {i for ids in down for i in ids}
     assert set(takedowns(index)) == gone
     assert not gone & set(dump(index))
-    newest = latest_publication(index).number
+    newest = current_publication(index).number
     assert newest > 50
     seen: set[str] = set()
     for number in range(1, newest + 1):  # no later version has a document that was taken down
-        found = set(dump(index, load_version(index, load_publication(index, number).version)))
+        found = set(dump(index, read_version(index, read_publication(index, number).version)))
         assert not seen & found
         seen |= gone - found
     build_index(deployment(world, max_delta=0.5))
@@ -170,7 +171,7 @@ def test_restore_requires_the_table(world):
     (world / "table").rename(world / "gone")
     with pytest.raises(ArtifactError, match="no longer a table"):
         restore_documents(world / "index", ["doc001"])
-    assert latest_publication(world / "index").number == 2
+    assert current_publication(world / "index").number == 2
 
 
 def test_takedown_job_reads_ids_from_a_file(world, capsys):
@@ -185,7 +186,7 @@ def test_takedown_job_reads_ids_from_a_file(world, capsys):
     assert main([*config, "--file", str(world / "ids.txt"), "--id", "doc004", "--note", "two words"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
     assert (result["ids"], result["documents_hidden"], result["takedowns"], result["publication"]) == (4, 3, 4, 2)
-    assert load_publication(world / "index", 2).note == "two words"
+    assert read_publication(world / "index", 2).note == "two words"
     assert restore.main([*config, "--id", "doc004"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
     assert (result["documents_restored"], result["documents"]) == (1, 198)

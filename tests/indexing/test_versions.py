@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.index import load_version
 from lsr_prod.indexing.tombstones import load_takedowns
 from lsr_prod.indexing.versions import take_down, touch_version, write_version
+from lsr_prod.storage.index_versions import read_version
 from tests.indexing.contents import dump
 from tests.indexing.corpus import Doc, make_index
 
@@ -42,7 +42,7 @@ def test_write_version_touches_all_files_of_the_version(tmp_path, version):
     assert len(young) == 7
     assert all(path.stat().st_mtime > 1 for path in young)
     assert (tmp_path / "versions" / f"{version.sha}.json").stat().st_mtime == 1
-    assert load_version(tmp_path, down.sha) == down
+    assert read_version(tmp_path, down.sha) == down
 
 
 def test_touch_version_rejects_a_version_with_a_missing_shard(tmp_path, version):

@@ -26,7 +26,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
 def test_a_file_that_is_there_stays_unless_it_is_to_be_replaced(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"old")
-    with pytest.raises(StorageError, match="something at"), new_file(path) as file:
+    with pytest.raises(StorageError, match="exists already"), new_file(path) as file:
         file.write(b"new")
     assert path.read_bytes() == b"old"
     with new_file(path, replace=True) as file:

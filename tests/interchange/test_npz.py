@@ -223,7 +223,7 @@ def test_every_form_of_an_id_and_every_bad_one():
 
 def test_nothing_is_left_where_a_name_is_taken(tmp_path):
     (tmp_path / "a.npz").write_bytes(b"mine")
-    with pytest.raises(StorageError, match="something at"):
+    with pytest.raises(StorageError, match="exists already"):
         write_csr(tmp_path / "a.npz", tmp_path / "a.ids.jsonl", blocks_of([{1: 1.0}], 1), V, "float32")
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
 

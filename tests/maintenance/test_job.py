@@ -9,7 +9,8 @@ from lsr_prod.config import Deployment, MaintainSettings
 from lsr_prod.encoding.table import table_digest
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import canonical_json
-from lsr_prod.formats.index import IndexVersion, Publication
+from lsr_prod.formats.index import IndexVersion
+from lsr_prod.formats.publication import Publication
 from lsr_prod.jobs.maintain import main
 from lsr_prod.maintenance import maintain
 from lsr_prod.maintenance.job import versions_of_indexes

@@ -43,7 +43,7 @@ def test_save_refuses_folder_with_other_content(tmp_path: Path) -> None:
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", "bert"))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="holds something else"):
+    with pytest.raises(ConfigError, match="has other content"):
         encoder.save(tmp_path / "other")
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["mine.txt"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "other"]

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.index import latest_publication
 from lsr_prod.formats.shard import ImpactArrays
 from lsr_prod.search.shard import OpenShard
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.search.workspace import Workspace
+from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import make_index
 from tests.search.test_kernel import topics
 
@@ -43,7 +43,7 @@ def main(folder: str, rounds: int) -> None:
     for n, block_size, order in ((400, 8, "id"), (400, 300, "content"), (900, 1, "id"), (300, 64, "content")):
         index = Path(folder) / f"{n}-{block_size}"
         make_index(index, topics(n, block_size), vocabulary_size=V, block_size=block_size, order=order)
-        snapshot = Snapshot(index, latest_publication(index), verify=False)
+        snapshot = Snapshot(index, current_publication(index), verify=False)
         shards.append(snapshot.parts[0].shard)
     whole = [shard.arrays for shard in shards]
     refused = answered = 0

@@ -11,12 +11,13 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_path
-from lsr_prod.formats.index import IndexVersion, load_version
+from lsr_prod.formats.index import IndexVersion
 from lsr_prod.indexing.publish import publish
 from lsr_prod.search import Searcher
 from lsr_prod.search.filters import field
 from lsr_prod.search.request import Hybrid
 from lsr_prod.storage import Store
+from lsr_prod.storage.index_versions import read_version
 from tests.indexing.corpus import Doc, make_index
 
 V = 400
@@ -217,7 +218,7 @@ def test_damage_that_was_refused_is_refused_again_and_repaired_by_the_file(index
 def test_a_shard_built_anew_under_the_same_name_is_found(index, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(index, folder)
-    shards = load_version(folder, Searcher.open(folder).version.sha).shards
+    shards = read_version(folder, Searcher.open(folder).version.sha).shards
     one, other = (folder / "shards" / shard.sha / "shard.json" for shard in shards)
     text = one.read_text()
     one.write_text(text.replace('"postings":', '"postings":1'))

@@ -9,7 +9,7 @@ import pytest
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.attributes import ATTRIBUTE_TYPES
 from lsr_prod.formats.digest import digest_files
-from lsr_prod.formats.pages import CHECKSUMS_FILE, MappedFiles, write_checksums
+from lsr_prod.formats.pages import CHECKSUMS_FILE, MappedFiles, page_checksums
 from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE
 from lsr_prod.search.documents import Documents
 
@@ -34,7 +34,7 @@ def write(folder: Path, count: int = N, batch_rows: int = BATCH_ROWS) -> None:
     with pa.OSFile(str(folder / DOCUMENTS_FILE), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
         for start in range(0, count, batch_rows):
             file.write_table(table.slice(start, batch_rows).combine_chunks())
-    write_checksums(folder, [DOCUMENTS_FILE])
+    (folder / CHECKSUMS_FILE).write_bytes(page_checksums(folder, [DOCUMENTS_FILE]))
 
 
 def open_documents(folder: Path, count: int = N, *, lazy: bool = True) -> Documents:
@@ -75,7 +75,7 @@ def test_no_documents(tmp_path):
 @pytest.mark.parametrize("lazy", [True, False])
 def test_what_is_no_arrow_file_is_refused(tmp_path, content, lazy):
     (tmp_path / DOCUMENTS_FILE).write_bytes(content)
-    write_checksums(tmp_path, [DOCUMENTS_FILE])
+    (tmp_path / CHECKSUMS_FILE).write_bytes(page_checksums(tmp_path, [DOCUMENTS_FILE]))
     with pytest.raises(ArtifactError, match=r"docs\.arrow cannot be read"):
         open_documents(tmp_path, lazy=lazy)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lsr_prod.formats.index import latest_publication, load_publication
 from lsr_prod.indexing.publish import rollback
 from lsr_prod.search import Searcher
 from lsr_prod.search.filters import field
+from lsr_prod.storage.publications import current_publication, read_publication
 from tests.indexing.corpus import Doc, make_index
 
 V = 40
@@ -87,7 +87,7 @@ def swap(index: Path, reads: int) -> Counter[str]:
     expected = {}
     for number in range(1, last + 1):
         rollback(index, number)
-        expected[load_publication(index, number).version] = [found for _, found in answers(Searcher.open(index))]
+        expected[read_publication(index, number).version] = [found for _, found in answers(Searcher.open(index))]
     assert len(expected) == 4
     searcher, stop = Searcher.open(index), threading.Event()
     seen: list[Counter[str]] = [Counter() for _ in range(THREADS)]
@@ -124,7 +124,7 @@ def swap(index: Path, reads: int) -> Counter[str]:
 
 def prune(index: Path, keep: int) -> None:
     """Forget old publications but the first ``keep``: a history of thousands is not what is tested here."""
-    for number in range(keep + 1, latest_publication(index).number - 2):
+    for number in range(keep + 1, current_publication(index).number - 2):
         (index / "publications" / f"{number:06d}.json").unlink(missing_ok=True)
 
 

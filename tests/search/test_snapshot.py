@@ -11,12 +11,13 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, LineageError, QueryError
 from lsr_prod.formats.digest import canonical_json
-from lsr_prod.formats.index import IndexVersion, latest_publication
+from lsr_prod.formats.index import IndexVersion
 from lsr_prod.indexing.publish import publish
 from lsr_prod.search import Searcher
 from lsr_prod.search.filters import field
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.storage import Store
+from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import Doc, bury, make_index
 
 CORPUS = {f"d{i:02d}": Doc({i % 7: 1 + i, 7: 3}, f"text {i}") for i in range(40)}
@@ -73,7 +74,7 @@ def test_a_version_that_cannot_be_opened_leaves_the_searcher_where_it_is(tmp_pat
 
 def test_shards_that_are_asked_for(tmp_path):
     make_index(tmp_path, CORPUS, vocabulary_size=8, shards=3)
-    snapshot = Snapshot(tmp_path, latest_publication(tmp_path), shards=[2])
+    snapshot = Snapshot(tmp_path, current_publication(tmp_path), shards=[2])
     assert list(snapshot.parts) == [2]
 
 
@@ -117,5 +118,5 @@ def test_a_publication_that_was_changed_or_renumbered_is_refused(tmp_path):
         Searcher.open(tmp_path)
     path.write_text(json.dumps(value))
     path.rename(path.with_name("000007.json"))
-    with pytest.raises(ArtifactError, match="is publication 1"):
+    with pytest.raises(ArtifactError, match="its number is 1"):
         Searcher.open(tmp_path)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from lsr_prod.errors import PublicationError
-from lsr_prod.formats.index import latest_publication
 from lsr_prod.search import Searcher, forward, kernel
 from lsr_prod.search.part import ShardQuery
 from lsr_prod.serving.replica import ShardReplica
 from lsr_prod.serving.versions import Pin
+from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import STEP, Doc, make_index
 from tests.search.test_sharded import CORPUS, V
 
@@ -29,7 +29,7 @@ def index(tmp_path, unpatched_ray):
 def test_it_answers_for_its_shards(index):
     async def run():
         replicas = [ShardReplica(str(index), group, 2, threads=2, poll_seconds=60) for group in range(2)]
-        publication = latest_publication(index)
+        publication = current_publication(index)
         pin = Pin(publication.number, publication.version)
         found = [await replica.match(pin, QUERY) for replica in replicas]
         assert [sorted({row[2] for row in each.ranked}) for each in found] == [[0, 2], [1]]
@@ -54,7 +54,7 @@ def test_a_group_whose_shards_are_empty_answers(tmp_path, unpatched_ray):
     make_index(tmp_path, {"one": Doc({0: 9})}, vocabulary_size=V, shards=3)
 
     async def run():
-        publication = latest_publication(tmp_path)
+        publication = current_publication(tmp_path)
         pin = Pin(publication.number, publication.version)
         replicas = [ShardReplica(str(tmp_path), group, 3, threads=1, poll_seconds=60) for group in range(3)]
         found = [await replica.match(pin, QUERY) for replica in replicas]
@@ -81,7 +81,7 @@ def test_calls_of_other_processes_need_no_kernel_but_those_of_the_start(index, m
     async def run():
         replica = ShardReplica(str(index), 0, 1, threads=1, poll_seconds=60)
         assert [len(each) for each in types.values()] == [1, 1]
-        publication = latest_publication(index)
+        publication = current_publication(index)
         pin = Pin(publication.number, publication.version)
         arrays = {name: as_ray_brings(getattr(QUERY, name)) for name in ("ids", "weights", "counted")}
         brought = replace(QUERY, **arrays)
@@ -101,9 +101,9 @@ def as_ray_brings(array):
 def test_it_follows_publications_and_keeps_the_one_before(index):
     async def run():
         replica = ShardReplica(str(index), 0, 1, threads=1, poll_seconds=0.05)
-        before = latest_publication(index)
+        before = current_publication(index)
         make_index(index, {"new": Doc({0: 9})}, vocabulary_size=V)
-        after = latest_publication(index)
+        after = current_publication(index)
         for _ in range(200):
             if len((await replica.state())["versions"]) == 2:
                 break

@@ -20,13 +20,13 @@ from ray import serve
 
 from lsr_prod.config import ServeSettings
 from lsr_prod.errors import QueryError
-from lsr_prod.formats.index import load_publication
 from lsr_prod.search import Searcher, SearchResult
 from lsr_prod.search.filters import field as attribute
 from lsr_prod.search.request import Hybrid
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.serving import ServedSearcher, UnavailableError, deployments, start
 from lsr_prod.serving.wire import result_from_json
+from lsr_prod.storage.publications import read_publication
 from tests.indexing.corpus import Doc, encode_corpus, make_index
 
 APPLICATION = "served-test"
@@ -62,7 +62,7 @@ class Served:
         make = corpus_of(self.publications, self.encoded)
         sha = make_index(self.index, make, bundle=self.bundle, shards=SHARDS, block_size=64, bm25=True).sha
         self.publications += 1
-        snapshot = Snapshot(self.index, load_publication(self.index, self.publications))
+        snapshot = Snapshot(self.index, read_publication(self.index, self.publications))
         self.embedded[sha] = Searcher(snapshot)
         return sha
 
@@ -199,7 +199,7 @@ def test_an_application_that_does_not_start_says_why(served: Served, tmp_path: P
 
 def newest(served: Served) -> Searcher:
     """The embedded searcher of the version that is served, once the router follows."""
-    sha = load_publication(served.index, served.publications).version
+    sha = read_publication(served.index, served.publications).version
     end = time.monotonic() + 20
     while served.client.search_vector({}, 0).version != sha:
         assert time.monotonic() < end

@@ -6,15 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lsr_prod.errors import ArtifactError, PublicationError
-from lsr_prod.formats.index import load_publication
 from lsr_prod.serving.versions import Pin, Versions
+from lsr_prod.storage.publications import read_publication
 from tests.indexing.corpus import Doc, make_index
 
 
 def publish(index, number):
     corpus = {f"d{i}": Doc({i % 5: 1 + number}) for i in range(40)}
     make_index(index, corpus, vocabulary_size=5, shards=4)
-    return Pin(number, load_publication(index, number).version)
+    return Pin(number, read_publication(index, number).version)
 
 
 def test_the_two_that_were_asked_for_last_are_held(tmp_path):

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from lsr_prod.errors import StorageError
 from lsr_prod.formats.digest import FileDigest
-from lsr_prod.storage.cache_folder import draft_of, files_in, locked, make_room, mark_used, versions_in
+from lsr_prod.storage.cache_folder import artifacts_in, files_in, locked, make_room, mark_used
+from lsr_prod.storage.drafts import draft_name
 
 
 def sha(content: int) -> str:
@@ -24,7 +25,7 @@ def needs(*contents: int) -> dict[str, FileDigest]:
 
 def add(cache: Path, number: int, contents: set[int], used: int) -> Path:
     """A version with links to files, last used at a second."""
-    version = cache / "indexes" / "one" / sha(number)
+    version = cache / "artifacts" / "one" / sha(number)
     (version / "impacts").mkdir(parents=True)
     (cache / "files").mkdir(exist_ok=True)
     for one in contents:
@@ -46,7 +47,7 @@ def test_shared_files_count_once_and_go_with_the_last_version(tmp_path: Path) ->
     assert ([file.size for file in room.missing], room.evicted) == ([40], 0)
     room = make_room(tmp_path, needs(30, 40), 99)
     assert ([file.size for file in room.missing], room.evicted) == ([40], 1)
-    assert [path.name for path in versions_in(tmp_path)] == [sha(2)]
+    assert [path.name for path in artifacts_in(tmp_path)] == [sha(2)]
     assert files_in(tmp_path) == {sha(20): 20, sha(30): 30}
 
 
@@ -55,8 +56,8 @@ def test_a_used_version_stays_and_the_next_goes(tmp_path: Path) -> None:
     mark = mark_used(first)
     assert mark is not None
     assert make_room(tmp_path, needs(12), 25).evicted == 1
-    assert versions_in(tmp_path) == [first]
-    with pytest.raises(StorageError, match=r"needs 12 bytes, 22 with the versions in use.*may have 21"):
+    assert artifacts_in(tmp_path) == [first]
+    with pytest.raises(StorageError, match=r"needs 12 bytes, 22 with the artifacts in use.*quota of 21"):
         make_room(tmp_path, needs(12), 21)
     os.close(mark)
     assert make_room(tmp_path, needs(12), 21).evicted == 1
@@ -65,7 +66,7 @@ def test_a_used_version_stays_and_the_next_goes(tmp_path: Path) -> None:
 
 def test_what_killed_processes_left_goes_but_beginnings_that_are_needed(tmp_path: Path) -> None:
     version = add(tmp_path, 1, {10}, used=1)
-    draft_of(version).mkdir()
+    version.with_name(draft_name(version.name)).mkdir()
     for name in (sha(11), f"{sha(12)}.part", f"{sha(13)}.part", "mine.txt"):
         (tmp_path / "files" / name).write_bytes(b"x")
     (tmp_path / "files" / sha(14)).write_bytes(b"cut")
@@ -73,7 +74,7 @@ def test_what_killed_processes_left_goes_but_beginnings_that_are_needed(tmp_path
     assert [file.size for file in room.missing] == [12, 14]
     left = {path.name for path in (tmp_path / "files").iterdir()}
     assert left == {sha(10), f"{sha(12)}.part", "mine.txt"}
-    assert [path.name for path in (tmp_path / "indexes" / "one").iterdir() if path.is_dir()] == [version.name]
+    assert [path.name for path in (tmp_path / "artifacts" / "one").iterdir() if path.is_dir()] == [version.name]
 
 
 @settings(max_examples=200, deadline=None)
@@ -97,7 +98,7 @@ def test_room_is_what_a_plain_count_says(
         if sum(needed.union(*(versions[j] for j in kept))) > quota and not in_use >> i & 1:
             kept.remove(i)
     if sum(needed.union(*(versions[j] for j in kept))) > quota:
-        with pytest.raises(StorageError, match="raise its quota"):
+        with pytest.raises(StorageError, match="raise the quota"):
             make_room(cache, needs(*needed), quota)
         kept = list(range(len(versions)))
         stored = set().union(*versions)
@@ -105,7 +106,7 @@ def test_room_is_what_a_plain_count_says(
         room = make_room(cache, needs(*needed), quota)
         assert {file.size for file in room.missing} == needed - set().union(*versions)
         stored = (needed & set().union(*versions)).union(*(versions[j] for j in kept))
-    assert versions_in(cache) == [places[j] for j in kept]
+    assert artifacts_in(cache) == [places[j] for j in kept]
     assert set(files_in(cache).values()) == stored
     for mark in os_marks:
         os.close(mark)

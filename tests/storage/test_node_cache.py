@@ -20,29 +20,33 @@ import pytest
 from lsr_prod import Searcher
 from lsr_prod.errors import ArtifactError, DigestMismatchError, MissingExtraError, PublicationError, StorageError
 from lsr_prod.formats.digest import canonical_json, digest_json, verify_files
-from lsr_prod.formats.index import IndexVersion, Publication, latest_publication
+from lsr_prod.formats.index import IndexVersion
+from lsr_prod.formats.publication import Publication
 from lsr_prod.indexing import rollback
-from lsr_prod.indexing.mirror import mirror_head
 from lsr_prod.storage import Store
-from lsr_prod.storage.node_cache import IndexCache
+from lsr_prod.storage.index_cache import fetch_current_version
+from lsr_prod.storage.index_upload import upload_current
+from lsr_prod.storage.node_cache import NodeCache
+from lsr_prod.storage.publications import current_publication
 from tests.indexing.remote import bytes_of, files_of, make_versions, overwrite, send, with_takedown
 
 PRELUDE = """
 import json, os, sys, time
 from pathlib import Path
 from lsr_prod.storage import node_cache as cache
-from lsr_prod.storage import cache_folder
-from lsr_prod.storage import download
-from lsr_prod.storage.node_cache import IndexCache
+from lsr_prod.storage import drafts
+from lsr_prod.storage import transfer
+from lsr_prod.storage.index_cache import fetch_current_version
+from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage import Store
-download._PIECE = 1000
+transfer._PIECE = 1000
 uri, options, folder, *arguments = sys.argv[1:]
 options = json.loads(options)
 """
 KILLED = """
 import random
 place, verb, last = arguments
-owner = {"store": Store, "cache": cache, "shutil": cache_folder.shutil, "os": os, "path": Path}[place]
+owner = {"store": Store, "cache": cache, "drafts": drafts, "shutil": drafts.shutil, "os": os, "path": Path}[place]
 real, calls = getattr(owner, verb), []
 def killing(*arguments, **named):
     calls.append(1)
@@ -50,28 +54,28 @@ def killing(*arguments, **named):
         os.kill(os.getpid(), 9)
     return real(*arguments, **named)
 setattr(owner, verb, killing)
-IndexCache(folder, int(os.environ["QUOTA"]), connections=2).fetch(uri, options)
+fetch_current_version(NodeCache(folder, int(os.environ["QUOTA"]), connections=2), Store(uri, options))
 """
 FETCH_AND_SEARCH = """
 from lsr_prod import Searcher
-kept = IndexCache(folder)
-index, publication = kept.fetch(uri, options)
+kept = NodeCache(folder)
+index, publication = fetch_current_version(kept, Store(uri, options))
 hits = Searcher.open(index, verify=True).search_vector({0: 1.0}).hits
 print(json.dumps([kept.statistics.misses, kept.statistics.bytes_fetched, [hit.doc_id for hit in hits]]))
 """
 FETCH_AND_WAIT = """
-print(IndexCache(folder).fetch(uri, options)[0], flush=True)
+print(fetch_current_version(NodeCache(folder), Store(uri, options))[0], flush=True)
 time.sleep(600)
 """
 FETCH_MANY = """
 from lsr_prod import Searcher
 from lsr_prod.errors import StorageError
-kept = IndexCache(folder, int(arguments[0]))
+kept = NodeCache(folder, int(arguments[0]))
 done = refused = 0
 while done < 9:
     for one in (uri + "/0", uri + "/1", uri + "/2"):
         try:
-            index, publication = kept.fetch(one, options)
+            index, publication = fetch_current_version(kept, Store(one, options))
         except StorageError as error:
             assert "quota" in str(error), error
             refused += 1
@@ -82,7 +86,7 @@ while done < 9:
         del searcher
         kept.release(index)
         done += 1
-print(json.dumps([refused, kept.statistics.versions_evicted]))
+print(json.dumps([refused, kept.statistics.artifacts_evicted]))
 """
 
 
@@ -119,7 +123,7 @@ def files_in(folder: Path) -> set[str]:
 
 def check_whole(folder: Path, index: Path, *versions: IndexVersion) -> None:
     """The cache holds these versions, every file right, and no other content."""
-    places = sorted(path for path in folder.glob("indexes/*/*") if path.is_dir())
+    places = sorted(path for path in folder.glob("artifacts/*/*") if path.is_dir())
     assert [place.name for place in places] == sorted(version.sha for version in versions)
     for place in places:
         version = next(version for version in versions if version.sha == place.name)
@@ -132,9 +136,9 @@ def test_the_whole_way_gives_the_index_that_was_sent(index: Path, folder: Path, 
     (version,) = make_versions(index, 1)
     changed = with_takedown(index, version)
     publication = send(index, changed, remote)
-    cache = IndexCache(folder)
-    place, found = cache.fetch(remote.uri, remote.options)
-    assert found == publication == cache.head(remote.uri, remote.options) == latest_publication(place)
+    cache = NodeCache(folder)
+    place, found = fetch_current_version(cache, remote)
+    assert found == publication == current_publication(remote) == current_publication(place)
     named = {f"publications/{publication.number:06d}.json", f"versions/{changed.sha}.json"}
     history = {name for name in files_in(index) if name.startswith(("publications", "versions"))}
     assert files_in(place) - named == files_in(index) - history
@@ -144,9 +148,9 @@ def test_the_whole_way_gives_the_index_that_was_sent(index: Path, folder: Path, 
     assert there.version == changed
     assert there.search_vector({0: 1.0, 21: 2.0}).hits == here.search_vector({0: 1.0, 21: 2.0}).hits
     statistics = cache.statistics
-    assert (statistics.misses, statistics.hits, statistics.versions) == (1, 0, 1)
+    assert (statistics.misses, statistics.hits, statistics.artifacts) == (1, 0, 1)
     assert statistics.bytes == statistics.bytes_fetched == bytes_of(index, changed)
-    assert IndexCache(folder).fetch(remote.uri, remote.options) == (place, found)
+    assert fetch_current_version(NodeCache(folder), remote) == (place, found)
     cache.close()
 
 
@@ -155,16 +159,16 @@ def test_a_new_version_fetches_only_what_is_new_and_a_rollback_nothing(
 ) -> None:
     first, second = make_versions(index, 2)
     send(index, first, remote)
-    cache = IndexCache(folder)
-    old, _ = cache.fetch(remote.uri, remote.options)
+    cache = NodeCache(folder)
+    old, _ = fetch_current_version(cache, remote)
     send(index, second, remote)
-    new, _ = cache.fetch(remote.uri, remote.options)
+    new, _ = fetch_current_version(cache, remote)
     assert cache.statistics.bytes_fetched == bytes_of(index, first, second)
     assert bytes_of(index, first, second) < bytes_of(index, first) + bytes_of(index, second)
     third = rollback(index, 3)
-    mirror_head(index, remote)
-    assert cache.head(remote.uri, remote.options) == third
-    again, found = cache.fetch(remote.uri, remote.options)
+    upload_current(index, remote)
+    assert current_publication(remote) == third
+    again, found = fetch_current_version(cache, remote)
     assert (again, found) == (old, third)
     assert Searcher.open(again).publication == third
     assert cache.statistics.bytes_fetched == bytes_of(index, first, second)
@@ -176,24 +180,24 @@ def test_a_new_version_fetches_only_what_is_new_and_a_rollback_nothing(
 
 def test_a_local_index_is_opened_where_it_lies(index: Path, folder: Path) -> None:
     make_versions(index, 2)
-    cache = IndexCache(folder)
-    assert cache.fetch(str(index)) == (index, latest_publication(index))
+    cache = NodeCache(folder)
+    assert fetch_current_version(cache, Store(str(index))) == (index, current_publication(index))
     cache.release(index)
     assert not folder.exists()
     with pytest.raises(PublicationError):
-        cache.fetch(str(folder))
+        fetch_current_version(cache, Store(str(folder)))
 
 
 def test_an_index_that_is_not_published_is_named(folder: Path, remote: Store) -> None:
     with pytest.raises(PublicationError, match=r"has no publication.*publish_to"):
-        IndexCache(folder).fetch(remote.uri, remote.options)
+        fetch_current_version(NodeCache(folder), remote)
     assert not folder.exists()
 
 
 def test_without_obstore_a_sentence_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(MissingExtraError, match="obstore is not installed"):
-        IndexCache(folder).fetch("s3://elsewhere/index")
+        fetch_current_version(NodeCache(folder), Store("s3://elsewhere/index"))
 
 
 @pytest.mark.parametrize(
@@ -204,8 +208,8 @@ def test_without_obstore_a_sentence_says_what_to_install(folder: Path, monkeypat
         ("path", "rename", 1),
         ("path", "rename", 9),
         ("os", "link", 12),
-        ("cache", "sync_folder", 3),
-        ("cache", "link_new", 5),
+        ("drafts", "sync_tree", 1),
+        ("cache", "create_file", 3),
         ("cache", "mark_used", 3),
     ],
 )
@@ -216,8 +220,8 @@ def test_a_killed_download_goes_on(index: Path, folder: Path, remote: Store, pla
     process.communicate(timeout=60)
     assert process.returncode == -9
     came = sum(path.stat().st_size for path in (folder / "files").glob("*"))
-    cache = IndexCache(folder)
-    assert cache.fetch(remote.uri, remote.options)[1] == publication
+    cache = NodeCache(folder)
+    assert fetch_current_version(cache, remote)[1] == publication
     assert cache.statistics.bytes_fetched == bytes_of(index, version) - came
     assert (came > 0) == ((verb, last) != ("read_range", 1))
     check_whole(folder, index, version)
@@ -231,15 +235,15 @@ def test_a_kill_while_a_version_is_removed_leaves_no_half_version(
 ) -> None:
     first, second = make_versions(index, 2)
     send(index, first, remote)
-    cache = IndexCache(folder)
-    cache.release(cache.fetch(remote.uri, remote.options)[0])
+    cache = NodeCache(folder)
+    cache.release(fetch_current_version(cache, remote)[0])
     send(index, second, remote)
     owner = "shutil" if verb == "rmtree" else "path"
     process = start(KILLED, remote, folder, owner, verb, 1, quota=bytes_of(index, second))
     process.communicate(timeout=60)
     assert process.returncode == -9
-    small = IndexCache(folder, bytes_of(index, second))
-    small.fetch(remote.uri, remote.options)
+    small = NodeCache(folder, bytes_of(index, second))
+    fetch_current_version(small, remote)
     check_whole(folder, index, second)
     small.close()
 
@@ -252,29 +256,29 @@ def test_a_use_dies_with_its_process(index: Path, folder: Path, remote: Store) -
     place = Path(reader.stdout.readline().strip())
     assert place.name == first.sha
     send(index, second, remote)
-    cache = IndexCache(folder, bytes_of(index, second))
+    cache = NodeCache(folder, bytes_of(index, second))
     before = files_in(folder)
-    with pytest.raises(StorageError, match="with the versions in use"):
-        cache.fetch(remote.uri, remote.options)
-    assert files_in(folder) - before <= {f"indexes/{place.parent.name}/{second.sha}.use"}
+    with pytest.raises(StorageError, match="with the artifacts in use"):
+        fetch_current_version(cache, remote)
+    assert files_in(folder) - before <= {f"artifacts/{place.parent.name}/{second.sha}.use"}
     assert cache.statistics.bytes_fetched == 0
     os.kill(reader.pid, signal.SIGKILL)
     reader.communicate(timeout=10)
-    cache.fetch(remote.uri, remote.options)
+    fetch_current_version(cache, remote)
     check_whole(folder, index, second)
     cache.close()
 
 
 def test_the_least_recently_used_version_goes_first(index: Path, folder: Path, remote: Store) -> None:
     versions = make_versions(index, 3)
-    cache = IndexCache(folder, bytes_of(index, *versions[:2]) + 3000)
+    cache = NodeCache(folder, bytes_of(index, *versions[:2]) + 3000)
     for version in (versions[0], versions[1], versions[0], versions[2]):
         if version is versions[2]:
             check_whole(folder, index, *versions[:2])
         send(index, version, remote)
-        cache.release(cache.fetch(remote.uri, remote.options)[0])
+        cache.release(fetch_current_version(cache, remote)[0])
     check_whole(folder, index, versions[0], versions[2])
-    assert cache.statistics.versions_evicted == 1
+    assert cache.statistics.artifacts_evicted == 1
     assert cache.statistics.bytes == bytes_of(index, versions[0], versions[2])
 
 
@@ -283,15 +287,15 @@ def test_a_version_that_cannot_fit_is_refused_before_anything_is_fetched_or_remo
 ) -> None:
     first, second = make_versions(index, 2)
     send(index, first, remote)
-    IndexCache(folder).fetch(remote.uri, remote.options)
+    fetch_current_version(NodeCache(folder), remote)
     send(index, second, remote)
-    small = IndexCache(folder, bytes_of(index, second) - 1)
-    with pytest.raises(StorageError, match=rf"needs {bytes_of(index, second)} bytes.*raise its quota"):
-        small.fetch(remote.uri, remote.options)
+    small = NodeCache(folder, bytes_of(index, second) - 1)
+    with pytest.raises(StorageError, match=rf"needs {bytes_of(index, second)} bytes.*raise the quota"):
+        fetch_current_version(small, remote)
     check_whole(folder, index, first)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
-    with pytest.raises(StorageError, match="free it"):
-        IndexCache(folder).fetch(remote.uri, remote.options)
+    with pytest.raises(StorageError, match="free the disk"):
+        fetch_current_version(NodeCache(folder), remote)
     check_whole(folder, index, first)
     assert small.statistics.bytes_fetched == 0
 
@@ -301,7 +305,7 @@ def test_files_of_the_folder_that_are_not_ours_stay(index: Path, folder: Path, r
     (folder / "files" / "notes.txt").write_text("mine")
     (folder / "files" / ("0" * 64)).write_text("what no version has")
     send(index, make_versions(index, 1)[0], remote)
-    IndexCache(folder).fetch(remote.uri, remote.options)
+    fetch_current_version(NodeCache(folder), remote)
     assert (folder / "files" / "notes.txt").read_text() == "mine"
     assert not (folder / "files" / ("0" * 64)).exists()
 
@@ -319,12 +323,12 @@ def test_an_altered_object_is_refused_wherever_it_is(index: Path, folder: Path, 
         overwrite(remote, name, bytes(changed))
         fresh = folder / name
         with pytest.raises(DigestMismatchError):
-            IndexCache(fresh).fetch(remote.uri, remote.options)
-        assert not list(fresh.glob("indexes/*/*/"))
+            fetch_current_version(NodeCache(fresh), remote)
+        assert not list(fresh.glob("artifacts/*/*/"))
         assert not list(fresh.glob(f"{name}*"))
         overwrite(remote, name, data)
-        cache = IndexCache(fresh)
-        cache.fetch(remote.uri, remote.options)
+        cache = NodeCache(fresh)
+        fetch_current_version(cache, remote)
         check_whole(fresh, index, version)
         cache.close()
 
@@ -365,12 +369,12 @@ def test_a_bit_flipped_on_the_way_is_refused(index: Path, folder: Path, remote: 
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as proxy:
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
         options = {**remote.options, "aws_endpoint": f"http://127.0.0.1:{proxy.server_address[1]}"}
-        cache = IndexCache(folder)
+        cache = NodeCache(folder)
         with pytest.raises(DigestMismatchError, match=r"docs\.arrow"):
-            cache.fetch(remote.uri, options)
+            fetch_current_version(cache, Store(remote.uri, options))
         assert not list(folder.glob(f"files/{docs.sha256}*"))
         handler.flip = "nothing"
-        cache.fetch(remote.uri, options)
+        fetch_current_version(cache, Store(remote.uri, options))
         proxy.shutdown()
     check_whole(folder, index, version)
     cache.close()
@@ -390,29 +394,29 @@ def test_a_hostile_version_writes_nowhere(index: Path, folder: Path, remote: Sto
         value["shards"][0]["files"][0]["path"] = path
         sha = digest_json(value)
         remote.put_new(f"versions/{sha}.json", canonical_json(value))
-        head = IndexCache(folder).head(remote.uri, remote.options)
+        head = current_publication(remote)
         hostile = Publication(head.number + 1, sha, "now")
         remote.put_new(f"publications/{hostile.number:06d}.json", canonical_json(hostile.to_json()))
-        with pytest.raises(ArtifactError, match="not to be trusted"):
-            IndexCache(folder).fetch(remote.uri, remote.options)
+        with pytest.raises(ArtifactError, match="cannot be trusted"):
+            fetch_current_version(NodeCache(folder), remote)
     assert not list(tmp_path.rglob("evil"))
     assert not list(folder.rglob("files/*"))
     remote.put_new("publications/000099.json", canonical_json(Publication(99, version.sha, "now").to_json()))
-    IndexCache(folder).fetch(remote.uri, remote.options)
+    fetch_current_version(NodeCache(folder), remote)
     check_whole(folder, index, version)
 
 
 def test_a_file_of_the_cache_that_was_cut_is_fetched_again(index: Path, folder: Path, remote: Store) -> None:
     first, second = make_versions(index, 2)
     send(index, first, remote)
-    cache = IndexCache(folder)
-    cache.fetch(remote.uri, remote.options)
+    cache = NodeCache(folder)
+    fetch_current_version(cache, remote)
     shared = {file.sha256 for file in files_of(index, first)} & {file.sha256 for file in files_of(index, second)}
     cut = folder / "files" / sorted(shared)[0]
     cut.unlink()
     cut.write_bytes(b"")
     send(index, second, remote)
-    cache.fetch(remote.uri, remote.options)
+    fetch_current_version(cache, remote)
     check_whole(folder, index, first, second)
     cache.close()
 
@@ -432,9 +436,9 @@ def test_processes_that_begin_at_once_fetch_a_version_once(index: Path, folder: 
 def test_threads_share_a_cache(index: Path, folder: Path, remote: Store) -> None:
     (version,) = make_versions(index, 1)
     send(index, version, remote)
-    cache = IndexCache(folder)
+    cache = NodeCache(folder)
     with ThreadPoolExecutor(8) as pool:
-        places = list(pool.map(lambda _: cache.fetch(remote.uri, remote.options)[0], range(16)))
+        places = list(pool.map(lambda _: fetch_current_version(cache, remote)[0], range(16)))
     assert len(set(places)) == 1
     assert (cache.statistics.misses, cache.statistics.hits) == (1, 15)
     before = len(list(Path("/proc/self/fd").iterdir()))

@@ -13,7 +13,7 @@ import torch
 
 from lsr_prod.config import Deployment, FinetuneSettings
 from lsr_prod.model import SparseEncoder
-from lsr_prod.storage.folders import fetch_folder
+from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training import chain
 from lsr_prod.training.stages.stage import StageRun
 
@@ -26,7 +26,7 @@ def train_a_little(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
     Ends its own process before step LSR_KILL_STEP of the stage whose seed is LSR_KILL_SEED.
     """
     store = job.work
-    encoder = SparseEncoder.load(fetch_folder(store, f"models/{job.start}"))
+    encoder = SparseEncoder.load(fetch_artifact(store, f"models/{job.start}"))
     for run in range(100):
         if store.put_new(f"runs/{job.name}-{run}", str(stage.seed).encode()):
             break

@@ -17,7 +17,7 @@ from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, Tra
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.storage import Store
-from lsr_prod.storage.folders import fetch_folder
+from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training import chain
 from lsr_prod.training.chain import ray_for, run_chain
 from lsr_prod.training.lineage import lineage, read_training
@@ -163,7 +163,7 @@ def test_lineage_walks_back_to_the_start(settings: Settings, tmp_path: Path) -> 
     summary = run(settings)
     output, store = tmp_path / "out" / "model", Store(settings["train"]["work"])
     middle, first = summary["stage_rows"][0]["model"], summary["start_digest"]
-    start_card = EncoderCard.load(fetch_folder(store, f"models/{first}"))
+    start_card = EncoderCard.load(fetch_artifact(store, f"models/{first}"))
     assert EncoderCard.load(output).parents == (middle, first, *start_card.parents)
     found = lineage(output, store)
     assert [ancestor.model for ancestor in found] == [summary["model_digest"], middle, first, *start_card.parents]

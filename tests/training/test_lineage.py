@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.errors import ArtifactError, FormatVersionError
-from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.jobs.command import main
 from lsr_prod.model import model_digest
 from lsr_prod.storage import Store
-from lsr_prod.storage.folders import put_folder
+from lsr_prod.storage.artifacts import put_artifact
 from lsr_prod.training.lineage import TRAINING_FILE, lineage, read_training, write_lineage
 
 CARD = EncoderCard("BertForMaskedLM", 5, "0" * 64)
@@ -19,7 +19,7 @@ CARD = EncoderCard("BertForMaskedLM", 5, "0" * 64)
 def make(folder: Path, content: str) -> Path:
     folder.mkdir()
     (folder / "weights").write_text(content)
-    CARD.save(folder)
+    (folder / CARD_FILE).write_bytes(CARD.to_bytes())
     return folder
 
 
@@ -27,14 +27,14 @@ def make(folder: Path, content: str) -> Path:
 def family(tmp_path: Path) -> list[Path]:
     """Three models, the last one made of the second, that of the first; all are in the work store."""
     store, folders = Store(str(tmp_path / "work")), [make(tmp_path / "0", "0")]
-    put_folder(store, f"models/{model_digest(folders[0])}", folders[0])
+    put_artifact(store, f"models/{model_digest(folders[0])}", folders[0])
     for number in (1, 2):
         folder = make(tmp_path / str(number), str(number))
         training = {"stage": "finetune", "settings": {"seed": number}, "steps": 10 * number}
         parents = EncoderCard.load(folders[-1]).parents
         digest = write_lineage(folder, parent=model_digest(folders[-1]), parents=parents, training=training)
         assert digest == model_digest(folder)
-        put_folder(store, f"models/{digest}", folder)
+        put_artifact(store, f"models/{digest}", folder)
         folders.append(folder)
     return folders
 

@@ -19,7 +19,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from lsr_prod.errors import LineageError
-from lsr_prod.formats.digest import FileDigest, canonical_json, digest_files, read_record, verify_files
+from lsr_prod.formats.digest import FileDigest, digest_files, read_record, record_bytes, verify_files
+from lsr_prod.storage.drafts import write_file
 
 __all__ = ["RECORD_FILE", "REPORTS_FILE", "Checkpoint", "read_checkpoint", "write_checkpoint"]
 
@@ -61,7 +62,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, *, name: str) -> None
         "state": checkpoint.state,
         "files": [file.to_json() for file in files],
     }
-    (folder / RECORD_FILE).write_bytes(canonical_json(record) + b"\n")
+    write_file(folder / RECORD_FILE, record_bytes(record))
 
 
 def read_checkpoint(folder: Path, *, name: str) -> Checkpoint:

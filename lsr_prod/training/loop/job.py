@@ -73,7 +73,6 @@ def make_job(
     reports = None
     if not is_remote(work.uri):
         reports = str(Path(work.location) / "runs" / name)
-        Path(reports).mkdir(parents=True, exist_ok=True)
     return WorkerJob(
         stage=_with_absolute_paths(stage),
         name=name,

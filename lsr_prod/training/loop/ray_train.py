@@ -18,7 +18,7 @@ from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, Sc
 from lsr_prod.config.train import TrainSettings
 from lsr_prod.errors import TrainingCollapsedError, WorkersLostError
 from lsr_prod.storage import Store, is_remote
-from lsr_prod.storage.folders import fetch_folder
+from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training.loop.checkpoint_store import file_system
 from lsr_prod.training.loop.job import LoopInputs, LoopSettings, WorkerJob, load_start, make_job
 from lsr_prod.training.loop.ray_internals import RayTrainer, Result, held_groups, release_groups
@@ -65,7 +65,7 @@ def run_loop(
         WorkersLostError: workers died more often than ``train.max_failures``.
     """
     checkpoint = _train(stage, train, make_job(stage, train, inputs, work, start, name))
-    return save_result(load_start(fetch_folder(work, f"models/{start}"), stage), checkpoint, stage, name, output)
+    return save_result(load_start(fetch_artifact(work, f"models/{start}"), stage), checkpoint, stage, name, output)
 
 
 def _train(stage: LoopSettings, train: TrainSettings, job: WorkerJob) -> Checkpoint:

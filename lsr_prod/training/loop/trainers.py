@@ -9,7 +9,7 @@ from lsr_prod.config.language import LanguageSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
-from lsr_prod.storage.folders import fetch_folder
+from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.loop.job import LoopInputs, LoopSettings
@@ -88,7 +88,7 @@ def make_trainer(
         counts = inputs.term_counts
         weights = None if counts is None else query_weights(counts, work, encoder.card.vocabulary_size)
         return Trainer(encoder, data, stage, group, query_weights=weights)
-    teacher = None if inputs.teacher is None else fetch_folder(work, f"models/{inputs.teacher}")
+    teacher = None if inputs.teacher is None else fetch_artifact(work, f"models/{inputs.teacher}")
     objective = make_objective(stage, encoder, new_tokens=inputs.new_tokens, teacher=teacher)
     return LanguageTrainer(encoder, data, stage, group, objective)
 

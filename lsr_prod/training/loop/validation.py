@@ -8,7 +8,7 @@ from lsr_prod.config.language import LanguageSettings
 from lsr_prod.evaluation.validation import Validator
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
-from lsr_prod.storage.folders import fetch_folder
+from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training.language.validation import LanguageValidator
 from lsr_prod.training.loop.job import LoopInputs, LoopSettings
 from lsr_prod.training.query_weights import idf_encoder
@@ -38,7 +38,7 @@ def make_validator(
         return None
     if isinstance(stage, LanguageSettings):
         assert inputs.validation_set is not None
-        teacher = None if inputs.teacher is None else fetch_folder(work, f"models/{inputs.teacher}")
+        teacher = None if inputs.teacher is None else fetch_artifact(work, f"models/{inputs.teacher}")
         texts = LanguageValidator(
             stage, TrainingSet.open(work, inputs.validation_set), encoder, new_tokens=inputs.new_tokens, teacher=teacher
         )

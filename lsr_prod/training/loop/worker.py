@@ -21,7 +21,8 @@ from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import TrainingCollapsedError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
-from lsr_prod.storage.folders import fetch_folder
+from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE, Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.loop.job import LoopSettings, WorkerJob, load_start
@@ -72,7 +73,7 @@ class _Run:
 
     def __init__(self, job: WorkerJob, group: Group, scratch: Path) -> None:
         self._job, self._group, self._scratch, self._first = job, group, scratch, group.rank == 0
-        self._model = fetch_folder(job.work, f"models/{job.start}")
+        self._model = fetch_artifact(job.work, f"models/{job.start}")
         encoder = load_start(self._model, job.stage)
         self._trainer = make_trainer(job.stage, encoder, job.work, job.inputs, group)
         self._guard = CollapseGuard(job.stage.watch, ramps_end(job.stage, self._trainer.steps))
@@ -173,8 +174,7 @@ class _Run:
         if self._best.weights is not None:
             tensors["best"] = dict(self._best.weights)
         folder = self._scratch / f"checkpoint-{step}"
-        folder.mkdir()
-        shutil.copyfile(self._reports / REPORTS_FILE, folder / REPORTS_FILE)
+        write_file(folder / REPORTS_FILE, (self._reports / REPORTS_FILE).read_bytes())
         state = {"guard": self._guard.state(), "best": self._best.state()}
         write_checkpoint(folder, Checkpoint(step, tensors, state), name=self._job.name)
         ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(folder)))
@@ -189,7 +189,7 @@ class _Run:
         with checkpoint.as_directory() as folder:
             found = read_checkpoint(Path(folder), name=self._job.name)
             if self._first and not self._job.reports:
-                shutil.copyfile(Path(folder) / REPORTS_FILE, self._reports / REPORTS_FILE)
+                write_file(self._reports / REPORTS_FILE, (Path(folder) / REPORTS_FILE).read_bytes())
         self._trainer.load(found.step, found.tensors)
         self._guard.load_state(found.state["guard"])
         self._best.load_state(found.state["best"], found.tensors.get("best"))

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from lsr_prod.config.train import WatchSettings
 from lsr_prod.errors import ConfigError, StorageError
+from lsr_prod.storage.drafts import append_file, write_file
 from lsr_prod.training.observers.trackers import check_watch, open_trackers
 
 __all__ = ["Reporter", "read_log"]
@@ -46,12 +47,8 @@ class Reporter:
         if not re.fullmatch(r"[\w-][\w.-]*", run):
             raise ValueError(f"the run {run!r} is to be made of letters, digits, '_', '-' and, after the first, '.'")
         check_watch(settings)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _cut(path, resumed_at)
-            self._file = path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise StorageError(f"{path} cannot be written ({error}); mend the disk, then run again") from error
+        _cut(path, resumed_at)
+        self._file = append_file(path)
         self._path = path
         try:
             self._trackers = open_trackers(settings, run, resumed_at)
@@ -115,9 +112,7 @@ def _cut(path: Path, resumed_at: int | None) -> None:
     if not path.exists():
         return
     kept = [] if resumed_at is None else [report for report in read_log(path) if report["step"] <= resumed_at]
-    draft = path.with_name(f".{path.name}.tmp")
-    draft.write_text("".join(json.dumps(report) + "\n" for report in kept), encoding="utf-8")
-    draft.replace(path)
+    write_file(path, "".join(json.dumps(report) + "\n" for report in kept).encode())
 
 
 def _plain(value: float | None) -> float | str | None:

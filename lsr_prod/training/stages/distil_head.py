@@ -9,7 +9,7 @@ from lsr_prod.config.train import TrainSettings
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import model_digest
-from lsr_prod.storage.folders import put_folder
+from lsr_prod.storage.artifacts import put_artifact
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.language import check_language, load_start_model, train_language
 from lsr_prod.training.stages.stage import StageRun
@@ -61,5 +61,5 @@ def run(stage: DistilHeadSettings, job: StageRun) -> Mapping[str, Any]:
         )
     )
     digest = model_digest(teacher)
-    put_folder(job.work, f"models/{digest}", teacher)  # all workers can read the work store
+    put_artifact(job.work, f"models/{digest}", teacher)  # all workers can read the work store
     return train_language(stage, job, model, layout, teacher=digest)

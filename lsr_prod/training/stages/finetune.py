@@ -8,7 +8,7 @@ from typing import Any
 from lsr_prod.config import FinetuneSettings, TrainSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.validation import read_collection
-from lsr_prod.storage.folders import fetch_folder
+from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training.encoder_setup.lora import check_lora
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.loop.job import LoopInputs, load_start
@@ -73,7 +73,7 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
     """
     check_watch(stage.watch)
     work = job.work
-    folder = fetch_folder(work, f"models/{job.start}")
+    folder = fetch_artifact(work, f"models/{job.start}")
     encoder = load_start(folder, stage)
     inference_free = encoder.card.query_encoder == "idf"
     data = prepare_training_set(

@@ -11,7 +11,7 @@ from lsr_prod.config.train import TrainSettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
-from lsr_prod.storage.folders import fetch_folder
+from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training.encoder_setup.lora import check_lora
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.language.steps import check_texts
@@ -88,7 +88,7 @@ def check_masked(kind: str, facts: ModelFacts) -> None:
 
 def load_start_model(job: StageRun) -> StartModel:
     """Fetch and load the model that the stage starts from."""
-    folder = fetch_folder(job.work, f"models/{job.start}")
+    folder = fetch_artifact(job.work, f"models/{job.start}")
     return StartModel(folder, SparseEncoder.load(folder))
 
 

@@ -4,7 +4,6 @@ To add a kind of stage: its settings in ``lsr_prod.config``, a module with ``che
 line in ``REGISTRY``.
 """
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 from lsr_prod.config import StageSettings, TrainSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.storage.folders import fetch_folder
+from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.stages import (
     adapt_causal,
     adapt_mlm,
@@ -119,7 +119,7 @@ def run_stage(stage: StageSettings, job: StageRun) -> Mapping[str, Any]:
         A flat summary.
     """
     summary = REGISTRY[stage.stage].run(stage, job)
-    record = fetch_folder(job.work, f"models/{job.start}", verify=False) / TRANSFER_FILE
+    record = fetch_artifact(job.work, f"models/{job.start}", verify=False) / TRANSFER_FILE
     if record.is_file() and not (job.output / TRANSFER_FILE).exists():
-        shutil.copyfile(record, job.output / TRANSFER_FILE)  # later stages of the chain read it
+        write_file(job.output / TRANSFER_FILE, record.read_bytes())  # later stages of the chain read it
     return summary

@@ -1,6 +1,5 @@
 """Types that all stages share, and the runner of stages that train nothing."""
 
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,8 @@ from pydantic.main import IncEx
 from lsr_prod.config import TrainSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store
-from lsr_prod.storage.folders import fetch_folder
+from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
 
 __all__ = ["Excluded", "Stage", "StageRun", "transformation"]
@@ -77,12 +77,12 @@ def transformation(
     """
 
     def run_once(settings: Any, job: StageRun) -> dict[str, Any]:
-        encoder = SparseEncoder.load(fetch_folder(job.work, f"models/{job.start}"))
+        encoder = SparseEncoder.load(fetch_artifact(job.work, f"models/{job.start}"))
         with tempfile.TemporaryDirectory() as scratch:
             changed, summary = run(encoder, settings, options=job.options, scratch=Path(scratch))
             changed.save(job.output)
             if (record := Path(scratch) / TRANSFER_FILE).is_file():
-                shutil.copyfile(record, job.output / TRANSFER_FILE)
+                write_file(job.output / TRANSFER_FILE, record.read_bytes())
         return summary
 
     return Stage(lambda settings, _, facts, options: check(settings, facts, options), run_once, not_in_digest)

@@ -19,6 +19,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
+from lsr_prod.storage.drafts import write_file
 from lsr_prod.terms.pieces import fragmentation
 from lsr_prod.terms.surfaces import notation_of, overlap_share
 from lsr_prod.terms.words import lowercases, refuse_tokens
@@ -114,7 +115,7 @@ def run(
     if stage.parts == "head":
         return replace_head(encoder, terms, initialization, bias), summary
     new = {"new": np.flatnonzero(aligned < 0).tolist()}
-    (scratch / TRANSFER_FILE).write_text(json.dumps(new) + "\n", encoding="utf-8")
+    write_file(scratch / TRANSFER_FILE, f"{json.dumps(new)}\n".encode())
     return move_to_vocabulary(encoder, tokenizer, initialization, bias), summary
 
 

@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError, StorageError
-from lsr_prod.storage import Store, download
-from lsr_prod.storage.folders import fetch_folder, has_folder, put_folder, user_cache
+from lsr_prod.storage import Store, transfer
+from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact, user_cache
 from tests.indexing.remote import overwrite
 
 CONTENT = {"card.json": b"{}", "1_pooling/config.json": b'{"a": 1}', "weights": bytes(range(256)) * 40, "empty": b""}
 KILLED = """
 import json, os, sys
 from pathlib import Path
-from lsr_prod.storage import local as local_files
 from lsr_prod.storage import Store
-from lsr_prod.storage import folders
+from lsr_prod.storage import artifacts, drafts
 folder, uri, options, verb, last = sys.argv[1:]
-owner = folders if verb == "link_chunks" else Path if verb == "rename" else Store
+owner = drafts if verb == "create_file" else Path if verb == "rename" else Store
 real, calls = getattr(owner, verb), []
 def killing(*arguments, **named):
     calls.append(1)
@@ -28,18 +27,17 @@ def killing(*arguments, **named):
         os.kill(os.getpid(), 9)
     return real(*arguments, **named)
 setattr(owner, verb, killing)
-folders.put_folder(Store(uri, json.loads(options)), "models/one", Path(folder))
+artifacts.put_artifact(Store(uri, json.loads(options)), "models/one", Path(folder))
 """
 FETCH = """
 import json, sys
 from pathlib import Path
-from lsr_prod.storage import download
 from lsr_prod.storage import Store
-from lsr_prod.storage import folders
+from lsr_prod.storage import artifacts, drafts
 uri, options, cache = sys.argv[1:]
 read, pieces = Store.read_range, []
 Store.read_range = lambda self, *rest: pieces.append(1) or read(self, *rest)
-place = folders.fetch_folder(Store(uri, json.loads(options)), "models/one", cache=Path(cache))
+place = artifacts.fetch_artifact(Store(uri, json.loads(options)), "models/one", cache=Path(cache))
 print(json.dumps([str(place), len(pieces)]))
 """
 
@@ -82,61 +80,61 @@ def flip(path: Path) -> None:
 
 
 def test_what_is_fetched_is_what_was_put(store: Store, folder: Path, cache: Path) -> None:
-    assert not has_folder(store, "models/one")
+    assert not has_artifact(store, "models/one")
     with pytest.raises(ArtifactError, match="has no models/one"):
-        fetch_folder(store, "models/one", cache=cache)
+        fetch_artifact(store, "models/one", cache=cache)
     for _ in range(2):
-        put_folder(store, "models/one", folder)
-        assert has_folder(store, "models/one")
-        assert contents(fetch_folder(store, "models/one", cache=cache)) == CONTENT
+        put_artifact(store, "models/one", folder)
+        assert has_artifact(store, "models/one")
+        assert contents(fetch_artifact(store, "models/one", cache=cache)) == CONTENT
 
 
 def test_a_local_folder_is_not_copied_and_a_fetched_one_cannot_be_written(
     tmp_path: Path, remote: Store, folder: Path, cache: Path
 ) -> None:
     local = Store(str(tmp_path / "work"))
-    put_folder(local, "models/one", folder)
-    assert fetch_folder(local, "models/one") == tmp_path / "work" / "models" / "one"
-    put_folder(remote, "models/one", folder)
-    place = fetch_folder(remote, "models/one", cache=cache)
+    put_artifact(local, "models/one", folder)
+    assert fetch_artifact(local, "models/one") == tmp_path / "work" / "models" / "one"
+    put_artifact(remote, "models/one", folder)
+    place = fetch_artifact(remote, "models/one", cache=cache)
     assert {path.stat().st_mode & 0o777 for path in place.rglob("*") if path.is_file()} == {0o444}
     assert cache.stat().st_mode & 0o777 == 0o700
 
 
 def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-    assert user_cache() == tmp_path / "x" / "lsr_prod" / "folders"
+    assert user_cache() == tmp_path / "x" / "lsr_prod"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "h"))
-    assert user_cache() == tmp_path / "h" / ".cache" / "lsr_prod" / "folders"
+    assert user_cache() == tmp_path / "h" / ".cache" / "lsr_prod"
 
 
 def test_a_name_is_given_once(store: Store, folder: Path) -> None:
-    put_folder(store, "models/one", folder)
+    put_artifact(store, "models/one", folder)
     (folder / "card.json").write_bytes(b"[]")
-    with pytest.raises(ArtifactError, match="holds something else"):
-        put_folder(store, "models/one", folder)
+    with pytest.raises(ArtifactError, match="has other content"):
+        put_artifact(store, "models/one", folder)
     with pytest.raises(ArtifactError, match="has no files"):
-        put_folder(store, "models/two", folder / "nowhere")
+        put_artifact(store, "models/two", folder / "nowhere")
 
 
 def test_a_name_that_was_half_given_is_not_mixed(tmp_path: Path, folder: Path) -> None:
     store = Store(str(tmp_path / "work"))
-    put_folder(store, "models/one", folder)
+    put_artifact(store, "models/one", folder)
     store.delete("models/one.json")  # killed before the manifest
-    put_folder(store, "models/one", folder)
+    put_artifact(store, "models/one", folder)
     store.delete("models/one.json")
     (folder / "card.json").write_bytes(b"[]")
     with pytest.raises(DigestMismatchError, match=r"card\.json"):
-        put_folder(store, "models/one", folder)
-    assert not has_folder(store, "models/one")
+        put_artifact(store, "models/one", folder)
+    assert not has_artifact(store, "models/one")
 
 
 @pytest.mark.parametrize(
     ("kind", "verb", "last"),
     [
-        ("local", "link_chunks", 1),
-        ("local", "link_chunks", 3),
+        ("local", "create_file", 1),
+        ("local", "create_file", 3),
         ("local", "rename", 1),
         ("local", "put_new", 1),
         ("s3", "put_file_new", 1),
@@ -151,22 +149,22 @@ def test_a_killed_upload_is_never_visible_and_goes_on(
     store = remote if kind == "s3" else Store(str(tmp_path / "work"))
     command = [sys.executable, "-c", KILLED, str(folder), store.uri, json.dumps(store.options), verb, str(last)]
     assert subprocess.run(command, check=False).returncode == -9
-    assert not has_folder(store, "models/one")
+    assert not has_artifact(store, "models/one")
     with pytest.raises(ArtifactError, match="has no models/one"):
-        fetch_folder(store, "models/one", cache=cache)
-    put_folder(store, "models/one", folder)
-    assert contents(fetch_folder(store, "models/one", cache=cache)) == CONTENT
+        fetch_artifact(store, "models/one", cache=cache)
+    put_artifact(store, "models/one", folder)
+    assert contents(fetch_artifact(store, "models/one", cache=cache)) == CONTENT
 
 
 def test_several_that_put_one_folder_end_in_one_state(store: Store, folder: Path, cache: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(folder), store.uri, json.dumps(store.options), "put_new", "99"]
     racers = [subprocess.Popen(command) for _ in range(3)]
     assert [racer.wait(60) for racer in racers] == [0, 0, 0]
-    assert contents(fetch_folder(store, "models/one", cache=cache)) == CONTENT
+    assert contents(fetch_artifact(store, "models/one", cache=cache)) == CONTENT
 
 
 def test_processes_that_ask_at_once_fetch_it_once(remote: Store, folder: Path, cache: Path) -> None:
-    put_folder(remote, "models/one", folder)
+    put_artifact(remote, "models/one", folder)
     command = [sys.executable, "-c", FETCH, remote.uri, json.dumps(remote.options), str(cache)]
     racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     answers = [json.loads(racer.communicate(timeout=60)[0]) for racer in racers]
@@ -178,8 +176,8 @@ def test_processes_that_ask_at_once_fetch_it_once(remote: Store, folder: Path, c
 def test_a_fetch_goes_on_where_the_service_failed(
     remote: Store, folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_folder(remote, "models/one", folder)
-    monkeypatch.setattr(download, "_PIECE", 1000)
+    put_artifact(remote, "models/one", folder)
+    monkeypatch.setattr(transfer, "_PIECE", 1000)
     read, fetched = Store.read_range, 0
 
     def counting(self: Store, name: str, start: int, length: int) -> bytes:
@@ -191,38 +189,38 @@ def test_a_fetch_goes_on_where_the_service_failed(
 
     monkeypatch.setattr(Store, "read_range", counting)
     with pytest.raises(StorageError, match="away"):
-        fetch_folder(remote, "models/one", cache=cache)
-    assert not list(cache.glob("indexes/folders/*"))
-    assert contents(fetch_folder(remote, "models/one", cache=cache)) == CONTENT
+        fetch_artifact(remote, "models/one", cache=cache)
+    assert not list(cache.glob("artifacts/artifacts/*/"))
+    assert contents(fetch_artifact(remote, "models/one", cache=cache)) == CONTENT
 
 
 def test_a_flipped_bit_is_found(tmp_path: Path, folder: Path) -> None:
     store = Store(str(tmp_path / "work"))
-    put_folder(store, "models/one", folder)
+    put_artifact(store, "models/one", folder)
     flip(tmp_path / "work" / "models" / "one" / "weights")
     with pytest.raises(DigestMismatchError, match=r"weights differs.*delete"):
-        fetch_folder(store, "models/one")
-    fetch_folder(store, "models/one", verify=False)
+        fetch_artifact(store, "models/one")
+    fetch_artifact(store, "models/one", verify=False)
     (tmp_path / "work" / "models" / "one" / "weights").write_bytes(b"short")
-    with pytest.raises(ArtifactError, match="weights is missing, or has not its 10240 bytes"):
-        fetch_folder(store, "models/one", verify=False)
+    with pytest.raises(ArtifactError, match="weights is missing, or does not have 10240 bytes"):
+        fetch_artifact(store, "models/one", verify=False)
 
 
 def test_a_flipped_bit_over_there_or_in_the_cache_is_found(remote: Store, folder: Path, cache: Path) -> None:
-    put_folder(remote, "models/one", folder)
-    flip(fetch_folder(remote, "models/one", cache=cache) / "weights")
+    put_artifact(remote, "models/one", folder)
+    flip(fetch_artifact(remote, "models/one", cache=cache) / "weights")
     with pytest.raises(DigestMismatchError, match=f"weights differs.*delete {cache}"):
-        fetch_folder(remote, "models/one", cache=cache)
+        fetch_artifact(remote, "models/one", cache=cache)
     (name,) = [entry.name for entry in remote.entries("models/one") if entry.size == 10240]
     data = remote.get(name)
     assert data is not None
     overwrite(remote, name, b"\x07" + data[1:])
-    with pytest.raises(DigestMismatchError, match="weights of the folder, is not what was put"):
-        fetch_folder(remote, "models/one", cache=cache / "other")
-    assert not list((cache / "other").glob("indexes/folders/*"))
+    with pytest.raises(DigestMismatchError, match=r"\(weights\) has another size or sha256"):
+        fetch_artifact(remote, "models/one", cache=cache / "other")
+    assert not list((cache / "other").glob("artifacts/artifacts/*/"))
     remote.delete(name)
-    with pytest.raises(ArtifactError, match="weights of the folder, is missing"):
-        fetch_folder(remote, "models/one", cache=cache / "other")
+    with pytest.raises(ArtifactError, match=r"\(weights\) is missing"):
+        fetch_artifact(remote, "models/one", cache=cache / "other")
 
 
 SHA = "0" * 64
@@ -231,13 +229,13 @@ SHA = "0" * 64
 @pytest.mark.parametrize(
     ("manifest", "problem"),
     [
-        ({"format": 1, "files": [{"path": "../x", "sha256": SHA, "size": 1}]}, "not to be trusted"),
-        ({"format": 1, "files": [{"path": "/etc/x", "sha256": SHA, "size": 1}]}, "not to be trusted"),
-        ({"format": 1, "files": [{"path": "a/../../x", "sha256": SHA, "size": 1}]}, "not to be trusted"),
-        ({"format": 1, "files": [{"path": "x", "sha256": "../" + SHA[3:], "size": 1}]}, "not to be trusted"),
-        ({"format": 1, "files": [{"path": "x", "sha256": SHA, "size": -1}]}, "not to be trusted"),
-        ({"format": 1, "files": [{"path": "x", "sha256": SHA, "size": 1}] * 2}, "not to be trusted"),
-        ({"format": 1, "files": []}, "not to be trusted"),
+        ({"format": 1, "files": [{"path": "../x", "sha256": SHA, "size": 1}]}, "cannot be trusted"),
+        ({"format": 1, "files": [{"path": "/etc/x", "sha256": SHA, "size": 1}]}, "cannot be trusted"),
+        ({"format": 1, "files": [{"path": "a/../../x", "sha256": SHA, "size": 1}]}, "cannot be trusted"),
+        ({"format": 1, "files": [{"path": "x", "sha256": "../" + SHA[3:], "size": 1}]}, "cannot be trusted"),
+        ({"format": 1, "files": [{"path": "x", "sha256": SHA, "size": -1}]}, "cannot be trusted"),
+        ({"format": 1, "files": [{"path": "x", "sha256": SHA, "size": 1}] * 2}, "cannot be trusted"),
+        ({"format": 1, "files": []}, "cannot be trusted"),
         ({"format": 1}, "is damaged"),
         ({"format": 2, "files": []}, "reads 1"),
         ([1], "is damaged"),
@@ -247,7 +245,7 @@ SHA = "0" * 64
 def test_a_manifest_is_not_trusted(store: Store, cache: Path, manifest: object, problem: str) -> None:
     store.put_new("models/one.json", json.dumps(manifest).encode())
     with pytest.raises(ArtifactError, match=problem) as caught:
-        fetch_folder(store, "models/one", cache=cache)
+        fetch_artifact(store, "models/one", cache=cache)
     assert isinstance(caught.value, FormatVersionError) == (problem == "reads 1")
     assert not cache.exists()
 
@@ -255,9 +253,9 @@ def test_a_manifest_is_not_trusted(store: Store, cache: Path, manifest: object, 
 def test_a_manifest_that_is_no_json_is_damaged(store: Store, cache: Path) -> None:
     store.put_new("models/one.json", b"\xff{")
     with pytest.raises(ArtifactError, match="is damaged"):
-        fetch_folder(store, "models/one", cache=cache)
+        fetch_artifact(store, "models/one", cache=cache)
 
 
 def test_a_name_that_leaves_the_store_is_refused(store: Store, folder: Path) -> None:
     with pytest.raises(ValueError, match="leaves its folder"):
-        put_folder(store, "../one", folder)
+        put_artifact(store, "../one", folder)

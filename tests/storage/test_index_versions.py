@@ -8,18 +8,12 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, PublicationError
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
-from lsr_prod.formats.index import IndexVersion, Publication, ShardManifest, Tombstones
+from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
+from lsr_prod.formats.publication import Publication
 from lsr_prod.storage import Store
-from lsr_prod.storage.index_store import (
-    BundleManifest,
-    check_files,
-    in_threads,
-    read_bundle,
-    read_head,
-    read_publication,
-    read_version,
-    version_files,
-)
+from lsr_prod.storage.index_versions import BundleManifest, check_files, read_bundle, read_version, version_files
+from lsr_prod.storage.publications import find_current_publication, read_publication
+from lsr_prod.storage.transfer import in_threads
 from tests.indexing.remote import files_of, make_versions, overwrite, send, with_takedown
 
 FILE = FileDigest("docs.arrow", "c" * 64, 5)
@@ -57,7 +51,7 @@ def test_a_version_needs_its_bundle_shards_tombstones_and_takedowns(tmp_path: Pa
 )
 def test_files_that_would_replace_each_other_are_refused(files: tuple[FileDigest, ...]) -> None:
     version = replace(VERSION, shards=(replace(SHARD, files=files),))
-    with pytest.raises(ArtifactError, match="not to be trusted"):
+    with pytest.raises(ArtifactError, match="cannot be trusted"):
         version_files(version, NO_BUNDLE)
 
 
@@ -103,7 +97,7 @@ def test_a_name_that_is_no_sha_is_never_looked_up(tmp_path: Path, name: str) -> 
         read_version(store, name)
     store.put_new("publications/000001.json", canonical_json(Publication(1, name, "now").to_json()))
     with pytest.raises(ArtifactError, match="no sha256"):
-        read_head(store)
+        find_current_publication(store)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"version": 1}', b"\xff", b"null"])
@@ -111,7 +105,7 @@ def test_a_manifest_that_is_none_is_one_sentence(tmp_path: Path, data: bytes) ->
     store = Store(str(tmp_path))
     store.put_new("publications/000001.json", data)
     with pytest.raises(ArtifactError, match="publish a version again"):
-        read_head(store)
+        find_current_publication(store)
     store.put_new(f"versions/{'a' * 64}.json", data)
     with pytest.raises(DigestMismatchError):
         read_version(store, "a" * 64)
@@ -122,12 +116,12 @@ def test_a_manifest_that_is_none_is_one_sentence(tmp_path: Path, data: bytes) ->
 
 def test_the_head_is_the_largest_number_and_drafts_are_none(tmp_path: Path, s3_options: dict[str, str]) -> None:
     for store in (Store(str(tmp_path)), Store(f"s3://lsr/{tmp_path.name}", s3_options)):
-        assert read_head(store) is None
+        assert find_current_publication(store) is None
         for number in (2, 999_999, 1_000_000):
             data = canonical_json(Publication(number, "e" * 64, "now").to_json())
             store.put_new(f"publications/{number:06d}.json", data)
         store.put_new("publications/.2000000.json.tmp", b"{")
-        found = read_head(store)
+        found = find_current_publication(store)
         assert found is not None
         assert found.number == 1_000_000
         with pytest.raises(PublicationError, match="no publication 3"):

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError
-from lsr_prod.indexing.upload import upload_version
 from lsr_prod.storage import Store
-from lsr_prod.storage.index_store import check_files, read_head, read_version
+from lsr_prod.storage.index_versions import check_files, read_version, upload_version
+from lsr_prod.storage.publications import find_current_publication
 from tests.indexing.corpus import Doc, make_index
 from tests.indexing.remote import bytes_of, files_of, make_versions, overwrite, send, with_takedown
 
 KILLED = """
 import json, os, sys
 from pathlib import Path
-from lsr_prod.indexing.upload import upload_version
+from lsr_prod.storage.index_versions import upload_version
 from lsr_prod.storage import Store
 index, version, uri, options, verb, prefix, last = sys.argv[1:]
 verbs, calls = getattr(Store, verb), []
@@ -40,7 +40,7 @@ def test_only_what_is_not_there_is_sent(tmp_path: Path, remote: Store) -> None:
     first, second = make_versions(tmp_path, 2)
     done = upload_version(tmp_path, first.sha, remote)
     assert (done.bytes, done.files_there) == (bytes_of(tmp_path, first), 0)
-    assert read_head(remote) is None
+    assert find_current_publication(remote) is None
     check_files(remote, first)
     again = upload_version(tmp_path, first.sha, remote)
     assert (again.files, again.files_there, again.bytes_there) == (0, done.files, done.bytes)

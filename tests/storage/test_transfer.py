@@ -8,8 +8,8 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
 from lsr_prod.formats.digest import FileDigest
-from lsr_prod.storage import Store, download
-from lsr_prod.storage.download import fetch_file
+from lsr_prod.storage import Store, transfer
+from lsr_prod.storage.transfer import fetch_file
 from tests.indexing.remote import overwrite
 
 DATA = random.Random(1).randbytes(10_500)
@@ -19,21 +19,21 @@ NAME = f"files/{FILE.sha256}"
 
 @pytest.fixture
 def remote(tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(download, "_PIECE", 1000)
+    monkeypatch.setattr(transfer, "_PIECE", 1000)
     (tmp_path / "files").mkdir()
     return Store(f"s3://lsr/{tmp_path.name}", s3_options)
 
 
 def test_a_file_comes_in_pieces(tmp_path: Path, remote: Store) -> None:
     remote.put_new(NAME, DATA)
-    assert fetch_file(remote, FILE, tmp_path / "files") == len(DATA)
+    assert fetch_file(remote, FILE, tmp_path / "files", remedy="upload it again") == len(DATA)
     (found,) = (tmp_path / "files").iterdir()
     assert (found.name, found.read_bytes(), found.stat().st_mode & 0o777) == (FILE.sha256, DATA, 0o444)
 
 
 def test_an_empty_file_is_one(tmp_path: Path, remote: Store) -> None:
     empty = FileDigest("x", hashlib.sha256(b"").hexdigest(), 0)
-    assert fetch_file(remote, empty, tmp_path / "files") == 0
+    assert fetch_file(remote, empty, tmp_path / "files", remedy="upload it again") == 0
     assert (tmp_path / "files" / empty.sha256).read_bytes() == b""
 
 
@@ -41,7 +41,7 @@ def test_an_empty_file_is_one(tmp_path: Path, remote: Store) -> None:
 def test_what_came_earlier_is_used(tmp_path: Path, remote: Store, there: int) -> None:
     remote.put_new(NAME, DATA)
     (tmp_path / "files" / f"{FILE.sha256}.part").write_bytes(DATA[:there])
-    assert fetch_file(remote, FILE, tmp_path / "files") == len(DATA) - there
+    assert fetch_file(remote, FILE, tmp_path / "files", remedy="upload it again") == len(DATA) - there
     assert (tmp_path / "files" / FILE.sha256).read_bytes() == DATA
 
 
@@ -49,7 +49,7 @@ def test_what_came_earlier_is_used(tmp_path: Path, remote: Store, there: int) ->
 def test_a_damaged_beginning_is_fetched_again(tmp_path: Path, remote: Store, begun: bytes) -> None:
     remote.put_new(NAME, DATA)
     (tmp_path / "files" / f"{FILE.sha256}.part").write_bytes(begun)
-    assert fetch_file(remote, FILE, tmp_path / "files") == len(DATA)
+    assert fetch_file(remote, FILE, tmp_path / "files", remedy="upload it again") == len(DATA)
     assert (tmp_path / "files" / FILE.sha256).read_bytes() == DATA
 
 
@@ -61,16 +61,16 @@ def test_an_object_that_is_not_the_file_leaves_nothing(tmp_path: Path, remote: S
     remote.put_new(NAME, data)
     for begun in (0, 2000, 7000):
         (tmp_path / "files" / f"{FILE.sha256}.part").write_bytes(data[:begun])
-        with pytest.raises(DigestMismatchError, match=r"is not docs\.arrow.*delete it"):
-            fetch_file(remote, FILE, tmp_path / "files")
+        with pytest.raises(DigestMismatchError, match=r"docs\.arrow\) has another size or sha256.*delete it"):
+            fetch_file(remote, FILE, tmp_path / "files", remedy="upload it again")
         assert list((tmp_path / "files").iterdir()) == []
     overwrite(remote, NAME, DATA)
-    assert fetch_file(remote, FILE, tmp_path / "files") == len(DATA)
+    assert fetch_file(remote, FILE, tmp_path / "files", remedy="upload it again") == len(DATA)
 
 
 def test_an_object_that_is_not_there_is_named(tmp_path: Path, remote: Store) -> None:
     with pytest.raises(ArtifactError, match=r"docs\.arrow\) is missing"):
-        fetch_file(remote, FILE, tmp_path / "files")
+        fetch_file(remote, FILE, tmp_path / "files", remedy="upload it again")
 
 
 def test_what_came_before_the_service_failed_stays(
@@ -86,6 +86,6 @@ def test_what_came_before_the_service_failed_stays(
 
     monkeypatch.setattr(Store, "read_range", fail_late)
     with pytest.raises(StorageError, match="away"):
-        fetch_file(remote, FILE, tmp_path / "files")
+        fetch_file(remote, FILE, tmp_path / "files", remedy="upload it again")
     monkeypatch.setattr(Store, "read_range", read)
-    assert fetch_file(remote, FILE, tmp_path / "files") == len(DATA) - 3000
+    assert fetch_file(remote, FILE, tmp_path / "files", remedy="upload it again") == len(DATA) - 3000

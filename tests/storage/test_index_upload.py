@@ -13,34 +13,35 @@ from lsr_prod import Searcher
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ArtifactError, DigestMismatchError, PublicationError, StorageError
 from lsr_prod.formats.digest import canonical_json
-from lsr_prod.formats.index import Publication, latest_publication, load_version
-from lsr_prod.indexing import build_index, mirror, publish, rollback
-from lsr_prod.indexing.mirror import adopt_head, mirror_head
-from lsr_prod.indexing.upload import upload_version
+from lsr_prod.formats.publication import Publication
+from lsr_prod.indexing import build_index, publish, rollback
 from lsr_prod.jobs import takedown
-from lsr_prod.storage import Store
-from lsr_prod.storage.index_store import check_files, read_head, read_publication
-from lsr_prod.storage.node_cache import IndexCache
+from lsr_prod.storage import Store, index_upload
+from lsr_prod.storage.index_cache import fetch_current_version
+from lsr_prod.storage.index_upload import adopt_current, upload_current
+from lsr_prod.storage.index_versions import check_files, read_version, upload_version
+from lsr_prod.storage.node_cache import NodeCache
+from lsr_prod.storage.publications import current_publication, find_current_publication, read_publication
 from tests.indexing.corpus import Doc, make_bundle, make_index, make_table
 from tests.indexing.remote import files_of, make_versions, send, with_takedown
 
 MIRROR = """
 import json, sys
 from pathlib import Path
-from lsr_prod.indexing.mirror import mirror_head
-from lsr_prod.storage.node_cache import IndexCache
+from lsr_prod.storage.index_upload import upload_current
+from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage import Store
 index, uri, options = sys.argv[1:]
-print(mirror_head(Path(index), Store(uri, json.loads(options))).number)
+print(upload_current(Path(index), Store(uri, json.loads(options))).number)
 """
 ADOPT_KILLED = """
 import json, os, sys
 from pathlib import Path
-from lsr_prod.indexing import mirror
-from lsr_prod.storage.node_cache import IndexCache
+from lsr_prod.storage import drafts, index_upload
+from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage import Store
 index, uri, options, verb, last = sys.argv[1:]
-owner = Path if verb == "rename" else mirror
+owner = {"rename": Path, "sync_tree": drafts, "create_file": index_upload, "create_publication": index_upload}[verb]
 real, calls = getattr(owner, verb), []
 def killing(*arguments, **named):
     calls.append(1)
@@ -48,7 +49,7 @@ def killing(*arguments, **named):
         os.kill(os.getpid(), 9)
     return real(*arguments, **named)
 setattr(owner, verb, killing)
-mirror.adopt_head(Path(index), Store(uri, json.loads(options)))
+index_upload.adopt_current(Path(index), Store(uri, json.loads(options)))
 """
 
 
@@ -59,13 +60,13 @@ def remote(tmp_path: Path, s3_options: dict[str, str]) -> Store:
 
 def test_the_history_there_is_the_history_here(tmp_path: Path, remote: Store) -> None:
     with pytest.raises(PublicationError, match="has no publication"):
-        mirror_head(tmp_path, remote)
+        upload_current(tmp_path, remote)
     versions = make_versions(tmp_path, 2)
-    assert mirror_head(tmp_path, remote) == latest_publication(tmp_path) == read_head(remote)
-    assert mirror_head(tmp_path, remote).number == 2
+    assert upload_current(tmp_path, remote) == current_publication(tmp_path) == find_current_publication(remote)
+    assert upload_current(tmp_path, remote).number == 2
     third = rollback(tmp_path, 1)
     assert (third.number, third.version) == (3, versions[0].sha)
-    assert mirror_head(tmp_path, remote) == third == read_head(remote)
+    assert upload_current(tmp_path, remote) == third == find_current_publication(remote)
     assert remote.names("publications") == ["publications/000002.json", "publications/000003.json"]
     for version in versions:
         check_files(remote, version)
@@ -74,8 +75,8 @@ def test_the_history_there_is_the_history_here(tmp_path: Path, remote: Store) ->
 def test_a_folder_becomes_an_index_that_readers_open(tmp_path: Path) -> None:
     (version,) = make_versions(tmp_path / "built", 1)
     target = Store(str(tmp_path / "published"))
-    first = mirror_head(tmp_path / "built", target)
-    assert first == latest_publication(tmp_path / "published")
+    first = upload_current(tmp_path / "built", target)
+    assert first == current_publication(tmp_path / "published")
     assert Searcher.open(tmp_path / "published", verify=True).version == version
     changed = with_takedown(tmp_path / "built", version)
     upload_version(tmp_path / "built", changed.sha, target)
@@ -85,9 +86,9 @@ def test_a_folder_becomes_an_index_that_readers_open(tmp_path: Path) -> None:
     file.write_bytes(data)
     with pytest.raises(DigestMismatchError):
         send(tmp_path / "built", changed, target)
-    assert read_head(target) == first
+    assert find_current_publication(target) == first
     file.unlink()
-    assert mirror_head(tmp_path / "built", target).version == changed.sha
+    assert upload_current(tmp_path / "built", target).version == changed.sha
     assert Searcher.open(tmp_path / "published", verify=True).version == changed
 
 
@@ -95,17 +96,17 @@ def test_a_head_that_moves_while_it_is_compared_is_compared_again(
     tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = make_versions(tmp_path, 2)
-    real = mirror.latest_publication
+    real = index_upload.current_publication
 
     def before_others(index: Path) -> Publication:
         found = real(index)
-        monkeypatch.setattr(mirror, "latest_publication", real)
+        monkeypatch.setattr(index_upload, "current_publication", real)
         publish(index, versions[0].sha)
-        mirror_head(index, remote)
+        upload_current(index, remote)
         return found
 
-    monkeypatch.setattr(mirror, "latest_publication", before_others)
-    assert mirror_head(tmp_path, remote).number == 3
+    monkeypatch.setattr(index_upload, "current_publication", before_others)
+    assert upload_current(tmp_path, remote).number == 3
     assert remote.names("publications") == ["publications/000003.json"]
 
 
@@ -118,25 +119,25 @@ def test_several_that_mirror_at_once_end_in_one_state(
     publish(tmp_path, versions[0].sha)
     numbers = {int(racer.communicate(timeout=60)[0]) for racer in racers}
     assert numbers <= {3, 4}
-    assert mirror_head(tmp_path, remote).number == 4
-    assert read_head(remote) == latest_publication(tmp_path)
+    assert upload_current(tmp_path, remote).number == 4
+    assert find_current_publication(remote) == current_publication(tmp_path)
 
 
 def test_a_slow_mirror_never_brings_an_older_version_back(
     tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = make_versions(tmp_path, 2)
-    real = mirror.upload_version
+    real = index_upload.upload_version
 
     def slow(*arguments: object) -> object:
-        monkeypatch.setattr(mirror, "upload_version", real)
+        monkeypatch.setattr(index_upload, "upload_version", real)
         publish(tmp_path, versions[0].sha)
-        mirror_head(tmp_path, remote)  # the quick one
+        upload_current(tmp_path, remote)  # the quick one
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(mirror, "upload_version", slow)
-    assert mirror_head(tmp_path, remote).number == 3
-    head = read_head(remote)
+    monkeypatch.setattr(index_upload, "upload_version", slow)
+    assert upload_current(tmp_path, remote).number == 3
+    head = find_current_publication(remote)
     assert head is not None
     assert (head.number, head.version) == (3, versions[0].sha)
 
@@ -144,74 +145,76 @@ def test_a_slow_mirror_never_brings_an_older_version_back(
 def test_a_place_that_follows_another_index_is_refused(tmp_path: Path, remote: Store) -> None:
     make_versions(tmp_path / "one", 2)
     make_versions(tmp_path / "other", 3, shards=3)
-    mirror_head(tmp_path / "one", remote)
-    before = read_head(remote)
-    for refused in (mirror_head, adopt_head):
+    upload_current(tmp_path / "one", remote)
+    before = find_current_publication(remote)
+    for refused in (upload_current, adopt_current):
         with pytest.raises(PublicationError, match="two indexes are published there"):
             refused(tmp_path / "other", remote)
-    assert read_head(remote) == before
+    assert find_current_publication(remote) == before
     for path in (tmp_path / "other" / "publications").iterdir():
         path.unlink()
-    assert adopt_head(tmp_path / "other", remote) == before == latest_publication(tmp_path / "other")
-    assert mirror_head(tmp_path / "other", remote) == before
+    assert adopt_current(tmp_path / "other", remote) == before == current_publication(tmp_path / "other")
+    assert upload_current(tmp_path / "other", remote) == before
 
 
 def test_another_machine_goes_on_from_what_is_published(tmp_path: Path, remote: Store) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
-    assert adopt_head(one, remote) is None
+    assert adopt_current(one, remote) is None
     (version,) = make_versions(one, 1)
     changed = with_takedown(one, version)
     second = send(one, changed, remote)
-    assert adopt_head(one, remote) == second
-    assert adopt_head(other, remote) == second
+    assert adopt_current(one, remote) == second
+    assert adopt_current(other, remote) == second
     names = {path.relative_to(other).as_posix() for path in other.rglob("*") if path.is_file()}
     assert {file.path for file in files_of(one, changed)} < names
     assert not (other / ".adopted").exists()
-    assert Searcher.open(other, verify=True).version == load_version(other, second.version) == changed
+    assert Searcher.open(other, verify=True).version == read_version(other, second.version) == changed
     newer = replace(changed, table_version=7)
     Store(str(other)).put_new(f"versions/{newer.sha}.json", canonical_json(newer.to_json()))
     third = send(other, newer, remote)
     assert third.number == 3
-    assert adopt_head(one, remote) == third
+    assert adopt_current(one, remote) == third
     assert [read_publication(Store(str(one)), number).number for number in (1, 2, 3)] == [1, 2, 3]
-    assert mirror_head(one, remote) == third
+    assert upload_current(one, remote) == third
 
 
 def test_what_was_published_only_here_is_never_dropped(tmp_path: Path, remote: Store) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     make_versions(one, 2)
-    mirror_head(one, remote)
-    adopt_head(other, remote)
+    upload_current(one, remote)
+    adopt_current(other, remote)
     make_index(other, {"b": Doc({1: 3})}, vocabulary_size=40)  # 3, not mirrored: the machine stopped
     for i in range(2):  # 3 and 4; only 4 is mirrored
         make_index(one, {f"c{i}": Doc({1: 3})}, vocabulary_size=40)
-    fourth = mirror_head(one, remote)
-    for refused in (mirror_head, adopt_head):
+    fourth = upload_current(one, remote)
+    for refused in (upload_current, adopt_current):
         with pytest.raises(PublicationError, match="delete the publications from 3 on"):
             refused(other, remote)
     (other / "publications" / "000003.json").unlink()
-    assert adopt_head(other, remote) == fourth
+    assert adopt_current(other, remote) == fourth
 
 
 def test_a_folder_is_adopted_too(tmp_path: Path) -> None:
     target = Store(str(tmp_path / "published"))
     (version,) = make_versions(tmp_path / "one", 1)
-    first = mirror_head(tmp_path / "one", target)
-    assert adopt_head(tmp_path / "other", target) == first
+    first = upload_current(tmp_path / "one", target)
+    assert adopt_current(tmp_path / "other", target) == first
     assert Searcher.open(tmp_path / "other", verify=True).version == version
 
 
-@pytest.mark.parametrize(("verb", "last"), [("rename", 5), ("sync_tree", 2), ("link_new", 1), ("link_new", 2)])
+@pytest.mark.parametrize(
+    ("verb", "last"), [("rename", 5), ("sync_tree", 2), ("create_file", 1), ("create_publication", 1)]
+)
 def test_a_killed_adoption_goes_on(
     tmp_path: Path, remote: Store, s3_options: dict[str, str], verb: str, last: int
 ) -> None:
     (version,) = make_versions(tmp_path / "one", 1)
-    first = mirror_head(tmp_path / "one", remote)
+    first = upload_current(tmp_path / "one", remote)
     other = tmp_path / "other"
     arguments = [str(other), remote.uri, json.dumps(s3_options), verb, str(last)]
     assert subprocess.run([sys.executable, "-c", ADOPT_KILLED, *arguments], check=False).returncode == -9
     assert not (other / "publications").exists()
-    assert adopt_head(other, remote) == first
+    assert adopt_current(other, remote) == first
     assert Searcher.open(other, verify=True).version == version
 
 
@@ -219,12 +222,12 @@ def test_several_that_adopt_at_once_take_it_over_once(
     tmp_path: Path, remote: Store, s3_options: dict[str, str]
 ) -> None:
     (version,) = make_versions(tmp_path / "one", 1)
-    first = mirror_head(tmp_path / "one", remote)
+    first = upload_current(tmp_path / "one", remote)
     other = tmp_path / "other"
-    arguments = [str(other), remote.uri, json.dumps(s3_options), "link_new", "1000"]
+    arguments = [str(other), remote.uri, json.dumps(s3_options), "create_file", "1000"]
     racers = [subprocess.Popen([sys.executable, "-c", ADOPT_KILLED, *arguments]) for _ in range(3)]
     assert [racer.wait(timeout=60) for racer in racers] == [0, 0, 0]
-    assert latest_publication(other) == first
+    assert current_publication(other) == first
     assert Searcher.open(other, verify=True).version == version
     assert not (other / ".adopted").exists()
 
@@ -233,21 +236,21 @@ def test_a_shard_that_was_built_here_with_other_bytes_is_named(tmp_path: Path, r
     corpus = {"a": Doc({1: 5}, "x"), "b": Doc({2: 7}, "y")}
     one = make_index(tmp_path / "one", corpus, vocabulary_size=4)
     make_index(tmp_path / "other", corpus, vocabulary_size=4)
-    first = mirror_head(tmp_path / "one", remote)
+    first = upload_current(tmp_path / "one", remote)
     (tmp_path / "other" / "publications" / "000001.json").unlink()
     shard = tmp_path / "other" / "shards" / one.shards[0].sha
     with pytest.raises(PublicationError, match=rf"{shard} was built here too"):
-        adopt_head(tmp_path / "other", remote)
+        adopt_current(tmp_path / "other", remote)
     shard.rename(tmp_path / "aside")
-    assert adopt_head(tmp_path / "other", remote) == first
+    assert adopt_current(tmp_path / "other", remote) == first
 
 
 def test_a_damaged_version_is_not_mirrored(tmp_path: Path, remote: Store) -> None:
     (version,) = make_versions(tmp_path, 1)
     (tmp_path / files_of(tmp_path, version)[0].path).unlink()
     with pytest.raises(ArtifactError, match="is missing"):
-        mirror_head(tmp_path, remote)
-    assert read_head(remote) is None
+        upload_current(tmp_path, remote)
+    assert find_current_publication(remote) is None
 
 
 def test_jobs_publish_and_take_down_where_the_settings_say(
@@ -274,18 +277,18 @@ def test_jobs_publish_and_take_down_where_the_settings_say(
     first = build_index(deployment)
     assert (first.publication, first.mode) == (1, "full")
     assert build_index(deployment).publication == 1
-    cache = IndexCache(tmp_path / "cache")
-    place, publication = cache.fetch(remote.uri, remote.options)
-    assert publication == latest_publication(tmp_path / "index")
-    assert load_version(place, publication.version).documents == 20
+    cache = NodeCache(tmp_path / "cache")
+    place, publication = fetch_current_version(cache, remote)
+    assert publication == current_publication(tmp_path / "index")
+    assert read_version(place, publication.version).documents == 20
 
     (tmp_path / "deployment.yaml").write_text(json.dumps(settings(remote.uri)))
     shutil.rmtree(tmp_path / "index")  # another machine
     assert takedown.main(["--config", str(tmp_path / "deployment.yaml"), "--id", "d3"]) == 0
     before = cache.statistics
-    place, publication = cache.fetch(remote.uri, remote.options)
+    place, publication = fetch_current_version(cache, remote)
     assert publication.number == 2
-    version = load_version(place, publication.version)
+    version = read_version(place, publication.version)
     assert version.documents == 19
     assert (place / "takedowns").is_dir()
     assert (place / "tombstones").is_dir()

@@ -1,0 +1,211 @@
+"""Immutable folders, such as models and training sets, in a store: visible whole or not at all.
+
+::
+
+    <name>.json                manifest: path, sha256 and size of every file; written last, never replaced
+    <name>/                    in a local store: the folder as it was put
+    <name>/files/<sha256>      in an object store: every file under the name of its content
+
+Artifacts of an object store are fetched into the node cache of the user, once however many processes ask for them.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError, StorageError
+from lsr_prod.formats.digest import FileDigest, digest_folder, digest_json, record_bytes, verify_files
+from lsr_prod.storage.drafts import Draft, copy_files
+from lsr_prod.storage.node_cache import Contents, NodeCache
+from lsr_prod.storage.store import Store, is_remote
+from lsr_prod.storage.transfer import object_name, send_files
+
+__all__ = [
+    "fetch_artifact",
+    "has_artifact",
+    "put_artifact",
+    "put_manifest",
+    "read_artifact_file",
+    "user_cache",
+]
+
+log = logging.getLogger(__name__)
+
+_FORMAT = 1
+_CONNECTIONS = 4  # files sent or fetched at once; each needs about 50 MiB of memory
+_SOURCE = "artifacts"  # group in the node cache: manifests name artifacts of all stores by content
+
+
+def user_cache() -> Path:
+    """Return the node cache of the user on this machine: ``lsr_prod`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lsr_prod"
+
+
+def has_artifact(store: Store, name: str) -> bool:
+    """Return whether an artifact was put completely."""
+    return store.size(f"{name}.json") is not None
+
+
+def put_artifact(store: Store, name: str, folder: Path) -> None:
+    """Copy a folder into a store; a repeated call resumes an interrupted one, and leaves a finished one as it is.
+
+    Args:
+        store: local or remote.
+        name: path in the store; it should contain a digest of the content, since it cannot be given other content.
+        folder: every file below it is part of the artifact; symbolic links are followed.
+
+    Raises:
+        ArtifactError: the folder has no files, or the name has other content.
+        DigestMismatchError: a file changed while it was read.
+        StorageError: the store fails; the files sent so far are kept, and no reader sees them.
+    """
+    files = digest_folder(folder)
+    if not files:
+        raise ArtifactError(f"{folder} has no files; it cannot be stored as {name}")
+    start = time.perf_counter()
+    if not has_artifact(store, name):
+        if is_remote(store.uri):
+            send_files(folder, files, store.child(name), _CONNECTIONS)
+        else:
+            _copy(folder, files, Path(store.child(name).location))
+    if not put_manifest(store, name, files):
+        raise ArtifactError(f"{store.uri}/{name} has other content than {folder}; delete it with its manifest")
+    seconds = round(time.perf_counter() - start, 3)
+    fields = {"name": name, "files": len(files), "bytes": sum(file.size for file in files), "seconds": seconds}
+    log.info("artifact put", extra={"fields": fields})
+
+
+def put_manifest(store: Store, name: str, files: Iterable[FileDigest]) -> bool:
+    """Seal an artifact whose files are in the store already, under ``transfer.object_name`` of ``store.child(name)``.
+
+    Returns:
+        Whether the store has this manifest now; False: the name has another one.
+    """
+    manifest = record_bytes({"format": _FORMAT, "files": [file.to_json() for file in files]})
+    return store.put_new(f"{name}.json", manifest) or store.get(f"{name}.json") == manifest
+
+
+def fetch_artifact(store: Store, name: str, *, verify: bool = True, cache: Path | None = None) -> Path:
+    """Return an artifact as a local folder, which must not be changed.
+
+    Args:
+        store: local or remote.
+        name: name under which it was put.
+        verify: compare every byte with its sha256 even if nothing has to be fetched, about a second per GiB; False:
+            compare sizes only. Fetched files are always verified.
+        cache: folder of the node cache; None: ``user_cache()``. The artifact stays there until the process ends.
+
+    Returns:
+        The folder of a local store itself; a copy of a remote one, whose files cannot be written.
+
+    Raises:
+        ArtifactError: the artifact was not put, a file is missing, or its manifest cannot be trusted.
+        DigestMismatchError: a file differs from its manifest.
+        FormatVersionError: a newer release wrote it.
+        StorageError: the store or the disk fails.
+    """
+    manifest = _read_manifest(store, name)
+    files = _files(manifest, f"{store.uri}/{name}.json")
+    if not is_remote(store.uri):
+        place = Path(store.child(name).location)
+        _check(place, files, verify, f"delete {place} and its manifest, then run again")
+        return place
+    cache = (cache or user_cache()).absolute()
+    _make_private(cache)
+    source = store.child(name)
+    contents = Contents(source, files, f"delete {source.uri} and {source.uri}.json, then run again")
+    nodes = _node_cache(cache)
+    cached = nodes.fetch(_SOURCE, digest_json(manifest), lambda: contents)
+    if nodes.uses(cached.folder) > 1:
+        nodes.release(cached.folder)  # one use, until the process ends
+    rest = [file for file in files if file not in cached.fetched]
+    _check(cached.folder, rest, verify, f"delete {cache}, which is a cache, then run again")
+    return cached.folder
+
+
+def read_artifact_file(store: Store, name: str, path: str) -> bytes | None:
+    """Return the content of one small file of an artifact without fetching the rest; None if it has no such file.
+
+    Raises:
+        ArtifactError: the artifact was not put, or the file is missing.
+        DigestMismatchError: the file differs from its manifest.
+    """
+    files = {file.path: file for file in _files(_read_manifest(store, name), f"{store.uri}/{name}.json")}
+    if path not in files:
+        return None
+    target = store.child(name)
+    data = target.get(object_name(target, files[path]))
+    if data is None:
+        raise ArtifactError(f"{target.uri} lacks its {path}; delete it and its manifest, then run again")
+    if hashlib.sha256(data).hexdigest() != files[path].sha256:
+        raise DigestMismatchError(f"{path} of {target.uri} differs from its recorded sha256; delete it, then run again")
+    return data
+
+
+@lru_cache
+def _node_cache(folder: Path) -> NodeCache:
+    return NodeCache(folder, connections=_CONNECTIONS)
+
+
+def _make_private(cache: Path) -> None:
+    """Create the cache for this user only: its content is trusted later."""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        cache.chmod(0o700)
+    except OSError as error:
+        raise StorageError(f"the cache {cache} cannot be used ({error}); fix the disk or free space on it") from error
+
+
+def _copy(folder: Path, files: tuple[FileDigest, ...], place: Path) -> None:
+    try:
+        with Draft(place) as draft:
+            copy_files(folder, draft.folder, files)
+            if not draft.seal():  # another process was quicker, or was killed before it wrote the manifest
+                verify_files(place, files)
+    except (ArtifactError, StorageError):
+        raise
+    except OSError as error:
+        raise StorageError(f"{place} could not be written ({error}); fix the disk, then run again") from error
+
+
+def _read_manifest(store: Store, name: str) -> Any:
+    data = store.get(f"{name}.json")
+    if data is None:
+        raise ArtifactError(f"{store.uri} has no {name}; run the stage that makes it again")
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise ArtifactError(f"{store.uri}/{name}.json is damaged ({error}); delete it, then run again") from error
+
+
+def _files(manifest: Any, where: str) -> tuple[FileDigest, ...]:
+    try:
+        if manifest["format"] != _FORMAT:
+            raise FormatVersionError(f"{where} has format {manifest['format']}; this release reads {_FORMAT}")
+        files = tuple(FileDigest.from_json(file) for file in manifest["files"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ArtifactError(
+            f"{where} is damaged ({type(error).__name__}: {error}); delete it, then run again"
+        ) from error
+    if not files or len({file.path for file in files}) != len(files):
+        raise ArtifactError(f"{where} names no file, or one file twice; it cannot be trusted: delete it")
+    return files
+
+
+def _check(place: Path, files: Iterable[FileDigest], verify: bool, remedy: str) -> None:
+    try:
+        if verify:
+            verify_files(place, files)
+            return
+    except ArtifactError as error:
+        raise type(error)(f"{error}; {remedy}") from error
+    for file in files:
+        path = place / file.path
+        if not path.is_file() or path.stat().st_size != file.size:
+            raise ArtifactError(f"{path} is missing, or does not have {file.size} bytes; {remedy}")

@@ -1,0 +1,252 @@
+"""Files and folders that appear whole or not at all: written under a draft name, synced, then linked or renamed.
+
+A process that is killed leaves a draft. Readers ignore drafts (``is_draft``), garbage collection removes them.
+"""
+
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from lsr_prod.errors import StorageError
+from lsr_prod.formats.digest import FileDigest
+from lsr_prod.storage.local import checked_chunks
+
+__all__ = [
+    "Draft",
+    "append_file",
+    "copy_files",
+    "copy_tree",
+    "create_file",
+    "draft_name",
+    "is_draft",
+    "new_file",
+    "remove",
+    "sync_folder",
+    "sync_tree",
+    "write_file",
+]
+
+_DRAFT = re.compile(r"(^|/)\.[^/]+\.[0-9a-f]{32}\.tmp$")
+
+
+def draft_name(name: str) -> str:
+    """Return a new private name for an unfinished file or folder that will be called ``name``."""
+    return f".{name}.{uuid.uuid4().hex}.tmp"
+
+
+def is_draft(name: str) -> bool:
+    """Return whether a name, with or without its folder, is that of a draft."""
+    return _DRAFT.search(name) is not None
+
+
+class Draft:
+    """A folder under a private name in the same parent as its target; a context manager.
+
+    The draft is removed at the end of the block unless it was sealed.
+
+    Attributes:
+        folder: the draft, empty at first.
+        target: the name that ``seal`` gives it.
+    """
+
+    def __init__(self, target: Path) -> None:
+        """Choose the names; the folder is created when the block begins."""
+        self.target = target.absolute()
+        self.folder = self.target.with_name(draft_name(self.target.name))
+
+    def __enter__(self) -> Self:
+        """Create the draft folder, and its parent if it is missing."""
+        self.folder.mkdir(parents=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove what was not sealed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def seal(self) -> bool:
+        """Flush the draft to the disk and rename it to its target, which may be an empty folder.
+
+        Returns:
+            True if the target is this draft; False if a folder with content has that name already.
+        """
+        sync_tree(self.folder)
+        try:
+            self.folder.rename(self.target)
+        except OSError:
+            if not self.target.is_dir() or not any(self.target.iterdir()):
+                raise
+            return False
+        sync_folder(self.target.parent)
+        return True
+
+
+@contextmanager
+def new_file(path: Path, *, replace: bool = False) -> Iterator[IO[bytes]]:
+    """Open a draft file that gets its name when the block ends without an error.
+
+    Args:
+        path: the file. Its folder is created if it is missing.
+        replace: replace a file of that name.
+
+    Raises:
+        StorageError: ``path`` exists already, or the disk fails.
+    """
+    draft = path.with_name(draft_name(path.name))
+    try:
+        _make_folder(path.parent)
+        with draft.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            draft.replace(path)
+        else:
+            os.link(draft, path)  # unlike a rename, never replaces
+        sync_folder(path.parent)
+    except StorageError:
+        raise
+    except FileExistsError as error:
+        raise StorageError(f"{path} exists already; give a new path, or delete it") from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written ({error}); fix the disk, then run again") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all; a file of that name is replaced.
+
+    Raises:
+        StorageError: the disk fails.
+    """
+    with new_file(path, replace=True) as file:
+        file.write(data)
+
+
+def append_file(path: Path) -> IO[str]:
+    """Open a UTF-8 log to append lines; its folder is created if it is missing.
+
+    Raises:
+        StorageError: the disk fails.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written ({error}); fix the disk, then run again") from error
+
+
+def create_file(target: Path, chunks: Iterable[bytes]) -> bool:
+    """Write a file durably unless its name is taken; if ``chunks`` raises, nothing is written.
+
+    Returns:
+        True if this call created the file; False if the name is taken.
+    """
+    if target.exists():
+        return False
+    _make_folder(target.parent)
+    draft = target.with_name(draft_name(target.name))
+    try:
+        with draft.open("xb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        # link, unlike rename, never replaces: a finished object is never overwritten and never seen half written.
+        os.link(draft, target)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_folder(target.parent)
+    return True
+
+
+def copy_files(source: Path, target: Path, files: Iterable[FileDigest]) -> None:
+    """Copy files of a folder into a draft folder, comparing each with its sha256.
+
+    Raises:
+        DigestMismatchError: a file differs from its sha256.
+    """
+    for file in files:
+        create_file(target / file.path, checked_chunks(source / file.path, file.sha256, 1 << 20))
+
+
+def copy_tree(source: Path, target: Path, *, link: bool = False) -> None:
+    """Copy every file below ``source`` into a draft folder.
+
+    Args:
+        source: a folder.
+        target: an existing folder.
+        link: make hard links where both are on one disk.
+    """
+    shutil.copytree(source, target, copy_function=_link_or_copy if link else shutil.copyfile, dirs_exist_ok=True)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def remove(path: Path, *, unless: Callable[[Path], bool] | None = None) -> int:
+    """Delete a file or a folder and return its bytes; a folder becomes a draft first: no reader finds half of it.
+
+    Args:
+        path: the file or folder.
+        unless: asked with the draft of a folder; if it returns True, the folder gets its name back and 0 is returned.
+
+    Raises:
+        FileNotFoundError: another process deleted it first.
+    """
+    if not path.is_dir():
+        size = path.stat().st_size
+        path.unlink()
+        return size
+    draft = path
+    if not is_draft(path.name):
+        draft = path.with_name(draft_name(path.name))
+        path.rename(draft)
+        if unless is not None and unless(draft):
+            draft.rename(path)
+            return 0
+    size = sum(file.stat().st_size for file in draft.rglob("*") if file.is_file())
+    shutil.rmtree(draft, ignore_errors=True)
+    return size
+
+
+def sync_tree(folder: Path) -> None:
+    """Flush every file and folder below ``folder``, and the folder itself, to the disk."""
+    for path in [*folder.rglob("*"), folder]:
+        _sync(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to the disk."""
+    _sync(folder)
+
+
+def _make_folder(folder: Path) -> None:
+    """Create a folder and its parents, each durably."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

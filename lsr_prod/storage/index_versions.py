@@ -1,0 +1,225 @@
+"""Index versions in a store: their manifests, their files, and their upload.
+
+A folder has the layout of ``formats.index``, because readers map its files. An object store has::
+
+    files/<sha256>                 every file of shards, bundles, tombstones and takedowns
+    bundles/<digest>/bundle.json   manifest of a bundle
+    versions/<sha>.json            IndexVersion
+    publications/000001.json       Publication
+
+Content that is read here may come from outside: it is compared with its digest, and every name in it is checked before
+it becomes a path. Functions take the folder of an index, or a ``Store``.
+"""
+
+import hashlib
+import json
+import logging
+import re
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lsr_prod.errors import ArtifactError, DigestMismatchError
+from lsr_prod.formats.bundle import BUNDLE_FILE
+from lsr_prod.formats.digest import FileDigest, digest_json, read_record, record_bytes, verify_files
+from lsr_prod.formats.index import SHARD_FILE, IndexVersion, ShardManifest
+from lsr_prod.storage.store import Store, as_store, is_remote
+from lsr_prod.storage.transfer import Sent, object_name, send_files, stored_sizes
+
+__all__ = [
+    "BundleManifest",
+    "check_files",
+    "read_bundle",
+    "read_shard",
+    "read_version",
+    "upload_version",
+    "verify_shard",
+    "version_files",
+]
+
+log = logging.getLogger(__name__)
+
+_SHA = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class BundleManifest:
+    """Manifest of a bundle in an index, compared with the bundle's digest.
+
+    Attributes:
+        content: the file, canonical JSON.
+        files: the files that it names.
+    """
+
+    content: bytes
+    files: tuple[FileDigest, ...]
+
+
+def read_version(index: Store | Path, sha: str) -> IndexVersion:
+    """Read ``versions/<sha>.json`` and compare it with its name.
+
+    Raises:
+        ArtifactError: it is missing, ``sha`` is no sha256, or it is no version of this release.
+        DigestMismatchError: its content does not have the digest of its name.
+    """
+    store = as_store(index)
+    _check_sha("version", sha, store)
+    name = f"versions/{sha}.json"
+    data = _read(store, name)
+    # The digest of the bytes, not of the value: a number can be written in more than one way.
+    if hashlib.sha256(data.removesuffix(b"\n")).hexdigest() != sha:
+        raise DigestMismatchError(f"{store.uri}/{name} does not have the digest of its name; publish another version")
+    try:
+        version = IndexVersion.from_json(json.loads(data))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise ArtifactError(f"{store.uri}/{name} is no index version ({error!r}); publish another version") from error
+    if version.sha != sha:
+        raise ArtifactError(f"{store.uri}/{name} has unknown fields; it cannot be trusted: publish another version")
+    _check_sha("bundle", version.bundle_digest, store)
+    return version
+
+
+def read_bundle(index: Store | Path, digest: str) -> BundleManifest:
+    """Read ``bundle.json`` of a bundle in the index and compare it with the bundle's digest.
+
+    Raises:
+        ArtifactError: the file is missing, or is no manifest.
+        DigestMismatchError: it does not have that digest.
+    """
+    store, name = as_store(index), f"bundles/{digest}/{BUNDLE_FILE}"
+    data = _read(store, name)
+    try:
+        value = json.loads(data)
+        same = digest_json(value) == digest
+    except ValueError:  # no JSON, no UTF-8, or a number that JSON does not have
+        same = False
+    if not same:
+        raise DigestMismatchError(f"{store.uri}/{name} does not have the digest of its name; publish another version")
+    try:
+        return BundleManifest(record_bytes(value), tuple(FileDigest.from_json(file) for file in value["files"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(
+            f"{store.uri}/{name} is no manifest of a bundle ({error!r}); publish another version"
+        ) from error
+
+
+def read_shard(folder: Path) -> ShardManifest:
+    """Read the manifest in the folder of a shard.
+
+    Raises:
+        ArtifactError: it is missing or damaged, or the folder has another name.
+    """
+    path = folder / SHARD_FILE
+    manifest = read_record(path, ShardManifest.from_json, f"remove {folder} and build the index again")
+    if manifest.sha != folder.name:
+        raise ArtifactError(f"{path} belongs to shard {manifest.sha}; remove {folder} and build the index again")
+    return manifest
+
+
+def verify_shard(index: Path, shard: ShardManifest) -> None:
+    """Compare a shard with the manifest in its version: its own manifest and every file.
+
+    Raises:
+        ArtifactError: a file is missing or damaged, or the folder holds another build of the shard.
+    """
+    folder = index / "shards" / shard.sha
+    if read_shard(folder) != shard:
+        raise DigestMismatchError(f"{folder / SHARD_FILE} differs from the version; publish another version")
+    verify_files(folder, shard.files)
+
+
+def version_files(version: IndexVersion, bundle: BundleManifest) -> tuple[FileDigest, ...]:
+    """Return every file of a version except the manifests, with paths inside an index folder.
+
+    Raises:
+        ArtifactError: two files would have one path, or one would be inside another.
+    """
+    bundle_folder = f"bundles/{version.bundle_digest}"
+    found = [_moved(file, f"{bundle_folder}/{file.path}") for file in bundle.files]
+    for shard in version.shards:
+        found += [_moved(file, f"shards/{shard.sha}/{file.path}") for file in shard.files]
+    for tombstones in version.tombstones:
+        if tombstones is not None:
+            found.append(_moved(tombstones.file, f"tombstones/{tombstones.file.sha256}.npy"))
+    if version.takedowns is not None:
+        found.append(_moved(version.takedowns, f"takedowns/{version.takedowns.sha256}.json"))
+    files = {file.path: file for file in found}
+    manifests = {f"{bundle_folder}/{BUNDLE_FILE}", *(f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards)}
+    folders = {path[:at] for path in [*files, *manifests] for at, sign in enumerate(path) if sign == "/"}
+    clashes = (files.keys() & (folders | manifests)) | {file.path for file in found if files[file.path] != file}
+    if clashes or any("\0" in path for path in files):
+        raise ArtifactError(
+            f"version {version.sha} names {sorted(clashes)} twice; it cannot be trusted: publish another version"
+        )
+    return tuple(files.values())
+
+
+def check_files(index: Store | Path, version: IndexVersion) -> None:
+    """Refuse an incomplete version: files of a folder are compared with their sha256, objects with their size.
+
+    Readers of an object store compare what they fetch with its sha256.
+
+    Raises:
+        ArtifactError: a file is missing.
+        DigestMismatchError: a file is damaged.
+    """
+    store = as_store(index)
+    files = version_files(version, read_bundle(store, version.bundle_digest))
+    if not is_remote(store.uri):
+        verify_files(Path(store.uri), files)
+        return
+    sizes = stored_sizes(store)
+    for file in files:
+        name = object_name(store, file)
+        if name not in sizes:
+            raise ArtifactError(f"{store.uri}/{name} ({file.path}) is missing; upload the version again")
+        if sizes[name] != file.size:
+            raise DigestMismatchError(
+                f"{store.uri}/{name} ({file.path}) has {sizes[name]} bytes, not {file.size}; "
+                "delete it, then upload the version again"
+            )
+
+
+def upload_version(index: Path, sha: str, target: Store, *, connections: int = 4) -> Sent:
+    """Copy a version of an index folder and everything it names: files, then manifests, the version last.
+
+    The version is not published. A repeated call sends what is missing.
+
+    Args:
+        index: the index folder.
+        sha: names the version.
+        target: an object store or a folder; a folder becomes an index that readers map.
+        connections: files sent at once; each needs about 50 MiB of memory.
+
+    Raises:
+        ArtifactError: a file of the version is missing or damaged, in the folder or in the target.
+        StorageError: the target fails; the files sent so far are kept.
+    """
+    start = time.perf_counter()
+    version = read_version(index, sha)
+    sent = send_files(index, version_files(version, read_bundle(index, version.bundle_digest)), target, connections)
+    # Builders of one shard may differ in its files: an object store has no manifest per shard.
+    shards = [] if is_remote(target.uri) else [f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards]
+    for name in [*shards, f"bundles/{version.bundle_digest}/{BUNDLE_FILE}", f"versions/{sha}.json"]:
+        target.put_new(name, (index / name).read_bytes())
+    seconds = round(time.perf_counter() - start, 3)
+    log.info("uploaded", extra={"fields": {"version": sha, "target": target.uri, **asdict(sent), "seconds": seconds}})
+    return sent
+
+
+def _read(store: Store, name: str) -> bytes:
+    data = store.get(name)
+    if data is None:
+        raise ArtifactError(f"{store.uri}/{name} is missing; publish another version")
+    return data
+
+
+def _moved(file: FileDigest, path: str) -> FileDigest:
+    return FileDigest(path, file.sha256, file.size)
+
+
+def _check_sha(kind: str, name: str, store: Store) -> None:
+    if not _SHA.fullmatch(name):
+        raise ArtifactError(
+            f"{kind} name {name!r} in {store.uri} is no sha256; it cannot be trusted: publish another version"
+        )

@@ -1,0 +1,80 @@
+"""Publications of an index: the current one, one by number, and the conditional creation of the next.
+
+Functions take the folder of an index, or a ``Store``.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from lsr_prod.errors import ArtifactError, PublicationError
+from lsr_prod.formats.digest import record_bytes
+from lsr_prod.formats.publication import Publication, publication_name
+from lsr_prod.storage.store import Store, as_store
+
+__all__ = ["create_publication", "current_publication", "find_current_publication", "read_publication"]
+
+_PUBLICATION = re.compile(r"publications/(\d{6,})\.json")
+_SHA = re.compile(r"[0-9a-f]{64}")
+
+
+def find_current_publication(index: Store | Path) -> Publication | None:
+    """Return the publication with the largest number; None if nothing is published.
+
+    Raises:
+        ArtifactError: it is damaged.
+    """
+    names = as_store(index).names("publications")
+    numbers = [int(match[1]) for name in names if (match := _PUBLICATION.fullmatch(name))]
+    return read_publication(index, max(numbers)) if numbers else None
+
+
+def current_publication(index: Store | Path) -> Publication:
+    """Return the publication with the largest number.
+
+    Raises:
+        PublicationError: the place is no index, or nothing is published yet.
+        ArtifactError: the publication is damaged.
+    """
+    found = find_current_publication(index)
+    if found is None:
+        raise PublicationError(
+            f"{as_store(index).uri} has no publication; build an index with lsr-prod index, and set index.publish_to "
+            "if readers open an object store"
+        )
+    return found
+
+
+def read_publication(index: Store | Path, number: int) -> Publication:
+    """Return publication ``number``.
+
+    Raises:
+        PublicationError: there is no publication with that number.
+        ArtifactError: it is damaged.
+    """
+    store, name = as_store(index), f"publications/{publication_name(number)}"
+    data = store.get(name)
+    if data is None:
+        raise PublicationError(f"{store.uri} has no publication {number}; give the number of an existing one")
+    try:
+        found = Publication.from_json(json.loads(data))
+        if found.number != number:
+            raise ValueError(f"its number is {found.number}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(f"{store.uri}/{name} is no publication ({error!r}); publish a version again") from error
+    if not _SHA.fullmatch(found.version):
+        raise ArtifactError(
+            f"{store.uri}/{name} names the version {found.version!r}, which is no sha256; it cannot be trusted: "
+            "publish a version again"
+        )
+    return found
+
+
+def create_publication(index: Store | Path, publication: Publication) -> bool:
+    """Create a publication unless its number is taken, so that one of several writers wins each number.
+
+    Returns:
+        True if this call created it.
+    """
+    name = f"publications/{publication_name(publication.number)}"
+    return as_store(index).put_new(name, record_bytes(publication.to_json()))

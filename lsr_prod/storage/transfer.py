@@ -1,0 +1,174 @@
+"""Files of artifacts sent to a store and fetched from it, each compared with its sha256 on the way.
+
+A local store keeps a file under its path. An object store keeps it as ``files/<sha256>``, so that nothing is sent
+twice and two builders of one artifact never mix their files.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
+from lsr_prod.formats.digest import FileDigest
+from lsr_prod.storage.store import Store, is_remote
+
+__all__ = ["PARTIAL", "Sent", "fetch_file", "in_threads", "object_name", "send_files", "stored_sizes"]
+
+PARTIAL = ".part"
+_PIECE = 8 << 20  # bytes of one request: the client's time limit is per request
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Counts of one transfer to a store.
+
+    Attributes:
+        files: files sent.
+        bytes: their size.
+        files_there: files that the store had already.
+        bytes_there: their size.
+    """
+
+    files: int
+    bytes: int
+    files_there: int
+    bytes_there: int
+
+
+def object_name(store: Store, file: FileDigest) -> str:
+    """Return the name of an artifact's file in the store."""
+    return f"files/{file.sha256}" if is_remote(store.uri) else file.path
+
+
+def stored_sizes(store: Store) -> dict[str, int]:
+    """Return the bytes of every stored file by object name: one listing."""
+    return {entry.name: entry.size for entry in store.entries("files" if is_remote(store.uri) else "")}
+
+
+def send_files(source: Path, files: Iterable[FileDigest], target: Store, connections: int) -> Sent:
+    """Send the files of a folder that the target lacks; run again after an interruption, it sends the rest.
+
+    Args:
+        source: folder of the files.
+        files: their paths in it, sizes and sha256.
+        target: the store.
+        connections: files sent at once; each needs about 50 MiB of memory.
+
+    Raises:
+        ArtifactError: a file is missing in ``source``.
+        DigestMismatchError: a file differs from its sha256, or an object of the target has another size.
+        StorageError: the target fails; the files sent so far are kept.
+    """
+    named = {object_name(target, file): file for file in files}
+    sizes = stored_sizes(target)
+    there = {name: file for name, file in named.items() if name in sizes}
+    for name, file in there.items():
+        _check_size(target, name, sizes[name], file)
+
+    def send(file: FileDigest) -> int:
+        path, name = source / file.path, object_name(target, file)
+        if not path.is_file():
+            raise ArtifactError(f"{path} is missing; build it again")
+        if not target.put_file_new(name, path, file.sha256):  # another process sent it meanwhile
+            _check_size(target, name, target.size(name), file)
+        return file.size
+
+    missing = [file for name, file in named.items() if name not in there]
+    sent = in_threads(send, missing, connections)
+    return Sent(len(missing), sent, len(there), sum(file.size for file in there.values()))
+
+
+def _check_size(target: Store, name: str, size: int | None, file: FileDigest) -> None:
+    """Refuse an object of another size: objects are written whole or not at all, so that it is damaged."""
+    if size != file.size:
+        raise DigestMismatchError(
+            f"{target.uri}/{name} has {size} bytes, not the {file.size} of {file.path}; delete it, then run again"
+        )
+
+
+def fetch_file(store: Store, file: FileDigest, folder: Path, *, remedy: str) -> int:
+    """Fetch a file into ``folder`` as ``<sha256>``; only one process may do so at a time.
+
+    Bytes that an earlier attempt fetched are used again.
+
+    Args:
+        store: where the file is.
+        file: its path, sha256 and size.
+        folder: on a local disk.
+        remedy: what a user can do if the store does not have the file; ends the message.
+
+    Returns:
+        Bytes fetched.
+
+    Raises:
+        ArtifactError: the store does not have the file.
+        DigestMismatchError: the object has another content; nothing of it is kept.
+        StorageError: the store or the disk fails; the bytes fetched so far are kept.
+    """
+    partial = folder / f"{file.sha256}{PARTIAL}"
+    resumed = partial.exists()
+    fetched = _resume(store, file, partial, remedy)
+    if fetched is None and resumed:  # the kept bytes may be damaged: the machine may have lost power
+        fetched = _resume(store, file, partial, remedy)
+    if fetched is None:
+        raise DigestMismatchError(
+            f"{store.uri}/{object_name(store, file)} ({file.path}) has another size or sha256 than its manifest says; "
+            f"delete it; {remedy}"
+        )
+    partial.chmod(0o444)
+    partial.rename(folder / file.sha256)
+    return fetched
+
+
+def _resume(store: Store, file: FileDigest, partial: Path, remedy: str) -> int | None:
+    """Fetch the missing bytes; if the whole then has another sha256, remove the file and return None."""
+    fetched = 0
+    digest = hashlib.sha256()
+    with partial.open("a+b") as out:
+        out.seek(0)
+        while piece := out.read(1 << 20):
+            digest.update(piece)
+        while (at := out.tell()) < file.size:
+            piece = _read_piece(store, file, at, remedy)
+            digest.update(piece)
+            out.write(piece)
+            fetched += len(piece)
+            if not piece:
+                break
+        out.flush()
+        os.fsync(out.fileno())
+    if digest.hexdigest() == file.sha256:
+        return fetched
+    partial.unlink()
+    return None
+
+
+def _read_piece(store: Store, file: FileDigest, start: int, remedy: str) -> bytes:
+    """Return the next bytes; empty if the object ends before ``start``."""
+    name = object_name(store, file)
+    try:
+        return store.read_range(name, start, min(_PIECE, file.size - start))
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{store.uri}/{name} ({file.path}) is missing; {remedy}") from error
+    except StorageError:
+        size = store.size(name)
+        if size is not None and size <= start:
+            return b""
+        raise
+
+
+def in_threads(work: Callable[[FileDigest], int], files: Iterable[FileDigest], connections: int) -> int:
+    """Run ``work`` for every file on some threads and return the sum; after an error no further file is started."""
+    total = 0
+    with ThreadPoolExecutor(connections, thread_name_prefix="lsr-files") as pool:
+        futures = [pool.submit(work, file) for file in files]
+        try:
+            for future in as_completed(futures):
+                total += future.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return total
