@@ -71,7 +71,7 @@ def run_stages(deployment: Deployment) -> tuple[dict[str, float], dict[str, Mapp
         stage("encode", lambda: encode_corpus(deployment).to_json())
         stage("index", lambda: build_index(deployment).to_json())
         stage("evaluate", lambda: evaluate_index(deployment))
-        stage("train", lambda: run_chain(deployment))
+        stage("train", lambda: run_chain(deployment).result())
         stage("export 2", lambda: export_bundle(trained.export))
         stage("encode 2", lambda: encode_corpus(trained).to_json())
         stage("index 2", lambda: build_index(trained).to_json())

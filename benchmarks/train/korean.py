@@ -67,7 +67,7 @@ def experiment(data: Path, work: Path, steps: Sequence[int]) -> dict[str, Any]:
     save_small_bert(data / "vocabularies" / "kcbert-base-vocab.txt", work / "bert")
     settings = chain(work, steps)
     trained = run_chain(Deployment.model_validate({"train": settings}))
-    expanded = next(row for row in trained["stage_rows"] if row["kind"] == "expand_vocabulary")
+    expanded = next(row for row in trained.result()["stage_rows"] if row["kind"] == "expand_vocabulary")
     deployment = whole_way(work, Path(settings["output"]))
     assert deployment.export is not None
     export_bundle(deployment.export)

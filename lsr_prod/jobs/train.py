@@ -56,7 +56,7 @@ def _train(deployment: Deployment) -> Mapping[str, Any]:
     from lsr_prod.training.chain import run_chain
 
     disable_progress_bar()  # type: ignore[no-untyped-call]
-    return run_chain(deployment)
+    return run_chain(deployment).result()
 
 
 def _print_chain(summary: Mapping[str, Any]) -> None:

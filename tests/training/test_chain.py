@@ -64,7 +64,7 @@ def _small_training(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(settings: Settings) -> dict[str, Any]:
-    return dict(run_chain(Deployment.model_validate(settings)))
+    return run_chain(Deployment.model_validate(settings)).result()
 
 
 def run_apart(settings: Settings, folder: Path) -> dict[str, Any]:
@@ -282,7 +282,7 @@ def test_what_is_damaged_or_gone_in_the_store_is_named(settings: Settings, tmp_p
     with pytest.raises(DigestMismatchError, match=r"model\.safetensors"):
         run(settings)
     (work / "models" / f"{model}.json").unlink()
-    with pytest.raises(ArtifactError, match=rf"is gone; delete stages/{stage}\.json"):
+    with pytest.raises(ArtifactError, match=rf"was deleted; delete stages/{stage}\.json"):
         run(settings)
     (work / "stages" / f"{stage}.json").write_text("{}")
     with pytest.raises(ArtifactError, match="is damaged"):

@@ -11,8 +11,6 @@ from typing import Any
 from lsr_prod.config import StageSettings, TrainSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.storage.artifacts import fetch_artifact
-from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.stages import (
     adapt_causal,
     adapt_mlm,
@@ -25,10 +23,10 @@ from lsr_prod.training.stages import (
     set_encoder,
     transfer_vocabulary,
 )
-from lsr_prod.training.stages.facts import TRANSFER_FILE, ModelFacts
-from lsr_prod.training.stages.stage import Excluded, Stage, StageRun, transformation
+from lsr_prod.training.stages.facts import ModelFacts
+from lsr_prod.training.stages.stage import Excluded, Stage, transformation
 
-__all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "run_stage", "stage_digest"]
+__all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "stage_digest"]
 
 _FORMAT = 1  # raise it when the same settings train other weights
 
@@ -110,16 +108,3 @@ def stage_digest(stage: StageSettings, pins: Mapping[str, str], parent: str) -> 
         parent: digest of the model that it starts from.
     """
     return digest_json({"format": _FORMAT, "parent": parent, "pins": dict(pins), "stage": identity(stage)})
-
-
-def run_stage(stage: StageSettings, job: StageRun) -> Mapping[str, Any]:
-    """Run a stage, or resume it after an interruption. Needs a Ray session.
-
-    Returns:
-        A flat summary.
-    """
-    summary = REGISTRY[stage.stage].run(stage, job)
-    record = fetch_artifact(job.work, f"models/{job.start}", verify=False) / TRANSFER_FILE
-    if record.is_file() and not (job.output / TRANSFER_FILE).exists():
-        write_file(job.output / TRANSFER_FILE, record.read_bytes())  # later stages of the chain read it
-    return summary

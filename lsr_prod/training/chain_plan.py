@@ -1,0 +1,120 @@
+"""Plan of a training chain: everything checked, nothing written."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lsr_prod.config import Deployment, TrainSettings
+from lsr_prod.errors import ArtifactError, ConfigError, TrainingError
+from lsr_prod.formats.card import CARD_FILE
+from lsr_prod.model import SparseEncoder, model_digest
+from lsr_prod.storage import Store, is_remote
+from lsr_prod.training.loop.checkpoint_store import check_work
+from lsr_prod.training.stage_record import load_record
+from lsr_prod.training.stages.facts import ModelFacts
+from lsr_prod.training.stages.registry import check_stage, errors_of_stage, stage_digest
+
+__all__ = ["ChainPlan", "check_unchanged", "finished_model", "plan_chain"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChainPlan:
+    """A checked chain.
+
+    Attributes:
+        train: the section ``train``.
+        store: the work store.
+        pins: by stage, the digest of each input.
+        facts: facts of the model before each stage, and after the last one.
+        output: local folder of the trained model.
+        start: folder of the model directory to start from.
+        digest: digest of the model directory to start from.
+    """
+
+    train: TrainSettings
+    store: Store
+    pins: tuple[dict[str, str], ...]
+    facts: tuple[ModelFacts, ...]
+    output: Path
+    start: Path
+    digest: str
+
+
+def plan_chain(deployment: Deployment, scratch: Path) -> ChainPlan:
+    """Check all settings and inputs of a chain; nothing is written but to ``scratch``.
+
+    Raises:
+        ConfigError: a setting is wrong.
+        SourceError: the collection of a validation is broken.
+        MissingExtraError: a package that the settings need is not installed.
+    """
+    train, options = deployment.train, deployment.storage.options
+    assert train is not None
+    store = Store(train.work if is_remote(train.work) else str(Path(train.work).absolute()), options)
+    if not is_remote(train.work) and Path(train.work).exists() and not Path(train.work).is_dir():
+        raise ConfigError("train.work", f"{train.work} is a file", "name a folder")
+    check_work(store)
+    output = _local_output(train.output)
+    start, digest, encoder = _start(train.model, scratch)
+    facts, pins = [ModelFacts.of(encoder, start)], []
+    for number, stage in enumerate(train.stages):
+        with errors_of_stage(number):
+            read, after = check_stage(stage, train, facts[-1], options)
+            pins.append(read)
+            facts.append(after)
+    plan = ChainPlan(train, store, tuple(pins), tuple(facts), output, start, digest)
+    if output.is_dir() and any(output.iterdir()) and model_digest(output) != finished_model(plan):
+        raise ConfigError(
+            "train.output",
+            f"{output} holds something else",
+            "name a folder that does not exist",
+        )
+    return plan
+
+
+def _local_output(output: str) -> Path:
+    if is_remote(output):
+        raise ConfigError("train.output", f"{output} is an object store", "name a local folder; the export reads it")
+    path = Path(output).absolute()
+    if path.exists() and not path.is_dir():
+        raise ConfigError("train.output", f"{path} is a file", "name a folder that does not exist")
+    return path
+
+
+def _start(model: str, scratch: Path) -> tuple[Path, str, SparseEncoder]:
+    """Return folder, digest and encoder of the model to start from; other models are saved as model directories."""
+    try:
+        encoder = SparseEncoder.load(model)
+    except (ConfigError, ArtifactError) as error:
+        problem = error.problem if isinstance(error, ConfigError) else str(error)
+        raise ConfigError("train.model", problem, "give a masked language model with its vocabulary head") from error
+    if (Path(model) / CARD_FILE).is_file():
+        return Path(model), model_digest(Path(model)), encoder
+    return scratch / "model", encoder.save(scratch / "model"), encoder
+
+
+def finished_model(plan: ChainPlan) -> str | None:
+    """Return the digest of the model that an earlier run of the chain finished; None: not all stages are finished."""
+    model = plan.digest
+    for stage, pins in zip(plan.train.stages, plan.pins, strict=True):
+        record = load_record(plan.store, stage_digest(stage, pins, model))
+        if record is None:
+            return None
+        model = record.model
+    return model
+
+
+def check_unchanged(plan: ChainPlan, number: int) -> None:
+    """Verify that the inputs of a stage are those that its digest covers.
+
+    Raises:
+        TrainingError: an input was changed or deleted since the job started.
+    """
+    problem = "has changed since the job started"
+    try:
+        with errors_of_stage(number):
+            pins, _ = check_stage(plan.train.stages[number], plan.train, plan.facts[number], plan.store.options)
+    except ConfigError as error:
+        pins, problem = {}, error.problem
+    if pins != plan.pins[number]:
+        changed = next((name for name, pin in plan.pins[number].items() if pins.get(name) != pin), "data")
+        raise TrainingError(f"train.stages.{number}: {changed} {problem}; run the job again to resume")
