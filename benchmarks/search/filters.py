@@ -26,8 +26,8 @@ from benchmarks.search.ours import Ours, build_folder
 from benchmarks.search.race import percentiles
 from lsr_prod.jobs.run import print_result
 from lsr_prod.search import field
-from lsr_prod.search.part import Part
-from lsr_prod.search.workspace import Workspace
+from lsr_prod.search.kernel.workspace import Workspace
+from lsr_prod.search.shard.shard_reader import ShardReader
 
 SHARES = (1, 100, 500)  # thousandths of the documents
 PASSES = 5
@@ -59,28 +59,28 @@ def measure(
     engine: Ours, collection: Collection, query_terms: int, lots: np.ndarray
 ) -> tuple[dict[int, list[float]], dict[int, float]]:
     """Microseconds of every query by share, and milliseconds of the first query with each filter."""
-    part: Part = engine.parts[0]
+    reader: ShardReader = engine.readers[0]
     queries = collection.queries(query_terms)
     asked = [engine.prepare(*queries[i], 10) for i in range(len(queries))]
     filters = {1000: None, **{share: field("lot") < share for share in SHARES}}
     first_ms, memory = {}, Workspace.of_thread()
     for share, expression in filters.items():
         start = time.perf_counter()
-        part.match(replace(asked[0], filter=expression), memory, 0.0)
+        reader.match(replace(asked[0], filter=expression), memory, 0.0)
         first_ms[share] = (time.perf_counter() - start) * 1e3
-        check(part, collection, [(queries[i], replace(asked[i], filter=expression)) for i in range(20)], lots, share)
+        check(reader, collection, [(queries[i], replace(asked[i], filter=expression)) for i in range(20)], lots, share)
     times: dict[int, list[float]] = {share: [] for share in filters}
     for _ in range(PASSES):
         for query in asked:
             for share, expression in filters.items():
                 one = replace(query, filter=expression)
                 start = time.perf_counter_ns()
-                part.match(one, memory, 0.0)
+                reader.match(one, memory, 0.0)
                 times[share].append((time.perf_counter_ns() - start) / 1e3)
     return times, first_ms
 
 
-def check(part: Part, collection: Collection, queries: Sequence, lots: np.ndarray, share: int) -> None:
+def check(reader: ShardReader, collection: Collection, queries: Sequence, lots: np.ndarray, share: int) -> None:
     """Scores equal those of a brute force over the allowed documents."""
     for (terms, weights), asked in queries:
         scores = np.zeros(len(collection), np.float32)
@@ -89,7 +89,7 @@ def check(part: Part, collection: Collection, queries: Sequence, lots: np.ndarra
             rows, places = np.nonzero(collection.terms == term)
             scores[rows] += np.float32(weight) * collection.impacts[rows, places].astype(np.float32)
         expected = np.sort(scores[lots < share])[::-1][: asked.k]
-        found = part.match(asked, Workspace.of_thread(), 0.0).scores
+        found = reader.match(asked, Workspace.of_thread(), 0.0).scores
         assert found == expected[expected > 0].tolist(), "the filtered answer differs from the brute force"
 
 

@@ -26,10 +26,11 @@ from lsr_prod.indexing.order import order_documents
 from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays
 from lsr_prod.indexing.vectors import Vectors
-from lsr_prod.search.part import Part, ShardQuery
-from lsr_prod.search.query import required_terms
-from lsr_prod.search.shard import OpenShard
-from lsr_prod.search.workspace import Workspace
+from lsr_prod.search.kernel.workspace import Workspace
+from lsr_prod.search.query.sparse_query import required_terms
+from lsr_prod.search.shard.open_shard import OpenShard
+from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.shard.shard_reader import ShardReader
 
 BLOCK = 256
 
@@ -51,14 +52,11 @@ class Ours:
         """
         return build_folder(collection, folder, {}, compress=options["compress"])
 
-    def __init__(self, collection: Collection, folders: Path | Sequence[Path], options: Mapping[str, Any]) -> None:
+    def __init__(self, _: Collection, folders: Path | Sequence[Path], options: Mapping[str, Any]) -> None:
         """Open one shard, or several as one index: their documents follow each other."""
         self._folders = [folders] if isinstance(folders, Path) else list(folders)
-        self.parts = [
-            Part(
-                OpenShard(folder, _manifest(folder), lazy=True), None, dk=1 << 30, vocabulary_size=collection.vocabulary
-            )
-            for folder in self._folders
+        self.readers = [
+            ShardReader(OpenShard(folder, _manifest(folder), lazy=True), None, dk=1 << 30) for folder in self._folders
         ]
         self._threshold = {name: options[name] for name in ("min_terms", "overlap_threshold")}
 
@@ -82,11 +80,11 @@ class Ours:
         found: list[tuple[float, str]] = []
         floor = 0.0
         memory = Workspace.of_thread()
-        for part in self.parts:
-            hits = part.match(asked, memory, floor)
-            doc_id = part.shard.documents.doc_id
+        for reader in self.readers:
+            hits = reader.match(asked, memory, floor)
+            doc_id = reader.shard.documents.doc_id
             found += [(-score, doc_id(ordinal)) for score, ordinal in zip(hits.scores, hits.ordinals, strict=True)]
-            if len(self.parts) > 1:
+            if len(self.readers) > 1:
                 found = sorted(found)[:k]
                 floor = -found[-1][0] if len(found) == k else 0.0
         return found
@@ -100,12 +98,12 @@ class Ours:
         asked = self.prepare(terms, weights, 10)
         postings, runs, floor = 0, 0, 0.0
         best: list[float] = []
-        for part in self.parts:
-            hits = part.match(asked, Workspace.of_thread(), floor)
+        for reader in self.readers:
+            hits = reader.match(asked, Workspace.of_thread(), floor)
             best = sorted(best + hits.scores, reverse=True)[:10]
-            floor = best[-1] if len(best) == 10 and len(self.parts) > 1 else 0.0
+            floor = best[-1] if len(best) == 10 and len(self.readers) > 1 else 0.0
             postings += hits.postings
-            of_term = part.shard.arrays.term_runs
+            of_term = reader.shard.arrays.term_runs
             runs += int((of_term[1:][asked.ids].astype(np.int64) - of_term[:-1][asked.ids]).sum())
         return postings, 2 * postings + 13 * runs
 

@@ -16,10 +16,11 @@ from lsr_prod.formats.table import quantise
 from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays
 from lsr_prod.indexing.vectors import Vectors
-from lsr_prod.search.part import Part, ShardQuery
-from lsr_prod.search.query import MAX_TERMS, SparseQuery, required_terms
-from lsr_prod.search.shard import OpenShard
-from lsr_prod.search.workspace import Workspace
+from lsr_prod.search.kernel.workspace import Workspace
+from lsr_prod.search.query.sparse_query import MAX_TERMS, SparseQuery, required_terms
+from lsr_prod.search.shard.open_shard import OpenShard
+from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.tables.impact_scale import impact_scale
 
 __all__ = ["InMemoryIndex", "InMemoryResult", "build_in_memory"]
@@ -55,8 +56,8 @@ def build_in_memory(
     files = digest_folder(folder)
     manifest = ShardManifest("", len(rows), postings, _BLOCK, "base", {}, files)
     shard = OpenShard(folder, manifest, lazy=False)
-    part = Part(shard, None, dk=layout.dk, vocabulary_size=vocabulary_size)
-    return InMemoryIndex(part, impact_step=step, lengths=lengths, frequencies=shard.document_frequencies())
+    reader = ShardReader(shard, None, dk=layout.dk)
+    return InMemoryIndex(reader, impact_step=step, lengths=lengths, frequencies=shard.postings.document_frequencies())
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +85,17 @@ class InMemoryIndex:
     """
 
     def __init__(
-        self, part: Part, *, impact_step: float, lengths: npt.NDArray[np.int64], frequencies: npt.NDArray[np.int64]
+        self,
+        reader: ShardReader,
+        *,
+        impact_step: float,
+        lengths: npt.NDArray[np.int64],
+        frequencies: npt.NDArray[np.int64],
     ) -> None:
         self.impact_step = impact_step
         self.lengths = lengths
         self.document_frequencies = frequencies
-        self._part = part
+        self._reader = reader
 
     def search(
         self, terms: npt.NDArray[np.int32], weights: npt.NDArray[np.float32], *, threshold: float, k: int
@@ -115,8 +121,8 @@ class InMemoryIndex:
             k,
             exhaustive=True,
         )
-        hits = self._part.match(shard_query, Workspace.of_thread(), 0.0)
-        doc_id = self._part.shard.documents.doc_id
+        hits = self._reader.match(shard_query, Workspace.of_thread(), 0.0)
+        doc_id = self._reader.shard.documents.doc_id
         return InMemoryResult([doc_id(ordinal) for ordinal in hits.ordinals], hits.scores, hits.matched)
 
 

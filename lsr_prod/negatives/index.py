@@ -10,8 +10,8 @@ from lsr_prod.errors import ArtifactError, ConfigError, PublicationError, QueryE
 from lsr_prod.formats.table import quantise
 from lsr_prod.negatives.rules import Candidate
 from lsr_prod.search import Searcher
-from lsr_prod.search.query import SparseQuery
-from lsr_prod.search.workspace import Workspace
+from lsr_prod.search.kernel.workspace import Workspace
+from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.storage import is_remote, require_exists
 
 __all__ = ["Answer", "MinedIndex"]
@@ -115,10 +115,12 @@ class MinedIndex:
             number, ordinal = snapshot.find(doc_id)
         except QueryError:
             return None
-        part, known = snapshot.parts[number], query.ids >= 0
+        reader, known = snapshot.readers[number], query.ids >= 0
         weights = query.scaled(snapshot.version.impact_step)[known]
-        scores, _ = part.score(np.array([ordinal]), query.ids[known], weights, Workspace.of_thread(), dk=part.dk)
-        fields = part.shard.documents.fields(ordinal, {name: name for name in self._settings.text_fields})
+        scores, _ = reader.shard.forward.score(
+            np.array([ordinal]), query.ids[known], weights, Workspace.of_thread(), dk=reader.dk
+        )
+        fields = reader.shard.documents.fields(ordinal, {name: name for name in self._settings.text_fields})
         return Candidate(doc_id, self._text(fields), float(scores[0]))
 
     def scores_of_texts(self, texts: Sequence[str], queries: Sequence[SparseQuery]) -> list[float]:

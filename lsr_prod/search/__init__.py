@@ -11,12 +11,12 @@ It needs formats, numpy, numba, pyarrow, tantivy and tokenizers; onnxruntime onl
 remote indexes.
 """
 
-from lsr_prod.search.filters import Filter, field, filter_from_json
 from lsr_prod.search.metrics import Observer, PrometheusObserver
-from lsr_prod.search.request import Hybrid, Options
+from lsr_prod.search.parallel_searcher import ParallelSearcher
+from lsr_prod.search.query.filters import Filter, field, filter_from_json
+from lsr_prod.search.query.request import Hybrid, Options
 from lsr_prod.search.result import Contribution, Explanation, Hit, QueryTerm, SearchResult
 from lsr_prod.search.searcher import Searcher
-from lsr_prod.search.sharded import ShardedSearcher
 
 __all__ = [
     "Contribution",
@@ -26,11 +26,11 @@ __all__ = [
     "Hybrid",
     "Observer",
     "Options",
+    "ParallelSearcher",
     "PrometheusObserver",
     "QueryTerm",
     "SearchResult",
     "Searcher",
-    "ShardedSearcher",
     "field",
     "filter_from_json",
 ]

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from lsr_prod.search.boolean import BooleanShard
-from lsr_prod.search.merge import Candidates
-from lsr_prod.search.part import Part
+from lsr_prod.search.boolean_shard import BooleanShard
+from lsr_prod.search.candidates import Candidates
+from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.snapshot import Snapshot
 
 __all__ = ["match_ids", "match_query", "rank_bm25"]
@@ -14,10 +14,10 @@ def rank_bm25(snapshot: Snapshot, tokens: Sequence[str], k: int) -> Candidates:
     """The best ``k`` documents by BM25; those that are deleted count in ``matched`` until their shard is merged."""
     matched, ranked = 0, []
     for number, shard in snapshot.boolean.items():
-        part = snapshot.parts[number]
-        found, best = _alive_best(shard, part, tokens, k)
+        reader = snapshot.readers[number]
+        found, best = _alive_best(shard, reader, tokens, k)
         matched += found
-        ranked += [(-score, part.shard.documents.doc_id(o), number, o, 0) for score, o in best]
+        ranked += [(-score, reader.shard.documents.doc_id(o), number, o, 0) for score, o in best]
     return Candidates(sorted(ranked)[:k], matched, snapshot.version.deleted == 0, False)
 
 
@@ -37,14 +37,16 @@ def match_query(snapshot: Snapshot, query: str) -> set[str]:
 
 def _alive_ids(snapshot: Snapshot, match: Callable[[BooleanShard], Sequence[int]]) -> set[str]:
     return {
-        snapshot.parts[number].shard.documents.doc_id(ordinal)
+        snapshot.readers[number].shard.documents.doc_id(ordinal)
         for number, shard in snapshot.boolean.items()
         for ordinal in match(shard)
-        if snapshot.parts[number].is_alive(ordinal)
+        if snapshot.readers[number].is_alive(ordinal)
     }
 
 
-def _alive_best(shard: BooleanShard, part: Part, tokens: Sequence[str], k: int) -> tuple[int, list[tuple[float, int]]]:
+def _alive_best(
+    shard: BooleanShard, reader: ShardReader, tokens: Sequence[str], k: int
+) -> tuple[int, list[tuple[float, int]]]:
     """Tantivy knows no tombstones: ask for more until enough of its best can be found.
 
     It breaks ties by its own order, so that which of equal documents come last in the best ``k`` is open.
@@ -52,7 +54,7 @@ def _alive_best(shard: BooleanShard, part: Part, tokens: Sequence[str], k: int) 
     limit = k
     while True:
         found, best = shard.bm25(tokens, limit)
-        alive = [row for row in best if part.is_alive(row[1])]
+        alive = [row for row in best if reader.is_alive(row[1])]
         if len(alive) >= k or limit >= found:
             return found, alive[:k]
         limit *= 2

@@ -15,10 +15,10 @@ import tantivy
 from lsr_prod.errors import QueryError
 from lsr_prod.formats.attributes import AttributeType, AttributeValue, attribute_column, parse_value
 from lsr_prod.formats.shard import TEXT_FIELD
-from lsr_prod.search.filter_types import check_filter
-from lsr_prod.search.filters import DOC_ID, MAX_DEPTH, Combination, Condition, Filter, Negation, shorten
+from lsr_prod.search.query.filter_types import check_filter
+from lsr_prod.search.query.filters import DOC_ID, MAX_DEPTH, Combination, Condition, Filter, Negation, shorten
 
-__all__ = ["Words", "parse_boolean", "to_tantivy"]
+__all__ = ["TextTokens", "parse_boolean", "to_tantivy"]
 
 Analyze = Callable[[str], list[str]]
 
@@ -34,7 +34,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Words(Filter):
+class TextTokens(Filter):
     """Documents whose text holds every one of some tokens."""
 
     tokens: tuple[str, ...]
@@ -162,7 +162,7 @@ class _Reader:
             raise QueryError(f"{shorten(text)} holds no word that the text could; leave it out")
         if quoted and len(tokens) > 1:
             raise QueryError(f"the index keeps no positions for the phrase {shorten(text)}; combine its words with AND")
-        return Words(tuple(tokens))
+        return TextTokens(tuple(tokens))
 
     def _range(self, node: Mapping[str, Any]) -> Filter:
         operators = {("lower", "inclusive"): "ge", ("lower", "exclusive"): "gt"}
@@ -204,7 +204,7 @@ def _translate(expression: Filter, schema: Any, attributes: Mapping[str, Attribu
             return _all(queries) if (operator == "and") == wanted else _some(queries)
         case Negation(part):
             return _translate(part, schema, attributes, wanted=not wanted)
-        case Words(tokens):
+        case TextTokens(tokens):
             query = _all([tantivy.Query.term_query(schema, TEXT_FIELD, token, index_option="freq") for token in tokens])
             return query if wanted else _all([], but_not=query)
         case Condition(name, operator, _):

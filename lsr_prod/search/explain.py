@@ -7,10 +7,11 @@ import numpy as np
 from lsr_prod.errors import QueryError
 from lsr_prod.formats.bm25 import IMPACT_STEP
 from lsr_prod.search.hybrid import WeighedWords, with_words
-from lsr_prod.search.part import Part, ShardQuery
-from lsr_prod.search.query import MAX_K, SparseQuery
-from lsr_prod.search.request import Hybrid
+from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.query.sparse_query import MAX_K, SparseQuery
 from lsr_prod.search.result import Contribution, Explanation
+from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.snapshot import Snapshot
 
 __all__ = ["explain_document"]
@@ -38,33 +39,33 @@ def explain_document(
     number, ordinal = snapshot.find(doc_id)
     step, known = snapshot.version.impact_step, query.ids >= 0
     counted = np.ones(int(known.sum()), np.uint8)
-    asked = ShardQuery(query.ids[known], query.scaled(step)[known], counted, 1, MAX_K)
+    shard_query = ShardQuery(query.ids[known], query.scaled(step)[known], counted, 1, MAX_K)
     if hybrid is not None and words is not None:
         if hybrid.fusion == "rrf":
             raise QueryError("a score of fused ranks has no parts; explain the sum, or the search without words")
-        asked = with_words(asked, words, hybrid, counted=True)
-    part = snapshot.parts[number]
-    contributions, missing = _terms(query, asked, part, ordinal, step)
+        shard_query = with_words(shard_query, words, hybrid, counted=True)
+    reader = snapshot.readers[number]
+    contributions, missing = _terms(query, shard_query, reader, ordinal, step)
     overlap = len(contributions)
     if words is not None:
-        more, absent = _words(words, asked, part, ordinal)
+        more, absent = _words(words, shard_query, reader, ordinal)
         contributions, missing = contributions + more, missing + absent
     score = np.float32(0)
     for one in contributions:
         score += np.float32(one.score)
     ranks = tuple(
-        _rank(asked, snapshot, doc_id, float(score), required)
+        _rank(shard_query, snapshot, doc_id, float(score), required)
         for required in range(1, max(overlap, min(1, len(contributions))) + 1)
     )
     return Explanation(doc_id, float(score), overlap, tuple(contributions), tuple(missing), ranks)
 
 
 def _terms(
-    query: SparseQuery, asked: ShardQuery, part: Part, ordinal: int, step: float
+    query: SparseQuery, shard_query: ShardQuery, reader: ShardReader, ordinal: int, step: float
 ) -> tuple[list[Contribution], list[str]]:
     """What the encoder's terms contribute, and those that the document lacks."""
-    impacts = part.shard.vector(ordinal, part.dk)
-    units = dict(zip(asked.ids.tolist(), asked.weights, strict=True))
+    impacts = reader.shard.forward.vector(ordinal, reader.dk)
+    units = dict(zip(shard_query.ids.tolist(), shard_query.weights, strict=True))
     found, missing = [], []
     for term, term_id, weight in zip(query.terms, query.ids.tolist(), query.weights.tolist(), strict=True):
         if term_id in impacts:
@@ -75,13 +76,17 @@ def _terms(
     return found, missing
 
 
-def _words(words: WeighedWords, asked: ShardQuery, part: Part, ordinal: int) -> tuple[list[Contribution], list[str]]:
+def _words(
+    words: WeighedWords, shard_query: ShardQuery, reader: ShardReader, ordinal: int
+) -> tuple[list[Contribution], list[str]]:
     """What words contribute, and those that the document lacks."""
-    assert asked.words is not None
+    assert shard_query.words is not None
     found, missing = [], []
-    ids = part.word_ids(words.names).tolist()
-    for name, word, weight, unit in zip(words.names, ids, words.weights.tolist(), asked.words.weights, strict=True):
-        impact = part.shard.impact(word, ordinal) if word >= 0 else 0
+    ids = reader.word_ids(words.names).tolist()
+    for name, word, weight, unit in zip(
+        words.names, ids, words.weights.tolist(), shard_query.words.weights, strict=True
+    ):
+        impact = reader.shard.postings.impact(word, ordinal) if word >= 0 else 0
         if impact:
             found.append(Contribution(name, weight, impact * IMPACT_STEP, float(unit * np.float32(impact)), "text"))
         else:
@@ -89,11 +94,11 @@ def _words(words: WeighedWords, asked: ShardQuery, part: Part, ordinal: int) -> 
     return found, missing
 
 
-def _rank(asked: ShardQuery, snapshot: Snapshot, doc_id: str, score: float, required: int) -> int | None:
+def _rank(shard_query: ShardQuery, snapshot: Snapshot, doc_id: str, score: float, required: int) -> int | None:
     """Place of a document among those that share ``required`` terms; None past the 10,000th."""
-    words = asked.words
+    words = shard_query.words
     if words is not None and required > 1:
         words = replace(words, counted=False)  # under a threshold words do not count
     # The kernel's float32 sums are equal to the bit, so that the document itself is among its betters.
-    better = sorted(snapshot.match(replace(asked, required=required, floor=score, words=words)).ranked)[:MAX_K]
+    better = sorted(snapshot.match(replace(shard_query, required=required, floor=score, words=words)).ranked)[:MAX_K]
     return next((place for place, row in enumerate(better, 1) if row[1] == doc_id), None)

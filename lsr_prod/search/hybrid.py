@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +10,11 @@ import numpy.typing as npt
 from lsr_prod.errors import QueryError
 from lsr_prod.formats.bm25 import IMPACT_STEP, inverse_frequencies
 from lsr_prod.formats.index import IndexVersion
-from lsr_prod.search.part import ShardQuery, WordQuery
-from lsr_prod.search.query import MAX_SCORE, MAX_TERMS, check_text
-from lsr_prod.search.request import Hybrid
+from lsr_prod.search.candidates import Ranked, Shards
+from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.query.sparse_query import MAX_SCORE, MAX_TERMS, check_text
 from lsr_prod.search.result import QueryTerm
-
-if TYPE_CHECKING:
-    from lsr_prod.search.merge import Ranked, Shards
+from lsr_prod.search.shard.shard_query import ShardQuery, WordQuery
 
 __all__ = ["WeighedWords", "check_words", "fuse_ranks", "weigh_words", "with_words"]
 
@@ -53,7 +50,7 @@ def check_words(text: str | None, hybrid: Hybrid | None) -> None:
         check_text(text)
 
 
-def weigh_words(shards: "Shards", version: IndexVersion, text: str) -> WeighedWords:
+def weigh_words(shards: Shards, version: IndexVersion, text: str) -> WeighedWords:
     """The words of a text, weighed by how rare they are in all shards.
 
     Deleted documents count until their shard is built anew.
@@ -75,11 +72,11 @@ def weigh_words(shards: "Shards", version: IndexVersion, text: str) -> WeighedWo
     return WeighedWords(tuple(names), inverse_frequencies(documents, shards.word_frequencies(names)))
 
 
-def with_words(asked: ShardQuery, words: WeighedWords, hybrid: Hybrid | None = None, *, counted: bool) -> ShardQuery:
+def with_words(query: ShardQuery, words: WeighedWords, hybrid: Hybrid | None = None, *, counted: bool) -> ShardQuery:
     """A query that matches words beside its terms.
 
     Args:
-        asked: the query.
+        query: the query.
         words: of its text.
         hybrid: weights of both sides; None: 1.
         counted: whether words count towards ``required``.
@@ -87,23 +84,23 @@ def with_words(asked: ShardQuery, words: WeighedWords, hybrid: Hybrid | None = N
     Raises:
         QueryError: there are too many words, or a score could leave the range of float32.
     """
-    if len(asked.ids) + len(words.names) > MAX_TERMS:
+    if len(query.ids) + len(words.names) > MAX_TERMS:
         raise QueryError(f"the query has {len(words.names)} words; give at most {MAX_TERMS} terms and words")
-    of_terms, of_words = asked.weights.astype(np.float64), words.weights * IMPACT_STEP
+    of_terms, of_words = query.weights.astype(np.float64), words.weights * IMPACT_STEP
     if hybrid is not None:
         of_terms, of_words = of_terms * hybrid.terms, of_words * hybrid.words
     if (of_terms.sum() + of_words.sum()) * 255 > MAX_SCORE:
         raise QueryError("the query's weights are so large that a score would not fit into float32; scale them down")
     return replace(
-        asked,
+        query,
         weights=of_terms.astype(np.float32),
         words=WordQuery(words.names, of_words.astype(np.float32), counted),
     )
 
 
 def fuse_ranks(
-    by_terms: Sequence["Ranked"], by_words: Sequence["Ranked"], hybrid: Hybrid, *, same_counts: bool
-) -> list["Ranked"]:
+    by_terms: Sequence[Ranked], by_words: Sequence[Ranked], hybrid: Hybrid, *, same_counts: bool
+) -> list[Ranked]:
     """Two sorted lists as one, by reciprocal ranks.
 
     Args:

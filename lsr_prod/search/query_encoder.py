@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lsr_prod.errors import LineageError
 from lsr_prod.formats.bundle import Bundle
-from lsr_prod.search.query import SparseQuery, check_text
+from lsr_prod.search.query.sparse_query import SparseQuery, check_text
 from lsr_prod.search.snapshot import Snapshot
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 from lsr_prod.errors import QueryError
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.publication import Publication
-from lsr_prod.search.answer import answer_bm25, answer_query, milliseconds
+from lsr_prod.search.candidates import Shards
+from lsr_prod.search.executor import execute_bm25, execute_query, milliseconds_since
 from lsr_prod.search.explain import explain_document
-from lsr_prod.search.filters import shorten
 from lsr_prod.search.hybrid import check_words, weigh_words
 from lsr_prod.search.location import LocalIndex, RemoteIndex, locate
-from lsr_prod.search.merge import Shards
 from lsr_prod.search.metrics import Observer
-from lsr_prod.search.query import SparseQuery, check_text
+from lsr_prod.search.query.filters import shorten
+from lsr_prod.search.query.request import Hybrid, Options, Request
+from lsr_prod.search.query.sparse_query import SparseQuery, check_text
 from lsr_prod.search.query_encoder import QueryEncoder
-from lsr_prod.search.request import Hybrid, Options, Request
 from lsr_prod.search.result import Explanation, SearchResult
 from lsr_prod.search.snapshot import Snapshot, Verify
 
@@ -199,7 +199,7 @@ class Searcher:
         with self._observed():
             request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
             queries = self._encoder.encode(snapshot, texts)
-            encode_ms = milliseconds(start) / max(1, len(texts))
+            encode_ms = milliseconds_since(start) / max(1, len(texts))
             asked = zip(queries, texts, strict=True)
             return [self._answer(snapshot, query, request, encode_ms, text) for query, text in asked]
 
@@ -223,7 +223,7 @@ class Searcher:
             request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
             query = SparseQuery.from_vector(vector, snapshot.vocabulary)
             check_words(text, request.hybrid)
-            return self._answer(snapshot, query, request, milliseconds(start), text)
+            return self._answer(snapshot, query, request, milliseconds_since(start), text)
 
     async def search_async(self, text: str, k: int = 10, **options: Unpack[Options]) -> SearchResult:
         """``search`` in a thread of asyncio's pool: the event loop goes on."""
@@ -293,7 +293,7 @@ class Searcher:
             check_text(text)
             snapshot = self._snapshot
             request = Request(k=k, fields=fields, count=count)
-            result = answer_bm25(snapshot, self._shards(snapshot), text, request)
+            result = execute_bm25(snapshot, self._shards(snapshot), text, request)
             if self._observer is not None:
                 self._observer.answered(result)
             return result
@@ -373,7 +373,7 @@ class Searcher:
         self, snapshot: Snapshot, query: SparseQuery, request: Request, encode_ms: float, text: str | None
     ) -> SearchResult:
         shards = self._shards(snapshot)
-        result = answer_query(snapshot, shards, query, request, encode_ms=encode_ms, text=text)
+        result = execute_query(snapshot, shards, query, request, encode_ms=encode_ms, text=text)
         if self._observer is not None:
             self._observer.answered(result)
         return result

@@ -18,20 +18,21 @@ from lsr_prod.formats.digest import digest_json, verify_files
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.publication import Publication
 from lsr_prod.formats.shard import TANTIVY_FOLDER
-from lsr_prod.search.filters import shorten
-from lsr_prod.search.idf import TermWeights, read_weights
-from lsr_prod.search.merge import Candidates, Ranked
-from lsr_prod.search.part import Part, ShardQuery
-from lsr_prod.search.query import Vocabulary
-from lsr_prod.search.shard import OpenShard
-from lsr_prod.search.tombstones import read_alive
-from lsr_prod.search.workspace import Workspace
+from lsr_prod.search.candidates import Candidates, Ranked
+from lsr_prod.search.kernel.workspace import Workspace
+from lsr_prod.search.query.filters import shorten
+from lsr_prod.search.query.sparse_query import Vocabulary
+from lsr_prod.search.query.term_weights import TermWeights, read_weights
+from lsr_prod.search.shard.open_shard import OpenShard
+from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.search.shard.shard_reader import ShardReader
+from lsr_prod.search.shard.tombstones import read_alive
 from lsr_prod.storage.index_versions import read_version, verify_shard
 
 if TYPE_CHECKING:
     from lsr_prod.formats.attributes import AttributeType
-    from lsr_prod.search.boolean import BooleanShard
-    from lsr_prod.search.filters import Filter
+    from lsr_prod.search.boolean_shard import BooleanShard
+    from lsr_prod.search.query.filters import Filter
 
 __all__ = ["Snapshot", "Verify"]
 
@@ -48,7 +49,7 @@ class Snapshot:
         index: the index folder.
         publication: what made the version current.
         version: the version.
-        parts: its shards by their number in the version; all, or those that were asked for.
+        readers: readers of its open shards, by the number of the shard in the version.
     """
 
     def __init__(
@@ -79,24 +80,22 @@ class Snapshot:
         self._filters: tuple[tuple[Filter, Filter], ...] = ()
         self.version = version = read_version(index, publication.version)
         self._check_files(verify is True)
-        opened = {part.shard.manifest.sha: part.shard for part in before.parts.values()} if before else {}
-        size = len(self.vocabulary.names)
-        self.parts: Mapping[int, Part] = {
-            number: Part(
-                self._open(shard, opened.get(shard.sha), size),
+        opened = {reader.shard.manifest.sha: reader.shard for reader in before.readers.values()} if before else {}
+        self.readers: Mapping[int, ShardReader] = {
+            number: ShardReader(
+                self._open(shard, opened.get(shard.sha)),
                 read_alive(index, tombstones, shard.documents) if tombstones else None,
                 dk=version.dk,
-                vocabulary_size=size,
             )
             for number, (shard, tombstones) in enumerate(zip(version.shards, version.tombstones, strict=True))
             if shards is None or number in shards
         }
 
-    def _open(self, manifest: ShardManifest, before: OpenShard | None, vocabulary_size: int) -> OpenShard:
+    def _open(self, manifest: ShardManifest, before: OpenShard | None) -> OpenShard:
         if before is not None and before.manifest == manifest:
             return before
         shard = OpenShard(self.index / "shards" / manifest.sha, manifest, lazy=self._verify is not False)
-        if shard.vocabulary_size != vocabulary_size:
+        if shard.vocabulary_size != len(self.vocabulary.names):
             raise LineageError(f"{shard.folder} has another vocabulary than the bundle; build the index again")
         return shard
 
@@ -152,12 +151,12 @@ class Snapshot:
         done: list[Candidates] = []
         best: list[float] = []
         floor = query.floor
-        for number in self.parts:
+        for number in self.readers:
             if query.deadline is not None and time.monotonic() >= query.deadline:
                 done.append(Candidates([], 0, False, True))
                 break
             done.append(self.match_one(number, query, floor))
-            if len(self.parts) > 1 and query.k:
+            if len(self.readers) > 1 and query.k:
                 # What the next shard has to beat: a document below the k-th best so far can be no hit.
                 best = heapq.nlargest(query.k, [*best, *(-row[0] for row in done[-1].ranked)])
                 floor = max(query.floor, best[-1]) if len(best) == query.k else query.floor
@@ -165,9 +164,9 @@ class Snapshot:
 
     def match_one(self, number: int, query: ShardQuery, floor: float) -> Candidates:
         """The best documents of one open shard that score at least ``floor``."""
-        part = self.parts[number]
-        hits = part.match(query, Workspace.of_thread(), floor)
-        doc_id = part.shard.documents.doc_id
+        reader = self.readers[number]
+        hits = reader.match(query, Workspace.of_thread(), floor)
+        doc_id = reader.shard.documents.doc_id
         ranked = [
             (-score, doc_id(ordinal), number, ordinal, overlap)
             for score, ordinal, overlap in zip(hits.scores, hits.ordinals, hits.overlaps, strict=True)
@@ -177,10 +176,10 @@ class Snapshot:
     def word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
         """int64 [t]: documents of the open shards that hold each word, deleted ones included; see ``Shards``."""
         total = np.zeros(len(names), np.int64)
-        for part in self.parts.values():
-            ids = part.word_ids(names)
+        for reader in self.readers.values():
+            ids = reader.word_ids(names)
             held = ids >= 0
-            total[held] += part.shard.frequencies(ids[held])
+            total[held] += reader.shard.postings.frequencies(ids[held])
         return total
 
     def rescore(
@@ -188,11 +187,11 @@ class Snapshot:
     ) -> list[Ranked]:
         """Scores of all stored terms; shared terms stay those of the first step. See ``Shards``."""
         result: list[Ranked] = []
-        for number, part in self.parts.items():
+        for number, reader in self.readers.items():
             mine = [row for row in ranked if row[2] == number]
             if mine:
                 ordinals = np.array([row[3] for row in mine], dtype=np.int64)
-                scores, _ = part.score(ordinals, ids, weights, Workspace.of_thread(), dk=_ALL_TERMS)
+                scores, _ = reader.shard.forward.score(ordinals, ids, weights, Workspace.of_thread(), dk=_ALL_TERMS)
                 result += [
                     (-score, doc_id, number, ordinal, overlap)
                     for score, (_, doc_id, _, ordinal, overlap) in zip(scores.tolist(), mine, strict=True)
@@ -202,7 +201,7 @@ class Snapshot:
     def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> list[Mapping[str, Any]]:
         """Stored fields and attributes; see ``Shards``."""
         columns = {name: name if name in self.version.stored_fields else attribute_column(name) for name in names}
-        return [self.parts[number].shard.documents.fields(ordinal, columns) for _, _, number, ordinal, _ in ranked]
+        return [self.readers[number].shard.documents.fields(ordinal, columns) for _, _, number, ordinal, _ in ranked]
 
     def find(self, doc_id: str) -> tuple[int, int]:
         """Number of the shard and ordinal of a document.
@@ -212,8 +211,8 @@ class Snapshot:
         """
         if not isinstance(doc_id, str):
             raise QueryError(f"the document {shorten(doc_id)} is no id; give a string")
-        for number, part in self.parts.items():
-            ordinal = part.ordinal(doc_id)
+        for number, reader in self.readers.items():
+            ordinal = reader.ordinal(doc_id)
             if ordinal is not None:
                 return number, ordinal
         raise QueryError(f"there is no document {shorten(doc_id)} in this version; give an id of the index")
@@ -237,7 +236,7 @@ class Snapshot:
         Raises:
             QueryError: it does not fit the attributes.
         """
-        from lsr_prod.search.filter_types import check_filter
+        from lsr_prod.search.query.filter_types import check_filter
 
         # By identity: equality does not tell 1 from True. What is kept stays as it is while other
         # threads read it; one that writes at the same time can only lose its own entry.
@@ -252,17 +251,17 @@ class Snapshot:
     def document_frequencies(self) -> npt.NDArray[np.int64]:
         """int64 [V]: documents whose postings hold each term, deleted ones included."""
         total = np.zeros(len(self.vocabulary.names), np.int64)
-        for part in self.parts.values():
-            total += part.shard.document_frequencies()[: len(total)]
+        for reader in self.readers.values():
+            total += reader.shard.postings.document_frequencies()[: len(total)]
         return total
 
     @cached_property
     def boolean(self) -> "dict[int, BooleanShard]":
         """The Tantivy index of every open shard."""
-        from lsr_prod.search.boolean import BooleanShard
+        from lsr_prod.search.boolean_shard import BooleanShard
 
         if self._verify is not False:
-            for part in self.parts.values():
-                files = [file for file in part.shard.manifest.files if file.path.startswith(f"{TANTIVY_FOLDER}/")]
-                verify_files(part.shard.folder, files)
-        return {number: BooleanShard.open(part.shard) for number, part in self.parts.items()}
+            for reader in self.readers.values():
+                files = [file for file in reader.shard.manifest.files if file.path.startswith(f"{TANTIVY_FOLDER}/")]
+                verify_files(reader.shard.folder, files)
+        return {number: BooleanShard.open(reader.shard) for number, reader in self.readers.items()}

@@ -9,7 +9,7 @@ from ray.exceptions import RayTaskError
 from ray.serve.handle import DeploymentHandle
 
 from lsr_prod.search.hybrid import check_words
-from lsr_prod.search.request import Options
+from lsr_prod.search.query.request import Options
 from lsr_prod.search.result import SearchResult
 from lsr_prod.search.searcher import Vector
 from lsr_prod.serving.calls import LOST, UnavailableError, own_error, pause

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.search.merge import Candidates, Ranked
-from lsr_prod.search.part import ShardQuery
+from lsr_prod.search.candidates import Candidates, Ranked
+from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.serving.follow import Follower
 from lsr_prod.serving.loopback import keep_internal_port_on_loopback
@@ -84,6 +84,6 @@ def _compile(snapshot: Snapshot) -> None:
     """Ask in each way that has a kernel of its own: a replica that takes calls must not compile first."""
     anything = ShardQuery(np.zeros(1, np.int32), np.ones(1, np.float32), np.ones(1, np.uint8), 1, 1)
     snapshot.match(anything)
-    filled = [number for number, part in snapshot.parts.items() if part.shard.manifest.documents]
+    filled = [number for number, reader in snapshot.readers.items() if reader.shard.manifest.documents]
     documents: list[Ranked] = [(0.0, "", number, 0, 0) for number in filled]
     snapshot.rescore(documents, anything.ids, anything.weights)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ray.serve.handle import DeploymentHandle
 
 from lsr_prod.errors import LsrError, QueryError
-from lsr_prod.search.merge import Shards
+from lsr_prod.search.candidates import Shards
 from lsr_prod.search.result import SearchResult
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.snapshot import Snapshot

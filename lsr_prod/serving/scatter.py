@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from ray.serve.handle import DeploymentHandle
 
-from lsr_prod.search.merge import Candidates, Ranked
-from lsr_prod.search.part import ShardQuery
+from lsr_prod.search.candidates import Candidates, Ranked
+from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.serving.calls import UnavailableError, send
 from lsr_prod.serving.versions import Pin
 

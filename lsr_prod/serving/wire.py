@@ -23,8 +23,8 @@ from lsr_prod.errors import (
     PublicationError,
     QueryError,
 )
-from lsr_prod.search.filters import Filter, filter_from_json, shorten
-from lsr_prod.search.request import Hybrid, Options
+from lsr_prod.search.query.filters import Filter, filter_from_json, shorten
+from lsr_prod.search.query.request import Hybrid, Options
 from lsr_prod.search.result import Hit, QueryTerm, SearchResult
 from lsr_prod.serving.calls import UnavailableError
 

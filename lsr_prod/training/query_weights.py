@@ -20,7 +20,7 @@ from lsr_prod.formats.digest import FileDigest, digest_json
 from lsr_prod.formats.idf import TermCounts
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.model import SparseEncoder
-from lsr_prod.search.idf import TermWeights
+from lsr_prod.search.query.term_weights import TermWeights
 from lsr_prod.storage import Store
 from lsr_prod.terms.reader import TermReader
 from lsr_prod.training.batches import TokenBatch

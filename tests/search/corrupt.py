@@ -11,12 +11,15 @@ import numpy as np
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.shard import ImpactArrays
-from lsr_prod.search.shard import OpenShard
+from lsr_prod.search.kernel.workspace import Workspace
+from lsr_prod.search.shard.forward_copy import ForwardCopy
+from lsr_prod.search.shard.open_shard import OpenShard
+from lsr_prod.search.shard.postings import Postings
+from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
-from lsr_prod.search.workspace import Workspace
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import make_index
-from tests.search.test_kernel import topics
+from tests.search.kernel.test_match import topics
 
 V = 300
 
@@ -44,44 +47,49 @@ def main(folder: str, rounds: int) -> None:
         index = Path(folder) / f"{n}-{block_size}"
         make_index(index, topics(n, block_size), vocabulary_size=V, block_size=block_size, order=order)
         snapshot = Snapshot(index, current_publication(index), verify=False)
-        shards.append(snapshot.parts[0].shard)
+        shards.append(snapshot.readers[0].shard)
     whole = [shard.arrays for shard in shards]
     refused = answered = 0
     for number in range(rounds):
         shard, arrays = shards[number % len(shards)], whole[number % len(shards)]
-        shard.arrays = corrupt(arrays, rng)
+        replace_arrays(shard, corrupt(arrays, rng))
         try:
             ask(shard, rng)
             answered += 1
         except ArtifactError:
             refused += 1
-        memory = Workspace.of_thread()
-        assert not memory.scores.any(), "scores are left in the working memory"
-        assert not memory.counts.any(), "counts are left in the working memory"
-        assert not memory.slots.any(), "slots are left in the working memory"
+        workspace = Workspace.of_thread()
+        assert not workspace.memory.scores.any(), "scores are left in the working memory"
+        assert not workspace.memory.counts.any(), "counts are left in the working memory"
+        assert not workspace.slots.any(), "slots are left in the working memory"
     print(refused, answered)
 
 
+def replace_arrays(shard: OpenShard, arrays: ImpactArrays) -> None:
+    manifest = shard.manifest
+    shard.postings = Postings(shard.files, arrays, documents=manifest.documents, block_size=manifest.block_size)
+    shard.forward = ForwardCopy(shard.files, arrays, vocabulary_size=V)
+
+
 def ask(shard: OpenShard, rng: np.random.Generator) -> None:
-    memory = Workspace.of_thread()
+    workspace = Workspace.of_thread()
     ids = rng.choice(V, int(rng.integers(1, 40)), replace=False).astype(np.int32)
     weights = rng.exponential(size=len(ids)).astype(np.float32)
     mask = (rng.random(shard.manifest.documents) < 0.5).astype(np.uint8)
     mask.flags.writeable = False
-    shard.match(
+    query = ShardQuery(
         ids,
         weights,
         np.ones(len(ids), np.uint8),
         required=int(rng.integers(1, 4)),
         k=int(rng.choice([0, 1, 10, 1000])),
-        memory=memory,
-        allowed=mask if rng.random() < 0.5 else None,
-        floor=float(rng.choice([0.0, 5.0])),
         exhaustive=bool(rng.random() < 0.3),
         deadline=1e18 if rng.random() < 0.3 else None,
     )
+    allowed = mask if rng.random() < 0.5 else None
+    shard.postings.match(query, workspace, floor=float(rng.choice([0.0, 5.0])), allowed=allowed)
     ordinals = rng.integers(0, shard.manifest.documents, 20)
-    shard.score(ordinals, ids, weights, dk=int(rng.choice([1, 64])), vocabulary_size=V, memory=memory)
+    shard.forward.score(ordinals, ids, weights, workspace, dk=int(rng.choice([1, 64])))
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ import pytest
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Searcher
-from lsr_prod.search.filters import Combination, Condition, Negation, field, filter_from_json
+from lsr_prod.search.query.filters import Combination, Condition, Negation, field, filter_from_json
 from lsr_prod.search.result import Explanation, SearchResult
 from tests.indexing.corpus import make_index
-from tests.search.test_kernel import topics
+from tests.search.kernel.test_match import topics
 
 NUMBERS: list[Any] = [0, 1, -1, 2, 3, 7, 10, 1.0, 0.5, -0.0, 1e-45, 5e-324, 1e-38, 1e30, 3.4e38, 1e39, 1e308]
 NUMBERS += [math.nan, math.inf, -math.inf, 10**400, 10**5000, -(10**5000), Fraction(1, 3), Fraction(1, 10**5000)]
@@ -149,7 +149,7 @@ def ask(searcher: Searcher, dice: Dice, *, text: bool) -> str:
 
 
 def sorted_ids(searcher: Searcher) -> str:
-    return searcher.snapshot.parts[0].shard.documents.doc_id(0)
+    return searcher.snapshot.readers[0].shard.documents.doc_id(0)
 
 
 def check(result: SearchResult, options: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from lsr_prod.indexing.publish import rollback
 from lsr_prod.search import Searcher
-from lsr_prod.search.filters import field
+from lsr_prod.search.query.filters import field
 from lsr_prod.storage.publications import current_publication, read_publication
 from tests.indexing.corpus import Doc, make_index
 

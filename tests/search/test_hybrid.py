@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Hybrid, Searcher
 from lsr_prod.search.baseline import rank_bm25
-from lsr_prod.search.filters import field
+from lsr_prod.search.parallel_searcher import ParallelSearcher
+from lsr_prod.search.query.filters import field
 from lsr_prod.search.result import SearchResult
-from lsr_prod.search.sharded import ShardedSearcher
 from lsr_prod.terms.analysis import distinct_words, words_of
 from tests.indexing.corpus import STEP, Doc, encode_corpus, make_index, mean_words
 from tests.search.conftest import TEXTS
@@ -126,7 +126,7 @@ def test_a_hybrid_search_is_the_formula(corpus, queries, sides, depth, shards, b
             result = searcher.search_vector(vector, k, hybrid=fused, count=True, **asked)
             assert answer(result) == by_ranks(lists, fused, required)[:k]
             assert (result.matched, result.matched_exact) == (len(expected), True)
-            with ShardedSearcher.open(folder, threads=3) as parallel:
+            with ParallelSearcher.open(folder, threads=3) as parallel:
                 asked_of_all = {**asked, "count": True}
                 assert answer(parallel.search_vector(vector, k, hybrid=fused, **asked_of_all)) == answer(result)
                 assert answer(parallel.search_vector(vector, 40, hybrid=summed, **asked_of_all)) == expected

@@ -14,7 +14,7 @@ from lsr_prod.formats.digest import canonical_json
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.indexing.publish import publish
 from lsr_prod.search import Searcher
-from lsr_prod.search.filters import field
+from lsr_prod.search.query.filters import field
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.storage import Store
 from lsr_prod.storage.publications import current_publication
@@ -39,7 +39,7 @@ def test_a_refresh_opens_only_the_shards_that_are_new(tmp_path):
     assert searcher.refresh()
     after = searcher.snapshot
     for number in range(3):
-        assert after.parts[number].shard is before.parts[number].shard
+        assert after.readers[number].shard is before.readers[number].shard
     assert [hit.doc_id for hit in searcher.search_vector({1: 1.0}, 3).hits] == ["x", "d36", "d29"]
     assert searcher.documents == 39
     assert before.find("d01")  # a query that took the version before still finds it
@@ -75,7 +75,7 @@ def test_a_version_that_cannot_be_opened_leaves_the_searcher_where_it_is(tmp_pat
 def test_shards_that_are_asked_for(tmp_path):
     make_index(tmp_path, CORPUS, vocabulary_size=8, shards=3)
     snapshot = Snapshot(tmp_path, current_publication(tmp_path), shards=[2])
-    assert list(snapshot.parts) == [2]
+    assert list(snapshot.readers) == [2]
 
 
 def test_a_shard_of_another_vocabulary_is_refused(tmp_path):

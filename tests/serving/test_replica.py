@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from lsr_prod.errors import PublicationError
-from lsr_prod.search import Searcher, forward, kernel
-from lsr_prod.search.part import ShardQuery
+from lsr_prod.search import Searcher
+from lsr_prod.search.kernel import forward, match
+from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.serving.replica import ShardReplica
 from lsr_prod.serving.versions import Pin
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import STEP, Doc, make_index
-from tests.search.test_sharded import CORPUS, V
+from tests.search.test_parallel_searcher import CORPUS, V
 
 QUERY = ShardQuery(np.array([0, 1], np.int32), np.array([2, 1], np.float32) * STEP, np.ones(2, np.uint8), 1, 5)
 
@@ -75,7 +76,7 @@ def test_calls_of_other_processes_need_no_kernel_but_those_of_the_start(index, m
 
         monkeypatch.setattr(module, name, call)
 
-    record(kernel, "match_shard")
+    record(match, "match_shard")
     record(forward, "score_documents")
 
     async def run():

@@ -11,11 +11,11 @@ from ray.exceptions import ActorDiedError
 from ray.serve._private import replica
 
 from lsr_prod.search import Searcher
-from lsr_prod.search.request import Options
+from lsr_prod.search.query.request import Options
 from lsr_prod.serving.router import Router
 from lsr_prod.serving.wire import result_from_json
 from tests.indexing.corpus import Doc, make_index
-from tests.search.test_sharded import CORPUS, V
+from tests.search.test_parallel_searcher import CORPUS, V
 from tests.serving.local import LocalReplicas
 
 

@@ -16,7 +16,7 @@ from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.router import ScatteringSearcher
 from lsr_prod.serving.scatter import Groups
 from tests.indexing.corpus import Doc, make_index
-from tests.search.test_sharded import CORPUS, V, corpora, options, vectors
+from tests.search.test_parallel_searcher import CORPUS, V, corpora, options, vectors
 from tests.serving.local import LocalReplicas
 
 

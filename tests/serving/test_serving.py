@@ -21,8 +21,8 @@ from ray import serve
 from lsr_prod.config import ServeSettings
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Searcher, SearchResult
-from lsr_prod.search.filters import field as attribute
-from lsr_prod.search.request import Hybrid
+from lsr_prod.search.query.filters import field as attribute
+from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.serving import ServedSearcher, UnavailableError, deployments, start
 from lsr_prod.serving.wire import result_from_json

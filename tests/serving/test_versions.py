@@ -42,8 +42,8 @@ def test_a_version_that_is_dropped_is_read_to_the_end(tmp_path):
 
 def test_a_group_opens_its_shards_of_each_version(tmp_path):
     publish(tmp_path, 1)
-    assert [list(Versions(tmp_path, group, 3).last.parts) for group in range(3)] == [[0, 3], [1], [2]]
-    assert list(Versions(tmp_path, 4, 5).last.parts) == []
+    assert [list(Versions(tmp_path, group, 3).last.readers) for group in range(3)] == [[0, 3], [1], [2]]
+    assert list(Versions(tmp_path, 4, 5).last.readers) == []
 
 
 def test_shards_of_both_versions_are_opened_once(tmp_path):
@@ -55,7 +55,7 @@ def test_shards_of_both_versions_are_opened_once(tmp_path):
     assert not versions.follow()
     after, before = versions.last, versions.get(pin)
     assert before is not after
-    assert [part.shard for part in before.parts.values()] == [part.shard for part in after.parts.values()]
+    assert [reader.shard for reader in before.readers.values()] == [reader.shard for reader in after.readers.values()]
     assert (before.version.documents, after.version.documents) == (40, 39)
 
 

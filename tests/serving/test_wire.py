@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lsr_prod.errors import ArtifactError, ConfigError, LsrError, QueryError
 from lsr_prod.search import Hit, QueryTerm, SearchResult
-from lsr_prod.search.filters import field
+from lsr_prod.search.query.filters import field
 from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.wire import (
     Question,

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lsr_prod.config.objective import OverlapSettings
-from lsr_prod.search.query import required_terms
+from lsr_prod.search.query.sparse_query import required_terms
 from lsr_prod.training.vectors import similarity
 from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors, active_terms
 

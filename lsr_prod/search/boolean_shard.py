@@ -1,0 +1,81 @@
+"""The Tantivy index beside the arrays: BM25 over the text, and Boolean matching over terms, text and attributes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tantivy
+
+from lsr_prod.formats.attributes import AttributeType
+from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TERMS_FIELD, TEXT_FIELD
+from lsr_prod.search.boolean_query import parse_boolean, to_tantivy
+from lsr_prod.search.query.filters import Filter
+from lsr_prod.search.shard.open_shard import OpenShard
+from lsr_prod.terms.analysis import distinct_words
+
+__all__ = ["BooleanShard"]
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanShard:
+    """The Tantivy index of one shard."""
+
+    shard: OpenShard
+    index: Any
+
+    @classmethod
+    def open(cls, shard: OpenShard) -> "BooleanShard":
+        """Open the index that lies in the shard's folder."""
+        return cls(shard, tantivy.Index.open(str(shard.folder / TANTIVY_FOLDER)))
+
+    def bm25(self, tokens: Sequence[str], k: int) -> tuple[int, list[tuple[float, int]]]:
+        """Rank by BM25 (Tantivy's k1 = 1.2, b = 0.75) with this shard's document frequencies.
+
+        Returns:
+            Documents with at least one token, and (score, ordinal) of the best ``k``.
+        """
+        terms = [self._should(TEXT_FIELD, token, "freq") for token in tokens]
+        return self._search(tantivy.Query.boolean_query(terms), k) if terms else (0, [])
+
+    def match(self, term_ids: Sequence[int], required: int) -> list[int]:
+        """Ordinals of all documents that hold at least ``required`` of the terms."""
+        terms = [self._should(TERMS_FIELD, term, "basic") for term in term_ids]
+        if required > len(terms):
+            return []
+        query = tantivy.Query.boolean_query(terms, minimum_number_should_match=required)
+        return [ordinal for _, ordinal in self._search(query, self.shard.manifest.documents)[1]]
+
+    def match_filter(self, expression: Filter) -> list[int]:
+        """Ordinals of all documents for which a filter is true, rising: the oracle of ``masks.evaluate``.
+
+        Raises:
+            QueryError: the filter does not fit the attributes, or Tantivy cannot answer it; see ``to_tantivy``.
+        """
+        return self._ordinals(to_tantivy(expression, self.index.schema, self._attributes))
+
+    def match_query(self, text: str) -> list[int]:
+        """Ordinals of all documents that a Boolean query finds, rising; see ``parse_boolean`` for the syntax.
+
+        Raises:
+            QueryError: the query cannot be read, or asks for what the index does not hold.
+        """
+        return self._ordinals(parse_boolean(text, self.index.schema, self._attributes, distinct_words))
+
+    @property
+    def _attributes(self) -> dict[str, AttributeType]:
+        return dict(self.shard.documents.attributes)
+
+    def _ordinals(self, query: Any) -> list[int]:
+        found = self._search(tantivy.Query.const_score_query(query, 1.0), self.shard.manifest.documents)[1]
+        return sorted(ordinal for _, ordinal in found)
+
+    def _should(self, field: str, value: str | int, index_option: str) -> tuple[Any, Any]:
+        term = tantivy.Query.term_query(self.index.schema, field, value, index_option=index_option)
+        return tantivy.Occur.Should, term
+
+    def _search(self, query: Any, limit: int) -> tuple[int, list[tuple[float, int]]]:
+        searcher = self.index.searcher()
+        found = searcher.search(query, limit=max(1, limit), count=True)
+        ordinals = searcher.fast_field_values(ORDINAL_FIELD, [address for _, address in found.hits])
+        pairs = zip((score for score, _ in found.hits), ordinals, strict=True)
+        return found.count, list(pairs)[:limit]

@@ -1,0 +1,1 @@
+"""Queries: vectors, request options, filters and term weights."""

@@ -1,0 +1,109 @@
+"""Filters held against the attributes of an index: names, operators and types."""
+
+import datetime as dt
+from collections.abc import Mapping
+
+from lsr_prod.errors import QueryError
+from lsr_prod.formats.attributes import AttributeType, AttributeValue, parse_value
+from lsr_prod.search.query.filters import (
+    DOC_ID,
+    MAX_DEPTH,
+    Combination,
+    Condition,
+    Filter,
+    Negation,
+    Operator,
+    literal,
+    shorten,
+)
+
+__all__ = ["MAX_VALUES", "check_filter"]
+
+MAX_VALUES = 10_000  # over the whole filter
+_EXACT = 1 << 53  # float64 holds every integer up to here
+_RANGES = ("gt", "ge", "lt", "le")
+_OF_ONE = ("eq", "prefix", *_RANGES)
+
+
+def check_filter(expression: Filter, attributes: Mapping[str, AttributeType]) -> Filter:
+    """The filter with every value in the type of its attribute, so that equal filters have equal keys.
+
+    Args:
+        expression: as a caller built it.
+        attributes: type by name of the index.
+
+    Raises:
+        QueryError: an attribute is unknown, an operator or a value does not fit its type, or the filter is nested more
+            than 16 deep or holds more than 10,000 values.
+    """
+    if not isinstance(expression, Filter):
+        raise QueryError(f"the filter {shorten(expression)} is none; build it with field() or filter_from_json()")
+    if _count(expression, 1) > MAX_VALUES:
+        raise QueryError(f"the filter holds more than {MAX_VALUES} values; give fewer")
+    return _check(expression, attributes)
+
+
+def _count(expression: Filter, depth: int) -> int:
+    # A filter that was not made by ``field`` can hold anything.
+    if depth > MAX_DEPTH:
+        raise QueryError(f"the filter is nested more than {MAX_DEPTH} deep; give a flatter one")
+    match expression:
+        case Combination("and" | "or", tuple() as parts):
+            return sum(_count(part, depth + 1) for part in parts)
+        case Negation(part):
+            return _count(part, depth + 1)
+        case Condition(str(), "in", tuple() as values):
+            return max(1, len(values))
+        case Condition(str(), "is_null", None):
+            return 1
+        case Condition(str(), operator, value) if operator in _OF_ONE and not isinstance(value, tuple | None):
+            return 1
+    raise QueryError(f"the filter holds {shorten(expression)}; build it with field() or filter_from_json()")
+
+
+def _check(expression: Filter, attributes: Mapping[str, AttributeType]) -> Filter:
+    match expression:
+        case Combination(operator, parts) if parts:
+            return Combination(operator, tuple(_check(part, attributes) for part in parts))
+        case Negation(part):
+            return Negation(_check(part, attributes))
+        case Condition(name, operator, value):
+            kind = _kind(name, operator, attributes)
+            if isinstance(value, tuple):
+                return Condition(name, operator, tuple(_convert(each, kind, name) for each in value))
+            return Condition(name, operator, None if value is None else _convert(value, kind, name))
+    raise QueryError(f"the filter holds {shorten(expression)}; build it with field() or filter_from_json()")
+
+
+def _kind(name: str, operator: Operator, attributes: Mapping[str, AttributeType]) -> AttributeType:
+    """The type of an attribute that knows the operator."""
+    if name == DOC_ID:
+        if operator not in ("eq", "in", "prefix"):
+            raise QueryError(f"doc_id knows no {operator}; give eq, in or prefix")
+        return "string"
+    if name not in attributes:
+        known = ", ".join(f"{each} ({kind})" for each, kind in attributes.items()) or "none"
+        raise QueryError(f"the index has no attribute {shorten(name)}; it has doc_id and: {known}")
+    kind = attributes[name]
+    if (operator == "prefix" and kind != "string") or (operator in _RANGES and kind == "bool"):
+        raise QueryError(f"attribute {name!r} is {kind}, which knows no {operator}")
+    return kind
+
+
+def _convert(value: AttributeValue, kind: AttributeType, name: str) -> AttributeValue:
+    value = literal(value, name)
+    match kind, value:
+        case ("string", str()) | ("bool", bool()) | ("timestamp", dt.datetime()):
+            return value
+        case "int64", int() if not isinstance(value, bool):
+            return value
+        case "float64", float():
+            return value + 0.0  # -0 is 0
+        case "float64", int() if not isinstance(value, bool) and -_EXACT <= value <= _EXACT:
+            return float(value)
+        case "timestamp", str():
+            try:
+                return parse_value(value, kind)
+            except ValueError as error:
+                raise QueryError(f"{shorten(value)} for {name!r} is no timestamp; give ISO 8601") from error
+    raise QueryError(f"{shorten(value)} does not fit attribute {name!r}; give a {kind}")

@@ -1,0 +1,167 @@
+"""What a caller asks for besides the query itself."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+import numpy as np
+
+from lsr_prod.errors import QueryError
+from lsr_prod.search.query.filters import shorten
+from lsr_prod.search.query.sparse_query import check_k, check_qk, required_terms
+
+if TYPE_CHECKING:
+    from lsr_prod.search.query.filters import Filter
+
+__all__ = ["Hybrid", "Options", "Request"]
+
+_MAX_SCORE = 3.0e38
+_MAX_DEADLINE = 1e9
+_MIN_WEIGHT, _MAX_WEIGHT = 1e-6, 1e6
+
+
+class Options(TypedDict, total=False):
+    """Keywords of every search; ``Request`` says what they mean."""
+
+    overlap_threshold: float
+    min_terms: int
+    qk: int | None
+    filter: "Filter | None"
+    min_score: float
+    rescore: int | None
+    deduplicate: str | None
+    deadline_ms: float | None
+    count: bool
+    fields: Sequence[str]
+    hybrid: "Hybrid | None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hybrid:
+    """Rank by the words of the query's text as well, by BM25.
+
+    Documents are found that share a term or a word. Under an overlap threshold they must share as many of the encoder's
+    terms as without words, and words do not count.
+
+    Attributes:
+        fusion: ``sum``: a score is ``terms`` x the encoder's + ``words`` x BM25's, in one pass. ``rrf``: the best
+            ``depth`` documents of both are found, and a score is the sum of weight / (``constant`` + rank) over the
+            lists that a document stands in, ranks from 1, in which scores of both scales do not matter.
+        terms: weight of the encoder's side.
+        words: weight of BM25's side.
+        constant: of ``rrf``.
+        depth: of ``rrf``; at least ``k``.
+
+    Raises:
+        QueryError: a value is outside its range.
+    """
+
+    fusion: Literal["sum", "rrf"] = "sum"
+    terms: float = 1.0
+    words: float = 1.0
+    constant: float = 60.0
+    depth: int = 100
+
+    def __post_init__(self) -> None:
+        """Refuse what is not possible."""
+        if self.fusion not in ("sum", "rrf"):
+            raise QueryError(f"hybrid.fusion={shorten(self.fusion)} is not possible; give 'sum' or 'rrf'")
+        for name in ("terms", "words"):
+            weight = _number(f"hybrid.{name}", getattr(self, name), _MAX_WEIGHT)
+            if weight < _MIN_WEIGHT:
+                raise QueryError(
+                    f"hybrid.{name}={weight:g} is too little; leave hybrid out, or ask bm25() for words alone"
+                )
+            object.__setattr__(self, name, weight)
+        object.__setattr__(self, "constant", _number("hybrid.constant", self.constant, _MAX_WEIGHT))
+        object.__setattr__(self, "depth", check_k(self.depth, "hybrid.depth"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """How to match, rank and answer; checked when it is made.
+
+    Attributes:
+        k: hits at most, 0..10,000; fewer if fewer documents match.
+        overlap_threshold: share of the query's terms that a document must share, 0..1; 0 is off.
+        min_terms: the same as a count.
+        qk: terms of the query, heaviest first; None keeps all.
+        filter: only documents whose attributes pass are found.
+        min_score: only documents that score at least this are found.
+        rescore: two steps. That many documents are found with ``qk`` terms and the ``dk`` terms of a document in the
+            postings, over all shards; then they are ranked by the whole query and all stored terms. At least ``k``.
+        deduplicate: a stored field or attribute; of documents with the same value the best is found. Documents without
+            a value stay.
+        deadline_ms: milliseconds from the call on after which the best documents found so far are returned.
+        count: count every match, at the price of skipping nothing.
+        fields: stored fields and attributes to return with the hits.
+        hybrid: rank by the words of the text as well; not with ``rescore``.
+
+    Raises:
+        QueryError: a value is outside its range.
+    """
+
+    k: int = 10
+    overlap_threshold: float = 0.0
+    min_terms: int = 1
+    qk: int | None = None
+    filter: "Filter | None" = None
+    min_score: float = 0.0
+    rescore: int | None = None
+    deduplicate: str | None = None
+    deadline_ms: float | None = None
+    count: bool = False
+    fields: Sequence[str] = ()
+    hybrid: Hybrid | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is not possible."""
+        self._set("k", check_k(self.k))
+        self._set("qk", check_qk(self.qk))
+        self._set("min_terms", self.required(0))
+        self._set("min_score", _number("min_score", self.min_score, _MAX_SCORE))
+        if self.deadline_ms is not None:
+            self._set("deadline_ms", _number("deadline_ms", self.deadline_ms, _MAX_DEADLINE))
+        if self.rescore is not None:
+            self._set("rescore", check_k(self.rescore, "rescore"))
+            if self.rescore < self.k:
+                raise QueryError(f"rescore={self.rescore} is less than k={self.k}; give at least k")
+        if self.deduplicate is not None and not isinstance(self.deduplicate, str):
+            raise QueryError(f"deduplicate={shorten(self.deduplicate)} is not possible; give the name of a field")
+        if not isinstance(self.count, (bool, np.bool_)):
+            raise QueryError(f"count={shorten(self.count)} is not possible; give True or False")
+        self._set("count", bool(self.count))
+        if self.hybrid is not None:
+            self._check_hybrid(self.hybrid)
+        if not isinstance(self.fields, (list, tuple)) or not all(isinstance(name, str) for name in self.fields):
+            raise QueryError(f"fields={shorten(self.fields)} is not possible; give a list of names")
+
+    def _set(self, name: str, value: Any) -> None:
+        """Numpy's numbers become Python's: those overflow, and the kernels would be compiled again for them."""
+        object.__setattr__(self, name, value)
+
+    def _check_hybrid(self, hybrid: Hybrid) -> None:
+        if not isinstance(hybrid, Hybrid):
+            raise QueryError(f"hybrid={shorten(hybrid)} is not possible; give Hybrid(), with weights if you have some")
+        if self.rescore is not None:
+            raise QueryError(
+                "rescore reads the encoder's terms alone and cannot follow a hybrid search; give one of them"
+            )
+        if hybrid.fusion == "rrf" and hybrid.depth < self.k:
+            raise QueryError(f"hybrid.depth={hybrid.depth} is less than k={self.k}; give at least k")
+
+    @property
+    def has_threshold(self) -> bool:
+        """Whether documents must share a number of terms."""
+        return self.overlap_threshold > 0 or self.min_terms > 1
+
+    def required(self, size: int) -> int:
+        """Terms that a document must share with a query of ``size`` terms."""
+        return required_terms(size, overlap_threshold=self.overlap_threshold, min_terms=self.min_terms)
+
+
+def _number(name: str, value: float, largest: float) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value <= largest:  # NaN too
+        raise QueryError(f"{name}={shorten(value)} is not possible; give a number from 0 to {largest:g}")
+    return float(value)

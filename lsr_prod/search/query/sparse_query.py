@@ -1,0 +1,205 @@
+"""From weights to what the kernel reads: terms in a fixed order, and how many of them a document must share."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from numbers import Integral, Rational, Real
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.errors import QueryError
+from lsr_prod.search.query.filters import shorten
+
+__all__ = [
+    "MAX_K",
+    "MAX_SCORE",
+    "MAX_TERMS",
+    "SparseQuery",
+    "Vocabulary",
+    "check_k",
+    "check_qk",
+    "check_text",
+    "required_terms",
+]
+
+MAX_K = 10_000
+MAX_TERMS = (1 << 16) - 1  # overlaps are counted in 16 bits
+_LARGEST = float(np.finfo(np.float32).max)
+MAX_SCORE = _LARGEST / 2  # sums of float32 and the bounds above them are rounded, and stay finite
+
+
+class Vocabulary:
+    """The output vocabulary of an encoder.
+
+    Attributes:
+        names: the V terms, by id.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The id of every term."""
+        return {term: i for i, term in enumerate(self.names)}
+
+
+@dataclass(frozen=True, slots=True)
+class SparseQuery:
+    """A query's vector, heaviest term first, ties by rising id: the order in which scores are summed.
+
+    Attributes:
+        ids: int32 [q], output-vocabulary ids; -1 for a term outside the vocabulary, which no document has.
+        weights: float32 [q], finite and above zero.
+        terms: the q terms as strings.
+    """
+
+    ids: npt.NDArray[np.int32]
+    weights: npt.NDArray[np.float32]
+    terms: tuple[str, ...]
+
+    @classmethod
+    def from_vector(cls, vector: Mapping[str | int, float], vocabulary: "Vocabulary") -> "SparseQuery":
+        """Check and sort a vector given by a caller.
+
+        Args:
+            vector: weight by term, a string or an id in 0..V-1. A weight that is 0 in float32 is no term. A string
+                outside the vocabulary stays in the query: it counts in |q| and matches nothing.
+            vocabulary: the V terms.
+
+        Raises:
+            QueryError: a weight is NaN, infinite or negative, an id is out of range, or a term is given twice.
+        """
+        if not isinstance(vector, Mapping):
+            raise QueryError(f"the query {shorten(vector)} is no vector; give a mapping from terms to weights")
+        weights: dict[str, float] = {}
+        ids = []
+        for term, weight in vector.items():
+            name, term_id = _resolve(term, vocabulary)
+            if name in weights:
+                raise QueryError(f"term {shorten(name)} is given twice, as a string and as an id; give it once")
+            weights[name] = _weight(name, weight)
+            ids.append(term_id)
+        single = np.array(list(weights.values()), np.float32).tolist()  # what is equal in float32 is a tie
+        kept = sorted((-weight, i, name) for weight, i, name in zip(single, ids, weights, strict=True) if weight > 0)
+        if len(kept) > MAX_TERMS:
+            raise QueryError(f"the query has {len(kept)} terms; give at most {MAX_TERMS}")
+        return cls(
+            np.array([i for _, i, _ in kept], dtype=np.int32),
+            np.array([-weight for weight, _, _ in kept], dtype=np.float32),
+            tuple(name for _, _, name in kept),
+        )
+
+    def top(self, qk: int | None) -> "SparseQuery":
+        """The ``qk`` heaviest terms; None keeps all.
+
+        Raises:
+            QueryError: ``qk`` is no integer above 0.
+        """
+        if check_qk(qk) is None:
+            return self
+        return SparseQuery(self.ids[:qk], self.weights[:qk], self.terms[:qk])
+
+    def scaled(self, impact_step: float) -> npt.NDArray[np.float32]:
+        """float32 [q]: what one impact unit of each term adds to a score.
+
+        Raises:
+            QueryError: a score could leave the range of float32.
+        """
+        if float(self.weights.sum(dtype=np.float64)) * impact_step * 255 > MAX_SCORE:
+            raise QueryError(
+                "the query's weights are so large that a score would not fit into float32; scale them down"
+            )
+        return self.weights * np.float32(impact_step)
+
+
+def required_terms(size: int, *, overlap_threshold: float, min_terms: int) -> int:
+    """Terms that a document must share: max(1, min_terms, ceil(overlap_threshold * size)), free of float rounding.
+
+    The threshold is taken as the decimal number that it prints as: ceil(0.28 * 25) is 7, not 8.
+
+    Args:
+        size: |q|, counted after ``qk``, terms that no document has included.
+        overlap_threshold: share of |q|, 0..1.
+        min_terms: a count, 1 or more.
+
+    Raises:
+        QueryError: a value is outside its range.
+    """
+    if isinstance(min_terms, bool) or not isinstance(min_terms, Integral) or min_terms < 1:
+        raise QueryError(f"min_terms={shorten(min_terms)} is not possible; give an integer, 1 or more")
+    if isinstance(overlap_threshold, bool) or not isinstance(overlap_threshold, Real):
+        raise QueryError(
+            f"overlap_threshold={shorten(overlap_threshold)} is no number; give a share of the terms, 0..1"
+        )
+    if not 0 <= overlap_threshold <= 1:  # NaN too
+        raise QueryError(
+            f"overlap_threshold={shorten(overlap_threshold)} is not possible; give a share of the terms, 0..1"
+        )
+    exact = overlap_threshold if isinstance(overlap_threshold, Rational) else str(overlap_threshold)
+    return max(1, int(min_terms), _share(exact, size) if overlap_threshold else 0)
+
+
+@lru_cache(4096)
+def _share(threshold: Rational | str, size: int) -> int:
+    return math.ceil(Fraction(threshold) * size)
+
+
+def check_k(k: int, name: str = "k") -> int:
+    """``k`` itself.
+
+    Raises:
+        QueryError: it is no integer in 0..10,000.
+    """
+    if isinstance(k, bool) or not isinstance(k, Integral) or not 0 <= k <= MAX_K:
+        raise QueryError(f"{name}={shorten(k)} is not possible; give an integer from 0 to {MAX_K}")
+    return int(k)
+
+
+def check_qk(qk: int | None) -> int | None:
+    """``qk`` itself, a plain integer or None.
+
+    Raises:
+        QueryError: it is neither None nor an integer above 0.
+    """
+    if qk is not None and (isinstance(qk, bool) or not isinstance(qk, Integral) or qk < 1):
+        raise QueryError(f"qk={shorten(qk)} is not possible; give an integer above 0, or None for all terms")
+    return None if qk is None else int(qk)
+
+
+def check_text(text: str) -> None:
+    """Refuse what no tokenizer reads.
+
+    Raises:
+        QueryError: it is no string, or holds a lone surrogate.
+    """
+    if not isinstance(text, str):
+        raise QueryError(f"the query {shorten(text)} is no text; give a string")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise QueryError("the query is no valid Unicode; decode it with errors='replace'") from error
+
+
+def _resolve(term: str | int, vocabulary: Vocabulary) -> tuple[str, int]:
+    if isinstance(term, str):
+        return term, vocabulary.ids.get(term, -1)
+    last = len(vocabulary.names) - 1
+    if type(term) is int and 0 <= term <= last:  # the plain case: the checks below cost ten times as much
+        return vocabulary.names[term], term
+    if isinstance(term, bool) or not isinstance(term, Integral) or not 0 <= term <= last:
+        raise QueryError(f"term {shorten(term)} is not possible; give a string, or an id from 0 to {last}")
+    return vocabulary.names[term], int(term)
+
+
+def _weight(name: str, weight: float) -> float:
+    if type(weight) is float and 0 <= weight <= _LARGEST:  # NaN is not
+        return weight
+    if not isinstance(weight, Real) or not 0 <= weight <= _LARGEST:  # NaN too
+        raise QueryError(
+            f"the weight {shorten(weight)} of term {shorten(name)} is not possible; give a finite number, 0 or more"
+        )
+    return float(weight)

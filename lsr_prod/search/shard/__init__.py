@@ -1,0 +1,1 @@
+"""One opened shard of an index version: its arrays, documents, words and filters."""

@@ -1,0 +1,113 @@
+"""Forward copy of one opened shard: document-ordered vectors with all stored terms, heaviest first."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.formats.pages import MappedFiles
+from lsr_prod.formats.shard import ImpactArrays, array_name
+from lsr_prod.search.kernel.workspace import Workspace
+from lsr_prod.search.shard.postings import damaged_arrays, read_only
+
+__all__ = ["ForwardCopy", "Vectors"]
+
+Vectors = tuple[npt.NDArray[Any], ...]  # offsets, terms, impacts
+
+
+class ForwardCopy:
+    """The vectors of one opened shard. Safe to share between threads."""
+
+    def __init__(self, files: MappedFiles, arrays: ImpactArrays, *, vocabulary_size: int) -> None:
+        """Read vectors from mapped arrays.
+
+        Args:
+            files: files of the shard.
+            arrays: its impact arrays.
+            vocabulary_size: V.
+        """
+        self._files = files
+        self._arrays = arrays
+        self._vocabulary_size = vocabulary_size
+
+    def score(
+        self,
+        ordinals: npt.NDArray[np.int64],
+        ids: npt.NDArray[np.int32],
+        weights: npt.NDArray[np.float32],
+        workspace: Workspace,
+        *,
+        dk: int,
+        vectors: Vectors = (),
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
+        """Score given documents.
+
+        Args:
+            ordinals: int64 [n].
+            ids: int32 [q], terms.
+            weights: float32 [q], score per impact unit.
+            workspace: of the calling thread.
+            dk: number of terms read per document, heaviest first.
+            vectors: of these documents, as ``gather`` returned them; empty: they are read from the mapped arrays.
+
+        Returns:
+            Scores float32 [n] and shared terms uint16 [n].
+
+        Raises:
+            ArtifactError: the arrays are damaged.
+        """
+        from lsr_prod.search.kernel.forward import score_documents
+
+        if vectors:
+            offsets, terms, impacts = vectors
+            ordinals = np.arange(len(ordinals))
+        else:
+            self._verify(ordinals)
+            a = self._arrays
+            offsets, terms, impacts = a.forward_offsets, a.forward_terms, a.forward_impacts
+        scores, counts = np.empty(len(ordinals), np.float32), np.empty(len(ordinals), np.uint16)
+        slots = workspace.term_slots(self._vocabulary_size)
+        whole = score_documents(
+            offsets, terms, impacts, ordinals, dk, read_only(ids), read_only(weights), slots, scores, counts
+        )
+        if not whole:
+            raise damaged_arrays(self._files)
+        return scores, counts
+
+    def gather(self, ordinals: npt.NDArray[np.int64], dk: int) -> Vectors:
+        """Copy the vectors of given documents next to each other.
+
+        Scattered over the mapped arrays, each vector would cost several reads of memory.
+
+        Args:
+            ordinals: int64 [n].
+            dk: terms per document, heaviest first.
+
+        Returns:
+            Offsets int64 [n + 1], terms and impacts, read-only.
+        """
+        self._verify(ordinals)
+        a = self._arrays
+        starts = a.forward_offsets[ordinals]
+        lengths = np.minimum(a.forward_offsets[ordinals + 1] - starts, dk)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        return read_only(offsets), read_only(a.forward_terms[places]), read_only(a.forward_impacts[places])
+
+    def vector(self, ordinal: int, dk: int) -> dict[int, int]:
+        """Return impact by term id of a document, its ``dk`` heaviest terms."""
+        self._verify(np.array([ordinal]))
+        a = self._arrays
+        start, stop = a.forward_offsets[ordinal : ordinal + 2].tolist()
+        stop = min(stop, start + dk)
+        return dict(zip(a.forward_terms[start:stop].tolist(), a.forward_impacts[start:stop].tolist(), strict=True))
+
+    def _verify(self, ordinals: npt.NDArray[np.int64]) -> None:
+        """Verify everything that the vectors of some documents lie on."""
+        a, verify = self._arrays, self._files.verify_rows
+        verify(a.forward_offsets, array_name("forward_offsets"), ordinals, ordinals + 2)
+        starts, stops = a.forward_offsets[ordinals], a.forward_offsets[ordinals + 1]
+        if len(ordinals) and not (starts.min() >= 0 and stops.max() <= len(a.forward_terms)):
+            raise damaged_arrays(self._files)
+        verify(a.forward_terms, array_name("forward_terms"), starts, stops)
+        verify(a.forward_impacts, array_name("forward_impacts"), starts, stops)

@@ -1,0 +1,243 @@
+"""Impact postings of one opened shard: the kernel matches queries against them, pages are verified on first use."""
+
+import time
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.errors import ArtifactError
+from lsr_prod.formats.pages import MappedFiles
+from lsr_prod.formats.shard import BITMAP_ABOVE, NO_RUN, ImpactArrays, array_name
+from lsr_prod.search.kernel.arrays import (
+    BLOCKS_SKIPPED,
+    DAMAGED,
+    ENTRIES_NEEDED,
+    HITS,
+    MATCHED,
+    PAUSED,
+    POSTINGS_READ,
+    TOO_SMALL,
+    PostingArrays,
+)
+from lsr_prod.search.kernel.workspace import Workspace
+from lsr_prod.search.shard.shard_query import ShardQuery
+
+__all__ = ["Postings", "ShardHits", "damaged_arrays", "read_only"]
+
+_Item = TypeVar("_Item", bound=np.generic)
+
+_SLICE = 1 << 18  # postings between two looks at the clock
+_EVERYTHING = 1 << 62
+
+
+def read_only(array: npt.NDArray[_Item]) -> npt.NDArray[_Item]:
+    """Return a read-only view.
+
+    numba compiles a kernel anew for each array type, and mapped arrays and those from another process are read-only.
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def damaged_arrays(files: MappedFiles) -> ArtifactError:
+    """Return the error for impact arrays that contradict each other."""
+    return ArtifactError(f"the impact arrays of {files.folder} are damaged; open with verify=True to see the file")
+
+
+_NO_MASK = read_only(np.empty(0, np.uint8))
+
+
+@dataclass(frozen=True, slots=True)
+class ShardHits:
+    """The best documents of one shard, by falling score, ties by rising id.
+
+    Attributes:
+        matched: documents seen that share enough terms.
+        exact: whether ``matched`` counts all documents that do.
+        partial: whether the deadline passed before the end.
+        postings: postings read.
+        ordinals: of the n hits.
+        scores: float32.
+        overlaps: shared terms.
+    """
+
+    matched: int
+    exact: bool
+    partial: bool
+    postings: int
+    ordinals: list[int]
+    scores: list[float]
+    overlaps: list[int]
+
+
+class Postings:
+    """Impact postings of one opened shard. Safe to share between threads."""
+
+    def __init__(self, files: MappedFiles, arrays: ImpactArrays, *, documents: int, block_size: int) -> None:
+        """Prepare the arguments of the kernel; no page of the arrays is read but the last of ``term_postings``.
+
+        Args:
+            files: files of the shard.
+            arrays: its impact arrays.
+            documents: N.
+            block_size: documents per block.
+        """
+        self._files = files
+        self._arrays = arrays
+        self._documents = documents
+        self._block_size = block_size
+        self._blocks = -(-documents // block_size)
+        self._places = 1 << (8 * arrays.ids.itemsize)
+        self._compressed = arrays.compressed
+        self._kernel_arrays = tuple(
+            PostingArrays(
+                arrays.term_runs,
+                arrays.term_postings,
+                arrays.run_gaps,
+                arrays.run_counts,
+                arrays.run_maxima,
+                arrays.term_ids,
+                arrays.term_impacts,
+                arrays.ids,
+                arrays.impacts,
+                arrays.id_rank,
+                self._compressed,
+                block_size,
+            )
+        )
+        self._verified_terms = np.zeros(len(arrays.term_runs) - 1, bool)
+        self._verified_ranks = False
+
+    def match(
+        self, query: ShardQuery, workspace: Workspace, *, floor: float, allowed: npt.NDArray[np.uint8] | None = None
+    ) -> ShardHits:
+        """Find the best ``query.k`` documents with at least ``query.required`` of the query's terms.
+
+        Args:
+            query: its ids are terms of the postings; filter and words are not read.
+            workspace: of the calling thread.
+            floor: lowest score of a hit, in place of the query's own.
+            allowed: uint8 [N], 1 for documents that may be found; None: all.
+
+        Raises:
+            ArtifactError: the arrays are damaged.
+        """
+        from lsr_prod.search.kernel.match import match_shard  # numba is imported by the first query
+
+        self._verify_terms(query.ids)
+        self.verify_ranks()
+        k, progress = min(query.k, self._documents), workspace.progress
+        # A query cannot share more terms than it has; larger numbers may not fit into the kernel's integers.
+        required = min(query.required, len(query.ids) + 1)
+        # The fields of KernelQuery.
+        kernel_query = (
+            read_only(query.ids),
+            read_only(query.weights),
+            read_only(query.counted),
+            required,
+            floor,
+            query.exhaustive,
+        )
+        mask = _NO_MASK if allowed is None else allowed
+        budget = _EVERYTHING if query.deadline is None else _SLICE
+        workspace.fit(places=self._places, blocks=self._blocks, k=k)
+        progress[:] = 0
+        while True:
+            state = match_shard(self._kernel_arrays, kernel_query, mask, budget, workspace.arrays, k, progress)
+            if state == DAMAGED:
+                raise damaged_arrays(self._files)
+            if state == TOO_SMALL:
+                workspace.fit(entries=int(progress[ENTRIES_NEEDED]))
+            elif state != PAUSED or (query.deadline is not None and time.monotonic() >= query.deadline):
+                break
+        return self._hits(workspace, partial=state == PAUSED, whole=query.exhaustive or floor == 0)
+
+    def _hits(self, workspace: Workspace, *, partial: bool, whole: bool) -> ShardHits:
+        """Return the hits that the kernel left in the workspace."""
+        progress, memory = workspace.progress.tolist(), workspace.memory
+        filled = progress[HITS]
+        scores, ordinals, counts = memory.top_scores[:filled], memory.top_documents[:filled], memory.top_counts[:filled]
+        if partial:  # the heap is not sorted yet
+            order = np.lexsort((self._arrays.id_rank[ordinals], -scores))
+            scores, ordinals, counts = scores[order], ordinals[order], counts[order]
+        exact = whole and not progress[BLOCKS_SKIPPED] and not partial
+        return ShardHits(
+            progress[MATCHED],
+            exact,
+            partial,
+            progress[POSTINGS_READ],
+            ordinals.tolist(),
+            scores.tolist(),
+            counts.tolist(),
+        )
+
+    def impact(self, term: int, ordinal: int) -> int:
+        """Return the impact of a term or word in the postings of a document, 0 if it is not there."""
+        self._verify_terms(np.array([term], np.int32))
+        a = self._arrays
+        runs = slice(int(a.term_runs[term]), int(a.term_runs[term + 1]))
+        gaps = a.run_gaps[runs]
+        blocks = np.cumsum(gaps, dtype=np.int64)[gaps != NO_RUN] - 1
+        counts = a.run_counts[runs][gaps != NO_RUN].astype(np.int64) + 1
+        block, place = divmod(ordinal, self._block_size)
+        run = int(np.searchsorted(blocks, block))
+        if run == len(blocks) or blocks[run] != block:
+            return 0
+        bitmaps = self._compressed & (counts > BITMAP_ABOVE)
+        id_at = int(a.term_ids[term]) + int(np.where(bitmaps, BITMAP_ABOVE, counts)[:run].sum())
+        impact_at = int(a.term_impacts[term]) + int(np.where(self._compressed & (counts == 1), 0, counts)[:run].sum())
+        places: npt.NDArray[Any] = a.ids[id_at : id_at + int(counts[run])]
+        if bitmaps[run]:
+            bitmap = a.ids[id_at : id_at + BITMAP_ABOVE].view(np.uint8)
+            places = np.flatnonzero(np.unpackbits(bitmap, bitorder="little"))
+        at = np.flatnonzero(places == place)
+        if not len(at):
+            return 0
+        if self._compressed and counts[run] == 1:
+            return int(a.run_maxima[runs][gaps != NO_RUN][run])
+        return int(a.impacts[impact_at + at[0]])
+
+    def document_frequencies(self) -> npt.NDArray[np.int64]:
+        """Return int64 [T]: documents whose postings hold each term and word, deleted ones included."""
+        postings = self._arrays.term_postings
+        self._files.verify_items(postings, array_name("term_postings"), 0, len(postings))
+        return np.diff(postings)
+
+    def frequencies(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Return int64 [n]: the document frequencies of some terms and words; reads no others."""
+        postings = self._arrays.term_postings
+        self._files.verify_rows(postings, array_name("term_postings"), ids.astype(np.int64), ids.astype(np.int64) + 2)
+        return postings[1:][ids] - postings[:-1][ids]
+
+    def verify_ranks(self) -> None:
+        """Verify the ranks by id, which break ties in score.
+
+        Raises:
+            DigestMismatchError: they are damaged.
+        """
+        if not self._verified_ranks:
+            self._files.verify_items(self._arrays.id_rank, array_name("id_rank"), 0, self._documents)
+            self._verified_ranks = True
+
+    def _verify_terms(self, ids: npt.NDArray[np.int32]) -> None:
+        """Verify everything that the postings of the query's terms lie on, each term once."""
+        if self._verified_terms[ids].all():
+            return
+        a, verify = self._arrays, self._files.verify_items
+        for term in ids.tolist():
+            if self._verified_terms[term]:
+                continue
+            verify(a.term_runs, array_name("term_runs"), term, term + 2)
+            verify(a.term_postings, array_name("term_postings"), term, term + 2)
+            first, last = int(a.term_runs[term]), int(a.term_runs[term + 1])
+            for name in ("run_gaps", "run_counts", "run_maxima"):
+                verify(getattr(a, name), array_name(name), first, last)
+            for name in ("ids", "impacts"):
+                starts = getattr(a, f"term_{name}")
+                if self._compressed:
+                    verify(starts, array_name(f"term_{name}"), term, term + 2)
+                verify(getattr(a, name), array_name(name), int(starts[term]), int(starts[term + 1]))
+            self._verified_terms[term] = True

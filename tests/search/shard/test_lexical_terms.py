@@ -1,0 +1,105 @@
+"""The dictionary of a shard: looked up, explained, and refused where it is damaged."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lsr_prod.errors import ArtifactError, DigestMismatchError
+from lsr_prod.formats.digest import canonical_json
+from lsr_prod.formats.index import ShardManifest
+from lsr_prod.indexing import publish
+from lsr_prod.search import Hybrid, Searcher
+from lsr_prod.search.shard.open_shard import OpenShard
+from lsr_prod.storage import Store
+from tests.indexing.corpus import Doc, make_index
+
+NAMES = ["a", "aa", "b", "naïv", "z\U0001f600", "ﬀ", "\U00010330"]
+CORPUS = {f"d{i}": Doc({1: 7}, f"{name} fill") for i, name in enumerate(NAMES)}
+
+
+@pytest.fixture
+def made(tmp_path):
+    return tmp_path, make_index(tmp_path, CORPUS, vocabulary_size=3, bm25=True)
+
+
+def opened(made):
+    folder, version = made
+    return OpenShard(folder / "shards" / version.shards[0].sha, version.shards[0], lazy=True)
+
+
+def test_every_word_is_found_and_no_other(made):
+    words = opened(made).words
+    held = [name.encode() for name in sorted(["fill", "a", "aa", "b", "naïv", "z", "ﬀ", "\U00010330"])]
+    assert held == sorted(held)
+    ids = words.ids([name.decode() for name in held])
+    assert ids.dtype == np.int32
+    assert ids.tolist() == list(range(3, 3 + len(held)))
+    assert words.ids(["", "ab", "zz", "\U0010ffff", "A"]).tolist() == [-1] * 5
+    assert words.ids([]).tolist() == []
+
+
+def test_ids_that_are_kept_are_those_that_are_found(made, monkeypatch):
+    monkeypatch.setattr("lsr_prod.search.shard.lexical_terms._CACHED", 2)
+    words, names = opened(made).words, ["a", "none", "fill", "aa", "a", "none", "b", "b"]
+    expected = {name: opened(made).words.ids([name]).tolist()[0] for name in names}
+    for _ in range(3):
+        assert words.ids(names).tolist() == [expected[name] for name in names]
+
+
+@pytest.mark.parametrize("block_size", [1, 7, 256, 300])
+def test_an_impact_is_found_however_far_the_blocks_lie(tmp_path, block_size):
+    """More than 255 blocks between two documents take entries without a run."""
+    held = {0: 3, 1: 1, 300: 2, 899: 5}
+    corpus = {f"d{i:03d}": Doc({0: 1}, "fox " * held.get(i, 0) + "dog") for i in range(900)}
+    version = make_index(tmp_path, corpus, vocabulary_size=1, block_size=block_size, order="id", bm25=True)
+    shard = opened((tmp_path, version))
+    [fox] = shard.words.ids(["fox"]).tolist()
+    found = {
+        ordinal: shard.postings.impact(fox, ordinal) for ordinal in range(900) if shard.postings.impact(fox, ordinal)
+    }
+    assert found.keys() == held.keys()
+    scores = {hit.doc_id: hit.score for hit in Searcher.open(tmp_path).bm25("fox").hits}
+    heavy = sorted(found, key=lambda ordinal: -found[ordinal])
+    assert [f"d{ordinal:03d}" for ordinal in heavy] == list(scores)
+
+
+def test_one_flipped_bit_is_found_when_a_word_is_looked_up(made):
+    folder, version = made
+    for name in ("word_offsets", "word_bytes"):
+        path = folder / "shards" / version.shards[0].sha / "impacts" / f"{name}.npy"
+        data = path.read_bytes()
+        path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+        with pytest.raises(DigestMismatchError, match=name):
+            Searcher.open(folder).bm25("fill")
+        path.write_bytes(data)
+    assert len(Searcher.open(folder).bm25("fill").hits) == len(CORPUS)
+
+
+def test_offsets_that_leave_the_bytes_find_nothing(made):
+    folder, version = made
+    path = folder / "shards" / version.shards[0].sha / "impacts" / "word_offsets.npy"
+    offsets = np.load(path)
+    for hostile in (np.full_like(offsets, 1 << 62), np.full_like(offsets, -(1 << 62)), offsets[::-1].copy()):
+        hostile[-1] = offsets[-1]
+        np.save(path, hostile)
+        Searcher.open(folder, verify=False).bm25("fill")
+    offsets[-1] += 1
+    np.save(path, offsets)
+    with pytest.raises(ArtifactError, match="contradict"):
+        Searcher.open(folder, verify=False)
+
+
+@pytest.mark.parametrize("lost", [["word_bytes"], ["word_bytes", "word_offsets"]])
+def test_a_manifest_without_the_dictionary_is_refused(made, lost):
+    folder, version = made
+    shard = version.shards[0]
+    paths = {f"impacts/{name}.npy" for name in lost}
+    kept = tuple(file for file in shard.files if file.path not in paths)
+    manifest = ShardManifest.from_json(json.loads(json.dumps(replace(shard, files=kept).to_json())))
+    broken = replace(version, shards=(manifest,))
+    Store(str(folder)).put_new(f"versions/{broken.sha}.json", canonical_json(broken.to_json()))
+    publish(folder, broken.sha)
+    with pytest.raises(ArtifactError, match=r"words|vocabulary"):
+        Searcher.open(folder, verify=False).search_vector({1: 1.0}, text="fill", hybrid=Hybrid())
