@@ -1,4 +1,4 @@
-"""Where an index lies: a local folder, or an object store with a cache of its versions on this machine."""
+"""Location of an index: a local folder, or an object store with a cache of its versions on this machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ __all__ = ["LocalIndex", "RemoteIndex", "locate"]
 
 @dataclass(frozen=True, slots=True)
 class LocalIndex:
-    """An index folder; its versions are opened where they lie."""
+    """An index folder; its versions are opened in place."""
 
     folder: Path
 
-    def head(self) -> Publication:
-        """The current publication.
+    def current_publication(self) -> Publication:
+        """Return the current publication.
 
         Raises:
             PublicationError: nothing is published there.
@@ -31,11 +31,11 @@ class LocalIndex:
         return current_publication(self.folder)
 
     def fetch(self) -> tuple[Path, Publication]:
-        """The folder that has the current version, and its publication."""
-        return self.folder, self.head()
+        """Return the folder with the current version, and its publication."""
+        return self.folder, self.current_publication()
 
     def release(self, folder: Path) -> None:
-        """Nobody reads the version in ``folder`` any more: a local index keeps it."""
+        """Do nothing: a local index keeps versions that are no longer read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,47 +43,47 @@ class RemoteIndex:
     """An index in an object store; its current version is fetched into a cache.
 
     Attributes:
-        store: the index.
-        cache: on a local disk.
+        store: the index in the object store.
+        cache: cache on a local disk.
     """
 
     store: Store
     cache: "NodeCache"
 
-    def head(self) -> Publication:
-        """The current publication; nothing else is fetched."""
+    def current_publication(self) -> Publication:
+        """Return the current publication; nothing else is fetched."""
         return current_publication(self.store)
 
     def fetch(self) -> tuple[Path, Publication]:
-        """The folder that has the current version, and its publication; what is not in the cache is fetched."""
+        """Return the folder with the current version, and its publication; files missing from the cache are fetched."""
         from lsr_prod.storage.index_cache import fetch_current_version
 
         return fetch_current_version(self.cache, self.store)
 
     def release(self, folder: Path) -> None:
-        """Nobody reads the version in ``folder`` any more: its place may be given to others."""
+        """Allow the cache to delete the version in ``folder``, which is no longer read."""
         self.cache.release(folder)
 
 
 def locate(
     index: str | Path, cache: str | Path | None, cache_bytes: int | None, options: Mapping[str, str] | None
 ) -> LocalIndex | RemoteIndex:
-    """The place that a path or a URI names.
+    """Return the location that a path or a URI names.
 
     Args:
         index: folder, or s3://, gs:// or az:// URI.
         cache: folder for the versions of a remote index.
         cache_bytes: quota of the cache.
-        options: of the object store.
+        options: options of the object store.
 
     Raises:
-        QueryError: a remote index without a cache.
+        QueryError: the index is remote and ``cache`` is missing.
         MissingExtraError: obstore is not installed.
     """
     if not is_remote(str(index)):
         return LocalIndex(Path(index).absolute())
     if cache is None:
-        raise QueryError(f"{index} is remote; give cache, a folder on a local disk for its versions")
+        raise QueryError(f"{index} is remote; set cache to a folder on a local disk for its versions")
     from lsr_prod.storage.node_cache import NodeCache
 
     return RemoteIndex(Store(str(index), dict(options or {})), NodeCache(cache, cache_bytes))

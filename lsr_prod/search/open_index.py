@@ -1,0 +1,106 @@
+"""The current version of an index, opened; it follows the publications of the index."""
+
+import threading
+import weakref
+from collections.abc import Sequence
+
+from lsr_prod.formats.index import IndexVersion
+from lsr_prod.formats.publication import Publication
+from lsr_prod.search.location import LocalIndex, RemoteIndex
+from lsr_prod.search.metrics import Observer
+from lsr_prod.search.snapshot import Snapshot, Verify
+
+__all__ = ["OpenIndex"]
+
+
+class OpenIndex:
+    """An index whose current version is open. Safe to share between threads."""
+
+    def __init__(
+        self, snapshot: Snapshot, location: LocalIndex | RemoteIndex, *, verify: Verify, observer: Observer | None
+    ) -> None:
+        """Start with an open version.
+
+        Args:
+            snapshot: the current version.
+            location: location of the index.
+            verify: as in ``Searcher.open``; later versions are verified lazily where it is True.
+            observer: notified of every version that becomes current.
+        """
+        self._snapshot = snapshot
+        self._location = location
+        self._verify: Verify = "lazy" if verify is True else verify
+        self._observer = observer
+        self._refresh_lock = threading.Lock()
+
+    def refresh(self) -> bool:
+        """Open the version of the current publication if it is not open.
+
+        Running queries continue in the version that they started in.
+
+        Returns:
+            Whether the version changed.
+
+        Raises:
+            ArtifactError: the new version is incomplete or damaged; the open version stays in use.
+        """
+        with self._refresh_lock:
+            before = self._snapshot
+            if self._location.current_publication().version == before.publication.version:
+                return False
+            folder, publication = self._location.fetch()
+            # Shards of both versions stay open, unless their files may be deleted with the folder.
+            reused = before if before.index == folder else None
+            self._snapshot = Snapshot(folder, publication, verify=self._verify, before=reused)
+            self._watch(self._snapshot)
+            return True
+
+    def _watch(self, snapshot: Snapshot) -> None:
+        """Notify the observer of a version, and release its folder when the last query that reads it has returned."""
+        weakref.finalize(snapshot, self._location.release, snapshot.index)
+        if self._observer is not None:
+            publication = snapshot.publication
+            self._observer.opened(publication.version, publication.number, snapshot.version.documents)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The version that the next query reads."""
+        return self._snapshot
+
+    @property
+    def publication(self) -> Publication:
+        """The publication of the version."""
+        return self._snapshot.publication
+
+    @property
+    def version(self) -> IndexVersion:
+        """The version: lineage, settings, counts."""
+        return self._snapshot.version
+
+    @property
+    def documents(self) -> int:
+        """Documents that can be found."""
+        return self.version.documents
+
+    @property
+    def postings(self) -> int:
+        """(document, term) pairs, those of deleted documents included."""
+        return sum(shard.postings for shard in self.version.shards)
+
+    @property
+    def vocabulary(self) -> Sequence[str]:
+        """The V terms, by id."""
+        return self._snapshot.vocabulary.names
+
+    def document_frequency(self, term: str | int) -> int:
+        """Return the number of documents whose postings hold a term.
+
+        Deleted documents count until their shard is merged.
+
+        Args:
+            term: a string or an id; a term outside the vocabulary has frequency 0.
+        """
+        snapshot = self._snapshot
+        term_id = snapshot.vocabulary.ids.get(term, -1) if isinstance(term, str) else int(term)
+        frequencies = snapshot.document_frequencies
+        return int(frequencies[term_id]) if 0 <= term_id < len(frequencies) else 0
