@@ -38,5 +38,5 @@ def used(searcher: Searcher) -> int:
 
 
 def test_a_remote_index_needs_a_cache():
-    with pytest.raises(QueryError, match="give cache"):
+    with pytest.raises(QueryError, match="set cache"):
         Searcher.open("s3://bucket/index")
