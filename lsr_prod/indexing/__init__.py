@@ -1,13 +1,13 @@
-"""A sparse table becomes an index version, is published, and can be rolled back.
+"""Build index versions from a sparse table, publish them, and roll them back.
 
-``build`` is the job, ``plan`` checks its inputs, ``derive`` makes the next version: ``changes`` finds what changed in
-the table, ``shard`` builds one shard from ``rows`` with ``impacts`` and ``boolean``, ``delta`` one of what changed,
-``tombstones`` hide what it replaces. ``publish`` makes a version current, ``takedown`` takes documents out of it, and
-``collect`` deletes what nobody names any more.
+``build`` is the job. ``plan`` checks its inputs, ``compare`` finds the changes of the table, and ``derive`` makes the
+next version: ``shard`` builds base shards, ``delta`` chooses the documents of a delta shard, ``tombstones`` hides
+superseded documents. ``publish`` makes a version current after its ``gates``, ``takedown`` hides documents on request,
+and ``garbage`` deletes files that no kept publication names.
 """
 
 from lsr_prod.indexing.build import build_index
-from lsr_prod.indexing.collect import collect_garbage
+from lsr_prod.indexing.garbage import collect_garbage
 from lsr_prod.indexing.publish import publish, rollback
 from lsr_prod.indexing.takedown import delete_documents, restore_documents
 

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lsr_prod.config import Deployment
-from lsr_prod.errors import StaleParentError
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.indexing.derive import DerivedVersion, derive_version
 from lsr_prod.indexing.plan import plan_index
-from lsr_prod.indexing.publish import publish, read_head
+from lsr_prod.indexing.publish import Publisher, read_current_version
 from lsr_prod.indexing.summaries import IndexSummary
 from lsr_prod.indexing.workers import Workers
 from lsr_prod.storage import Store
@@ -49,20 +48,17 @@ def build_index(deployment: Deployment) -> IndexSummary:
         adopt_current(index, target)
     _copy_bundle(plan.bundle, index / "bundles" / plan.properties.bundle_digest)
     attempts: list[DerivedVersion] = []
-    publication = None
+    publisher, publication = Publisher(index, max_shrink=settings.max_shrink), None
     with Workers(deployment.ray) as workers:
         while publication is None:
-            current = read_head(index)
+            current = read_current_version(index)
             known = attempts[-1].changes if attempts else None
             derived = derive_version(plan, settings, index, current.version, workers, known)
             attempts.append(derived)
             log.info("version derived", extra={"fields": {"mode": derived.mode, "reason": derived.reason}})
             if not settings.publish:
                 break
-            try:
-                publication = publish(index, derived.version.sha, parent=current.number, max_shrink=settings.max_shrink)
-            except StaleParentError as error:
-                log.info("version is derived again", extra={"fields": {"reason": str(error)}})
+            publication = publisher.publish_next(current, derived.version)
     if publication is not None and target is not None:
         upload_current(index, target)
     return _summarize(attempts, time.perf_counter() - started, publication.number if publication else 0)

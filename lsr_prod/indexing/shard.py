@@ -1,4 +1,4 @@
-"""Build one shard: rows in, a folder named by its input out."""
+"""Build one shard from rows of the sparse table: a folder that is named by the digest of its input."""
 
 import logging
 import shutil
@@ -53,14 +53,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BuiltShard:
-    """What became of a shard's plan.
+    """A shard in the index, and the work that built it.
 
     Attributes:
-        manifest: the shard as it lies in the index.
-        reused: it was there already.
-        seconds_impacts: spent on the order of documents and the impact arrays.
-        seconds_tantivy: spent on the Tantivy index.
-        unreadable_attributes: values that are not of their attribute's type and became null.
+        manifest: manifest of the shard.
+        reused: the index already had the shard.
+        seconds_impacts: time spent on document order and arrays.
+        seconds_tantivy: time spent on the Tantivy index.
+        unreadable_attributes: values that cannot be parsed as the type of their attribute and became null.
     """
 
     manifest: ShardManifest
@@ -71,18 +71,18 @@ class BuiltShard:
 
 
 def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Path, *, threads: int = 1) -> BuiltShard:
-    """Build the shard into ``<index>/shards/<sha>``, or return the one that is there.
+    """Build the shard in ``<index>/shards/<sha>``, or return the one that is there.
 
-    The folder appears whole or not at all: it is written under another name, synced, and renamed.
+    The shard is written to a draft folder that is synced and renamed, so it appears completely or not at all.
 
     Args:
-        plan: what to build.
-        buckets: its rows, one table a bucket; read only if the shard is not there.
+        plan: input and name of the shard.
+        buckets: rows of the shard, one table per bucket; not read if the shard exists.
         index: the index folder.
-        threads: that order documents.
+        threads: number of threads that order documents.
 
     Raises:
-        ArtifactError: the rows are not what the plan or the table's contract says.
+        ArtifactError: the rows are damaged or differ from the plan.
     """
     target = index / "shards" / plan.sha
     if target.is_dir():
@@ -91,7 +91,7 @@ def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Path, *, th
         built = _write(plan, buckets, draft.folder, threads)
         if draft.seal():
             return built
-    # Another attempt finished the same shard first: its arrays are equal, and versions may name its files.
+    # Another attempt sealed the same shard first. Its arrays are equal, and versions may name its files.
     return BuiltShard(read_shard(target), reused=True)
 
 
@@ -102,7 +102,8 @@ def _write(plan: ShardPlan, buckets: Iterable[pa.Table], draft: Path, threads: i
     rows, vectors, words = _spill(buckets, plan, draft, _term_reader(plan, draft.parents[1]))
     if len(vectors) != plan.documents:
         raise ArtifactError(
-            f"the table's log counts {plan.documents} rows in this shard, its parts hold {len(vectors)}"
+            f"the table's log has {plan.documents} rows for this shard, but its parts have {len(vectors)}; "
+            "encode the corpus again"
         )
     start = time.perf_counter()
     order = np.arange(len(vectors), dtype=np.uint32)
@@ -111,7 +112,7 @@ def _write(plan: ShardPlan, buckets: Iterable[pa.Table], draft: Path, threads: i
     vectors, postings = write_arrays(draft, vectors, order, layout, words.finish(order) if words else None)
     seconds_impacts = time.perf_counter() - start
     seconds_tantivy, unreadable = _write_documents(draft, rows, vectors, order, layout)
-    del rows, vectors, words  # the maps of the spilled files
+    del rows, vectors, words  # they map the spilled files
     shutil.rmtree(spill)
     manifest = _write_manifest(draft, plan, postings)
     log.info("shard built", extra={"fields": {"shard": plan.sha, "documents": plan.documents, **unreadable}})
@@ -121,9 +122,9 @@ def _write(plan: ShardPlan, buckets: Iterable[pa.Table], draft: Path, threads: i
 def _spill(
     buckets: Iterable[pa.Table], plan: ShardPlan, draft: Path, reader: TermReader | None
 ) -> tuple[SpilledRows, Vectors, WordSpill | None]:
-    """Sort the rows by id; the stored columns go to one file, the vectors and the words to others.
+    """Sort the rows by id, and write stored columns, vectors and words to files.
 
-    The terms of texts are counted on the way: a shard holds each of its rows once, whoever builds it however often.
+    In the same pass, count the terms of texts: each row of the shard is counted once.
     """
     layout, spill = plan.layout, draft / "spill"
     schema = pa.schema([pa.field(name, pa.large_string()) for name in ("doc_id", *layout.stored_fields)])
@@ -145,7 +146,7 @@ def _spill(
 
 
 def _term_reader(plan: ShardPlan, index: Path) -> TermReader | None:
-    """What finds the terms of texts, where queries are weighed by them."""
+    """Return the reader of terms in texts; None if queries are not weighted by document frequencies of texts."""
     if plan.layout.text_terms is None:
         return None
     assert plan.bundle is not None
@@ -158,14 +159,14 @@ def write_arrays(
     """Write all arrays of a shard.
 
     Args:
-        folder: the shard.
-        vectors: of its documents, by rising doc_id.
-        order: uint32 [N], place by id of the document at each ordinal.
-        layout: of the shard.
-        words: of its documents; None: words have no postings.
+        folder: folder of the shard.
+        vectors: vectors of the documents, by rising doc_id.
+        order: uint32 [N], position by id of the document at each ordinal.
+        layout: layout of the shard.
+        words: words of the documents; None: words have no postings.
 
     Returns:
-        The vectors by ordinal, mapped, and the number of their postings, words not counted.
+        The vectors by ordinal, mapped; and the number of postings, without words.
     """
     (folder / IMPACTS_FOLDER).mkdir()
     count = len(vectors)
@@ -196,10 +197,10 @@ def write_arrays(
 def _write_documents(
     draft: Path, rows: SpilledRows, vectors: Vectors, order: npt.NDArray[Any], layout: ShardLayout
 ) -> tuple[float, Counter[str]]:
-    """Write ids, stored fields, attributes and the Tantivy index by ordinal.
+    """Write ids, stored fields, attributes and the Tantivy index, by ordinal.
 
     Returns:
-        The seconds that Tantivy took, and how many values of each attribute could not be read.
+        Seconds spent on Tantivy; and the number of unreadable values by attribute.
     """
     attributes, unreadable = dict(layout.attributes), Counter[str]()
     strings = [pa.field(name, pa.large_string()) for name in ("doc_id", *layout.stored_fields)]
@@ -227,13 +228,13 @@ def _write_manifest(draft: Path, plan: ShardPlan, postings: int) -> ShardManifes
     files = digest_folder(draft)
     size = dict.fromkeys(("impacts", "forward", "tantivy", "docs"), 0)
     for file in files:
-        size[_part(file.path)] += file.size
+        size[_component(file.path)] += file.size
     manifest = ShardManifest(plan.sha, plan.documents, postings, plan.layout.block_size, plan.role, size, files)
     write_file(draft / SHARD_FILE, record_bytes(manifest.to_json()))
     return manifest
 
 
-def _part(path: str) -> str:
+def _component(path: str) -> str:
     if path.startswith(f"{TANTIVY_FOLDER}/"):
         return "tantivy"
     if path in map(array_name, FORWARD_ARRAYS):

@@ -4,7 +4,7 @@ A takedown writes one small file per shard and a publication, but builds no shar
 seconds. Every version has the list of takedowns, and every later build hides the documents again.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.table import TableProperties, bucket_of
 from lsr_prod.indexing.changes import find_rows
-from lsr_prod.indexing.publish import Head, publish_derived
+from lsr_prod.indexing.publish import CurrentVersion, Publisher, read_current_version
 from lsr_prod.indexing.summaries import TakedownSummary
 from lsr_prod.indexing.tombstones import (
     as_ids,
@@ -49,8 +49,12 @@ def delete_documents(index: Path, ids: Iterable[str], note: str = "") -> Takedow
         PublicationError: nothing is published, or ``ids`` is empty.
         ArtifactError: a shard or the list is missing or damaged.
     """
-    gone = _listed(ids)
-    return _publish(index, lambda version: take_down(index, version, gone), note or f"takedown of {len(gone)}")
+    hidden = _check_ids(ids)
+    publisher, summary = Publisher(index, note=note or f"takedown of {len(hidden)}"), None
+    while summary is None:
+        current, before = _read_current(index)
+        summary = _publish(publisher, index, current, before, take_down(index, before, hidden))
+    return summary
 
 
 def restore_documents(
@@ -70,62 +74,69 @@ def restore_documents(
         PublicationError: nothing is published, or ``ids`` is empty.
         ArtifactError: the table, a shard or the list is missing or damaged.
     """
-    back = _listed(ids)
-
-    def derive(version: IndexVersion) -> IndexVersion:
-        taken_down = load_takedowns(index, version)
-        restored = sorted(set(back) & set(taken_down))
-        if not restored:
-            return version
-        standing = _in_table(version, restored, dict(options or {}))
-        left = sorted(set(taken_down) - set(restored))
-        return replace(_lift(index, version, standing), takedowns=save_takedowns(index, left))
-
-    return _publish(index, derive, note or f"takedown of {len(back)} ended")
+    wanted = _check_ids(ids)
+    publisher, summary = Publisher(index, note=note or f"takedown of {len(wanted)} ended"), None
+    while summary is None:
+        current, before = _read_current(index)
+        summary = _publish(publisher, index, current, before, _restore(index, before, wanted, dict(options or {})))
+    return summary
 
 
-def _listed(ids: Iterable[str]) -> list[str]:
+def _check_ids(ids: Iterable[str]) -> list[str]:
     found = sorted(set(ids))
     if not found:
         raise PublicationError("no document is named; name at least one id")
     return found
 
 
-def _publish(index: Path, change: Callable[[IndexVersion], IndexVersion], note: str) -> TakedownSummary:
-    made: list[tuple[IndexVersion, IndexVersion]] = []
+def _read_current(index: Path) -> tuple[CurrentVersion, IndexVersion]:
+    current = read_current_version(index)
+    if current.version is None:
+        raise PublicationError(f"{index} has no publication of this release; build one with lsr-prod index")
+    return current, current.version
 
-    def derive(head: Head) -> IndexVersion:
-        if head.version is None:
-            raise PublicationError(f"{index} has no publication of this release; build one with lsr-prod index")
-        version = change(head.version)
-        if version != head.version:
-            write_version(index, version)
-        made.append((head.version, version))
-        return version
 
-    publication = publish_derived(index, derive, note=note)
-    before, after = made[-1]
+def _publish(
+    publisher: Publisher, index: Path, current: CurrentVersion, before: IndexVersion, after: IndexVersion
+) -> TakedownSummary | None:
+    """Publish a changed version; return None if another publication came first."""
+    if after != before:
+        write_version(index, after)
+    publication = publisher.publish_next(current, after)
+    if publication is None:
+        return None
     changed = abs(before.documents - after.documents)
     return TakedownSummary(publication, after.documents, changed, len(load_takedowns(index, after)))
 
 
-def _lift(index: Path, version: IndexVersion, ids: pa.Array) -> IndexVersion:
+def _restore(index: Path, version: IndexVersion, ids: list[str], options: dict[str, str]) -> IndexVersion:
+    """Derive the version without the takedowns of the ids."""
+    taken_down = load_takedowns(index, version)
+    restored = sorted(set(ids) & set(taken_down))
+    if not restored:
+        return version
+    left = sorted(set(taken_down) - set(restored))
+    visible = _remove_tombstones(index, version, _find_in_table(version, restored, options))
+    return replace(visible, takedowns=save_takedowns(index, left))
+
+
+def _remove_tombstones(index: Path, version: IndexVersion, ids: pa.Array) -> IndexVersion:
     """Remove the tombstones of documents in the last shard that has them: earlier shards have superseded rows."""
     tombstones = list(version.tombstones)
-    for number, (shard, there) in reversed(list(enumerate(zip(version.shards, version.tombstones, strict=True)))):
+    for place, (shard, known) in reversed(list(enumerate(zip(version.shards, version.tombstones, strict=True)))):
         folder = index / "shards" / shard.sha
         found = find_ordinals(folder, shard, ids)
         if not len(found):
             continue
-        if there is not None:
-            left = np.setdiff1d(load_tombstones(index, shard, there), found)
-            tombstones[number] = save_tombstones(index, left)
+        if known is not None:
+            left = np.setdiff1d(load_tombstones(index, shard, known), found)
+            tombstones[place] = save_tombstones(index, left)
         here = read_ids(folder, shard).take(pa.array(found)).combine_chunks()
         ids = ids.filter(pc.invert(pc.is_in(ids, value_set=here)))
     return replace(version, tombstones=tuple(tombstones))
 
 
-def _in_table(version: IndexVersion, ids: list[str], options: dict[str, str]) -> pa.Array:
+def _find_in_table(version: IndexVersion, ids: list[str], options: dict[str, str]) -> pa.Array:
     """Return the ids that the table has at the version that the index was built from."""
     store = Store(version.table_uri, options)
     table = open_table(store, version.table_version)
@@ -136,8 +147,8 @@ def _in_table(version: IndexVersion, ids: list[str], options: dict[str, str]) ->
     buckets = TableProperties.from_delta(dict(table.properties)).buckets
     schema = pa.schema([table.schema.field("doc_id")])
     wanted: dict[int, list[str]] = {}
-    for one in ids:
-        wanted.setdefault(bucket_of(one, buckets), []).append(one)
+    for doc_id in ids:
+        wanted.setdefault(bucket_of(doc_id, buckets), []).append(doc_id)
     found: list[str] = []
     for bucket, some in wanted.items():
         paths = [file.path for file in table.files() if int(file.partition["bucket"] or 0) == bucket]

@@ -1,8 +1,8 @@
-"""Delete what no publication that is kept names: old versions, and what killed attempts left behind.
+"""Delete files of an index that no kept publication names: old versions and leftovers of interrupted runs.
 
-Kept are the newest publications, those that were current since some time, and versions, shards and tombstones that are
-young: a build may be about to publish them, and makes what it uses again young first. Only names that lsr_prod gives
-are ever deleted. Ages are told by the clock of the disk.
+The newest publications are kept, and those that were current recently. Young versions, shards and tombstones are kept
+too: a build may be about to publish them, and it touches the files that it reuses. Only files with names that lsr_prod
+gives are deleted. Modification times are those of the disk's clock.
 """
 
 import json
@@ -32,23 +32,26 @@ _FOLDERS = {"shards": SHARD_FILE, "bundles": BUNDLE_FILE}
 
 
 def collect_garbage(index: Path, *, keep: int, age_s: float) -> GarbageSummary:
-    """Delete what nobody needs. Killed at any moment it leaves a whole index; what it was deleting goes an age later.
+    """Delete old publications and the files that no kept publication names.
+
+    A run that is killed leaves a valid index; a later run deletes the rest once it is older than ``age_s``.
 
     Args:
         index: the index folder.
-        keep: newest publications that are kept, 1 or more.
-        age_s: seconds; nothing younger is deleted, nor what was current since then: longer than a build takes, and
-            than a reader holds a version.
+        keep: number of newest publications to keep, 1 or more.
+        age_s: seconds; newer files are kept, and so are publications that were current since then. Longer than a build
+            takes and longer than a reader uses a version.
 
     Raises:
-        ArtifactError: a version that is kept is missing or damaged; only publications were deleted.
+        ArtifactError: a kept version is missing or damaged; only publications were deleted.
     """
     store = Store(str(index))
     horizon = store.now("publications") - age_s
     publications = _old_publications(index, keep, horizon)
     for path in publications:
         store.delete(f"publications/{path.name}")
-    # Listed before what is kept is read: what is published in between names no file of this list, or made it young.
+    # List the files before reading the kept versions: a version published in between names no file of this list, or
+    # has touched it.
     candidates = [path for path in _candidates(index) if _modified(path) < horizon]
     named = _named(index, horizon)
     objects = size = 0
@@ -58,21 +61,21 @@ def collect_garbage(index: Path, *, keep: int, age_s: float) -> GarbageSummary:
         try:
             size += _remove(path, horizon)
         except FileNotFoundError:
-            continue  # another collection came first
+            continue  # another garbage collection deleted it
         objects += 1
-    collected = GarbageSummary(len(publications), objects, size)
-    log.info("collected", extra={"fields": collected.to_json()})
-    return collected
+    summary = GarbageSummary(len(publications), objects, size)
+    log.info("garbage collected", extra={"fields": summary.to_json()})
+    return summary
 
 
 def _old_publications(index: Path, keep: int, horizon: float) -> list[Path]:
-    """Publications beyond the newest, the oldest first; each was followed by another before the horizon."""
+    """Return the publications to delete, oldest first: not among the newest, and superseded before the horizon."""
     found = sorted(
         (path for path in (index / "publications").glob("*.json") if _NUMBER.match(path.name)),
         key=lambda path: int(path.stem),
     )
-    followed = list(pairwise(found))
-    return [path for path, after in followed[: max(0, len(found) - keep)] if after.stat().st_mtime < horizon]
+    pairs = list(pairwise(found))
+    return [path for path, after in pairs[: max(0, len(found) - keep)] if after.stat().st_mtime < horizon]
 
 
 def _candidates(index: Path) -> Iterator[Path]:
@@ -85,7 +88,7 @@ def _candidates(index: Path) -> Iterator[Path]:
 
 
 def _named(index: Path, horizon: float) -> set[str]:
-    """What the kept publications and the young versions name, whatever their format."""
+    """Return the paths that kept publications and young versions of any format name."""
     numbers = [path for path in (index / "publications").glob("*.json") if _NUMBER.match(path.name)]
     shas = {_json(path)["version"] for path in numbers}
     shas |= {path.stem for path in (index / "versions").glob("*.json") if _modified(path) >= horizon}
@@ -107,7 +110,7 @@ def _json(path: Path) -> Any:
 
 
 def _modified(path: Path) -> float:
-    """When it was last taken up, seconds since 1970; 0 where it is gone. A draft is as young as its youngest file."""
+    """Return the time of the last use, seconds since 1970; 0 if deleted. A draft has the time of its newest file."""
     try:
         if not path.is_dir():
             return path.stat().st_mtime
@@ -120,7 +123,7 @@ def _modified(path: Path) -> float:
 
 
 def _remove(path: Path, horizon: float) -> int:
-    """Delete a file or a folder and return its bytes; a folder that is used again since is kept."""
+    """Delete a file or a folder and return its bytes; keep a folder that was touched after the horizon."""
     if not path.is_dir() or is_draft(path.name):
         return remove(path)
     manifest = _FOLDERS[path.parent.name]

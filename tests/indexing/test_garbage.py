@@ -1,4 +1,4 @@
-"""Garbage of an index: what no publication names goes once it is old, and nothing else."""
+"""Garbage collection deletes only old files that no kept publication names."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ collect_garbage(Path(sys.argv[1]), keep=1, age_s=3600.0)
 
 @pytest.fixture
 def index(tmp_path):
-    """Six publications: whole, three takedowns, a delta, whole again."""
+    """Return an index with six publications: a full build, three takedowns, a delta, a full build."""
     build_index(make_world(tmp_path, CORPUS))
     for number in range(3):
         delete_documents(tmp_path / "index", [f"doc{number:03d}"])
@@ -54,13 +54,13 @@ def names(index, *folders):
     return {path.name for folder in folders for path in (index / folder).iterdir()}
 
 
-def test_what_is_young_stays(index):
+def test_young_files_are_kept(index):
     before = sorted(index.rglob("*"))
     assert collect_garbage(index, keep=1, age_s=HOUR).objects == 0
     assert sorted(index.rglob("*")) == before
 
 
-def test_what_only_old_publications_name_goes(index):
+def test_files_of_old_publications_are_deleted(index):
     age(index, 2)
     found = dump(index)
     folders = ("shards", "versions", "tombstones", "takedowns", "bundles")
@@ -81,7 +81,7 @@ def test_what_only_old_publications_name_goes(index):
     assert delete_documents(index, ["doc030"]).publication.number == 7
 
 
-def test_kept_publications_can_be_rolled_back_to(index):
+def test_rollback_to_a_kept_publication_works(index):
     age(index, 2)
     assert collect_garbage(index, keep=2, age_s=HOUR).publications == 4
     rollback(index, 5)
@@ -90,7 +90,7 @@ def test_kept_publications_can_be_rolled_back_to(index):
     assert collect_garbage(index, keep=10, age_s=0.0).publications == 0
 
 
-def test_a_version_that_was_current_an_hour_ago_stays(index):
+def test_version_that_was_current_recently_is_kept(index):
     age(index, 2)
     newest = index / "publications" / "000006.json"
     os.utime(newest, (time.time(), time.time()))
@@ -99,7 +99,7 @@ def test_a_version_that_was_current_an_hour_ago_stays(index):
     rollback(index, 5)
 
 
-def test_what_a_killed_build_left_goes(index):
+def test_leftovers_of_an_interrupted_build_are_deleted(index):
     dead = index / "shards" / f".{'a' * 64}.{'b' * 32}.tmp"
     (dead / "impacts").mkdir(parents=True)
     (dead / "impacts" / "ids.npy").write_bytes(b"half")
@@ -119,22 +119,22 @@ def test_what_a_killed_build_left_goes(index):
     assert foreign.exists()
 
 
-def test_what_a_build_takes_up_again_is_young(index, tmp_path):
+def test_files_that_a_build_reuses_are_kept(index, tmp_path):
     age(index, 2)
-    build_index(deployment(tmp_path, table_version=1, publish=False))  # the first shards once more, in two
+    build_index(deployment(tmp_path, table_version=1, publish=False))  # reuses the two shards of the first build
     assert collect_garbage(index, keep=1, age_s=HOUR).publications == 5
     build_index(deployment(tmp_path, table_version=1, max_shrink=1.0))
     assert len(dump(index)) == 37
 
 
-def test_killed_anywhere_it_leaves_a_whole_index(index):
+def test_interrupted_garbage_collection_leaves_a_valid_index(index):
     age(index, 2)
     found = dump(index)
     for calls in (600, 1500, 2500, 3500, 4500):
         command = [sys.executable, "-c", KILLED, str(index), str(calls)]
         assert subprocess.run(command, timeout=60).returncode in (0, -9)
         assert dump(index) == found
-    age(index, 2)  # what it was deleting when it died is as young as its death
+    age(index, 2)  # drafts of the killed runs are as young as their death
     collect_garbage(index, keep=1, age_s=HOUR)
     assert names(index, "shards") == {shard.sha for shard in current(index).shards}
     assert dump(index) == found

@@ -1,0 +1,94 @@
+"""Gates: checks that a version must pass before it is published.
+
+To add a gate, write a function that takes a ``Candidate`` and list it in ``GATES``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lsr_prod.errors import PublicationError
+from lsr_prod.formats.bundle import Bundle
+from lsr_prod.formats.digest import verify_files
+from lsr_prod.formats.index import IndexVersion, ShardManifest
+from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones
+
+__all__ = ["GATES", "Candidate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A version to publish, and what the gates compare it with.
+
+    Attributes:
+        index: the index folder.
+        version: the version to publish.
+        current: the current version; None if there is none that this release can read.
+        derived: whether the version was derived from the current one.
+        max_shrink: share of the current documents that the version may lose, 0..1.
+        verified: shards whose files need no further verification, by sha256.
+    """
+
+    index: Path
+    version: IndexVersion
+    current: IndexVersion | None
+    derived: bool
+    max_shrink: float
+    verified: Mapping[str, ShardManifest] = field(default_factory=dict)
+
+
+def check_files(candidate: Candidate) -> None:
+    """Verify the digests of new files; files of the current version were verified when it was published.
+
+    Raises:
+        PublicationError: the bundle is another one.
+        ArtifactError: a file is missing or damaged.
+    """
+    index, version, current = candidate.index, candidate.version, candidate.current
+    known = {**candidate.verified, **({shard.sha: shard for shard in current.shards} if current else {})}
+    for shard, tombstones in zip(version.shards, version.tombstones, strict=True):
+        if known.get(shard.sha) != shard:
+            verify_files(index / "shards" / shard.sha, shard.files)
+        if tombstones is not None:
+            load_tombstones(index, shard, tombstones)
+    load_takedowns(index, version)
+    new_bundle = current is None or current.bundle_digest != version.bundle_digest
+    bundle = Bundle.load(index / "bundles" / version.bundle_digest, verify=new_bundle)
+    if bundle.digest != version.bundle_digest:
+        raise PublicationError(f"the bundle in {index} is not {version.bundle_digest}; build the index again")
+
+
+def check_shrink(candidate: Candidate) -> None:
+    """Reject a version that loses more than the share ``max_shrink`` of the current documents.
+
+    Raises:
+        PublicationError: the version loses more.
+    """
+    if candidate.current is None:
+        return
+    current, documents = candidate.current.documents, candidate.version.documents
+    if current - documents > candidate.max_shrink * current:
+        raise PublicationError(
+            f"version {candidate.version.sha[:12]} has {documents} documents, the current one has {current}: more than "
+            f"index.max_shrink={candidate.max_shrink} would vanish; check the table, or raise index.max_shrink"
+        )
+
+
+def check_takedowns(candidate: Candidate) -> None:
+    """Reject a version that would restore documents that are taken down; a derived version has the same list.
+
+    Raises:
+        PublicationError: the version lacks a takedown.
+    """
+    if candidate.current is None or candidate.derived:
+        return
+    current, own = (load_takedowns(candidate.index, version) for version in (candidate.current, candidate.version))
+    lost = set(current) - set(own)
+    if lost:
+        raise PublicationError(
+            f"version {candidate.version.sha[:12]} would bring back {len(lost)} documents that were taken down; "
+            "build the index again"
+        )
+
+
+GATES: tuple[Callable[[Candidate], None], ...] = (check_files, check_shrink, check_takedowns)
