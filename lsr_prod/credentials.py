@@ -1,4 +1,4 @@
-"""Credentials that stand where they should not, as in ``https://user:password@host``, are never repeated."""
+"""Removal of credentials from texts that are logged or stored, as in ``https://user:password@host``."""
 
 import re
 
@@ -8,5 +8,5 @@ _IN_A_URI = re.compile(r"//[^/@\s'\"]*@")
 
 
 def without_credentials(text: str) -> str:
-    """A text whose URIs name no user and no password."""
+    """Return a text with user and password removed from its URIs."""
     return _IN_A_URI.sub("//...@", text)

@@ -1,34 +1,34 @@
-"""Every error that lsr_prod raises on purpose.
+"""All errors that lsr_prod raises deliberately.
 
 ::
 
     LsrError
-    ├── ConfigError              a setting is unknown, missing, impossible or points nowhere     (exit code 2)
-    ├── MissingExtraError        an optional part of the wheel is not installed                  (exit code 2)
+    ├── ConfigError              a setting is unknown, missing or invalid, or names nothing that exists (exit code 2)
+    ├── MissingExtraError        an optional dependency is not installed (exit code 2)
     ├── StorageError             a disk or an object store fails; also an OSError
-    ├── SourceError              a corpus, query set or judgement file cannot be read at all
-    ├── QuarantineOverflowError  more bad rows than `encode.max_bad_fraction` allows
-    ├── ArtifactError            an artefact on disk is not what its manifest says
+    ├── SourceError              a file of a corpus, queries or judgments cannot be read at all
+    ├── QuarantineOverflowError  more bad rows than a setting such as `encode.max_bad_fraction` allows
+    ├── ArtifactError            an artifact is incomplete or contradicts its manifest
     │   ├── DigestMismatchError  bytes differ from the recorded sha256
-    │   ├── FormatVersionError   written by a format this release does not read
-    │   └── LineageError         two artefacts that do not belong together (bundle and table, query and index)
-    ├── CommitError              the exactly-once protocol refuses to commit
+    │   ├── FormatVersionError   written in a format that this release does not read
+    │   └── LineageError         two artifacts do not belong together, such as bundle and table
+    ├── CommitError              the exactly-once protocol refuses a commit
     │   ├── FencedError          a newer attempt of the same plan holds the epoch
     │   ├── IncompleteWaveError  rows_in != rows_out + quarantined
     │   ├── StaleWaveError       a part that the wave replaces was replaced by another commit
-    │   └── TableConflictError   another commit came first; load the table and decide again
-    ├── EncoderError             the model fails in a process of its own
-    │   ├── EncoderRaisedError   it raised on some text
+    │   └── TableConflictError   another commit came first; load the table and try again
+    ├── EncoderError             the model fails in its own process
+    │   ├── EncoderRaisedError   it raised an error on some text
     │   ├── EncoderCrashedError  its process ended
-    │   ├── EncoderTimeoutError  it did not answer in time
-    │   ├── EncoderLostError     encoder actors, or their machines, died again and again; ends the job
-    │   └── EncoderBrokenError   it fails whatever it is given; ends the job
-    ├── TrainingError            a training cannot go on
-    │   ├── TrainingCollapsedError  vectors became empty or full, or the loss is no number
+    │   ├── EncoderTimeoutError  it exceeded its time limit
+    │   ├── EncoderLostError     encoder actors or their machines died repeatedly; ends the job
+    │   └── EncoderBrokenError   it fails on every document; ends the job
+    ├── TrainingError            a training cannot continue
+    │   ├── TrainingCollapsedError  vectors became empty or dense, or the loss is NaN or infinite
     │   └── WorkersLostError     training processes died more often than `train.max_failures`
     ├── ParityError              the exported graph ranks differently from the torch model
-    ├── PublicationError         nothing is published, or the gates refused a version
-    │   └── StaleParentError     another publication came first; derive the version again from the new head
+    ├── PublicationError         nothing is published, or a gate rejected a version
+    │   └── StaleParentError     another publication came first; derive the version again from it
     └── QueryError               a query outside the documented range; also a ValueError
 """
 
@@ -65,11 +65,11 @@ __all__ = [
 
 
 class LsrError(Exception):
-    """Base of every deliberate error; its text is one sentence a user can act on."""
+    """Base of all deliberate errors; the message is one sentence that says what to do."""
 
 
 class ConfigError(LsrError):
-    """A setting is wrong.
+    """A setting is invalid.
 
     Args:
         field: dotted path of the field, for example ``encode.batch_tokens``.
@@ -95,31 +95,31 @@ class MissingExtraError(LsrError):
 
 
 class StorageError(LsrError, OSError):
-    """A disk or an object store fails; what was committed before stands."""
+    """A disk or an object store fails; earlier commits are not affected."""
 
 
 class SourceError(LsrError):
-    """A file of the corpus, the queries or the judgements cannot be read at all."""
+    """A file of the corpus, the queries or the judgments cannot be read at all."""
 
 
 class QuarantineOverflowError(LsrError):
-    """The share of bad rows passed ``encode.max_bad_fraction``."""
+    """The share of bad rows exceeds a limit such as ``encode.max_bad_fraction``."""
 
 
 class ArtifactError(LsrError):
-    """An artefact is missing a part or contradicts its manifest."""
+    """An artifact is incomplete or contradicts its manifest."""
 
 
 class DigestMismatchError(ArtifactError):
-    """The bytes of a file differ from the sha256 recorded for it."""
+    """The bytes of a file differ from its recorded sha256."""
 
 
 class FormatVersionError(ArtifactError):
-    """The artefact was written in a format that this release does not read."""
+    """An artifact has a format that this release does not read."""
 
 
 class LineageError(ArtifactError):
-    """Two artefacts do not belong together."""
+    """Two artifacts do not belong together."""
 
 
 class CommitError(LsrError):
@@ -127,11 +127,11 @@ class CommitError(LsrError):
 
 
 class FencedError(CommitError):
-    """A newer attempt of the same plan has taken over; this one must stop without committing."""
+    """A newer attempt of the same plan has started; this one must stop without a commit."""
 
 
 class IncompleteWaveError(CommitError):
-    """A wave's rows do not add up: rows_in != rows_out + quarantined."""
+    """The rows of a wave do not add up: rows_in != rows_out + quarantined."""
 
 
 class StaleWaveError(CommitError):
@@ -139,39 +139,39 @@ class StaleWaveError(CommitError):
 
 
 class TableConflictError(CommitError):
-    """Another commit came first; load the table and decide again."""
+    """Another commit came first; load the table and try again."""
 
 
 class EncoderError(LsrError):
-    """The model fails in a process of its own; only ``EncoderBrokenError`` and ``EncoderLostError`` end the job."""
+    """The model fails in its own process; only ``EncoderBrokenError`` and ``EncoderLostError`` end the job."""
 
 
 class EncoderRaisedError(EncoderError):
-    """The model raised; the text is that error's."""
+    """The model raised an error; the message is that of the error."""
 
 
 class EncoderCrashedError(EncoderError):
-    """The model's process ended; the text names the signal or the exit code."""
+    """The process of the model ended; the message names the signal or the exit code."""
 
 
 class EncoderTimeoutError(EncoderError):
-    """The model did not answer in time and its process was ended."""
+    """The model exceeded its time limit and its process was killed."""
 
 
 class EncoderLostError(EncoderError):
-    """Encoder actors, or the machines that they ran on, died again and again."""
+    """Encoder actors, or the machines on which they ran, died repeatedly."""
 
 
 class EncoderBrokenError(EncoderError):
-    """The model does not open, or ends its process on every document."""
+    """The model cannot be opened, or its process ends on every document."""
 
 
 class TrainingError(LsrError):
-    """A training cannot go on; its checkpoints stand."""
+    """A training cannot continue; its checkpoints are kept."""
 
 
 class TrainingCollapsedError(TrainingError):
-    """Vectors became empty or full, or the loss is no number; going on would only cost."""
+    """Vectors became empty or dense, or the loss is NaN or infinite."""
 
 
 class WorkersLostError(TrainingError):
@@ -179,15 +179,15 @@ class WorkersLostError(TrainingError):
 
 
 class ParityError(LsrError):
-    """The exported graph does not rank as the torch model does."""
+    """The exported graph ranks differently from the torch model."""
 
 
 class PublicationError(LsrError):
-    """Nothing is published, or a gate refused the version."""
+    """Nothing is published, or a gate rejected the version."""
 
 
 class StaleParentError(PublicationError):
-    """Another publication came first; derive the version again from the one that is current now."""
+    """Another publication came first; derive the version again from it."""
 
 
 class QueryError(LsrError, ValueError):

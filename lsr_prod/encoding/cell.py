@@ -18,7 +18,7 @@ from lsr_prod.encoding.rewrite import find_known, rewrite, unchanged_rows
 from lsr_prod.encoding.row_counts import check_receipts
 from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.table import TableProperties, content_hash, quantise
+from lsr_prod.formats.table import TableProperties, content_hash, quantize
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import DUPLICATE, duplicates_elsewhere, write_quarantine
 from lsr_prod.tables.rows import build_rows
@@ -144,7 +144,7 @@ def _encode(
     poison = _as_bad(rows.filter(pa.array(~encodable)), [(failure.reason, failure.detail) for failure in why])
     mask = pa.array(encodable)
     rows, hashes = rows.filter(mask), hashes.filter(mask)
-    impacts, clipped = quantise(vectors.weights, properties.impact_step, properties.impact_bits)
+    impacts, clipped = quantize(vectors.weights, properties.impact_step, properties.impact_bits)
     stored = {name: rows[f"stored.{name}"] for name in properties.stored_fields}
     postings = vectors.offsets, pa.array(vectors.terms), impacts
     fresh = build_rows(properties, rows["doc_id"], postings, hashes, rows["source_key"], stored)

@@ -1,5 +1,5 @@
-"""What two sides share: the layout of every artefact, with numpy and pyarrow only.
+"""Layouts of the artifacts that packages exchange, with numpy and pyarrow only.
 
-One module an artefact: ``sparse`` (vectors in memory), ``card`` (what an encoder is), ``bundle`` (an exported encoder),
-``table`` (the sparse table), ``index`` (shards, versions, publications). ``digest`` names them.
+``sparse`` (vectors in memory), ``card`` (the encoder card), ``bundle`` (an exported encoder), ``table`` (the sparse
+table), ``index``, ``shard`` and ``publication`` (an index). ``digest`` names them. Nothing here writes files.
 """

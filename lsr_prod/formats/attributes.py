@@ -1,4 +1,4 @@
-"""Typed attributes: what a document can be filtered by, as columns ``attribute.<name>`` of ``docs.arrow``."""
+"""Typed attributes, by which documents are filtered: columns ``attribute.<name>`` of ``docs.arrow``."""
 
 import datetime as dt
 import math
@@ -29,7 +29,7 @@ ATTRIBUTE_TYPES: dict[AttributeType, pa.DataType] = {
     "bool": pa.bool_(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
-MAX_STRING_BYTES = 65_530  # of UTF-8; Tantivy silently leaves out a longer term
+MAX_STRING_BYTES = 65_530  # of UTF-8; Tantivy silently drops a longer term
 
 _PREFIX = "attribute."
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -38,15 +38,15 @@ _BOOL = {"true": True, "1": True, "false": False, "0": False}
 
 
 def attribute_column(name: str) -> str:
-    """The column of ``docs.arrow``, and the field of Tantivy, that holds an attribute."""
+    """Return the name of the column of ``docs.arrow`` and of the Tantivy field with an attribute."""
     return _PREFIX + name
 
 
 def attribute_types(schema: pa.Schema) -> dict[str, AttributeType]:
-    """Type by name of the attributes in the schema of ``docs.arrow``.
+    """Return the type of each attribute, by name, in the schema of ``docs.arrow``.
 
     Raises:
-        ArtifactError: a column has a type that no attribute has.
+        ArtifactError: a column has a type that attributes cannot have.
     """
     names = {arrow: name for name, arrow in ATTRIBUTE_TYPES.items()}
     found: dict[str, AttributeType] = {}
@@ -59,17 +59,17 @@ def attribute_types(schema: pa.Schema) -> dict[str, AttributeType]:
 
 
 def parse_value(text: str, kind: AttributeType) -> AttributeValue:
-    """Read a value of an attribute from text; spaces around it count only in a string.
+    """Parse a value of an attribute; spaces around it are part of strings only.
 
-    int64: decimal digits with a sign or none. float64: decimal or scientific, finite; -0 becomes 0. bool: true, false,
-    1 or 0. timestamp: ISO 8601 with a date at least, in UTC where no offset is given; digits below a microsecond are
-    cut. string: up to 65,530 bytes of UTF-8.
+    int64: decimal digits with an optional sign. float64: decimal or scientific, finite; -0 becomes 0. bool: true,
+    false, 1 or 0. timestamp: ISO 8601 with a date at least, in UTC if it has no offset; digits below a microsecond are
+    dropped. string: up to 65,530 bytes of UTF-8.
 
     Returns:
         str, int, float, bool, or a datetime in UTC.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no value of that type.
     """
     if kind == "string":
         if len(text) > MAX_STRING_BYTES // 4 and len(text.encode()) > MAX_STRING_BYTES:
@@ -95,4 +95,4 @@ def _parse_timestamp(text: str) -> dt.datetime:
     try:
         return moment.astimezone(dt.UTC)
     except OverflowError as error:
-        raise ValueError(f"{text[:80]!r} lies outside the years 1 to 9999") from error
+        raise ValueError(f"{text[:80]!r} is outside the years 1 to 9999") from error

@@ -1,9 +1,9 @@
-"""BM25 as impacts: what a word's count and a document's length come to is stored, how rare the word is is not.
+"""BM25 as impacts: the saturation of a word in a document is stored; its inverse frequency is applied per query.
 
 A word of a document has the impact ``round(saturation / IMPACT_STEP)``, 1..255, where ``saturation`` is
 tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / average_length)), and lies between 0 and K1 + 1. A query multiplies
 it by ``IMPACT_STEP`` and by the word's inverse frequency in the whole version, so that a shard's arrays do not depend
-on the other shards, and the scores of all shards are of one scale. The average length is fixed for a version.
+on the other shards, and the scores of all shards have one scale. The average length is fixed for a version.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ IMPACT_STEP = (K1 + 1) / 255
 
 
 def word_impacts(counts: npt.NDArray[Any], lengths: npt.NDArray[Any], average_length: float) -> npt.NDArray[np.uint8]:
-    """Impacts of words.
+    """Return the impacts of words.
 
     Args:
         counts: int [n], how often each word occurs in its document.
@@ -34,5 +34,5 @@ def word_impacts(counts: npt.NDArray[Any], lengths: npt.NDArray[Any], average_le
 
 
 def inverse_frequencies(documents: int, frequencies: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """ln(1 + (N - n + 0.5) / (n + 0.5)): the weight of words that ``frequencies`` of N documents hold, float64 [n]."""
+    """Return ln(1 + (N - n + 0.5) / (n + 0.5)), float64 [n], for words that n of N documents have."""
     return np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))

@@ -3,12 +3,12 @@
 ::
 
     <bundle>/
-      bundle.json          this manifest; its canonical JSON's sha256 is the bundle digest
+      bundle.json          this manifest; the sha256 of its canonical JSON is the bundle digest
       model.onnx           input_ids, attention_mask[, token_type_ids] -> terms int64 [B, k], weights float32 [B, k]
-      tokenizer.json       prompts and lengths are applied by the runtime, from the card
-      encoder_card.json    see ``card``
+      tokenizer.json       without prompts and truncation: the runtime applies those of the card
+      encoder_card.json    see ``formats.card``
       vocabulary.json      list of the V output terms
-      config.json          the backbone's configuration, so that other runtimes can open the folder
+      config.json          configuration of the backbone, so that other runtimes can open the folder
 """
 
 from dataclasses import asdict, dataclass
@@ -35,11 +35,11 @@ class Cut:
     """Columns of the vocabulary head that are not in the graph.
 
     Attributes:
-        kept: terms that the graph can return.
-        cut: terms that it cannot.
-        proven: those of the cut that no text at all can activate; the others were active in no text of the probe.
-        texts: size of the probe.
-        sha256: digest of the probe's texts.
+        kept: number of terms that the graph can return.
+        cut: number of terms that it cannot return.
+        proven: cut terms that no text at all can activate; the other cut terms are inactive in all probe texts.
+        texts: number of probe texts.
+        sha256: digest of the probe texts.
     """
 
     kept: int
@@ -54,12 +54,12 @@ class Bundle:
     """The manifest of an exported encoder.
 
     Attributes:
-        precision: number format of the graph's weights.
+        precision: number format of the weights in the graph.
         top_k: k of the TopK inside the graph; no vector has more terms.
         model_digest: digest of the model directory it was exported from.
-        inputs: names of the graph's inputs, in order.
-        files: every file of the bundle but ``bundle.json``.
-        cut: what was left out of the vocabulary head; None: nothing.
+        inputs: names of the inputs of the graph, in order.
+        files: every file of the bundle except ``bundle.json``.
+        cut: columns removed from the vocabulary head; None: none.
     """
 
     precision: Precision
@@ -72,11 +72,11 @@ class Bundle:
 
     @property
     def digest(self) -> str:
-        """sha256 (hex) that names this bundle; it covers every file."""
+        """Name of this bundle: sha256 (hex) that covers every file."""
         return digest_json(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """The form stored on disk."""
+        """Return the form stored on disk."""
         return {
             "format": self.format,
             "precision": self.precision,
@@ -112,12 +112,12 @@ class Bundle:
 
         Args:
             folder: the bundle.
-            verify: compare every file with its sha256 too.
+            verify: also compare every file with its sha256.
 
         Raises:
-            ArtifactError: the folder is no bundle or lacks a file.
+            ArtifactError: the folder is no bundle, or a file is missing.
             DigestMismatchError: a file is damaged (with ``verify``).
-            FormatVersionError: written in another format.
+            FormatVersionError: it has another format.
         """
         remedy = f"if {folder} should be a bundle, make it again with lsr-prod export"
         bundle = read_record(folder / BUNDLE_FILE, cls.from_json, remedy)
@@ -127,10 +127,10 @@ class Bundle:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Bundle":
-        """Read what ``to_json`` wrote.
+        """Read the form of ``to_json``.
 
         Raises:
-            FormatVersionError: written in another format.
+            FormatVersionError: it has another format.
         """
         if value.get("format") != BUNDLE_FORMAT:
             raise FormatVersionError(f"bundle has format {value.get('format')}; this release reads {BUNDLE_FORMAT}")
@@ -145,17 +145,17 @@ class Bundle:
 
 
 def read_vocabulary(folder: Path) -> list[str]:
-    """The output vocabulary of a bundle, term id -> term.
+    """Read the output vocabulary of a bundle: term id -> term.
 
     Raises:
-        DigestMismatchError: it is not the vocabulary that the encoder card names.
+        DigestMismatchError: its digest differs from the encoder card.
     """
     card = EncoderCard.load(folder)
 
     def parse(vocabulary: list[str]) -> list[str]:
         if digest_json(vocabulary) != card.vocabulary_sha256:
             raise DigestMismatchError(
-                f"{folder / VOCABULARY_FILE} is not the vocabulary of {folder}'s encoder card; export again"
+                f"{folder / VOCABULARY_FILE} differs from the digest in the encoder card; export the model again"
             )
         return vocabulary
 

@@ -1,6 +1,6 @@
-"""The encoder card: all that decides what vector a text gets, and nothing about a job.
+"""The encoder card: all settings that determine the vector of a text, and no settings of jobs.
 
-It lies as ``encoder_card.json`` in every model directory and every bundle.
+Every model directory and every bundle has it as ``encoder_card.json``.
 """
 
 from dataclasses import asdict, dataclass, field, fields
@@ -18,14 +18,14 @@ CARD_FORMAT = 1
 Kind = Literal["query", "document"]
 Attention = Literal["bidirectional", "causal", "echo"]
 
-# Written only where they differ from what every encoder had before there was a choice: its card, and so its digest,
-# stay as they were.
+# Written only if they differ from the default, which older encoders have: their cards, and so their digests, stay the
+# same.
 _OPTIONAL = ("attention", "pooled_states", "output_vocabulary", "output_casing", "query_encoder")
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderCard:
-    """What an encoder is.
+    """Settings of an encoder.
 
     Attributes:
         architecture: class name of the backbone, for example ``BertForMaskedLM``.
@@ -37,18 +37,19 @@ class EncoderCard:
         query_prompt: text put before every query.
         document_prompt: text put before every document.
         activation: ``log1p_relu`` is log(1 + relu(max_j logits_j)); ``l0`` applies log1p once more.
-        pooled_tokens: ``all`` pools every token that is not padding; ``not_bos`` leaves the first out (causal models).
-        attention: what a token sees: every other one (``bidirectional``, as masked language models do), those before it
-            (``causal``), or those before it in a text that is given twice, of which the second copy is pooled
+        pooled_tokens: ``all`` pools every token that is not padding; ``not_bos`` skips the first (causal models).
+        attention: tokens that a token attends to: all (``bidirectional``, as in masked language models), the earlier
+            ones (``causal``), or the earlier ones in the text repeated twice, where only the second copy is pooled
             (``echo``; papers/csplade, 4).
-        pooled_states: ``tokens`` takes the maximum over the tokens' logits; ``mean`` averages the hidden states before
-            the vocabulary head (papers/esplade-pretraining, J.1).
-        output_vocabulary: ``tokenizer``: its tokens are the output terms; ``words``: the head has terms of its own.
-        output_casing: ``uncased`` returns no cased terms: a word that has only a cased one counts as its lowercase form
+        pooled_states: ``tokens`` takes the maximum over the logits of the tokens; ``mean`` averages the hidden states
+            before the vocabulary head (papers/esplade-pretraining, J.1).
+        output_vocabulary: ``tokenizer``: the output terms are its tokens; ``words``: the head has its own terms.
+        output_casing: ``uncased`` returns no cased terms: a word that has only a cased term becomes its lowercase form
             (papers/casing, post-processing).
-        query_encoder: ``model`` encodes queries as it does documents; ``idf``: a query is the output terms that stand
-            in it, weighed by their inverse frequency in the documents of the index (``formats.idf``).
-        parents: digests of what this encoder was made from, nearest first.
+        query_encoder: ``model`` encodes queries with the model, as documents; ``idf`` makes inference-free queries: the
+            output terms in the query text, weighted by their inverse document frequency in the index
+            (``formats.idf``).
+        parents: digests of the models from which this one was made, nearest first.
     """
 
     architecture: str
@@ -70,18 +71,18 @@ class EncoderCard:
     format: int = CARD_FORMAT
 
     def max_length(self, kind: Kind) -> int:
-        """Tokens of a text of that kind, special tokens included."""
+        """Return the maximum number of tokens of a text of that kind, special tokens included."""
         return self.query_max_length if kind == "query" else self.document_max_length
 
     def prompt(self, kind: Kind) -> str:
-        """Text put before a text of that kind."""
+        """Return the text put before a text of that kind."""
         return self.query_prompt if kind == "query" else self.document_prompt
 
     def check_model_encodes(self, kind: Kind) -> None:
-        """Refuse texts that no model of this encoder reads.
+        """Refuse queries if they are inference-free.
 
         Raises:
-            ConfigError: ``kind`` is query, and queries are weighed by IDF.
+            ConfigError: ``kind`` is query, and ``query_encoder`` is idf.
         """
         if kind == "query" and self.query_encoder == "idf":
             raise ConfigError(
@@ -91,7 +92,7 @@ class EncoderCard:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """The form stored on disk."""
+        """Return the form stored on disk."""
         standard = {one.name: one.default for one in fields(self)}
         values = {**asdict(self), "parents": list(self.parents)}
         return {name: value for name, value in values.items() if name not in _OPTIONAL or value != standard[name]}
@@ -105,8 +106,8 @@ class EncoderCard:
         """Read the card of a model directory or bundle.
 
         Raises:
-            ArtifactError: there is none, or it has unknown fields.
-            FormatVersionError: it was written in a newer format.
+            ArtifactError: the folder has no card, or the card has unknown fields.
+            FormatVersionError: it has another format.
         """
         path = folder / CARD_FILE
 

@@ -1,4 +1,4 @@
-"""Names for bytes: sha256 of files and of canonical JSON."""
+"""Digests that name artifacts: sha256 of files and of canonical JSON."""
 
 import hashlib
 import json
@@ -30,36 +30,42 @@ _SHA = re.compile(r"^[0-9a-f]{64}$")
 
 @dataclass(frozen=True, slots=True)
 class FileDigest:
-    """One file of an artefact: its path relative to the artefact, sha256 (hex) and size in bytes."""
+    """One file of an artifact: its path relative to the artifact, sha256 (hex) and size in bytes."""
 
     path: str
     sha256: str
     size: int
 
     def to_json(self) -> dict[str, Any]:
-        """The form that manifests store."""
+        """Return the form stored in manifests."""
         return {"path": self.path, "sha256": self.sha256, "size": self.size}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "FileDigest":
-        """Read what ``to_json`` wrote; a path that leaves the artefact, a wrong sha256 or size is refused."""
+        """Read the form of ``to_json``.
+
+        Raises:
+            ArtifactError: the path leaves the artifact, or sha256 or size are malformed.
+        """
         file = cls(path=str(value["path"]), sha256=str(value["sha256"]), size=int(value["size"]))
         parts = file.path.split("/")
         if file.size < 0 or not _SHA.match(file.sha256) or "\\" in file.path or {"", ".", ".."} & set(parts):
-            raise ArtifactError(f"{file} is no file of an artefact; its manifest cannot be trusted")
+            raise ArtifactError(
+                f"{file} is no file of an artifact; its manifest cannot be trusted: fetch or build the artifact again"
+            )
         return file
 
 
 def read_record(path: Path, parse: Callable[[Any], T], remedy: str) -> T:
-    """Read a JSON file.
+    """Read a record from a JSON file.
 
     Args:
         path: the file.
-        parse: makes the record of its value.
-        remedy: what to do if it cannot be read; ends the message.
+        parse: converts the JSON value to the record.
+        remedy: what a user can do if the file cannot be read; ends the message.
 
     Raises:
-        ArtifactError: it is missing, no JSON, or ``parse`` finds a part missing or of another kind.
+        ArtifactError: the file is missing or no JSON, or ``parse`` finds a missing field or a wrong type.
     """
     if not path.is_file():
         raise ArtifactError(f"{path} is missing; {remedy}")
@@ -70,7 +76,7 @@ def read_record(path: Path, parse: Callable[[Any], T], remedy: str) -> T:
 
 
 def canonical_json(value: Any) -> bytes:
-    """UTF-8 JSON with sorted keys and no spaces, so that equal values have equal bytes. NaN is refused."""
+    """Return UTF-8 JSON with sorted keys and no spaces: equal values have equal bytes. NaN raises ValueError."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -80,12 +86,12 @@ def record_bytes(value: Any) -> bytes:
 
 
 def digest_json(value: Any) -> str:
-    """sha256 (hex) of the canonical JSON of ``value``."""
+    """Return the sha256 (hex) of the canonical JSON of ``value``."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
 def digest_path(path: Path) -> str:
-    """sha256 (hex) of a file, read in blocks of 1 MiB."""
+    """Return the sha256 (hex) of a file, read in blocks of 1 MiB."""
     sha = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_CHUNK):
@@ -94,7 +100,7 @@ def digest_path(path: Path) -> str:
 
 
 def digest_files(root: Path, paths: Iterable[Path]) -> tuple[FileDigest, ...]:
-    """Digests of ``paths``, named relative to ``root`` and sorted by that name."""
+    """Return the digests of ``paths``, named relative to ``root`` and sorted by path."""
     return tuple(
         FileDigest(path=path.relative_to(root).as_posix(), sha256=digest_path(path), size=path.stat().st_size)
         for path in sorted(paths)
@@ -107,7 +113,7 @@ def digest_folder(folder: Path) -> tuple[FileDigest, ...]:
 
 
 def verify_files(root: Path, files: Iterable[FileDigest]) -> None:
-    """Compare every file under ``root`` with its record.
+    """Compare files under ``root`` with their records.
 
     Raises:
         ArtifactError: a file is missing.
@@ -116,8 +122,8 @@ def verify_files(root: Path, files: Iterable[FileDigest]) -> None:
     for file in files:
         path = root / file.path
         if not path.is_file():
-            raise ArtifactError(f"{path} is missing; the artefact is incomplete, fetch or build it again")
+            raise ArtifactError(f"{path} is missing; the artifact is incomplete: fetch or build it again")
         if path.stat().st_size != file.size or digest_path(path) != file.sha256:
             raise DigestMismatchError(
-                f"{path} differs from its recorded sha256; the artefact is damaged, fetch it again"
+                f"{path} differs from its recorded sha256; the artifact is damaged: fetch or build it again"
             )

@@ -1,15 +1,15 @@
-"""Inverse document frequencies of output terms: what weighs a query that no model reads.
+"""Inverse document frequencies of output terms: the weights of inference-free queries.
 
 Inference-free queries (Geng et al., arXiv 2411.04403; Shen et al., arXiv 2504.14839): a query's vector is the binary
 presence of its terms, times ``idf(t) = ln(1 + (N - df(t) + 0.5) / (df(t) + 0.5))``, where N documents have any term and
-df(t) of them have t in their text, special tokens left out and nothing cut off. A document's score is
+df(t) of them have t in their text, without special tokens and without truncation. A document's score is
 ``sum_{t in q} idf(t) w_t(d)``. This is the IDF-aware penalty of 2411.04403 as well: with IDF in the matching function
-and FLOPS on the weights w, a term's contribution u = idf w costs ``(mean u / idf)^2``, the more the commoner it is.
+and FLOPS on the weights w, a term's contribution u = idf w costs ``(mean u / idf)^2``: common terms cost more.
 
-Its authors publish weights for the terms of their corpus only. A term of no document gets the weight of df = 0 here
-(ours): a model may have expanded documents by it.
+The authors publish weights only for terms that occur in their corpus. Here a term that occurs in no document has the
+weight of df = 0, because a model may have expanded documents by it.
 
-Counts are kept, not weights: those of several parts of a collection add up exactly.
+Counts are stored instead of weights: the counts of several parts of a collection add up exactly.
 """
 
 import io
@@ -28,11 +28,11 @@ __all__ = ["TermCounts"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TermCounts:
-    """How many documents have each output term in their text.
+    """Number of documents that have each output term in their text.
 
     Attributes:
-        documents: N, those that have any.
-        frequencies: int64 [V].
+        documents: N, documents that have any term.
+        frequencies: int64 [V], documents per term.
     """
 
     documents: int
@@ -40,18 +40,18 @@ class TermCounts:
 
     @classmethod
     def none(cls, vocabulary_size: int) -> "TermCounts":
-        """Those of no document."""
+        """Return the counts of no document."""
         return cls(0, np.zeros(vocabulary_size, np.int64))
 
     def __add__(self, other: "TermCounts") -> "TermCounts":
-        """Those of two sets of documents together."""
+        """Return the counts of two disjoint sets of documents."""
         return TermCounts(self.documents + other.documents, self.frequencies + other.frequencies)
 
     def with_texts(self, texts: Iterable[npt.NDArray[Any]]) -> "TermCounts":
-        """The counts with some documents more.
+        """Return the counts with some more documents.
 
         Args:
-            texts: of each the ids of its terms, every one once.
+            texts: term ids of each document, every id once.
         """
         found = [terms for terms in texts if len(terms)]
         if not found:
@@ -61,16 +61,16 @@ class TermCounts:
         return TermCounts(self.documents + len(found), self.frequencies + more)
 
     def weights(self) -> npt.NDArray[np.float32]:
-        """The inverse document frequency of every term, float32 [V], above 0."""
+        """Return the inverse document frequency of every term, float32 [V], above 0."""
         return inverse_frequencies(self.documents, self.frequencies).astype(np.float32)
 
     @property
     def unseen(self) -> float:
-        """The weight of a term that no document has."""
+        """Weight of a term that no document has."""
         return float(inverse_frequencies(self.documents, np.zeros(1, np.int64))[0])
 
     def to_bytes(self) -> bytes:
-        """A ``.npy`` of uint32 [V + 1]: the frequencies, then N."""
+        """Return the content of a ``.npy`` of uint32 [V + 1]: the frequencies, then N."""
         buffer = io.BytesIO()
         np.lib.format.write_array(
             buffer, np.append(self.frequencies, self.documents).astype("<u4"), version=(1, 0), allow_pickle=False
@@ -84,10 +84,10 @@ class TermCounts:
         Args:
             data: the file.
             vocabulary_size: V.
-            name: what the file is called, for the error.
+            name: name of the file, for error messages.
 
         Raises:
-            ArtifactError: it holds something else.
+            ArtifactError: the file has other content.
         """
         try:
             values = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)

@@ -3,16 +3,16 @@
 ::
 
     <index>/
-      bundles/<digest>/            the encoder that queries need, so that the index is whole by itself
+      bundles/<digest>/            the encoder of queries, so that the index needs no other artifact
       shards/<sha>/shard.json      ShardManifest; <sha> names the shard's input and layout
                    impacts/*.npy   postings in document blocks, and the document-ordered copy
                    tantivy/        Boolean index of record, text for BM25
                    docs.arrow      ids, stored fields and attributes, in document order
                    checksums.npy   CRC-32 of every page of the arrays and of docs.arrow
       tombstones/<sha256>.npy      ordinals of a shard's documents that are deleted or replaced
-      takedowns/<sha256>.json      ids that must never be found, whatever the table holds
+      takedowns/<sha256>.json      ids of documents that are hidden on request, even if the table has them
       versions/<sha>.json          IndexVersion; <sha> is the sha256 of its canonical JSON
-      publications/000001.json     Publication; created only if absent, so that one writer wins each number
+      publications/000001.json     ``publication.Publication``; created only if absent: one writer wins each number
 """
 
 import re
@@ -36,14 +36,14 @@ ShardRole = Literal["base", "delta"]
 
 @dataclass(frozen=True, slots=True)
 class ShardManifest:
-    """One shard.
+    """Manifest of one shard.
 
     Attributes:
-        sha: names the shard: sha256 of its inputs (parts of the table) and layout.
+        sha: name of the shard: sha256 of its inputs (parts of the table) and layout.
         documents: number of documents.
         postings: number of (document, term) pairs.
         block_size: documents in a block of the impact arrays.
-        role: ``base``: all documents of its buckets; ``delta``: documents that were inserted or changed since.
+        role: ``base``: all documents of its buckets; ``delta``: documents inserted or changed later.
         bytes_by_part: size in bytes of ``impacts``, ``forward``, ``tantivy`` and ``docs``.
         files: every file of the shard but ``shard.json``.
     """
@@ -57,7 +57,7 @@ class ShardManifest:
     files: tuple[FileDigest, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The form stored on disk."""
+        """Return the form stored on disk."""
         return {
             "sha": self.sha,
             "documents": self.documents,
@@ -70,9 +70,15 @@ class ShardManifest:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "ShardManifest":
-        """Read what ``to_json`` wrote; a name that is no sha256 is refused, it becomes a path."""
+        """Read the form of ``to_json``.
+
+        Raises:
+            ArtifactError: the name, which becomes a path, is no sha256.
+        """
         if not _SHA.match(str(value["sha"])):
-            raise ArtifactError(f"shard name {value['sha']!r} is no sha256; the version file cannot be trusted")
+            raise ArtifactError(
+                f"shard name {value['sha']!r} is no sha256; the version cannot be trusted: publish another version"
+            )
         return cls(
             sha=value["sha"],
             documents=int(value["documents"]),
@@ -86,46 +92,46 @@ class ShardManifest:
 
 @dataclass(frozen=True, slots=True)
 class Tombstones:
-    """Documents of a shard that are deleted, taken down, or replaced by a document of a later shard.
+    """Documents of a shard that are deleted, taken down, or superseded by a document of a later shard.
 
     Attributes:
-        file: ``tombstones/<sha256>.npy``, uint32, rising ordinals.
-        documents: how many.
+        file: ``tombstones/<sha256>.npy``, uint32, ascending ordinals.
+        documents: number of ordinals.
     """
 
     file: FileDigest
     documents: int
 
     def to_json(self) -> dict[str, Any]:
-        """The form stored on disk."""
+        """Return the form stored on disk."""
         return {"file": self.file.to_json(), "documents": self.documents}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Tombstones":
-        """Read what ``to_json`` wrote."""
+        """Read the form of ``to_json``."""
         return cls(FileDigest.from_json(value["file"]), int(value["documents"]))
 
 
 @dataclass(frozen=True, slots=True)
 class IndexVersion:
-    """An immutable version: the shards that are searched together, and where they came from.
+    """An immutable version: the shards that are searched together, and their lineage.
 
     Attributes:
         shards: every shard with the digest of every file.
-        bundle_digest: the encoder that queries must use.
-        vocabulary_sha256: of its output vocabulary.
+        bundle_digest: bundle that must encode queries.
+        vocabulary_sha256: digest of its output vocabulary.
         impact_step: weight of one impact unit.
-        dk: most terms of a document in the postings.
-        table_uri: the sparse table it was built from (no credentials).
+        dk: maximum number of terms per document in the postings.
+        table_uri: the sparse table from which the version was built (without credentials).
         table_version: Delta version of that table.
         stored_fields: columns of ``docs.arrow`` besides ``doc_id``.
         text_fields: stored fields that are indexed for BM25.
-        attributes: type of every attribute that filters can ask for.
-        tombstones: of every shard, in the shards' order; None where nothing is deleted.
-        takedowns: the list of ids that must never be found; None: there are none.
-        table_parts: sha256 of the names and sizes of the table's parts at that version; "" where it is not known.
-        layout: sha256 of what the base shards were built with; "" where it is not known.
-        average_length: words of an average document, by which BM25 impacts were made; None: there are none.
+        attributes: type of every attribute that filters can use.
+        tombstones: tombstones of every shard, in the order of the shards; None: the shard has none.
+        takedowns: list of the ids that were taken down; None: no id.
+        table_parts: sha256 of the names and sizes of the table's parts at that version; "": unknown.
+        layout: sha256 of the settings of the base shards; "": unknown.
+        average_length: words of an average document, for BM25 impacts; None: the shards have no BM25 impacts.
     """
 
     shards: tuple[ShardManifest, ...]
@@ -146,29 +152,32 @@ class IndexVersion:
     format: int = INDEX_FORMAT
 
     def __post_init__(self) -> None:
-        """No list of tombstones is one without any."""
+        """Replace a missing list of tombstones by one None per shard."""
         if not self.tombstones:
             object.__setattr__(self, "tombstones", (None,) * len(self.shards))
         if len(self.tombstones) != len(self.shards):
-            raise ArtifactError("the version has not as many tombstones as shards; publish another version")
+            raise ArtifactError(
+                f"the version has {len(self.tombstones)} tombstones for {len(self.shards)} shards; "
+                "publish another version"
+            )
 
     @property
     def documents(self) -> int:
-        """Documents that can be found, over all shards."""
+        """Number of documents that can be found, over all shards."""
         return sum(shard.documents for shard in self.shards) - self.deleted
 
     @property
     def deleted(self) -> int:
-        """Documents that stand in a shard and cannot be found."""
+        """Number of documents that are in a shard but hidden by tombstones."""
         return sum(one.documents for one in self.tombstones if one)
 
     @property
     def sha(self) -> str:
-        """sha256 (hex) that names this version."""
+        """Name of this version: sha256 (hex)."""
         return digest_json(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """The form stored on disk."""
+        """Return the form stored on disk."""
         return {
             "format": self.format,
             "shards": [shard.to_json() for shard in self.shards],
@@ -190,10 +199,10 @@ class IndexVersion:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "IndexVersion":
-        """Read what ``to_json`` wrote.
+        """Read the form of ``to_json``.
 
         Raises:
-            FormatVersionError: written in another format.
+            FormatVersionError: it has another format.
         """
         if value.get("format") != INDEX_FORMAT:
             raise FormatVersionError(

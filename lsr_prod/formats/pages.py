@@ -1,8 +1,8 @@
-"""Files that are mapped, and verified page by page as they are read.
+"""Memory-mapped files that are verified page by page on the first read.
 
-A sha256 of a whole file can only be checked by reading all of it. So a shard carries a CRC-32 of every page of 64 KiB
-of its mapped files, in ``checksums.npy``: uint32, the files in the order of their names. That array is verified when
-the shard is opened, and every page when something of it is read for the first time.
+The sha256 of a file can only be checked by reading the whole file. Therefore a shard has a CRC-32 of every page of
+64 KiB of its mapped files, in ``checksums.npy``: uint32, files in the order of their names. That array is verified when
+the shard is opened, and every page when it is read for the first time.
 """
 
 import io
@@ -40,20 +40,20 @@ class MappedFiles:
     """The mapped files of a shard. Safe to share between threads.
 
     Attributes:
-        folder: where they lie.
+        folder: the shard.
     """
 
     def __init__(self, folder: Path, files: Sequence[FileDigest], mapped: Iterable[str], *, lazy: bool) -> None:
-        """Map the files; nothing of them is read.
+        """Map the files without reading them.
 
         Args:
             folder: the shard.
             files: all files of its manifest.
-            mapped: names of those to map.
-            lazy: verify pages as they are read first; else never.
+            mapped: names of the files to map.
+            lazy: verify every page on its first read; False: never.
 
         Raises:
-            ArtifactError: a file is missing or has another size than the manifest says.
+            ArtifactError: a file is missing, or its size differs from the manifest.
             DigestMismatchError: the checksums are damaged (with ``lazy``).
         """
         self.folder = folder
@@ -61,7 +61,9 @@ class MappedFiles:
         for name, size in sizes.items():
             path = folder / name
             if not path.is_file() or path.stat().st_size != size:
-                raise ArtifactError(f"{path} is missing or cut short; build or fetch the index again")
+                raise ArtifactError(
+                    f"{path} is missing or has another size than its manifest says; build or fetch the index again"
+                )
         names = sorted(mapped)
         if absent := {*names, *([CHECKSUMS_FILE] if lazy else [])} - sizes.keys():
             raise ArtifactError(f"the manifest of {folder} lacks {sorted(absent)[0]}; build the shard again")
@@ -82,18 +84,18 @@ class MappedFiles:
         self._verified = bytearray(pages)
 
     def __contains__(self, name: str) -> bool:
-        """Whether a file is mapped."""
+        """Return whether a file is mapped."""
         return name in self._bytes
 
     def bytes_of(self, name: str) -> npt.NDArray[np.uint8]:
-        """A file's content, uint8, mapped."""
+        """Return the mapped content of a file, uint8."""
         return self._bytes[name]
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """A mapped ``.npy`` of one dimension, a plain view.
+        """Return a view of a mapped one-dimensional ``.npy``.
 
         Raises:
-            ArtifactError: it is no such array, or not there.
+            ArtifactError: the file is not mapped, or is no such array.
         """
         if name not in self._bytes:
             raise ArtifactError(f"{self.folder} lacks {name}; build the shard again")
@@ -112,18 +114,18 @@ class MappedFiles:
         return data.view(dtype)
 
     def verify_items(self, array: npt.NDArray[Any], name: str, start: int, stop: int) -> None:
-        """Verify the pages under ``array[start:stop]``, an array of ``array(name)``."""
+        """Verify the pages of ``array[start:stop]``, where ``array`` is from ``array(name)``."""
         if self._lazy:
             size = array.itemsize
             head = len(self._bytes[name]) - len(array) * size
             self.verify(name, head + start * size, head + stop * size)
 
     def verify_rows(self, array: npt.NDArray[Any], name: str, starts: Any, stops: Any) -> None:
-        """Verify the pages under ``array[starts[i]:stops[i]]`` for every i.
+        """Verify the pages of ``array[starts[i]:stops[i]]`` for every i.
 
         Args:
-            array: of ``array(name)``.
-            name: of the file.
+            array: the result of ``array(name)``.
+            name: name of the file.
             starts: int64 [n].
             stops: int64 [n].
         """
@@ -139,12 +141,12 @@ class MappedFiles:
             self.verify(name, int(first[row]) * PAGE, (int(last[row]) + 1) * PAGE)
 
     def verify_buffer(self, name: str, address: int, size: int) -> None:
-        """Verify the pages under memory that lies in the map of a file."""
+        """Verify the pages of a memory range inside the map of a file."""
         start = address - self._bytes[name].ctypes.data
         self.verify(name, start, start + size)
 
     def verify(self, name: str, start: int, stop: int) -> None:
-        """Hold the pages under bytes ``start`` to ``stop`` against their checksums, each once.
+        """Compare the pages of bytes ``start`` to ``stop`` with their checksums, each page once.
 
         Raises:
             DigestMismatchError: a page is damaged.
@@ -165,7 +167,7 @@ class MappedFiles:
 def _map(path: Path) -> npt.NDArray[np.uint8]:
     if not path.stat().st_size:
         return np.zeros(0, np.uint8)
-    # Arrow's map outlives its file; Python's own keeps a descriptor, and many shards have more arrays than a process
-    # may have descriptors.
+    # Arrow closes the file and keeps the map; Python's mmap keeps a descriptor, and many shards together have more
+    # arrays than a process can have descriptors.
     with pa.memory_map(str(path)) as file:
         return np.frombuffer(file.read_buffer(), np.uint8)

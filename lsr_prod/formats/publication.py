@@ -11,13 +11,13 @@ __all__ = ["Publication", "publication_name"]
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """One entry of the index's history: the version that readers use from now on.
+    """One entry in the history of an index: the version that readers use from then on.
 
     Attributes:
-        number: 1, 2, 3 …; readers follow the largest.
+        number: 1, 2, 3 …; readers use the largest.
         version: sha256 of the version.
         published_at: UTC, ISO 8601.
-        note: why, for people ("rollback to 41").
+        note: reason, for people, such as "rollback to 41".
     """
 
     number: int
@@ -26,16 +26,16 @@ class Publication:
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The form stored on disk; ``sha256`` is of the rest."""
+        """Return the form stored on disk; ``sha256`` is the digest of the other fields."""
         value = {"number": self.number, "version": self.version, "published_at": self.published_at, "note": self.note}
         return {**value, "sha256": digest_json(value)}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Publication":
-        """Read what ``to_json`` wrote.
+        """Read the form of ``to_json``.
 
         Raises:
-            DigestMismatchError: it is not what ``to_json`` wrote.
+            DigestMismatchError: a field differs from the recorded digest.
         """
         publication = cls(value["number"], value["version"], value["published_at"], value["note"])
         if publication.to_json() != value:
@@ -44,5 +44,5 @@ class Publication:
 
 
 def publication_name(number: int) -> str:
-    """File name of publication ``number``: six digits or more."""
+    """Return the file name of publication ``number``: six digits or more."""
     return f"{number:06d}.json"

@@ -1,40 +1,40 @@
-"""Inside a shard: the names and arrays that the builder writes and the Searcher maps.
+"""Layout of a shard: the names and arrays that the builder writes and the Searcher maps.
 
-Documents are numbered 0..N-1 (the ordinal) so that similar ones stand together, and cut into blocks of ``block_size``.
-The postings of a term lie together, cut into *runs*: a run is the postings of one term in one block. Every array is a
-little-endian ``.npy`` that is mapped, never read whole:
+Documents have ordinals 0..N-1, assigned so that similar documents are close, and form document blocks of ``block_size``
+ordinals. The postings of a term are contiguous and form *runs*: a run is the postings of one term in one block. Every
+array is a little-endian ``.npy`` that is mapped, never read whole:
 
 ::
 
-    impacts/term_runs.npy        uint32 [T + 1]  where the runs of a term begin
-    impacts/term_postings.npy    int64  [T + 1]  where its postings begin
-    impacts/run_gaps.npy         uint8  [R]  a run's block less the block of the run before it (of the block before the
-                                             first for a term's first run); 255: 255 blocks further, no run
-    impacts/run_counts.npy       uint8 or uint16 [R]  postings of the run less 1
-    impacts/run_maxima.npy       uint8  [R]  largest impact of the run
-    impacts/ids.npy              uint8 or uint16 [P]  ordinal less the block's first, rising inside a run
+    impacts/term_runs.npy        uint32 [T + 1]  index of the first run of a term
+    impacts/term_postings.npy    int64  [T + 1]  index of its first posting
+    impacts/run_gaps.npy         uint8  [R]  block of a run minus the block of the previous run of the term (minus -1
+                                             for its first run); 255: skip 255 blocks, no run
+    impacts/run_counts.npy       uint8 or uint16 [R]  postings of the run minus 1
+    impacts/run_maxima.npy       uint8  [R]  bound: largest impact of the run
+    impacts/ids.npy              uint8 or uint16 [P]  ordinal minus the first one of the block, ascending in a run
     impacts/impacts.npy          uint8  [P]
-    impacts/term_ids.npy         int64  [T + 1]  compressed only: where a term's bytes in ``ids`` begin
-    impacts/term_impacts.npy     int64  [T + 1]  compressed only: where its impacts begin
-    impacts/id_order.npy         uint32 [N]  ordinals by rising doc_id
-    impacts/id_rank.npy          uint32 [N]  place of a document among all by rising doc_id; ties in score rank by it
-    impacts/word_offsets.npy     int64  [W + 1]  with BM25 only: the words of the shard, sorted by their UTF-8 bytes
+    impacts/term_ids.npy         int64  [T + 1]  compressed only: index of a term's first byte in ``ids``
+    impacts/term_impacts.npy     int64  [T + 1]  compressed only: index of its first impact
+    impacts/id_order.npy         uint32 [N]  ordinals by ascending doc_id
+    impacts/id_rank.npy          uint32 [N]  rank of a document by ascending doc_id; breaks ties in score
+    impacts/word_offsets.npy     int64  [W + 1]  with BM25 only: words of the shard, sorted by their UTF-8 bytes
     impacts/word_bytes.npy       uint8  [B]
-    impacts/forward_offsets.npy  int64  [N + 1]  the document-ordered copy: all stored terms, heaviest first
+    impacts/forward_offsets.npy  int64  [N + 1]  forward copy: all stored terms of a document, heaviest first
     impacts/forward_terms.npy    uint16 or int32 [F]
     impacts/forward_impacts.npy  uint8  [F]
     tantivy/                     fields: ``terms`` (u64, indexed), ``ordinal`` (u64, fast), ``text`` (stemmed)
     docs.arrow                   Arrow IPC file: doc_id, stored fields, attributes; record batches of 16,384 rows
-    text_terms.npy               uint32 [V + 1]  only where queries have no model: how many documents have each output
-                                                 term in their text, and how many have any (``formats.idf``); read whole
+    text_terms.npy               uint32 [V + 1]  only with inference-free queries: number of documents that have each
+                                                 output term in their text (``formats.idf``); read whole
     checksums.npy                see ``formats.pages``
 
-A block has up to 256 documents where ids and counts are uint8. Term ids are uint16 where the vocabulary allows it.
+Ids and counts are uint8 if a block has up to 256 documents. Term ids are uint16 if the vocabulary is small enough.
 Compressed shards have fewer bytes in two arrays: the ids of a run of more than 32 documents are a bitmap of 32 bytes
-(place p is bit p % 8 of byte p // 8), and the impact of a run of one document stands in ``run_maxima`` only.
+(id p is bit p % 8 of byte p // 8), and the impact of a run of one document is in ``run_maxima`` only.
 
 With BM25 the words of the text have postings too: word ``i`` of the shard is the term ``V + i``, so that T = V + W, and
-its impacts are those of ``formats.bm25``. The forward arrays hold the encoder's terms alone.
+its impacts are those of ``formats.bm25``. The forward arrays have only the terms of the encoder.
 """
 
 from dataclasses import dataclass, fields
@@ -80,28 +80,28 @@ LocalIds = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 
 
 def term_dtype(vocabulary_size: int) -> np.dtype[np.uint16] | np.dtype[np.int32]:
-    """The type of a term id on disk."""
+    """Return the type of a term id on disk."""
     return np.dtype("<u2") if vocabulary_size <= 1 << 16 else np.dtype("<i4")
 
 
 def local_dtype(block_size: int) -> np.dtype[np.uint8] | np.dtype[np.uint16]:
-    """The type of a document's place in its block, and of a run's count less 1."""
+    """Return the type of the id of a document in its block, and of the count of a run minus 1."""
     return np.dtype("u1") if block_size <= 1 << 8 else np.dtype("<u2")
 
 
 def array_name(name: str) -> str:
-    """Path of array ``name`` inside the folder of a shard."""
+    """Return the path of array ``name`` in the folder of a shard."""
     return f"{IMPACTS_FOLDER}/{name}.npy"
 
 
 _COMPRESSED_ARRAYS = ("term_ids", "term_impacts")
-NO_RUN = 255  # in run_gaps: that many blocks further, but no run
-BITMAP_ABOVE = 32  # documents of a run, and bytes of the bitmap that then stands for their ids
+NO_RUN = 255  # in run_gaps: skip that many blocks, no run
+BITMAP_ABOVE = 32  # documents of a run; also bytes of the bitmap that replaces their ids above it
 
 
 @dataclass(frozen=True, slots=True)
 class ImpactArrays:
-    """The arrays of a shard, memory-mapped; see the module for shapes."""
+    """Memory-mapped arrays of a shard; see the module for shapes."""
 
     term_runs: npt.NDArray[np.uint32]
     term_postings: npt.NDArray[np.int64]
@@ -120,19 +120,19 @@ class ImpactArrays:
 
     @property
     def compressed(self) -> bool:
-        """Whether ids may be bitmaps."""
+        """Whether runs of ids can be bitmaps."""
         postings = int(self.term_postings[-1])
         return len(self.ids) != postings or len(self.impacts) != postings
 
     @classmethod
     def open(cls, files: MappedFiles, *, documents: int, block_size: int) -> "ImpactArrays":
-        """Take the arrays out of a shard's mapped files.
+        """Return the arrays among the mapped files of a shard.
 
         Raises:
             ArtifactError: an array is missing, is no array, or types and lengths contradict each other.
         """
         compressed = array_name("term_ids") in files
-        # Uncompressed, a posting has one item in each array.
+        # Uncompressed, every posting has one item in each array.
         names = {} if compressed else dict.fromkeys(_COMPRESSED_ARRAYS, "term_postings")
         arrays = cls(*(files.array(array_name(names.get(field.name, field.name))) for field in fields(cls)))
         if not arrays._fits(documents, block_size):
@@ -140,7 +140,7 @@ class ImpactArrays:
         return arrays
 
     def _fits(self, documents: int, block_size: int) -> bool:
-        """Whether types and lengths agree, so that no index leaves its array."""
+        """Return whether types and lengths agree, so that no index is out of bounds."""
         term, local = self.forward_terms.dtype, local_dtype(block_size)
         byte, word, wide = np.dtype(np.uint8), np.dtype(np.uint32), np.dtype(np.int64)
         types = (word, wide, byte, local, byte, wide, wide, local, byte, word, word, wide, term, byte)
@@ -161,14 +161,14 @@ class ImpactArrays:
 
 @dataclass(frozen=True, slots=True)
 class WordArrays:
-    """The dictionary of a shard's words, memory-mapped; see the module for shapes."""
+    """Memory-mapped dictionary of the words of a shard; see the module for shapes."""
 
     word_offsets: npt.NDArray[np.int64]
     word_bytes: npt.NDArray[np.uint8]
 
     @classmethod
     def open(cls, files: MappedFiles) -> "WordArrays":
-        """Take the arrays out of a shard's mapped files.
+        """Return the arrays among the mapped files of a shard.
 
         Raises:
             ArtifactError: an array is no array, or types and lengths contradict each other.

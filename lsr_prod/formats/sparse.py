@@ -1,4 +1,4 @@
-"""Sparse vectors in memory: what an encoder returns and a table stores."""
+"""Sparse vectors in memory, as an encoder returns them and a table stores them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class SparseBatch:
 
     Attributes:
         offsets: int64 [n + 1]; row ``i`` is ``terms[offsets[i]:offsets[i + 1]]``.
-        terms: int32 [nnz], output-vocabulary ids; inside a row by falling weight, ties by rising id, no id twice.
+        terms: int32 [nnz], output-vocabulary ids; in a row by descending weight, ties by ascending id, no id twice.
         weights: float32 [nnz], every one finite and above zero.
     """
 
@@ -28,12 +28,12 @@ class SparseBatch:
         return len(self.offsets) - 1
 
     def row(self, i: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """Terms and weights of vector ``i`` (views)."""
+        """Return terms and weights of vector ``i`` (views)."""
         start, stop = self.offsets[i], self.offsets[i + 1]
         return self.terms[start:stop], self.weights[start:stop]
 
     def top(self, k: int) -> "SparseBatch":
-        """The ``k`` heaviest terms of every vector."""
+        """Return the vectors with their ``k`` heaviest terms."""
         lengths = np.minimum(np.diff(self.offsets), k)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         keep = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[:-1], lengths)
@@ -41,11 +41,11 @@ class SparseBatch:
 
     @classmethod
     def from_topk(cls, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float32]) -> "SparseBatch":
-        """Rows of fixed length as a graph's TopK returns them.
+        """Convert rows of fixed length, as the TopK of a graph returns them.
 
         Args:
             terms: int64 [n, k].
-            weights: float32 [n, k], falling along k; a weight of 0 marks a place that is not filled.
+            weights: float32 [n, k], descending along k; a weight of 0 marks an unused place.
         """
         order = np.lexsort((terms, -weights), axis=1)
         terms, weights = np.take_along_axis(terms, order, 1), np.take_along_axis(weights, order, 1)
@@ -55,7 +55,7 @@ class SparseBatch:
 
     @classmethod
     def concatenate(cls, batches: Sequence["SparseBatch"]) -> "SparseBatch":
-        """One batch with the rows of all, in order."""
+        """Return one batch with the rows of all batches, in order."""
         lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(batch.offsets) for batch in batches)])
         return cls(
             np.cumsum(lengths).astype(np.int64),
@@ -64,14 +64,14 @@ class SparseBatch:
         )
 
     def spread(self, places: Sequence[int], count: int) -> "SparseBatch":
-        """``count`` vectors: row ``i`` of this batch at ``places[i]``, an empty vector at every other place."""
+        """Return ``count`` vectors: row ``i`` of this batch at ``places[i]``, empty vectors at all other places."""
         source = np.full(count, len(self), dtype=np.int64)  # the row after the last: an empty vector
         source[np.asarray(places, dtype=np.int64)] = np.arange(len(self))
         empty = SparseBatch(np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
         return SparseBatch.concatenate([self, empty]).take(source)
 
     def take(self, order: npt.NDArray[np.int64]) -> "SparseBatch":
-        """The rows ``order``, in that order."""
+        """Return the rows ``order``, in that order."""
         lengths = np.diff(self.offsets)[order]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         keep = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1][order] - offsets[:-1], lengths)

@@ -1,7 +1,7 @@
-"""The sparse table: the one contract between encoding and indexing.
+"""The sparse table: the contract between encoding and indexing.
 
-A table partitioned by ``bucket``. Delta has no unsigned integers, so impacts of up to 8 bits are stored as ``short``,
-those of 16 bits and term ids as ``integer``; Parquet's bit-packing makes them as small as unsigned ones.
+A Delta table partitioned by ``bucket``. Delta has no unsigned integers, so impacts of up to 8 bits are stored as
+``short``, impacts of 16 bits and term ids as ``integer``; bit-packing in Parquet makes them as small as unsigned ones.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lsr_prod.errors import FormatVersionError
 
-__all__ = ["CORE_COLUMNS", "TableProperties", "bucket_of", "cell_of", "content_hash", "quantise", "sparse_schema"]
+__all__ = ["CORE_COLUMNS", "TableProperties", "bucket_of", "cell_of", "content_hash", "quantize", "sparse_schema"]
 
 TABLE_FORMAT = 2
 CORE_COLUMNS = ("doc_id", "bucket", "terms", "impacts", "content_hash", "source_file")
@@ -23,11 +23,11 @@ _PROPERTY_PREFIX = "lsr_prod."
 
 
 def sparse_schema(stored_fields: Sequence[str], bits: int = 8) -> pa.Schema:
-    """Arrow schema of the sparse table.
+    """Return the Arrow schema of the sparse table.
 
     Args:
-        stored_fields: names of further string columns, taken from the source as they are.
-        bits: width of an impact; up to 8 they are int16, above int32.
+        stored_fields: names of further string columns, copied from the source.
+        bits: width of an impact; impacts are int16 up to 8 bits and int32 above.
     """
     impact = pa.int16() if bits <= 8 else pa.int32()
     return pa.schema(
@@ -45,21 +45,21 @@ def sparse_schema(stored_fields: Sequence[str], bits: int = 8) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class TableProperties:
-    """What is true of every row of a sparse table; stored as properties of the table.
+    """Properties of all rows of a sparse table; stored as properties of the Delta table.
 
     Attributes:
-        bundle_digest: the bundle that made every vector.
-        vocabulary_sha256: of its output vocabulary.
+        bundle_digest: bundle that encoded every vector.
+        vocabulary_sha256: digest of its output vocabulary.
         impact_step: weight of one impact unit; ``weight ~ impact * impact_step``. Fixed before the first wave.
-        impact_bits: 4, 8 or 16; impacts lie in 1..2**bits - 1.
-        store_k: most terms kept of a document.
+        impact_bits: 4, 8 or 16; impacts are in 1..2**bits - 1.
+        store_k: maximum number of terms per document.
         buckets: number of hash buckets.
         stored_fields: further columns.
-        vocabulary_size: V; every term id lies below it.
-        impact_error: mean |weight - impact * impact_step| over the mean weight, of the probe's documents.
-        impact_error_max: the largest |weight - impact * impact_step| among them.
-        impact_clipped: share of their weights that lay above the largest impact.
-        probe_documents: how many they are; 0 where the corpus had no document, or before the probe.
+        vocabulary_size: V; every term id is below it.
+        impact_error: mean |weight - impact * impact_step| divided by the mean weight, over the probe documents.
+        impact_error_max: largest |weight - impact * impact_step| in the probe documents.
+        impact_clipped: share of the weights of probe documents that are above the largest impact.
+        probe_documents: number of probe documents; 0 if the corpus had no document, or before the probe.
     """
 
     bundle_digest: str
@@ -77,7 +77,7 @@ class TableProperties:
     format: int = TABLE_FORMAT
 
     def to_delta(self) -> dict[str, str]:
-        """The form stored in ``delta`` table configuration: strings under the prefix ``lsr_prod.``."""
+        """Return the form stored in the configuration of the Delta table: strings under the prefix ``lsr_prod.``."""
         values: dict[str, Any] = {
             "format": self.format,
             "bundle_digest": self.bundle_digest,
@@ -97,10 +97,10 @@ class TableProperties:
 
     @classmethod
     def from_delta(cls, configuration: dict[str, str]) -> "TableProperties":
-        """Read what ``to_delta`` wrote.
+        """Read the form of ``to_delta``.
 
         Raises:
-            FormatVersionError: the table was not written by lsr_prod, or in another format.
+            FormatVersionError: lsr_prod did not write the table, or the table has another format.
         """
         found = configuration.get(_PROPERTY_PREFIX + "format")
         if found is None:
@@ -131,27 +131,27 @@ class TableProperties:
 
 
 def bucket_of(doc_id: str, buckets: int) -> int:
-    """The hash bucket of a document: first 8 bytes of sha256(doc_id), big-endian, modulo ``buckets``."""
+    """Return the hash bucket of a document: first 8 bytes of sha256(doc_id), big-endian, modulo ``buckets``."""
     return int.from_bytes(hashlib.sha256(doc_id.encode()).digest()[:8], "big") % buckets
 
 
 def cell_of(doc_id: str, cells: int) -> int:
-    """The cell of a document: the same hash modulo ``cells``.
+    """Return the hash cell of a document: the same hash modulo ``cells``.
 
-    ``cells`` is a multiple of the table's buckets, so ``cell % buckets`` is the document's bucket.
+    ``cells`` is a multiple of the number of buckets, so that ``cell % buckets`` is the document's bucket.
     """
     return bucket_of(doc_id, cells)
 
 
 def content_hash(text: str) -> str:
-    """First 32 hex digits of the sha256 of the text that was encoded, prompt excluded."""
+    """Return the first 32 hex digits of the sha256 of the encoded text, without the prompt."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def quantise(
+def quantize(
     weights: npt.NDArray[np.float32], step: float, bits: int = 8
 ) -> tuple[npt.NDArray[np.int16] | npt.NDArray[np.int32], int]:
-    """Linear quantisation, rounded half to even, clipped to 1..2**bits - 1.
+    """Quantize linearly, rounding half to even, and clip to 1..2**bits - 1.
 
     Args:
         weights: float32 [n], above zero.
@@ -159,7 +159,7 @@ def quantise(
         bits: width of an impact.
 
     Returns:
-        Impacts [n], int16 up to 8 bits and int32 above; and how many weights lay above the largest one and were
+        Impacts [n], int16 up to 8 bits and int32 above; and the number of weights above the largest impact, which were
         clipped.
     """
     top = (1 << bits) - 1

@@ -12,7 +12,7 @@ from lsr_prod.formats.digest import digest_folder
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE, term_dtype
 from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.table import quantise
+from lsr_prod.formats.table import quantize
 from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays
 from lsr_prod.indexing.vectors import Vectors
@@ -47,7 +47,7 @@ def build_in_memory(
     order = np.argsort(np.array([id_.encode() for id_ in ids], dtype=object), kind="stable")
     pruned = vectors.take(order).top(dk) if dk else vectors.take(order)
     step = impact_scale(pruned.weights, _BITS, documents=len(pruned)).step
-    impacts, _ = quantise(pruned.weights, step, _BITS)
+    impacts, _ = quantize(pruned.weights, step, _BITS)
     rows = Vectors(pruned.offsets, pruned.terms.astype(term_dtype(vocabulary_size)), impacts.astype(np.uint8))
     lengths = rows.lengths
     layout = ShardLayout(_BLOCK, "id", max(1, int(lengths.max(initial=1))), vocabulary_size, (), ())

@@ -157,7 +157,7 @@ def _save(index: Path, folder: str, ending: str, data: bytes) -> FileDigest:
     store = Store(str(index))
     while not store.put_new(file.path, data):
         try:
-            store.refresh(file.path)  # a garbage collection must not delete a file that a new version names
+            store.touch(file.path)  # a garbage collection must not delete a file that a new version names
         except FileNotFoundError:
             continue  # the garbage collection was faster
         break

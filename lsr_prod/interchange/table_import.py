@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.encoding.table import create_sparse_table
-from lsr_prod.formats.table import TableProperties, content_hash, quantise
+from lsr_prod.formats.table import TableProperties, content_hash, quantize
 from lsr_prod.interchange.quarantine import ImportQuarantine
 from lsr_prod.interchange.spill import Spill, Summary
 from lsr_prod.interchange.vectors import Judged, Vocabulary
@@ -231,7 +231,7 @@ class _Writer:
         if self._layout.quantised:
             impacts: npt.NDArray[np.int16] | npt.NDArray[np.int32] = weights.astype(np.int32)
         else:
-            impacts, clipped = quantise(weights, self._properties.impact_step, self._properties.impact_bits)
+            impacts, clipped = quantize(weights, self._properties.impact_step, self._properties.impact_bits)
             self.clipped += clipped
         lengths = batch["terms"].value_lengths().to_numpy()
         hashes = pa.array([content_hash(text or "") for text in batch["contents"].to_pylist()], pa.string())

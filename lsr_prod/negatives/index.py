@@ -7,7 +7,7 @@ import numpy as np
 
 from lsr_prod.config import MineSettings
 from lsr_prod.errors import ArtifactError, ConfigError, PublicationError, QueryError
-from lsr_prod.formats.table import quantise
+from lsr_prod.formats.table import quantize
 from lsr_prod.negatives.rules import Candidate
 from lsr_prod.search import Searcher
 from lsr_prod.search.kernel.workspace import Workspace
@@ -134,7 +134,7 @@ class MinedIndex:
         scores = []
         for i, query in enumerate(queries):
             terms, weights = encoded.row(i)
-            impacts = dict(zip(terms.tolist(), quantise(weights, version.impact_step)[0].tolist(), strict=True))
+            impacts = dict(zip(terms.tolist(), quantize(weights, version.impact_step)[0].tolist(), strict=True))
             score = np.float32(0)
             for term, weight in zip(query.ids.tolist(), query.scaled(version.impact_step), strict=True):
                 if term in impacts:

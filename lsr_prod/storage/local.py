@@ -1,4 +1,4 @@
-"""Local files for ``storage.Store``: listings with sizes and times, and reading with a check of the sha256."""
+"""Local files for ``storage.Store``: listings with sizes and times, and reads that check the sha256."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Object stores as ``storage.Store`` needs them: one client a folder, and objects behind Python's file protocol."""
+"""Object stores for ``storage.Store``: one client per folder, and objects as Python files."""
 
 import io
 from functools import lru_cache
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 __all__ = ["PART_BYTES", "connect", "get_range", "is_remote_failure", "open_object", "put_parts"]
 
-PART_BYTES = 8 << 20  # one request: the client's time limit is for each
-_PARTS = 9000  # S3 takes 10,000 parts
+PART_BYTES = 8 << 20  # bytes of one request: the client's time limit is per request
+_PARTS = 9000  # S3 allows 10,000 parts
 _PARTS_AT_ONCE = 4
 
 _CLIENT_OPTIONS = ("allow_http", "connect_timeout", "timeout", "proxy_url")
 
 
-@lru_cache(maxsize=64)  # a client holds its connections: one for a folder, not one for a call
+@lru_cache(maxsize=64)  # a client holds its connections: one per folder, not per call
 def connect(uri: str, options: tuple[tuple[str, str], ...]) -> "ObjectStore":
-    """The client of a folder; ``options`` as obstore and delta-rs name them.
+    """Return the client of a folder; ``options`` as obstore and delta-rs name them.
 
     Raises:
         MissingExtraError: obstore is not installed.
@@ -32,18 +32,18 @@ def connect(uri: str, options: tuple[tuple[str, str], ...]) -> "ObjectStore":
         from obstore.store import from_url
     except ImportError as error:
         raise MissingExtraError("obstore", "jobs") from error
-    # delta-rs takes one flat mapping; obstore wants the HTTP client's options apart.
+    # delta-rs takes one flat mapping; obstore takes the options of the HTTP client separately.
     client: dict[str, str | bool] = {key: value for key, value in options if key in _CLIENT_OPTIONS}
     config = {key: value for key, value in options if key not in _CLIENT_OPTIONS}
     if "allow_http" in client:
         client["allow_http"] = str(client["allow_http"]).lower() == "true"
-    # Which options exist depends on the store; it refuses those it does not know.
+    # The valid options depend on the store, which refuses unknown ones.
     store: ObjectStore = from_url(uri, config=config, client_options=client)  # type: ignore[call-overload]
     return store
 
 
 def is_remote_failure(error: Exception) -> bool:
-    """Whether an object store's client raised this."""
+    """Return whether the client of an object store raised this error."""
     if not type(error).__module__.startswith("obstore"):
         return False
     from obstore.exceptions import BaseError
@@ -52,10 +52,10 @@ def is_remote_failure(error: Exception) -> bool:
 
 
 def open_object(store: "ObjectStore", name: str) -> BinaryIO:
-    """An object as a seekable file, read in pieces of 1 MiB.
+    """Open an object as a seekable file that is read in pieces of 1 MiB.
 
     Raises:
-        FileNotFoundError: there is no such object.
+        FileNotFoundError: the object does not exist.
     """
     import obstore
 
@@ -63,17 +63,17 @@ def open_object(store: "ObjectStore", name: str) -> BinaryIO:
 
 
 def get_range(store: "ObjectStore", name: str, start: int, length: int) -> bytes:
-    """Bytes of an object, in one request."""
+    """Return bytes of an object, in one request."""
     import obstore
 
     return bytes(obstore.get_range(store, name, start=start, length=length))
 
 
 def put_parts(store: "ObjectStore", name: str, source: Path, sha256: str) -> None:
-    """Send a large file in parts; the object appears once all of them are there and have the sha256.
+    """Send a large file in parts; the object appears when all parts are sent and have the sha256.
 
     Raises:
-        DigestMismatchError: the file has another sha256; no object was made.
+        DigestMismatchError: the file has another sha256; no object was created.
     """
     part = max(PART_BYTES, -(-source.stat().st_size // _PARTS))
     chunks = checked_chunks(source, sha256, part)
@@ -81,7 +81,7 @@ def put_parts(store: "ObjectStore", name: str, source: Path, sha256: str) -> Non
 
 
 class _RemoteFile(io.RawIOBase):
-    """An object behind Python's file protocol, which obstore's reader has only half of."""
+    """An object as a Python file: the reader of obstore implements only a part of the protocol."""
 
     def __init__(self, reader: "ReadableFile") -> None:
         self._reader = reader

@@ -1,7 +1,7 @@
-"""Folders and object stores behind one set of verbs: the only module that opens a path that jobs write to.
+"""One interface to local folders and object stores.
 
-A URI is a local folder, or ``s3://``, ``gs://``, ``az://`` (through obstore). What the protocols need from a store is
-one thing: create an object only if it is absent. Readers of finished artefacts get a local folder and map it.
+A URI is a local folder, or ``s3://``, ``gs://``, ``az://`` (through obstore). The protocols rely on one operation:
+create an object only if it is absent. Readers of artifacts get a local folder and map its files.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ _REMOTE = ("s3://", "gs://", "az://", "abfss://")
 
 
 def is_remote(uri: str) -> bool:
-    """Whether ``uri`` names an object store; everything else is a local path."""
+    """Return whether ``uri`` names an object store; everything else is a local path."""
     return uri.startswith(_REMOTE)
 
 
@@ -43,10 +43,10 @@ def is_remote(uri: str) -> bool:
 class Store:
     """A folder, local or remote.
 
-    Every verb raises ``StorageError`` where the disk or the service fails; an absent object is no failure.
+    Every method raises ``StorageError`` if the disk or the service fails; an absent object is no failure.
 
     Attributes:
-        uri: the folder. A local one is made when something is written.
+        uri: the folder. A local one is created on the first write.
         options: options of the object store, as obstore and delta-rs name them.
     """
 
@@ -60,22 +60,22 @@ class Store:
 
     @property
     def location(self) -> str:
-        """The folder as delta-rs wants it: an absolute path, or the URI without a trailing slash."""
+        """The folder in the form of delta-rs: an absolute path, or the URI without a trailing slash."""
         return self.uri.rstrip("/") if is_remote(self.uri) else str(Path(self.uri).absolute())
 
     def child(self, name: str) -> "Store":
-        """A folder inside this one."""
+        """Return a folder inside this one."""
         return Store(f"{self.uri.rstrip('/')}/{_safe(name)}", self.options)
 
     def put_new(self, name: str, data: bytes) -> bool:
-        """Create an object with all of ``data``, durably, unless its name is taken.
+        """Create an object durably with the content ``data``, unless its name is taken.
 
         Args:
             name: path inside the folder, with forward slashes.
             data: the whole content.
 
         Returns:
-            True if this call created it; False if it was there, untouched.
+            True if this call created it; False if it existed, which is left as it is.
         """
         with _failures(f"{self.uri}/{name}", "written"):
             if not is_remote(self.uri):
@@ -89,18 +89,18 @@ class Store:
             return True
 
     def put_file_new(self, name: str, source: Path, sha256: str) -> bool:
-        """Create an object with the content of a file, durably, unless its name is taken; memory stays bounded.
+        """Create an object durably with the content of a file, unless its name is taken; memory is bounded.
 
-        An object store takes a large file in parts, and of two that send one at once the later replaces the earlier:
-        give names that stand for the content.
+        A large file is sent to an object store in parts. If two processes send one name at once, the later object
+        replaces the earlier: use names that contain a digest of the content.
 
         Args:
             name: path inside the folder, with forward slashes.
             source: the file.
-            sha256: of its content.
+            sha256: digest of its content.
 
         Returns:
-            True if this call created it; False if it was there, untouched.
+            True if this call created it; False if it existed, which is left as it is.
 
         Raises:
             DigestMismatchError: the file has another sha256; nothing was created.
@@ -117,7 +117,7 @@ class Store:
             return True
 
     def get(self, name: str) -> bytes | None:
-        """The content of an object, or None if there is none."""
+        """Return the content of an object, or None if it does not exist."""
         with _failures(f"{self.uri}/{name}", "read"):
             try:
                 if not is_remote(self.uri):
@@ -127,10 +127,10 @@ class Store:
                 return None
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """``length`` bytes of an object from byte ``start``, which lies inside it; fewer where it ends before.
+        """Return ``length`` bytes of an object from byte ``start``, which is inside it; fewer if it ends earlier.
 
         Raises:
-            FileNotFoundError: there is no such object.
+            FileNotFoundError: the object does not exist.
         """
         with _failures(f"{self.uri}/{name}", "read"):
             if not is_remote(self.uri):
@@ -140,7 +140,7 @@ class Store:
             return get_range(self._remote(), _safe(name), start, length)
 
     def entry(self, name: str) -> Entry | None:
-        """Size, time and tag of an object, or None if there is none."""
+        """Return size, time and tag of an object, or None if it does not exist."""
         with _failures(f"{self.uri}/{name}", "looked up"):
             try:
                 if not is_remote(self.uri):
@@ -151,24 +151,24 @@ class Store:
             return Entry(name, int(found["size"]), found["last_modified"].timestamp(), found["e_tag"])
 
     def size(self, name: str) -> int | None:
-        """Bytes of an object, or None if there is none."""
+        """Return the bytes of an object, or None if it does not exist."""
         found = self.entry(name)
         return found.size if found else None
 
     def etag(self, name: str) -> str:
-        """What the object store changes whenever the object's content changes.
+        """Return the tag that an object store changes with the content of the object.
 
         Raises:
-            FileNotFoundError: there is no such object.
+            FileNotFoundError: the object does not exist.
         """
         with _failures(f"{self.uri}/{name}", "looked up"):
             return str(self._remote().head(_safe(name))["e_tag"])
 
     def open_reader(self, name: str) -> BinaryIO:
-        """An object as a seekable file, read in pieces.
+        """Open an object as a seekable file that is read in pieces.
 
         Raises:
-            FileNotFoundError: there is no such object.
+            FileNotFoundError: the object does not exist.
         """
         with _failures(f"{self.uri}/{name}", "opened"):
             if not is_remote(self.uri):
@@ -176,11 +176,11 @@ class Store:
             return open_object(self._remote(), _safe(name))
 
     def names(self, prefix: str = "") -> list[str]:
-        """Names of all objects below the folder ``prefix``, sorted."""
+        """Return the names of all objects below the folder ``prefix``, sorted."""
         return [entry.name for entry in self.entries(prefix)]
 
     def entries(self, prefix: str = "") -> list[Entry]:
-        """All objects below the folder ``prefix``, sorted by name: one listing, no request for each object."""
+        """Return all objects below the folder ``prefix``, sorted by name: one listing, no request per object."""
         with _failures(f"{self.uri}/{prefix}", "listed"):
             if not is_remote(self.uri):
                 return sorted(walk(Path(self.uri), _safe(prefix)), key=lambda entry: entry.name)
@@ -193,7 +193,7 @@ class Store:
             return sorted(found, key=lambda entry: entry.name)
 
     def delete(self, name: str) -> None:
-        """Remove an object; one that is gone already is no error."""
+        """Delete an object; an object that does not exist is no error."""
         with _failures(f"{self.uri}/{name}", "deleted"):
             if not is_remote(self.uri):
                 (Path(self.uri) / _safe(name)).unlink(missing_ok=True)
@@ -203,13 +203,13 @@ class Store:
             except FileNotFoundError:
                 return
 
-    def refresh(self, name: str) -> None:
-        """Make a finished object as young as if it were written now; its content stays.
+    def touch(self, name: str) -> None:
+        """Set the modification time of an object to now, so that garbage collection takes it for new.
 
         Raises:
-            FileNotFoundError: there is no such object.
+            FileNotFoundError: the object does not exist.
         """
-        with _failures(f"{self.uri}/{name}", "refreshed"):
+        with _failures(f"{self.uri}/{name}", "touched"):
             if not is_remote(self.uri):
                 os.utime(Path(self.uri) / _safe(name), (time.time(), time.time()))
                 return
@@ -238,7 +238,7 @@ class Store:
 
 @contextmanager
 def _failures(place: str, verb: str) -> Iterator[None]:
-    """Turn what a disk or a service raises into one sentence; the absence of an object stays FileNotFoundError."""
+    """Turn errors of a disk or a service into StorageError; the absence of an object stays FileNotFoundError."""
     try:
         yield
     except LsrError:
@@ -248,11 +248,11 @@ def _failures(place: str, verb: str) -> Iterator[None]:
             raise
         raise StorageError(f"{place} could not be {verb} ({_short(error)}); create the bucket or the folder") from error
     except OSError as error:
-        raise StorageError(f"{place} could not be {verb} ({error}); mend the disk, then run again") from error
+        raise StorageError(f"{place} could not be {verb} ({error}); fix the disk, then run again") from error
     except Exception as error:
         if not is_remote_failure(error):
             raise
-        remedy = "look at storage.options, the credentials and the service"
+        remedy = "check storage.options, the credentials and the service"
         raise StorageError(f"{place} could not be {verb} ({_short(error)}); {remedy}") from error
 
 
@@ -266,10 +266,10 @@ def as_store(place: Store | Path) -> Store:
 
 
 def require_exists(field_name: str, uri: str, options: dict[str, str] | None = None) -> None:
-    """Refuse a setting that points nowhere.
+    """Refuse a setting that names nothing.
 
     Raises:
-        ConfigError: there is no file, folder or object at ``uri``.
+        ConfigError: no file, folder or object exists at ``uri``.
     """
     found = bool(Store(uri, options or {}).names()) if is_remote(uri) else Path(uri).exists()
     if not found:
@@ -277,10 +277,10 @@ def require_exists(field_name: str, uri: str, options: dict[str, str] | None = N
 
 
 def store_digest(store: Store, name: str) -> str:
-    """sha256 (hex) of an object.
+    """Return the sha256 (hex) of an object.
 
     Raises:
-        FileNotFoundError: there is no such object.
+        FileNotFoundError: the object does not exist.
     """
     if not is_remote(store.uri):
         return digest_path(Path(store.uri) / _safe(name))

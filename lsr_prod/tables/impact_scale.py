@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.formats.table import quantise
+from lsr_prod.formats.table import quantize
 
 __all__ = ["ImpactScale", "impact_scale"]
 
@@ -56,7 +56,7 @@ def impact_scale(
         step = max(math.ceil((largest or 1.0) * HEADROOM / top * grid), 1) / grid
     if not len(weights):
         return ImpactScale(step, 0.0, 0.0, 0.0, documents)
-    impacts, clipped = quantise(weights, step, bits)
+    impacts, clipped = quantize(weights, step, bits)
     errors = np.abs(weights.astype(np.float64) - impacts * step)
     mean = float(weights.mean(dtype=np.float64))
     return ImpactScale(step, float(errors.mean()) / mean, float(errors.max()), clipped / len(weights), documents)

@@ -52,7 +52,7 @@ def write_part(store: Store, folder: str, table: pa.Table) -> Part:
         new = store.put_new(part.path, data)
         if not new:
             try:
-                store.refresh(part.path)  # a vacuum must not delete a part that is about to be committed
+                store.touch(part.path)  # a vacuum must not delete a part that is about to be committed
             except FileNotFoundError:
                 continue  # the vacuum was faster
         try:

@@ -12,7 +12,7 @@ from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.probe import probe_scale, spread_slices
 from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.table import quantise
+from lsr_prod.formats.table import quantize
 from lsr_prod.inference import BundleEncoder
 
 
@@ -98,7 +98,7 @@ def test_the_error_is_that_of_the_stored_vectors(tmp_path: Path, tiny_bundle: Pa
     encoder = BundleEncoder(tiny_bundle)
     scale = probe_scale(reader, spread_slices(plan, 9), encoder, documents=9, store_k=16, bits=bits, batch_tokens=64)
     weights = encoder.encode(texts, kind="document", top_k=16, batch_tokens=64).weights  # pruned, then quantised
-    impacts, clipped = quantise(weights, scale.step, bits)
+    impacts, clipped = quantize(weights, scale.step, bits)
     errors = np.abs(weights - impacts * scale.step)
     assert clipped == 0
     assert scale.error == pytest.approx(errors.mean() / weights.mean(), rel=1e-4)

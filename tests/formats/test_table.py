@@ -16,7 +16,7 @@ from lsr_prod.formats.table import (
     bucket_of,
     cell_of,
     content_hash,
-    quantise,
+    quantize,
     sparse_schema,
 )
 
@@ -68,7 +68,7 @@ def test_a_cell_lies_inside_one_bucket(doc_id: str, buckets: int, splits: int) -
 
 @given(st.lists(st.floats(2**-10, 10, width=32)), st.floats(1e-5, 1.0), st.sampled_from([4, 8, 16]))
 def test_quantise_is_rounding_with_counted_clipping(weights: list[float], step: float, bits: int) -> None:
-    impacts, clipped = quantise(np.asarray(weights, np.float32), step, bits)
+    impacts, clipped = quantize(np.asarray(weights, np.float32), step, bits)
     exact = [round(float(np.float32(weight)) / step) for weight in weights]
     assert impacts.tolist() == [min(2**bits - 1, max(1, value)) for value in exact]
     assert clipped == sum(value > 2**bits - 1 for value in exact)
@@ -76,7 +76,7 @@ def test_quantise_is_rounding_with_counted_clipping(weights: list[float], step: 
 
 @pytest.mark.parametrize("bits", [4, 8, 16])
 def test_impacts_fit_the_column_of_their_width(bits: int) -> None:
-    impacts, clipped = quantise(np.float32([1e9, 1e-9]), 0.5, bits)
+    impacts, clipped = quantize(np.float32([1e9, 1e-9]), 0.5, bits)
     assert impacts.tolist() == [2**bits - 1, 1]
     assert clipped == 1
     element = sparse_schema([], bits).field("impacts").type.value_type

@@ -16,7 +16,7 @@ from lsr_prod.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json, record_bytes
 from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
-from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, quantise, sparse_schema
+from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, quantize, sparse_schema
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
 from lsr_prod.indexing.publish import publish
 from lsr_prod.indexing.shard import build_shard
@@ -181,5 +181,5 @@ def encode_corpus(bundle: Path, texts: Mapping[str, str]) -> dict[str, Doc]:
     corpus = {}
     for i, (doc_id, text) in enumerate(texts.items()):
         terms, weights = batch.row(i)
-        corpus[doc_id] = Doc(dict(zip(terms.tolist(), quantise(weights, STEP)[0].tolist(), strict=True)), text)
+        corpus[doc_id] = Doc(dict(zip(terms.tolist(), quantize(weights, STEP)[0].tolist(), strict=True)), text)
     return corpus

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lsr_prod.errors import QueryError
 from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.table import quantise
+from lsr_prod.formats.table import quantize
 from lsr_prod.indexing.in_memory import InMemoryResult, build_in_memory
 from lsr_prod.search import Searcher
 from tests.indexing.corpus import Doc, make_index
@@ -38,7 +38,7 @@ def quantized(ids: Sequence[str], vectors: SparseBatch, step: float) -> dict[str
     corpus = {}
     for i, doc_id in enumerate(ids):
         terms, weights = vectors.row(i)
-        corpus[doc_id] = Doc(dict(zip(terms.tolist(), quantise(weights, step)[0].tolist(), strict=True)))
+        corpus[doc_id] = Doc(dict(zip(terms.tolist(), quantize(weights, step)[0].tolist(), strict=True)))
     return corpus
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.encoding import table_digest
 from lsr_prod.errors import SourceError
-from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, quantise
+from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, quantize
 from lsr_prod.interchange import as_rows, batch_of_decoded
 from lsr_prod.interchange import table_import as module
 from lsr_prod.interchange.quarantine import ImportQuarantine
@@ -81,7 +81,7 @@ def test_weights_are_quantised_as_the_format_says(vocabulary, tmp_path_factory, 
         )
     scale = done.properties.impact_step
     weights = np.array([weight for vector in vectors for weight in vector.values()], np.float32)
-    impacts, clipped = quantise(weights, scale, bits)
+    impacts, clipped = quantize(weights, scale, bits)
     assert done.clipped == clipped
     assert (clipped == 0) or step is not None
     errors = np.abs(weights.astype(float) - impacts * scale)
@@ -89,7 +89,7 @@ def test_weights_are_quantised_as_the_format_says(vocabulary, tmp_path_factory, 
         assert done.properties.impact_error == pytest.approx(errors.mean() / weights.astype(float).mean(), abs=1e-6)
         assert done.properties.impact_error_max == pytest.approx(errors.max(), abs=1e-6)
     for doc_id, vector in named:
-        wanted, _ = quantise(np.array(list(vector.values()), np.float32), scale, bits)
+        wanted, _ = quantize(np.array(list(vector.values()), np.float32), scale, bits)
         found = {TERMS[t]: i for t, i in zip(rows[doc_id]["terms"], rows[doc_id]["impacts"], strict=True)}
         assert found == dict(zip(vector, wanted.tolist(), strict=True))
 

@@ -114,16 +114,16 @@ def test_a_refreshed_object_is_young_and_unchanged(tmp_path: Path, s3_options: d
     store = Store(str(tmp_path))
     store.put_new("x", b"content")
     os.utime(tmp_path / "x", (1, 1))
-    store.refresh("x")
+    store.touch("x")
     assert store.entries()[0].modified > time.time() - 5
     remote = Store(f"s3://lsr/{tmp_path.name}", s3_options)
     remote.put_new("x", b"content")
-    remote.refresh("x")
+    remote.touch("x")
     assert (store.get("x"), remote.get("x")) == (b"content", b"content")
     with pytest.raises(FileNotFoundError):
-        store.refresh("y")
+        store.touch("y")
     with pytest.raises(FileNotFoundError):
-        remote.refresh("y")
+        remote.touch("y")
 
 
 def test_a_failing_disk_or_service_is_one_sentence_with_the_place(

@@ -166,7 +166,7 @@ def _hold(store: Store, part: Part, began: float) -> None:
     if check_part(store, part).modified >= math.floor(began):
         return
     try:
-        store.refresh(part.path)
+        store.touch(part.path)
     except FileNotFoundError as error:
         raise CommitError(f"{store.uri}/{part.path} is gone; run the job again") from error
 
