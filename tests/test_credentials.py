@@ -12,5 +12,5 @@ from lsr_prod.credentials import without_credentials
         ("a//b c@d https://host/@me", "a//b c@d https://host/@me"),
     ],
 )
-def test_users_and_passwords_go(text: str, shown: str):
+def test_users_and_passwords_are_removed(text: str, shown: str):
     assert without_credentials(text) == shown

@@ -16,16 +16,16 @@ def _drawn() -> dict[str, str]:
     return drawn
 
 
-def test_the_docstring_draws_the_tree_that_exists() -> None:
+def test_docstring_draws_the_exception_tree() -> None:
     classes = {name: value for name, value in vars(errors).items() if inspect.isclass(value)}
     assert _drawn() == {name: value.__bases__[0].__name__ for name, value in classes.items()}
     assert sorted(classes) == sorted(errors.__all__)
 
 
-def test_a_query_error_is_a_value_error() -> None:
+def test_query_error_is_a_value_error() -> None:
     assert issubclass(errors.QueryError, ValueError)
 
 
-def test_a_config_error_names_field_problem_and_remedy() -> None:
+def test_config_error_message_has_field_problem_and_remedy() -> None:
     error = errors.ConfigError("encode.actors", "0 is not possible", "give at least 1")
     assert str(error) == "encode.actors: 0 is not possible; give at least 1"

@@ -1,4 +1,4 @@
-"""The grammar of typed values, and the columns that hold them."""
+"""Parsing of typed attribute values, and their columns."""
 
 import contextlib
 import datetime as dt
@@ -34,7 +34,7 @@ def utc(*moment: int) -> dt.datetime:
         ("2020-01-01 00:00:00.1234567Z", "timestamp", utc(2020, 1, 1, 0, 0, 0, 123456)),
     ],
 )
-def test_values(text, kind, value):
+def test_parse_value_accepts_the_grammar(text, kind, value):
     parsed = parse_value(text, kind)
     assert (parsed, type(parsed)) == (value, type(value))
 
@@ -61,22 +61,22 @@ def test_values(text, kind, value):
         ("é" * (MAX_STRING_BYTES // 2 + 1), "string"),
     ],
 )
-def test_what_is_no_value(text, kind):
+def test_parse_value_refuses_other_texts(text, kind):
     with pytest.raises(ValueError, match=r"\w"):
         parse_value(text, kind)
 
 
-def test_a_negative_zero_is_zero():
+def test_negative_zero_becomes_zero():
     assert str(parse_value("-0.0", "float64")) == "0.0"
 
 
 @given(st.text(), st.sampled_from(["int64", "float64", "bool", "timestamp"]))
-def test_any_text_parses_or_is_refused_as_no_value(text, kind):
+def test_any_text_parses_or_raises_value_error(text, kind):
     with contextlib.suppress(ValueError):
         parse_value(text, kind)
 
 
-def test_types_are_read_from_the_schema():
+def test_attribute_types_are_read_from_the_schema():
     schema = pa.schema([("doc_id", pa.large_string()), ("year", pa.large_string()), ("attribute.year", pa.int64())])
     assert attribute_types(schema) == {"year": "int64"}
     with pytest.raises(ArtifactError, match=r"attribute\.year.*int32"):

@@ -1,4 +1,4 @@
-"""The figures of BM25 in eight bits."""
+"""BM25 impacts in eight bits."""
 
 import math
 
@@ -11,20 +11,20 @@ from lsr_prod.formats.bm25 import IMPACT_STEP, inverse_frequencies, word_impacts
 
 
 @given(st.integers(1, 1 << 30), st.integers(1, 1 << 31), st.floats(1, 1e6))
-def test_an_impact_is_the_saturation_to_half_a_step(count, length, average):
+def test_impact_is_the_saturation_within_half_a_step(count, length, average):
     [impact] = word_impacts(np.array([count]), np.array([max(count, length)]), average)
     exact = count * 2.2 / (count + 1.2 * (0.25 + 0.75 * max(count, length) / average))
     assert 1 <= impact <= 255
     assert impact == 1 or abs(impact * IMPACT_STEP - exact) <= IMPACT_STEP / 2 * (1 + 1e-9)
 
 
-def test_more_of_a_word_weighs_more_and_a_longer_document_less():
+def test_impact_rises_with_count_and_falls_with_length():
     assert np.all(np.diff(word_impacts(np.arange(1, 20), np.full(19, 30), 30.0).astype(int)) > 0)
     assert np.all(np.diff(word_impacts(np.ones(9, int), np.arange(10, 100, 10), 30.0).astype(int)) < 0)
     assert word_impacts(np.array([1]), np.array([1 << 31]), 1.0).tolist() == [1]
 
 
-def test_a_rarer_word_weighs_more_and_none_weighs_nothing():
+def test_rarer_words_weigh_more_and_all_weights_are_positive():
     found = inverse_frequencies(100, np.array([0, 1, 50, 100]))
     assert found == pytest.approx([math.log(1 + (100 - n + 0.5) / (n + 0.5)) for n in (0, 1, 50, 100)])
     assert found[-1] > 0

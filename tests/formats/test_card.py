@@ -10,17 +10,17 @@ from lsr_prod.formats.card import CARD_FILE, EncoderCard
 CARD = EncoderCard("BertForMaskedLM", 5, "0" * 64, casing="lowercase", query_max_length=8, document_prompt="d: ")
 
 
-def test_a_card_survives_the_disk(tmp_path: Path) -> None:
+def test_card_round_trip(tmp_path: Path) -> None:
     (tmp_path / CARD_FILE).write_bytes(CARD.to_bytes())
     assert EncoderCard.load(tmp_path) == CARD
 
 
-def test_lengths_and_prompts_go_by_kind() -> None:
+def test_lengths_and_prompts_depend_on_kind() -> None:
     assert (CARD.max_length("query"), CARD.max_length("document")) == (8, 256)
     assert (CARD.prompt("query"), CARD.prompt("document")) == ("", "d: ")
 
 
-def test_what_is_not_a_card_is_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused_as_card(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="missing"):
         EncoderCard.load(tmp_path)
     (tmp_path / CARD_FILE).write_text(json.dumps({**CARD.to_json(), "format": 99}))
@@ -31,7 +31,7 @@ def test_what_is_not_a_card_is_refused(tmp_path: Path) -> None:
         EncoderCard.load(tmp_path)
 
 
-def test_cards_from_before_there_was_a_choice_of_query_encoder_stay_as_they_are(tmp_path: Path) -> None:
+def test_default_query_encoder_is_not_written_to_the_card(tmp_path: Path) -> None:
     assert "query_encoder" not in CARD.to_json()
     (tmp_path / CARD_FILE).write_bytes(CARD.to_bytes())
     assert EncoderCard.load(tmp_path).query_encoder == "model"

@@ -11,12 +11,12 @@ def test_equal_values_have_equal_bytes() -> None:
     assert digest_json({"b": 1, "a": 2}) == digest_json({"a": 2, "b": 1}) != digest_json({"a": 2, "b": 2})
 
 
-def test_nan_has_no_canonical_form() -> None:
+def test_canonical_json_refuses_nan() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         canonical_json({"a": float("nan")})
 
 
-def test_a_flipped_bit_and_a_missing_file_are_found(tmp_path: Path) -> None:
+def test_verify_files_finds_flipped_bit_and_missing_file(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     path = tmp_path / "sub" / "a"
     path.write_bytes(b"abc")

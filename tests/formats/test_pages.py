@@ -1,4 +1,4 @@
-"""Mapped files whose pages are verified as they are read."""
+"""Mapped files whose pages are verified on the first read."""
 
 import os
 import zlib
@@ -36,7 +36,7 @@ def damage(path: Path, byte: int) -> None:
         file.write(bytes([value ^ 16]))
 
 
-def test_checksums_are_of_pages_in_the_order_of_names(folder):
+def test_checksums_are_per_page_in_the_order_of_names(folder):
     data = b"".join((folder / name).read_bytes().ljust(0) for name in NAMES[:1])
     pages = [data[at : at + PAGE] for at in range(0, len(data), PAGE)]
     other = (folder / "b.bin").read_bytes()
@@ -45,7 +45,7 @@ def test_checksums_are_of_pages_in_the_order_of_names(folder):
 
 
 @pytest.mark.parametrize("lazy", [True, False])
-def test_files_are_mapped_and_hold_no_descriptor(folder, lazy):
+def test_mapped_files_hold_no_descriptor(folder, lazy):
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     files = open_files(folder, lazy=lazy)
     array = files.array("a.npy")
@@ -56,7 +56,7 @@ def test_files_are_mapped_and_hold_no_descriptor(folder, lazy):
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
-def test_only_what_is_read_is_verified_and_every_page_of_it(folder):
+def test_exactly_the_pages_read_are_verified(folder):
     files = open_files(folder)
     array = files.array("a.npy")
     for byte in (PAGE, 2 * PAGE - 1):
@@ -79,14 +79,14 @@ def open_files_like(files: MappedFiles, folder: Path) -> MappedFiles:
     return opened
 
 
-def test_rows_are_verified_wherever_they_lie(folder):
+def test_verify_rows_finds_damage_in_any_page(folder):
     array = open_files(folder).array("a.npy")
     inside = PAGE // 8 + 5
     damage(folder / "a.npy", 2 * PAGE - 3)
     for starts, stops, found in [
         ([0, 3], [1, 3], False),
         ([0, inside], [1, inside + 1], True),
-        ([0], [len(array)], True),  # a row over all pages
+        ([0], [len(array)], True),  # one row that covers all pages
         ([len(array)], [len(array)], False),
         ([], [], False),
     ]:
@@ -98,14 +98,14 @@ def test_rows_are_verified_wherever_they_lie(folder):
             files.verify_rows(array, "a.npy", np.array(starts, np.int64), np.array(stops, np.int64))
 
 
-def test_nothing_is_verified_where_nobody_asks(folder):
+def test_nothing_is_verified_without_lazy(folder):
     files = open_files(folder, lazy=False)
     damage(folder / "b.bin", 5)
     files.verify("b.bin", 0, 1 << 20)
 
 
 @pytest.mark.parametrize("cut", ["a.npy", "b.bin", CHECKSUMS_FILE])
-def test_a_file_that_is_missing_or_cut_short_is_found(folder, cut):
+def test_missing_or_truncated_file_raises(folder, cut):
     files = digest_files(folder, [*(folder / name for name in NAMES), folder / CHECKSUMS_FILE])
     data = (folder / cut).read_bytes()
     (folder / cut).write_bytes(data[:-1])
@@ -116,7 +116,7 @@ def test_a_file_that_is_missing_or_cut_short_is_found(folder, cut):
         MappedFiles(folder, files, NAMES, lazy=False)
 
 
-def test_checksums_that_are_damaged_absent_or_of_other_files_are_refused(folder):
+def test_damaged_missing_or_foreign_checksums_raise(folder):
     names = [*(folder / name for name in NAMES), folder / CHECKSUMS_FILE]
     whole = digest_files(folder, names)
     with pytest.raises(ArtifactError, match=rf"lacks {CHECKSUMS_FILE}"):
@@ -136,14 +136,14 @@ def test_checksums_that_are_damaged_absent_or_of_other_files_are_refused(folder)
     [b"", b"\x93NUMPY\x01\x00", b"x" * 500, b"\x93NUMPY\x02\x00" + b"\0" * 200],
     ids=["empty", "short", "text", "version"],
 )
-def test_what_is_no_array_is_refused(folder, content):
+def test_file_that_is_no_array_raises(folder, content):
     (folder / "a.npy").write_bytes(content)
     with pytest.raises(ArtifactError, match=r"a\.npy"):
         open_files(folder, lazy=False).array("a.npy")
 
 
 @pytest.mark.parametrize("array", [np.zeros((2, 2)), np.array([{}], object), np.array(3)])
-def test_arrays_of_other_shapes_and_objects_are_refused(folder, array):
+def test_array_of_objects_or_other_shape_raises(folder, array):
     np.save(folder / "a.npy", array, allow_pickle=True)
     with pytest.raises(ArtifactError, match=r"a\.npy"):
         open_files(folder, lazy=False).array("a.npy")

@@ -1,4 +1,4 @@
-"""The arrays of a shard must fit each other."""
+"""Consistency checks of the arrays of a shard."""
 
 from pathlib import Path
 
@@ -43,14 +43,14 @@ def open_arrays(folder: Path, arrays, *, documents: int = 2, block_size: int = 2
     return ImpactArrays.open(files, documents=documents, block_size=block_size)
 
 
-def test_arrays_that_fit_are_taken_as_they_are(tmp_path):
+def test_consistent_arrays_open_unchanged(tmp_path):
     found = open_arrays(tmp_path, GOOD)
     for name, array in GOOD.items():
         assert getattr(found, name).tolist() == array.tolist()
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_another_length_or_type_of_any_array_is_refused(tmp_path, name):
+def test_array_of_another_length_or_type_raises(tmp_path, name):
     wrong = [GOOD[name][:-1], np.append(GOOD[name], GOOD[name][-1:]), GOOD[name].astype(np.float32)]
     for number, array in enumerate([*wrong, GOOD[name].astype(">i8")]):
         folder = tmp_path / str(number)
@@ -62,26 +62,26 @@ def test_another_length_or_type_of_any_array_is_refused(tmp_path, name):
 @pytest.mark.parametrize(
     ("documents", "block_size"), [(1, 256), (3, 256), (2, 257), (2, 0), (2, -1), (2, (1 << 16) + 1), (2, 1 << 40)]
 )
-def test_another_number_of_documents_or_size_of_blocks_is_refused(tmp_path, documents, block_size):
+def test_other_document_count_or_block_size_raises(tmp_path, documents, block_size):
     with pytest.raises(ArtifactError, match="contradict each other"):
         open_arrays(tmp_path, GOOD, documents=documents, block_size=block_size)
 
 
 @pytest.mark.parametrize("name", ["term_runs", "term_postings", "forward_offsets"])
-def test_an_end_that_is_not_that_of_its_array_is_refused(tmp_path, name):
+def test_offsets_that_do_not_end_at_the_array_length_raise(tmp_path, name):
     array = GOOD[name].copy()
     array[-1] += 1
     with pytest.raises(ArtifactError, match="contradict each other"):
         open_arrays(tmp_path, {**GOOD, name: array})
 
 
-def test_types_are_as_small_as_they_can_be():
+def test_types_are_as_small_as_possible():
     assert [local_dtype(size).itemsize for size in (1, 256, 257, 1 << 16)] == [1, 1, 2, 2]
     assert [term_dtype(size).itemsize for size in (1, 1 << 16, (1 << 16) + 1)] == [2, 2, 4]
     assert {*MATCHING_ARRAYS, *FORWARD_ARRAYS, "id_order", "id_rank"} == {*GOOD, "term_ids", "term_impacts"}
 
 
-def test_a_compressed_shard_says_where_items_begin(tmp_path):
+def test_compressed_shard_has_offsets_of_items(tmp_path):
     items = {"term_ids": GOOD["term_postings"], "term_impacts": np.array([0, 0, 0, 2], "<i8")}
     compressed = {**GOOD, **items, "impacts": GOOD["impacts"][1:]}
     for name in ("good", "long", "short", "half"):

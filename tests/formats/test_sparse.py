@@ -26,12 +26,12 @@ def _rows(batch: SparseBatch) -> list[list[tuple[int, float]]]:
 
 
 @given(VECTORS)
-def test_topk_rows_become_ordered_rows_without_empty_places(vectors: list[dict[int, float]]) -> None:
+def test_from_topk_orders_rows_and_drops_unused_places(vectors: list[dict[int, float]]) -> None:
     assert _rows(_batch(vectors)) == [_ordered(vector) for vector in vectors]
 
 
 @given(VECTORS, st.integers(0, 4))
-def test_top_keeps_the_heaviest(vectors: list[dict[int, float]], k: int) -> None:
+def test_top_keeps_the_heaviest_terms(vectors: list[dict[int, float]], k: int) -> None:
     assert _rows(_batch(vectors).top(k)) == [_ordered(vector)[:k] for vector in vectors]
 
 
@@ -45,7 +45,7 @@ def test_concatenate_and_take_move_whole_rows(left: list[dict[int, float]], righ
 
 
 @given(VECTORS)
-def test_spread_puts_rows_in_their_places_and_nothing_elsewhere(vectors: list[dict[int, float]]) -> None:
+def test_spread_puts_rows_in_their_places_and_empty_vectors_elsewhere(vectors: list[dict[int, float]]) -> None:
     places = [2 * i + 1 for i in range(len(vectors))][::-1]
     expected: list[list[tuple[int, float]]] = [[] for _ in range(2 * len(vectors) + 1)]
     for place, vector in zip(places, vectors, strict=True):

@@ -25,7 +25,7 @@ PROPERTIES = TableProperties(
 )
 
 
-def test_properties_survive_the_table_to_the_last_bit(tmp_path: Path) -> None:
+def test_table_properties_round_trip_bit_exact(tmp_path: Path) -> None:
     assert TableProperties.from_delta(PROPERTIES.to_delta()) == PROPERTIES
     DeltaTable.create(
         str(tmp_path), sparse_schema(["title"]), configuration=PROPERTIES.to_delta(), raise_if_key_not_exists=False
@@ -48,26 +48,26 @@ def test_every_property_is_stored() -> None:
         (None, "not written by lsr_prod; give one that"),
     ],
 )
-def test_a_table_of_another_format_is_refused_with_a_remedy(change: dict[str, str] | None, remedy: str) -> None:
+def test_table_of_another_format_raises_with_remedy(change: dict[str, str] | None, remedy: str) -> None:
     with pytest.raises(FormatVersionError, match=remedy):
         TableProperties.from_delta({} if change is None else PROPERTIES.to_delta() | change)
 
 
-def test_bucket_and_content_hash_are_the_documented_formulas() -> None:
+def test_bucket_and_content_hash_follow_the_documented_formulas() -> None:
     digest = hashlib.sha256("ä".encode()).hexdigest()
     assert bucket_of("ä", 16) == int(digest[:16], 16) % 16
     assert content_hash("ä") == digest[:32]
 
 
 @given(st.text(), st.integers(1, 64), st.integers(1, 16))
-def test_a_cell_lies_inside_one_bucket(doc_id: str, buckets: int, splits: int) -> None:
+def test_cell_is_inside_one_bucket(doc_id: str, buckets: int, splits: int) -> None:
     cell = cell_of(doc_id, buckets * splits)
     assert 0 <= cell < buckets * splits
     assert cell % buckets == bucket_of(doc_id, buckets)
 
 
 @given(st.lists(st.floats(2**-10, 10, width=32)), st.floats(1e-5, 1.0), st.sampled_from([4, 8, 16]))
-def test_quantise_is_rounding_with_counted_clipping(weights: list[float], step: float, bits: int) -> None:
+def test_quantize_rounds_and_counts_clipped_weights(weights: list[float], step: float, bits: int) -> None:
     impacts, clipped = quantize(np.asarray(weights, np.float32), step, bits)
     exact = [round(float(np.float32(weight)) / step) for weight in weights]
     assert impacts.tolist() == [min(2**bits - 1, max(1, value)) for value in exact]
@@ -75,7 +75,7 @@ def test_quantise_is_rounding_with_counted_clipping(weights: list[float], step: 
 
 
 @pytest.mark.parametrize("bits", [4, 8, 16])
-def test_impacts_fit_the_column_of_their_width(bits: int) -> None:
+def test_impacts_fit_the_column_type_of_their_width(bits: int) -> None:
     impacts, clipped = quantize(np.float32([1e9, 1e-9]), 0.5, bits)
     assert impacts.tolist() == [2**bits - 1, 1]
     assert clipped == 1
@@ -84,7 +84,7 @@ def test_impacts_fit_the_column_of_their_width(bits: int) -> None:
     assert element == (pa.int16() if bits <= 8 else pa.int32())
 
 
-def test_the_schema_has_no_unsigned_type_and_names_the_source_file() -> None:
+def test_schema_has_no_unsigned_type_and_has_source_file() -> None:
     schema = sparse_schema(["title"])
     assert "uint" not in str(schema)
     assert schema.names == [*CORE_COLUMNS, "title"]

@@ -1,4 +1,4 @@
-"""Models and training sets in a work store: whole or not at all, and every byte as it was put."""
+"""Artifacts in a work store: visible whole or not at all, with every byte as it was put."""
 
 import json
 import subprocess
@@ -79,7 +79,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_what_is_fetched_is_what_was_put(store: Store, folder: Path, cache: Path) -> None:
+def test_fetched_artifact_equals_put_folder(store: Store, folder: Path, cache: Path) -> None:
     assert not has_artifact(store, "models/one")
     with pytest.raises(ArtifactError, match="has no models/one"):
         fetch_artifact(store, "models/one", cache=cache)
@@ -89,7 +89,7 @@ def test_what_is_fetched_is_what_was_put(store: Store, folder: Path, cache: Path
         assert contents(fetch_artifact(store, "models/one", cache=cache)) == CONTENT
 
 
-def test_a_local_folder_is_not_copied_and_a_fetched_one_cannot_be_written(
+def test_local_artifact_is_not_copied_and_fetched_one_is_read_only(
     tmp_path: Path, remote: Store, folder: Path, cache: Path
 ) -> None:
     local = Store(str(tmp_path / "work"))
@@ -101,7 +101,7 @@ def test_a_local_folder_is_not_copied_and_a_fetched_one_cannot_be_written(
     assert cache.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_user_cache_is_in_xdg_cache_home_or_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
     assert user_cache() == tmp_path / "x" / "lsr_prod"
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -109,7 +109,7 @@ def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert user_cache() == tmp_path / "h" / ".cache" / "lsr_prod"
 
 
-def test_a_name_is_given_once(store: Store, folder: Path) -> None:
+def test_put_of_other_content_under_a_used_name_raises(store: Store, folder: Path) -> None:
     put_artifact(store, "models/one", folder)
     (folder / "card.json").write_bytes(b"[]")
     with pytest.raises(ArtifactError, match="has other content"):
@@ -118,7 +118,7 @@ def test_a_name_is_given_once(store: Store, folder: Path) -> None:
         put_artifact(store, "models/two", folder / "nowhere")
 
 
-def test_a_name_that_was_half_given_is_not_mixed(tmp_path: Path, folder: Path) -> None:
+def test_put_resumes_only_with_the_same_content(tmp_path: Path, folder: Path) -> None:
     store = Store(str(tmp_path / "work"))
     put_artifact(store, "models/one", folder)
     store.delete("models/one.json")  # killed before the manifest
@@ -143,7 +143,7 @@ def test_a_name_that_was_half_given_is_not_mixed(tmp_path: Path, folder: Path) -
         ("s3", "put_new", 5),
     ],
 )
-def test_a_killed_upload_is_never_visible_and_goes_on(
+def test_killed_put_is_not_visible_and_resumes(
     tmp_path: Path, remote: Store, folder: Path, cache: Path, kind: str, verb: str, last: int
 ) -> None:
     store = remote if kind == "s3" else Store(str(tmp_path / "work"))
@@ -156,14 +156,14 @@ def test_a_killed_upload_is_never_visible_and_goes_on(
     assert contents(fetch_artifact(store, "models/one", cache=cache)) == CONTENT
 
 
-def test_several_that_put_one_folder_end_in_one_state(store: Store, folder: Path, cache: Path) -> None:
+def test_concurrent_puts_of_one_folder_end_in_one_state(store: Store, folder: Path, cache: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(folder), store.uri, json.dumps(store.options), "put_new", "99"]
     racers = [subprocess.Popen(command) for _ in range(3)]
     assert [racer.wait(60) for racer in racers] == [0, 0, 0]
     assert contents(fetch_artifact(store, "models/one", cache=cache)) == CONTENT
 
 
-def test_processes_that_ask_at_once_fetch_it_once(remote: Store, folder: Path, cache: Path) -> None:
+def test_concurrent_processes_fetch_an_artifact_once(remote: Store, folder: Path, cache: Path) -> None:
     put_artifact(remote, "models/one", folder)
     command = [sys.executable, "-c", FETCH, remote.uri, json.dumps(remote.options), str(cache)]
     racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -173,7 +173,7 @@ def test_processes_that_ask_at_once_fetch_it_once(remote: Store, folder: Path, c
     assert contents(Path(answers[0][0])) == CONTENT
 
 
-def test_a_fetch_goes_on_where_the_service_failed(
+def test_fetch_resumes_after_service_failure(
     remote: Store, folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_artifact(remote, "models/one", folder)
@@ -194,7 +194,7 @@ def test_a_fetch_goes_on_where_the_service_failed(
     assert contents(fetch_artifact(remote, "models/one", cache=cache)) == CONTENT
 
 
-def test_a_flipped_bit_is_found(tmp_path: Path, folder: Path) -> None:
+def test_flipped_bit_in_local_artifact_raises(tmp_path: Path, folder: Path) -> None:
     store = Store(str(tmp_path / "work"))
     put_artifact(store, "models/one", folder)
     flip(tmp_path / "work" / "models" / "one" / "weights")
@@ -206,7 +206,7 @@ def test_a_flipped_bit_is_found(tmp_path: Path, folder: Path) -> None:
         fetch_artifact(store, "models/one", verify=False)
 
 
-def test_a_flipped_bit_over_there_or_in_the_cache_is_found(remote: Store, folder: Path, cache: Path) -> None:
+def test_flipped_bit_in_store_or_cache_raises(remote: Store, folder: Path, cache: Path) -> None:
     put_artifact(remote, "models/one", folder)
     flip(fetch_artifact(remote, "models/one", cache=cache) / "weights")
     with pytest.raises(DigestMismatchError, match=f"weights differs.*delete {cache}"):
@@ -242,7 +242,9 @@ SHA = "0" * 64
         (None, "is damaged"),
     ],
 )
-def test_a_manifest_is_not_trusted(store: Store, cache: Path, manifest: object, problem: str) -> None:
+def test_malformed_manifest_raises_before_anything_is_fetched(
+    store: Store, cache: Path, manifest: object, problem: str
+) -> None:
     store.put_new("models/one.json", json.dumps(manifest).encode())
     with pytest.raises(ArtifactError, match=problem) as caught:
         fetch_artifact(store, "models/one", cache=cache)
@@ -250,12 +252,12 @@ def test_a_manifest_is_not_trusted(store: Store, cache: Path, manifest: object, 
     assert not cache.exists()
 
 
-def test_a_manifest_that_is_no_json_is_damaged(store: Store, cache: Path) -> None:
+def test_manifest_that_is_no_json_raises(store: Store, cache: Path) -> None:
     store.put_new("models/one.json", b"\xff{")
     with pytest.raises(ArtifactError, match="is damaged"):
         fetch_artifact(store, "models/one", cache=cache)
 
 
-def test_a_name_that_leaves_the_store_is_refused(store: Store, folder: Path) -> None:
+def test_name_outside_the_store_raises(store: Store, folder: Path) -> None:
     with pytest.raises(ValueError, match="leaves its folder"):
         put_artifact(store, "../one", folder)

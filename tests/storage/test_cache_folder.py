@@ -1,4 +1,4 @@
-"""Room in the cache: what goes, what stays, and who holds it."""
+"""Eviction from the node cache, leftovers, and locks."""
 
 import os
 import threading
@@ -40,7 +40,7 @@ def add(cache: Path, number: int, contents: set[int], used: int) -> Path:
     return version
 
 
-def test_shared_files_count_once_and_go_with_the_last_version(tmp_path: Path) -> None:
+def test_shared_files_count_once_and_are_deleted_with_the_last_artifact(tmp_path: Path) -> None:
     add(tmp_path, 1, {10, 20}, used=1)
     add(tmp_path, 2, {20, 30}, used=2)
     room = make_room(tmp_path, needs(30, 40), 100)
@@ -51,7 +51,7 @@ def test_shared_files_count_once_and_go_with_the_last_version(tmp_path: Path) ->
     assert files_in(tmp_path) == {sha(20): 20, sha(30): 30}
 
 
-def test_a_used_version_stays_and_the_next_goes(tmp_path: Path) -> None:
+def test_artifact_in_use_is_kept_and_the_next_is_evicted(tmp_path: Path) -> None:
     first, _ = add(tmp_path, 1, {10}, used=1), add(tmp_path, 2, {11}, used=2)
     mark = mark_used(first)
     assert mark is not None
@@ -64,7 +64,7 @@ def test_a_used_version_stays_and_the_next_goes(tmp_path: Path) -> None:
     assert mark_used(first) is None
 
 
-def test_what_killed_processes_left_goes_but_beginnings_that_are_needed(tmp_path: Path) -> None:
+def test_leftovers_are_deleted_except_needed_partial_files(tmp_path: Path) -> None:
     version = add(tmp_path, 1, {10}, used=1)
     version.with_name(draft_name(version.name)).mkdir()
     for name in (sha(11), f"{sha(12)}.part", f"{sha(13)}.part", "mine.txt"):
@@ -84,7 +84,7 @@ def test_what_killed_processes_left_goes_but_beginnings_that_are_needed(tmp_path
     st.integers(1, 200),
     st.integers(0, 31),
 )
-def test_room_is_what_a_plain_count_says(
+def test_make_room_agrees_with_a_plain_count(
     tmp_path_factory: pytest.TempPathFactory, versions: list[set[int]], needed: set[int], quota: int, in_use: int
 ) -> None:
     cache = tmp_path_factory.mktemp("cache")
@@ -112,7 +112,7 @@ def test_room_is_what_a_plain_count_says(
         os.close(mark)
 
 
-def test_a_lock_is_one_threads(tmp_path: Path) -> None:
+def test_lock_excludes_other_threads(tmp_path: Path) -> None:
     inside: list[int] = []
     most = []
 

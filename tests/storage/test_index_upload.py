@@ -1,4 +1,4 @@
-"""What readers open follows the index folder; another machine goes on from what is published."""
+"""Upload of publications to the target that readers open, and adoption by other machines."""
 
 import json
 import shutil
@@ -58,7 +58,7 @@ def remote(tmp_path: Path, s3_options: dict[str, str]) -> Store:
     return Store(f"s3://lsr/{tmp_path.name}", s3_options)
 
 
-def test_the_history_there_is_the_history_here(tmp_path: Path, remote: Store) -> None:
+def test_upload_keeps_the_publication_numbers(tmp_path: Path, remote: Store) -> None:
     with pytest.raises(PublicationError, match="has no publication"):
         upload_current(tmp_path, remote)
     versions = make_versions(tmp_path, 2)
@@ -72,7 +72,7 @@ def test_the_history_there_is_the_history_here(tmp_path: Path, remote: Store) ->
         check_files(remote, version)
 
 
-def test_a_folder_becomes_an_index_that_readers_open(tmp_path: Path) -> None:
+def test_upload_to_a_folder_makes_an_index_that_readers_open(tmp_path: Path) -> None:
     (version,) = make_versions(tmp_path / "built", 1)
     target = Store(str(tmp_path / "published"))
     first = upload_current(tmp_path / "built", target)
@@ -92,7 +92,7 @@ def test_a_folder_becomes_an_index_that_readers_open(tmp_path: Path) -> None:
     assert Searcher.open(tmp_path / "published", verify=True).version == changed
 
 
-def test_a_head_that_moves_while_it_is_compared_is_compared_again(
+def test_publication_that_changes_during_comparison_is_compared_again(
     tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = make_versions(tmp_path, 2)
@@ -110,9 +110,7 @@ def test_a_head_that_moves_while_it_is_compared_is_compared_again(
     assert remote.names("publications") == ["publications/000003.json"]
 
 
-def test_several_that_mirror_at_once_end_in_one_state(
-    tmp_path: Path, remote: Store, s3_options: dict[str, str]
-) -> None:
+def test_concurrent_uploads_end_in_one_state(tmp_path: Path, remote: Store, s3_options: dict[str, str]) -> None:
     versions = make_versions(tmp_path, 3)
     command = [sys.executable, "-c", MIRROR, str(tmp_path), remote.uri, json.dumps(s3_options)]
     racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -123,7 +121,7 @@ def test_several_that_mirror_at_once_end_in_one_state(
     assert find_current_publication(remote) == current_publication(tmp_path)
 
 
-def test_a_slow_mirror_never_brings_an_older_version_back(
+def test_slow_upload_never_republishes_an_older_version(
     tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = make_versions(tmp_path, 2)
@@ -132,7 +130,7 @@ def test_a_slow_mirror_never_brings_an_older_version_back(
     def slow(*arguments: object) -> object:
         monkeypatch.setattr(index_upload, "upload_version", real)
         publish(tmp_path, versions[0].sha)
-        upload_current(tmp_path, remote)  # the quick one
+        upload_current(tmp_path, remote)  # a faster upload
         return real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(index_upload, "upload_version", slow)
@@ -142,7 +140,7 @@ def test_a_slow_mirror_never_brings_an_older_version_back(
     assert (head.number, head.version) == (3, versions[0].sha)
 
 
-def test_a_place_that_follows_another_index_is_refused(tmp_path: Path, remote: Store) -> None:
+def test_target_with_another_index_raises(tmp_path: Path, remote: Store) -> None:
     make_versions(tmp_path / "one", 2)
     make_versions(tmp_path / "other", 3, shards=3)
     upload_current(tmp_path / "one", remote)
@@ -157,7 +155,7 @@ def test_a_place_that_follows_another_index_is_refused(tmp_path: Path, remote: S
     assert upload_current(tmp_path / "other", remote) == before
 
 
-def test_another_machine_goes_on_from_what_is_published(tmp_path: Path, remote: Store) -> None:
+def test_another_machine_adopts_the_current_publication(tmp_path: Path, remote: Store) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     assert adopt_current(one, remote) is None
     (version,) = make_versions(one, 1)
@@ -178,13 +176,13 @@ def test_another_machine_goes_on_from_what_is_published(tmp_path: Path, remote: 
     assert upload_current(one, remote) == third
 
 
-def test_what_was_published_only_here_is_never_dropped(tmp_path: Path, remote: Store) -> None:
+def test_publication_that_was_not_uploaded_is_never_dropped(tmp_path: Path, remote: Store) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     make_versions(one, 2)
     upload_current(one, remote)
     adopt_current(other, remote)
-    make_index(other, {"b": Doc({1: 3})}, vocabulary_size=40)  # 3, not mirrored: the machine stopped
-    for i in range(2):  # 3 and 4; only 4 is mirrored
+    make_index(other, {"b": Doc({1: 3})}, vocabulary_size=40)  # 3, not uploaded: the machine stopped
+    for i in range(2):  # 3 and 4; only 4 is uploaded
         make_index(one, {f"c{i}": Doc({1: 3})}, vocabulary_size=40)
     fourth = upload_current(one, remote)
     for refused in (upload_current, adopt_current):
@@ -194,7 +192,7 @@ def test_what_was_published_only_here_is_never_dropped(tmp_path: Path, remote: S
     assert adopt_current(other, remote) == fourth
 
 
-def test_a_folder_is_adopted_too(tmp_path: Path) -> None:
+def test_adopt_from_a_local_target(tmp_path: Path) -> None:
     target = Store(str(tmp_path / "published"))
     (version,) = make_versions(tmp_path / "one", 1)
     first = upload_current(tmp_path / "one", target)
@@ -205,7 +203,7 @@ def test_a_folder_is_adopted_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "last"), [("rename", 5), ("sync_tree", 2), ("create_file", 1), ("create_publication", 1)]
 )
-def test_a_killed_adoption_goes_on(
+def test_killed_adoption_resumes(
     tmp_path: Path, remote: Store, s3_options: dict[str, str], verb: str, last: int
 ) -> None:
     (version,) = make_versions(tmp_path / "one", 1)
@@ -218,9 +216,7 @@ def test_a_killed_adoption_goes_on(
     assert Searcher.open(other, verify=True).version == version
 
 
-def test_several_that_adopt_at_once_take_it_over_once(
-    tmp_path: Path, remote: Store, s3_options: dict[str, str]
-) -> None:
+def test_concurrent_adoptions_end_in_one_state(tmp_path: Path, remote: Store, s3_options: dict[str, str]) -> None:
     (version,) = make_versions(tmp_path / "one", 1)
     first = upload_current(tmp_path / "one", remote)
     other = tmp_path / "other"
@@ -232,7 +228,7 @@ def test_several_that_adopt_at_once_take_it_over_once(
     assert not (other / ".adopted").exists()
 
 
-def test_a_shard_that_was_built_here_with_other_bytes_is_named(tmp_path: Path, remote: Store) -> None:
+def test_adopting_a_shard_built_with_other_bytes_raises(tmp_path: Path, remote: Store) -> None:
     corpus = {"a": Doc({1: 5}, "x"), "b": Doc({2: 7}, "y")}
     one = make_index(tmp_path / "one", corpus, vocabulary_size=4)
     make_index(tmp_path / "other", corpus, vocabulary_size=4)
@@ -245,7 +241,7 @@ def test_a_shard_that_was_built_here_with_other_bytes_is_named(tmp_path: Path, r
     assert adopt_current(tmp_path / "other", remote) == first
 
 
-def test_a_damaged_version_is_not_mirrored(tmp_path: Path, remote: Store) -> None:
+def test_damaged_version_is_not_uploaded(tmp_path: Path, remote: Store) -> None:
     (version,) = make_versions(tmp_path, 1)
     (tmp_path / files_of(tmp_path, version)[0].path).unlink()
     with pytest.raises(ArtifactError, match="is missing"):
@@ -253,9 +249,7 @@ def test_a_damaged_version_is_not_mirrored(tmp_path: Path, remote: Store) -> Non
     assert find_current_publication(remote) is None
 
 
-def test_jobs_publish_and_take_down_where_the_settings_say(
-    tmp_path: Path, remote: Store, s3_options: dict[str, str]
-) -> None:
+def test_jobs_publish_and_take_down_at_publish_to(tmp_path: Path, remote: Store, s3_options: dict[str, str]) -> None:
     make_bundle(tmp_path / "bundle", [f"t{i}" for i in range(8)])
     corpus = {f"d{i}": Doc({1: 5}, f"text {i}") for i in range(20)}
     table = make_table(tmp_path / "table", corpus, tmp_path / "bundle")

@@ -1,4 +1,4 @@
-"""What is read from a store is held against its digest, and its names never leave the index."""
+"""Manifests read from a store are compared with their digests; names in them never leave the index."""
 
 import time
 from dataclasses import replace
@@ -23,7 +23,7 @@ VERSION = IndexVersion((SHARD,), "b" * 64, "d" * 64, 0.3, 20, "table", 4, ("text
 NO_BUNDLE = BundleManifest(b"{}", ())
 
 
-def test_a_version_needs_its_bundle_shards_tombstones_and_takedowns(tmp_path: Path) -> None:
+def test_version_files_are_bundle_shards_tombstones_and_takedowns(tmp_path: Path) -> None:
     version = with_takedown(tmp_path, make_versions(tmp_path, 1)[0])
     files = files_of(tmp_path, version)
     on_disk = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
@@ -49,13 +49,13 @@ def test_a_version_needs_its_bundle_shards_tombstones_and_takedowns(tmp_path: Pa
         (FileDigest("a\0b", "c" * 64, 5),),
     ],
 )
-def test_files_that_would_replace_each_other_are_refused(files: tuple[FileDigest, ...]) -> None:
+def test_files_with_conflicting_paths_raise(files: tuple[FileDigest, ...]) -> None:
     version = replace(VERSION, shards=(replace(SHARD, files=files),))
     with pytest.raises(ArtifactError, match="cannot be trusted"):
         version_files(version, NO_BUNDLE)
 
 
-def test_two_shards_may_share_a_tombstone_file() -> None:
+def test_two_shards_can_share_a_tombstone_file() -> None:
     one = Tombstones(FileDigest("tombstones/x.npy", "e" * 64, 4), 1)
     version = replace(VERSION, shards=(SHARD, replace(SHARD, sha="f" * 64)), tombstones=(one, one))
     paths = [file.path for file in version_files(version, NO_BUNDLE)]
@@ -82,7 +82,7 @@ def _hostile(change: dict[str, object]) -> dict[str, object]:
         None,
     ],
 )
-def test_a_hostile_version_is_refused_whatever_its_digest(tmp_path: Path, value: object) -> None:
+def test_hostile_version_with_correct_digest_raises(tmp_path: Path, value: object) -> None:
     store = Store(str(tmp_path))
     sha = digest_json(value)
     store.put_new(f"versions/{sha}.json", canonical_json(value))
@@ -91,7 +91,7 @@ def test_a_hostile_version_is_refused_whatever_its_digest(tmp_path: Path, value:
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "", "A" * 64, "a" * 63, "a" * 64 + "\n"])
-def test_a_name_that_is_no_sha_is_never_looked_up(tmp_path: Path, name: str) -> None:
+def test_name_that_is_no_sha256_is_never_looked_up(tmp_path: Path, name: str) -> None:
     store = Store(str(tmp_path))
     with pytest.raises(ArtifactError, match="no sha256"):
         read_version(store, name)
@@ -101,7 +101,7 @@ def test_a_name_that_is_no_sha_is_never_looked_up(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"version": 1}', b"\xff", b"null"])
-def test_a_manifest_that_is_none_is_one_sentence(tmp_path: Path, data: bytes) -> None:
+def test_damaged_manifests_raise_artifact_errors(tmp_path: Path, data: bytes) -> None:
     store = Store(str(tmp_path))
     store.put_new("publications/000001.json", data)
     with pytest.raises(ArtifactError, match="publish a version again"):
@@ -114,7 +114,7 @@ def test_a_manifest_that_is_none_is_one_sentence(tmp_path: Path, data: bytes) ->
         read_bundle(store, "a" * 64)
 
 
-def test_the_head_is_the_largest_number_and_drafts_are_none(tmp_path: Path, s3_options: dict[str, str]) -> None:
+def test_current_publication_has_the_largest_number_and_is_no_draft(tmp_path: Path, s3_options: dict[str, str]) -> None:
     for store in (Store(str(tmp_path)), Store(f"s3://lsr/{tmp_path.name}", s3_options)):
         assert find_current_publication(store) is None
         for number in (2, 999_999, 1_000_000):
@@ -128,7 +128,7 @@ def test_the_head_is_the_largest_number_and_drafts_are_none(tmp_path: Path, s3_o
             read_publication(store, 3)
 
 
-def test_a_remote_version_that_is_not_whole_is_refused(tmp_path: Path, s3_options: dict[str, str]) -> None:
+def test_incomplete_remote_version_raises(tmp_path: Path, s3_options: dict[str, str]) -> None:
     store = Store(f"s3://lsr/{tmp_path.name}", s3_options)
     (version,) = make_versions(tmp_path, 1)
     send(tmp_path, version, store)
@@ -144,7 +144,7 @@ def test_a_remote_version_that_is_not_whole_is_refused(tmp_path: Path, s3_option
         check_files(store, version)
 
 
-def test_after_an_error_no_file_is_begun() -> None:
+def test_no_file_is_started_after_an_error() -> None:
     begun = []
 
     def work(file: FileDigest) -> int:

@@ -1,4 +1,4 @@
-"""Remote versions as local index folders: whole or absent, inside the quota, whoever is killed or races."""
+"""Versions in the node cache are whole or absent and within the quota, under kills and concurrent processes."""
 
 import json
 import os
@@ -132,7 +132,7 @@ def check_whole(folder: Path, index: Path, *versions: IndexVersion) -> None:
     assert {path.name for path in (folder / "files").iterdir()} == names
 
 
-def test_the_whole_way_gives_the_index_that_was_sent(index: Path, folder: Path, remote: Store) -> None:
+def test_fetched_version_equals_the_uploaded_index(index: Path, folder: Path, remote: Store) -> None:
     (version,) = make_versions(index, 1)
     changed = with_takedown(index, version)
     publication = send(index, changed, remote)
@@ -154,9 +154,7 @@ def test_the_whole_way_gives_the_index_that_was_sent(index: Path, folder: Path, 
     cache.close()
 
 
-def test_a_new_version_fetches_only_what_is_new_and_a_rollback_nothing(
-    index: Path, folder: Path, remote: Store
-) -> None:
+def test_new_version_fetches_only_new_files_and_rollback_nothing(index: Path, folder: Path, remote: Store) -> None:
     first, second = make_versions(index, 2)
     send(index, first, remote)
     cache = NodeCache(folder)
@@ -178,7 +176,7 @@ def test_a_new_version_fetches_only_what_is_new_and_a_rollback_nothing(
     cache.close()
 
 
-def test_a_local_index_is_opened_where_it_lies(index: Path, folder: Path) -> None:
+def test_local_index_is_not_copied(index: Path, folder: Path) -> None:
     make_versions(index, 2)
     cache = NodeCache(folder)
     assert fetch_current_version(cache, Store(str(index))) == (index, current_publication(index))
@@ -188,13 +186,13 @@ def test_a_local_index_is_opened_where_it_lies(index: Path, folder: Path) -> Non
         fetch_current_version(cache, Store(str(folder)))
 
 
-def test_an_index_that_is_not_published_is_named(folder: Path, remote: Store) -> None:
+def test_fetch_without_publication_raises(folder: Path, remote: Store) -> None:
     with pytest.raises(PublicationError, match=r"has no publication.*publish_to"):
         fetch_current_version(NodeCache(folder), remote)
     assert not folder.exists()
 
 
-def test_without_obstore_a_sentence_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_obstore_raises_with_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(MissingExtraError, match="obstore is not installed"):
         fetch_current_version(NodeCache(folder), Store("s3://elsewhere/index"))
@@ -213,7 +211,7 @@ def test_without_obstore_a_sentence_says_what_to_install(folder: Path, monkeypat
         ("cache", "mark_used", 3),
     ],
 )
-def test_a_killed_download_goes_on(index: Path, folder: Path, remote: Store, place: str, verb: str, last: int) -> None:
+def test_killed_fetch_resumes(index: Path, folder: Path, remote: Store, place: str, verb: str, last: int) -> None:
     (version,) = make_versions(index, 1)
     publication = send(index, version, remote)
     process = start(KILLED, remote, folder, place, verb, last)
@@ -230,9 +228,7 @@ def test_a_killed_download_goes_on(index: Path, folder: Path, remote: Store, pla
 
 
 @pytest.mark.parametrize("verb", ["rename", "rmtree"])
-def test_a_kill_while_a_version_is_removed_leaves_no_half_version(
-    index: Path, folder: Path, remote: Store, verb: str
-) -> None:
+def test_kill_during_eviction_leaves_no_partial_version(index: Path, folder: Path, remote: Store, verb: str) -> None:
     first, second = make_versions(index, 2)
     send(index, first, remote)
     cache = NodeCache(folder)
@@ -248,7 +244,7 @@ def test_a_kill_while_a_version_is_removed_leaves_no_half_version(
     small.close()
 
 
-def test_a_use_dies_with_its_process(index: Path, folder: Path, remote: Store) -> None:
+def test_use_ends_with_its_process(index: Path, folder: Path, remote: Store) -> None:
     first, second = make_versions(index, 2)
     send(index, first, remote)
     reader = start(FETCH_AND_WAIT, remote, folder)
@@ -269,7 +265,7 @@ def test_a_use_dies_with_its_process(index: Path, folder: Path, remote: Store) -
     cache.close()
 
 
-def test_the_least_recently_used_version_goes_first(index: Path, folder: Path, remote: Store) -> None:
+def test_least_recently_used_version_is_evicted_first(index: Path, folder: Path, remote: Store) -> None:
     versions = make_versions(index, 3)
     cache = NodeCache(folder, bytes_of(index, *versions[:2]) + 3000)
     for version in (versions[0], versions[1], versions[0], versions[2]):
@@ -282,7 +278,7 @@ def test_the_least_recently_used_version_goes_first(index: Path, folder: Path, r
     assert cache.statistics.bytes == bytes_of(index, versions[0], versions[2])
 
 
-def test_a_version_that_cannot_fit_is_refused_before_anything_is_fetched_or_removed(
+def test_version_that_cannot_fit_raises_before_any_fetch_or_eviction(
     index: Path, folder: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = make_versions(index, 2)
@@ -300,7 +296,7 @@ def test_a_version_that_cannot_fit_is_refused_before_anything_is_fetched_or_remo
     assert small.statistics.bytes_fetched == 0
 
 
-def test_files_of_the_folder_that_are_not_ours_stay(index: Path, folder: Path, remote: Store) -> None:
+def test_foreign_files_in_the_cache_are_kept(index: Path, folder: Path, remote: Store) -> None:
     (folder / "files").mkdir(parents=True)
     (folder / "files" / "notes.txt").write_text("mine")
     (folder / "files" / ("0" * 64)).write_text("what no version has")
@@ -310,11 +306,11 @@ def test_files_of_the_folder_that_are_not_ours_stay(index: Path, folder: Path, r
     assert not (folder / "files" / ("0" * 64)).exists()
 
 
-def test_an_altered_object_is_refused_wherever_it_is(index: Path, folder: Path, remote: Store) -> None:
+def test_any_altered_object_raises(index: Path, folder: Path, remote: Store) -> None:
     (version,) = make_versions(index, 1, shards=1)
     send(index, version, remote)
     rng = random.Random(5)
-    # A publication is not named by its content: whoever may write there decides what is read.
+    # Publications are not checked: they are not named by their content.
     for name in [*remote.names("bundles"), *remote.names("files"), *remote.names("versions")]:
         data = remote.get(name)
         assert data is not None
@@ -361,7 +357,7 @@ class _FlipsBits(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_bit_flipped_on_the_way_is_refused(index: Path, folder: Path, remote: Store) -> None:
+def test_bit_flipped_in_transfer_raises(index: Path, folder: Path, remote: Store) -> None:
     (version,) = make_versions(index, 1, shards=1)
     send(index, version, remote)
     docs = next(file for file in files_of(index, version) if file.path.endswith("docs.arrow"))
@@ -380,13 +376,13 @@ def test_a_bit_flipped_on_the_way_is_refused(index: Path, folder: Path, remote: 
     cache.close()
 
 
-def test_the_cache_is_imported_without_what_the_core_lacks() -> None:
+def test_node_cache_imports_no_optional_dependency() -> None:
     code = "import sys, lsr_prod.storage.node_cache; print(','.join(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split(",")
     assert not {"ray", "torch", "pydantic", "obstore", "deltalake", "numba", "tantivy", "onnxruntime"} & set(loaded)
 
 
-def test_a_hostile_version_writes_nowhere(index: Path, folder: Path, remote: Store, tmp_path: Path) -> None:
+def test_hostile_version_writes_no_file(index: Path, folder: Path, remote: Store, tmp_path: Path) -> None:
     (version,) = make_versions(index, 1)
     send(index, version, remote)
     for path in ("../../../../../evil", "/evil", "a/../../evil", "impacts\\..\\evil", "shard.json", "a\0b", ""):
@@ -406,7 +402,7 @@ def test_a_hostile_version_writes_nowhere(index: Path, folder: Path, remote: Sto
     check_whole(folder, index, version)
 
 
-def test_a_file_of_the_cache_that_was_cut_is_fetched_again(index: Path, folder: Path, remote: Store) -> None:
+def test_truncated_file_in_the_cache_is_fetched_again(index: Path, folder: Path, remote: Store) -> None:
     first, second = make_versions(index, 2)
     send(index, first, remote)
     cache = NodeCache(folder)
@@ -421,7 +417,7 @@ def test_a_file_of_the_cache_that_was_cut_is_fetched_again(index: Path, folder: 
     cache.close()
 
 
-def test_processes_that_begin_at_once_fetch_a_version_once(index: Path, folder: Path, remote: Store) -> None:
+def test_concurrent_processes_fetch_a_version_once(index: Path, folder: Path, remote: Store) -> None:
     (version,) = make_versions(index, 1)
     send(index, version, remote)
     racers = [start(FETCH_AND_SEARCH, remote, folder) for _ in range(3)]
@@ -445,13 +441,11 @@ def test_threads_share_a_cache(index: Path, folder: Path, remote: Store) -> None
     for place in places:
         cache.release(place)
     assert len(list(Path("/proc/self/fd").iterdir())) == before - 16
-    cache.release(places[0])  # one too many is none
+    cache.release(places[0])  # a surplus release has no effect
     check_whole(folder, index, version)
 
 
-def test_processes_that_evict_each_others_versions_never_see_half_of_one(
-    index: Path, folder: Path, remote: Store
-) -> None:
+def test_concurrent_evictions_never_show_a_partial_version(index: Path, folder: Path, remote: Store) -> None:
     versions = make_versions(index, 3)
     for i, version in enumerate(versions):
         send(index, version, remote.child(str(i)))

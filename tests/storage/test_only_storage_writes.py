@@ -128,7 +128,7 @@ def test_only_storage_and_listed_modules_write_files() -> None:
         'pa.OSFile(str(path), "wb")',
     ],
 )
-def test_a_planted_write_is_found(planted: str) -> None:
+def test_planted_write_is_found(planted: str) -> None:
     assert len(writes(f"def work(path, draft):\n    {planted}\n")) == 1
 
 
@@ -144,5 +144,5 @@ def test_a_planted_write_is_found(planted: str) -> None:
         "path.read_bytes()",
     ],
 )
-def test_a_read_is_not_taken_for_a_write(harmless: str) -> None:
+def test_read_is_not_reported(harmless: str) -> None:
     assert writes(harmless) == []

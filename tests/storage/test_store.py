@@ -23,7 +23,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return Store(f"s3://lsr/{tmp_path.name}", request.getfixturevalue("s3_options"))
 
 
-def test_an_object_is_created_once_and_never_replaced(store: Store) -> None:
+def test_object_is_created_once_and_never_replaced(store: Store) -> None:
     assert store.get("a/b.json") is None
     assert store.size("a/b.json") is None
     assert store.put_new("a/b.json", b"first")
@@ -34,7 +34,7 @@ def test_an_object_is_created_once_and_never_replaced(store: Store) -> None:
     assert store.child("a").names() == ["b.json"]
 
 
-def test_one_of_many_writers_wins(store: Store) -> None:
+def test_one_of_many_writers_creates_the_object(store: Store) -> None:
     with ThreadPoolExecutor(8) as pool:
         won = list(pool.map(lambda i: store.put_new("epoch", str(i).encode()), range(16)))
     assert sum(won) == 1
@@ -42,7 +42,7 @@ def test_one_of_many_writers_wins(store: Store) -> None:
     assert store.names() == ["epoch"]
 
 
-def test_the_digest_is_that_of_the_content(store: Store, tmp_path: Path) -> None:
+def test_store_digest_is_sha256_of_the_content(store: Store, tmp_path: Path) -> None:
     (tmp_path / "same").write_bytes(b"content")
     store.put_new("x", b"content")
     assert store_digest(store, "x") == digest_path(tmp_path / "same")
@@ -51,12 +51,12 @@ def test_the_digest_is_that_of_the_content(store: Store, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x"])
-def test_a_name_from_data_never_leaves_the_folder(tmp_path: Path, name: str) -> None:
+def test_name_outside_the_folder_raises(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="leaves its folder"):
         Store(str(tmp_path)).put_new(name, b"")
 
 
-def test_a_killed_writer_leaves_no_object(tmp_path: Path) -> None:
+def test_killed_writer_leaves_no_object(tmp_path: Path) -> None:
     code = (
         "import os, sys\nfrom lsr_prod.storage import Store\n"
         "os.link = lambda *_: os.kill(os.getpid(), 9)\n"
@@ -69,18 +69,18 @@ def test_a_killed_writer_leaves_no_object(tmp_path: Path) -> None:
     assert store.put_new("x", b"whole")
 
 
-def test_a_setting_that_points_nowhere_is_named(tmp_path: Path) -> None:
+def test_setting_that_names_nothing_raises(tmp_path: Path) -> None:
     require_exists("index.table", str(tmp_path))
     with pytest.raises(ConfigError, match=r"index\.table: there is nothing at"):
         require_exists("index.table", str(tmp_path / "absent"))
 
 
-def test_a_remote_setting_that_points_nowhere_is_named(s3_options: dict[str, str]) -> None:
+def test_remote_setting_that_names_nothing_raises(s3_options: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="there is nothing at s3://lsr/absent"):
         require_exists("index.table", "s3://lsr/absent", s3_options)
 
 
-def test_options_reach_delta_only_for_a_remote_store() -> None:
+def test_delta_options_are_for_remote_stores_only() -> None:
     assert is_remote("s3://b/x")
     assert Store("s3://b/x/", {"aws_region": "r"}).delta_options == {"AWS_REGION": "r"}
     assert Store("s3://b/x/").location == "s3://b/x"
@@ -88,7 +88,7 @@ def test_options_reach_delta_only_for_a_remote_store() -> None:
     assert Store("x").location == str(Path("x").absolute())
 
 
-def test_a_listing_knows_sizes_times_and_tags(store: Store) -> None:
+def test_listing_has_sizes_times_and_tags(store: Store) -> None:
     before = time.time()
     for name in ("b/2", "a", "b/c/1"):
         store.put_new(name, name.encode())
@@ -102,7 +102,7 @@ def test_a_listing_knows_sizes_times_and_tags(store: Store) -> None:
     assert store.entries("absent") == []
 
 
-def test_a_deleted_object_is_gone_and_may_be_created_again(store: Store) -> None:
+def test_deleted_object_can_be_created_again(store: Store) -> None:
     store.put_new("a/b", b"1")
     store.delete("a/b")
     store.delete("a/b")
@@ -110,7 +110,7 @@ def test_a_deleted_object_is_gone_and_may_be_created_again(store: Store) -> None
     assert store.put_new("a/b", b"2")
 
 
-def test_a_refreshed_object_is_young_and_unchanged(tmp_path: Path, s3_options: dict[str, str]) -> None:
+def test_touched_object_is_new_and_unchanged(tmp_path: Path, s3_options: dict[str, str]) -> None:
     store = Store(str(tmp_path))
     store.put_new("x", b"content")
     os.utime(tmp_path / "x", (1, 1))
@@ -126,7 +126,7 @@ def test_a_refreshed_object_is_young_and_unchanged(tmp_path: Path, s3_options: d
         remote.touch("y")
 
 
-def test_a_failing_disk_or_service_is_one_sentence_with_the_place(
+def test_failing_disk_or_service_raises_with_the_place(
     tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
@@ -135,7 +135,7 @@ def test_a_failing_disk_or_service_is_one_sentence_with_the_place(
     with pytest.raises(StorageError, match=rf"{tmp_path}/x could not be written .*No space left on device.*run again"):
         local.put_new("x", b"1")
     monkeypatch.undo()
-    assert local.names() == []  # no draft stays behind
+    assert local.names() == []  # no draft is left
     absent = Store("s3://no-such-bucket/folder", s3_options)
     with pytest.raises(StorageError, match="s3://no-such-bucket/folder/x could not be written"):
         absent.put_new("x", b"1")
@@ -145,7 +145,7 @@ def test_a_failing_disk_or_service_is_one_sentence_with_the_place(
 
 
 @pytest.mark.parametrize("size", [0, 5, PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES + 12345])
-def test_a_file_becomes_an_object_once_and_only_if_it_is_the_right_one(store: Store, tmp_path: Path, size: int) -> None:
+def test_put_file_creates_the_object_once_and_checks_the_sha256(store: Store, tmp_path: Path, size: int) -> None:
     source = tmp_path / "source"
     source.write_bytes(random.Random(size).randbytes(size))
     sha = digest_path(source)
@@ -162,7 +162,7 @@ def test_a_file_becomes_an_object_once_and_only_if_it_is_the_right_one(store: St
     assert store.names() == ["a/x"]
 
 
-def test_a_range_of_an_object(store: Store) -> None:
+def test_read_range_of_an_object(store: Store) -> None:
     store.put_new("x", b"0123456789")
     assert store.read_range("x", 3, 4) == b"3456"
     assert store.read_range("x", 8, 4) == b"89"

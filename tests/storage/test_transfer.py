@@ -1,4 +1,4 @@
-"""One file from a store: whole and right under its name, or not there at all."""
+"""A fetched file has its name only if it is whole and has the sha256."""
 
 import hashlib
 import random
@@ -24,21 +24,21 @@ def remote(tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.Monke
     return Store(f"s3://lsr/{tmp_path.name}", s3_options)
 
 
-def test_a_file_comes_in_pieces(tmp_path: Path, remote: Store) -> None:
+def test_file_is_fetched_in_pieces(tmp_path: Path, remote: Store) -> None:
     remote.put_new(NAME, DATA)
     assert fetch_file(remote, FILE, tmp_path / "files", remedy="upload it again") == len(DATA)
     (found,) = (tmp_path / "files").iterdir()
     assert (found.name, found.read_bytes(), found.stat().st_mode & 0o777) == (FILE.sha256, DATA, 0o444)
 
 
-def test_an_empty_file_is_one(tmp_path: Path, remote: Store) -> None:
+def test_empty_file_is_fetched(tmp_path: Path, remote: Store) -> None:
     empty = FileDigest("x", hashlib.sha256(b"").hexdigest(), 0)
     assert fetch_file(remote, empty, tmp_path / "files", remedy="upload it again") == 0
     assert (tmp_path / "files" / empty.sha256).read_bytes() == b""
 
 
 @pytest.mark.parametrize("there", [0, 1, 1000, 4321, len(DATA)])
-def test_what_came_earlier_is_used(tmp_path: Path, remote: Store, there: int) -> None:
+def test_bytes_of_an_earlier_attempt_are_used(tmp_path: Path, remote: Store, there: int) -> None:
     remote.put_new(NAME, DATA)
     (tmp_path / "files" / f"{FILE.sha256}.part").write_bytes(DATA[:there])
     assert fetch_file(remote, FILE, tmp_path / "files", remedy="upload it again") == len(DATA) - there
@@ -46,7 +46,7 @@ def test_what_came_earlier_is_used(tmp_path: Path, remote: Store, there: int) ->
 
 
 @pytest.mark.parametrize("begun", [b"x" * 100, DATA + b"x", bytes(len(DATA))])
-def test_a_damaged_beginning_is_fetched_again(tmp_path: Path, remote: Store, begun: bytes) -> None:
+def test_damaged_partial_file_is_fetched_again(tmp_path: Path, remote: Store, begun: bytes) -> None:
     remote.put_new(NAME, DATA)
     (tmp_path / "files" / f"{FILE.sha256}.part").write_bytes(begun)
     assert fetch_file(remote, FILE, tmp_path / "files", remedy="upload it again") == len(DATA)
@@ -57,7 +57,7 @@ def test_a_damaged_beginning_is_fetched_again(tmp_path: Path, remote: Store, beg
     "data",
     [b"", DATA[:-1], DATA[:5000], b"\1" + DATA[1:], DATA[:-1] + b"\1", bytes(len(DATA)), DATA[:5000] + bytes(9000)],
 )
-def test_an_object_that_is_not_the_file_leaves_nothing(tmp_path: Path, remote: Store, data: bytes) -> None:
+def test_object_with_other_content_raises_and_leaves_nothing(tmp_path: Path, remote: Store, data: bytes) -> None:
     remote.put_new(NAME, data)
     for begun in (0, 2000, 7000):
         (tmp_path / "files" / f"{FILE.sha256}.part").write_bytes(data[:begun])
@@ -68,12 +68,12 @@ def test_an_object_that_is_not_the_file_leaves_nothing(tmp_path: Path, remote: S
     assert fetch_file(remote, FILE, tmp_path / "files", remedy="upload it again") == len(DATA)
 
 
-def test_an_object_that_is_not_there_is_named(tmp_path: Path, remote: Store) -> None:
+def test_missing_object_raises(tmp_path: Path, remote: Store) -> None:
     with pytest.raises(ArtifactError, match=r"docs\.arrow\) is missing"):
         fetch_file(remote, FILE, tmp_path / "files", remedy="upload it again")
 
 
-def test_what_came_before_the_service_failed_stays(
+def test_bytes_fetched_before_a_service_failure_are_kept(
     tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote.put_new(NAME, DATA)

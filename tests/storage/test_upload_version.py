@@ -1,4 +1,4 @@
-"""A version goes to an object store or a folder: killed anywhere, it goes on; what is damaged never arrives."""
+"""Upload of versions to object stores and folders: resumes after kills, and never uploads damaged files."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ def remote(tmp_path: Path, s3_options: dict[str, str]) -> Store:
     return Store(f"s3://lsr/{tmp_path.name}", s3_options)
 
 
-def test_only_what_is_not_there_is_sent(tmp_path: Path, remote: Store) -> None:
+def test_upload_sends_only_missing_files(tmp_path: Path, remote: Store) -> None:
     first, second = make_versions(tmp_path, 2)
     done = upload_version(tmp_path, first.sha, remote)
     assert (done.bytes, done.files_there) == (bytes_of(tmp_path, first), 0)
@@ -53,7 +53,7 @@ def test_only_what_is_not_there_is_sent(tmp_path: Path, remote: Store) -> None:
     ("verb", "prefix", "last"),
     [("put_file_new", "", 1), ("put_file_new", "", 9), ("put_new", "bundles/", 1), ("put_new", "versions/", 1)],
 )
-def test_a_killed_upload_goes_on(
+def test_killed_upload_resumes(
     tmp_path: Path, remote: Store, s3_options: dict[str, str], verb: str, prefix: str, last: int
 ) -> None:
     (version,) = make_versions(tmp_path, 1)
@@ -68,7 +68,7 @@ def test_a_killed_upload_goes_on(
     check_files(remote, read_version(remote, version.sha))
 
 
-def test_a_damaged_file_never_arrives(tmp_path: Path, remote: Store) -> None:
+def test_damaged_file_is_not_uploaded(tmp_path: Path, remote: Store) -> None:
     (version,) = make_versions(tmp_path, 1)
     file = next(file for file in files_of(tmp_path, version) if file.path.endswith("docs.arrow"))
     path = tmp_path / file.path
@@ -84,7 +84,7 @@ def test_a_damaged_file_never_arrives(tmp_path: Path, remote: Store) -> None:
         upload_version(tmp_path, version.sha, remote)
 
 
-def test_an_object_of_another_size_is_named_and_not_replaced(tmp_path: Path, remote: Store) -> None:
+def test_object_of_another_size_raises_and_is_not_replaced(tmp_path: Path, remote: Store) -> None:
     (version,) = make_versions(tmp_path, 1)
     send(tmp_path, version, remote)
     name = f"files/{version.shards[0].files[0].sha256}"
@@ -94,11 +94,11 @@ def test_an_object_of_another_size_is_named_and_not_replaced(tmp_path: Path, rem
     assert remote.get(name) == b"short"
 
 
-def test_two_builders_of_one_shard_do_not_mix_their_files(tmp_path: Path, remote: Store) -> None:
+def test_builds_of_one_shard_do_not_mix_their_files(tmp_path: Path, remote: Store) -> None:
     corpus = {"a": Doc({1: 5}, "x"), "b": Doc({2: 7}, "y")}
     one, other = (make_index(tmp_path / name, corpus, vocabulary_size=4) for name in ("one", "other"))
     assert one.shards[0].sha == other.shards[0].sha
-    assert one.sha != other.sha  # Tantivy names its segments by chance
+    assert one.sha != other.sha  # Tantivy names its segments randomly
     upload_version(tmp_path / "one", one.sha, remote)
     upload_version(tmp_path / "other", other.sha, remote)
     check_files(remote, one)

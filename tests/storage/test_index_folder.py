@@ -21,7 +21,7 @@ def _write(index: Path, version: IndexVersion) -> Path:
     return path
 
 
-def test_a_version_survives_the_disk_and_is_held_against_its_name(tmp_path: Path) -> None:
+def test_version_round_trip_and_digest_check(tmp_path: Path) -> None:
     path = _write(tmp_path, VERSION)
     assert read_version(tmp_path, VERSION.sha) == VERSION
     assert VERSION.documents == 3
@@ -31,14 +31,14 @@ def test_a_version_survives_the_disk_and_is_held_against_its_name(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "", "A" * 64, "a" * 63])
-def test_a_name_that_is_no_sha_never_becomes_a_path(tmp_path: Path, name: str) -> None:
+def test_name_that_is_no_sha256_never_becomes_a_path(tmp_path: Path, name: str) -> None:
     with pytest.raises(ArtifactError):
         read_version(tmp_path, name)
     with pytest.raises(ArtifactError):
         ShardManifest.from_json({**SHARD.to_json(), "sha": name})
 
 
-def test_readers_follow_the_largest_number(tmp_path: Path) -> None:
+def test_current_publication_has_the_largest_number(tmp_path: Path) -> None:
     with pytest.raises(PublicationError):
         current_publication(tmp_path)
     folder = tmp_path / "publications"
