@@ -81,13 +81,13 @@ def test_write_part_takes_another_name_if_a_damaged_file_has_it(store: Store, tm
 
 def test_write_part_writes_a_part_again_after_a_vacuum(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     part = write_part(store, "f", TABLE)
-    whole = Store.refresh
+    whole = Store.touch
 
-    def refresh(self: Store, name: str) -> None:
+    def touch(self: Store, name: str) -> None:
         monkeypatch.undo()
-        self.delete(name)  # a vacuum between the check and the refresh
+        self.delete(name)  # a vacuum between the check and the touch
         whole(self, name)
 
-    monkeypatch.setattr(Store, "refresh", refresh)
+    monkeypatch.setattr(Store, "touch", touch)
     assert write_part(store, "f", TABLE) == part
     check_part(store, part)
