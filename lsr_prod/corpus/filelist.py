@@ -1,4 +1,4 @@
-"""The list of a corpus's files as an Arrow table: a million of them in a few hundred MB."""
+"""The files of a corpus as an Arrow table: a million files in a few hundred MB."""
 
 import hashlib
 import json
@@ -17,12 +17,12 @@ from lsr_prod.formats.digest import canonical_json
 __all__ = ["KEPT", "READ", "REMOVED", "file_keys", "file_of", "files_digest", "iterate_files", "list_files", "mark"]
 
 READ, KEPT, REMOVED = 0, 1, 2
-"""What a plan does with a file: read it; nothing, for a plan before it did; delete its rows."""
+"""State of a file in a plan: read it; keep the rows of an earlier plan; delete its rows."""
 
 _SCHEMA = pa.schema(
     [
         ("state", pa.int8()),
-        ("identity", pa.binary(32)),  # sha256 of what names the content; its first 8 bytes are ``SourceFile.key``
+        ("identity", pa.binary(32)),  # sha256 of ``SourceFile.identity``; its first 8 bytes are ``SourceFile.key``
         ("uri", pa.string()),
         ("name", pa.string()),
         ("format", pa.string()),
@@ -35,10 +35,10 @@ _BATCH = 8192
 
 
 def list_files(files: Iterable[SourceFile]) -> pa.Table:
-    """The files as a table, in their order; all are to be read.
+    """Return the files as a table, in order, with the state ``READ``.
 
     Args:
-        files: may be a generator; a batch of them is held at a time.
+        files: may be a generator; one batch is in memory at a time.
     """
     left = iter(files)
     return pa.Table.from_batches(map(_batch, iter(lambda: list(islice(left, _BATCH)), [])), _SCHEMA)
@@ -63,13 +63,13 @@ def _batch(files: list[SourceFile]) -> pa.RecordBatch:
 
 
 def file_of(row: Mapping[str, Any]) -> SourceFile:
-    """The file that a row of the table describes."""
+    """Return the file of a row of the table."""
     constants = tuple((name, value) for name, value in json.loads(row["constants"])) if row["constants"] else ()
     return SourceFile(row["uri"], row["name"], row["format"], row["size"], row["tag"], constants)
 
 
 def iterate_files(files: pa.Table, state: int = READ) -> Iterator[tuple[int, SourceFile]]:
-    """(ordinal, file) of every file in a state, in order; a batch of them is held at a time."""
+    """Yield (ordinal, file) of every file in a state, in order; one batch is in memory at a time."""
     first = 0
     for batch in files.to_batches(max_chunksize=_BATCH):
         rows = pc.indices_nonzero(pc.equal(batch["state"], state))
@@ -79,23 +79,23 @@ def iterate_files(files: pa.Table, state: int = READ) -> Iterator[tuple[int, Sou
 
 
 def mark(files: pa.Table, states: npt.NDArray[np.int8]) -> pa.Table:
-    """The files with other states."""
+    """Return the files with new states."""
     return files.set_column(0, _SCHEMA.field("state"), pa.array(states, pa.int8()))
 
 
 def file_keys(files: pa.Table) -> npt.NDArray[np.int64]:
-    """``SourceFile.key`` of every file."""
+    """Return ``SourceFile.key`` of every file, int64 [files]."""
     return np.ascontiguousarray(_identities(files)[:, :8]).view(">i8").ravel().astype(np.int64)
 
 
 def files_digest(files: pa.Table) -> str:
-    """sha256 (hex) over state and identity of every file, in order, wherever the files lie."""
+    """Return the sha256 (hex) over state and identity of every file, in order; folders do not matter."""
     states = files["state"].to_numpy().astype(np.uint8)
     return hashlib.sha256(np.column_stack([states, _identities(files)]).tobytes()).hexdigest()
 
 
 def _identities(files: pa.Table) -> npt.NDArray[np.uint8]:
-    """[files, 32]."""
+    """Return the identities, uint8 [files, 32]."""
     chunks = [np.frombuffer(_values(chunk), np.uint8) for chunk in files["identity"].chunks]
     return np.concatenate([np.empty(0, np.uint8), *chunks]).reshape(-1, 32)
 

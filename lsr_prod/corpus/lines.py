@@ -71,9 +71,7 @@ def lines(file: Readable, start: int, stop: int | None, limit: int) -> Iterator[
         cut to its first ``limit`` bytes; at most ``limit`` + 1 MiB are in memory.
     """
     offset, skipping = start, start > 0
-    if (
-        skipping
-    ):  # a line that begins before this range belongs to the range before, unless it ends right before ``start``
+    if skipping:  # a line that begins before ``start`` belongs to the range before
         offset = start - 1
         file.seek(offset)
     held, searched, cut = bytearray(), 0, False

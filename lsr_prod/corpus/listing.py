@@ -1,4 +1,4 @@
-"""What a path, folder or glob of a corpus means: files with their sizes, from as few listings as there are folders."""
+"""Files of a path, folder or glob, with their sizes, from one listing per folder."""
 
 import glob
 import re
@@ -13,13 +13,13 @@ __all__ = ["find_files", "is_glob", "is_marker"]
 
 
 def find_files(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]]:
-    """(folder, entry) of every file that a path, folder or glob means, sorted by name.
+    """Yield (folder, entry) of every file of a path, folder or glob, sorted by name.
 
     A file that is named itself is always read. In folders and globs, names that start with ``_`` or ``.`` are markers
-    and metadata of whoever wrote the folder (``_SUCCESS``, ``_metadata``, ``.part.crc``), not rows of the corpus.
+    and metadata of the program that wrote the folder (``_SUCCESS``, ``_metadata``, ``.part.crc``) and are skipped.
 
     Raises:
-        ConfigError: a glob matches a Delta table, whose folder holds removed rows too.
+        ConfigError: a glob matches a Delta table, whose folder also has files with removed rows.
     """
     if is_remote(path):
         yield from _find_remote(path, options)
@@ -34,12 +34,12 @@ def find_files(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]
 
 
 def is_glob(path: str) -> bool:
-    """Whether a path has a wildcard."""
+    """Return whether a path has a wildcard."""
     return any(character in path for character in "*?[")
 
 
 def is_marker(name: str) -> bool:
-    """Whether a name inside a folder stands for metadata; ``_key=value`` is a partition and no marker."""
+    """Return whether a name inside a folder is metadata; ``_key=value`` is a partition, not metadata."""
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in name.split("/"))
 
 
@@ -56,7 +56,7 @@ def _folder(uri: str, options: dict[str, str], pattern: re.Pattern[str] | None =
 
 def _find_remote(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]]:
     folder, _, name = path.rstrip("/").rpartition("/")
-    # An object's name may hold a wildcard's character: what exists under the very name is meant.
+    # An object's name may contain a wildcard character: an object with exactly this name has priority.
     entry = Store(folder, options).entry(name) if folder.rpartition("/")[2] else None
     if entry is not None:
         yield folder, entry
@@ -73,7 +73,7 @@ def _match(pattern: str, match: Path) -> Iterator[tuple[str, Entry]]:
     if (match / "_delta_log").is_dir():
         raise _loose_delta(pattern, str(match))
     if match.is_dir():
-        # Many writers make a folder of parts where one would expect a file.
+        # Many programs write a folder of parts under the name of a file.
         if find_format(match.name, "auto"):
             yield from _folder(str(match), {})
     elif (entry := Store(str(match.parent)).entry(match.name)) is not None and not _below_marker(pattern, match):
@@ -85,13 +85,13 @@ def _loose_delta(path: str, table: str) -> ConfigError:
 
 
 def _below_marker(pattern: str, match: Path) -> bool:
-    """Whether ``**`` went through a folder of metadata."""
+    """Return whether ``**`` matched a folder of metadata."""
     fixed = PurePosixPath(re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0] or "/")
     return is_marker(match.relative_to(fixed).as_posix())
 
 
 def _expression(pattern: str) -> re.Pattern[str]:
-    """A glob over whole names: ``*`` and ``?`` stay inside of a folder, ``**/`` is any number of folders."""
+    """Translate a glob: ``*`` and ``?`` match inside a folder, ``**/`` matches any number of folders."""
     tokens = re.split(r"(\*\*/|\*\*|\*|\?|\[!?[^]]+\])", pattern)
     special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 

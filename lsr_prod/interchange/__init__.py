@@ -1,16 +1,14 @@
-"""Vectors and runs in the formats that the field uses, streaming in both directions.
+"""Vectors and runs in the formats of other tools, streaming in both directions.
 
-``jsonl`` (Anserini's vectors), ``topics`` (its queries), ``npz`` (CSR matrices of scipy) and ``tensors``
-(sentence-transformers) are formats of vectors, ``vectors`` judges one, ``read`` finds files and reads them into memory.
-``table_import`` makes a sparse table of them, ``table_export`` writes one out; ``job`` is the entry of both. ``runs``
-has TREC's and BEIR's runs.
+Formats of vectors are ``jsonl`` (Anserini's vectors), ``topics`` (Anserini's queries), ``npz`` (CSR matrices of scipy)
+and ``tensors`` (sentence-transformers); ``vectors`` validates one vector, ``read`` finds and reads files.
+``table_import`` writes a sparse table, ``table_export`` reads one; ``job`` runs both. ``runs`` writes TREC runs.
 """
 
 from lsr_prod.interchange.jsonl import write_jsonl
 from lsr_prod.interchange.read import VectorBatch, find_vector_files, read_batches, read_vectors
-from lsr_prod.interchange.runs import ranked, read_beir_run, read_run, write_beir_run, write_run
+from lsr_prod.interchange.runs import write_run
 from lsr_prod.interchange.tensors import batch_of_decoded, batch_of_tensor
-from lsr_prod.interchange.topics import write_topics
 from lsr_prod.interchange.vectors import Rules, VectorRow, Vocabulary, as_rows
 
 __all__ = [
@@ -22,13 +20,8 @@ __all__ = [
     "batch_of_decoded",
     "batch_of_tensor",
     "find_vector_files",
-    "ranked",
     "read_batches",
-    "read_beir_run",
-    "read_run",
     "read_vectors",
-    "write_beir_run",
     "write_jsonl",
     "write_run",
-    "write_topics",
 ]

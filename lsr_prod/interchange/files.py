@@ -12,17 +12,16 @@ __all__ = ["new_file"]
 
 
 @contextmanager
-def new_file(path: Path, *, replace: bool = False) -> Iterator[IO[bytes]]:
+def new_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a draft file that gets its name when the block ends without an error.
 
     Args:
         path: the file; it is compressed if it ends in ``.gz``. Its folder is created if it is missing.
-        replace: replace a file of that name.
 
     Raises:
         StorageError: ``path`` exists already, or the disk fails.
     """
-    with drafts.new_file(path, replace=replace) as raw:
+    with drafts.new_file(path) as raw:
         if not path.name.endswith(".gz"):
             yield raw
             return

@@ -1,4 +1,4 @@
-"""The vectors job: checks first, then an import as one commit or an export as one file."""
+"""The vectors job: check all settings, then import as one commit or export as one file."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,8 @@ from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.interchange.quarantine import ImportQuarantine
 from lsr_prod.interchange.read import VectorFile, find_vector_files, read_vectors
-from lsr_prod.interchange.table_export import TableVectors, export_csr, export_jsonl, ids_beside
+from lsr_prod.interchange.summaries import ExportSummary, FinishedImport, ImportSummary
+from lsr_prod.interchange.table_export import TableVectors, export_csr, export_jsonl, ids_path
 from lsr_prod.interchange.table_import import Source, TableLayout, import_vectors
 from lsr_prod.interchange.vectors import Rules, Vocabulary
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
@@ -26,23 +27,23 @@ IMPORT_FORMAT = 1
 
 
 def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
-    """Import or export vectors. An import that was done is found to be done; a killed one starts anew.
+    """Import or export vectors. A finished import is not repeated; an interrupted one starts again.
 
     Args:
         deployment: sections ``vectors`` and ``storage``.
 
     Returns:
-        A flat summary: documents, postings, bytes or quarantined rows by reason, seconds.
+        The flat summary of the import or export.
 
     Raises:
         ConfigError: a setting is wrong or points nowhere; nothing was written.
-        LineageError: table, matrix and bundle are not of one vocabulary.
-        SourceError: a file cannot be read at all, or ``refuse`` met a reason.
+        LineageError: table, matrix and bundle do not have the same vocabulary.
+        SourceError: a file cannot be read at all, or a row has a refused reason.
         ArtifactError: bundle or table is damaged.
         StorageError: a disk or a store failed.
     """
     settings = deployment.vectors
-    assert settings is not None  # the job demanded the section
+    assert settings is not None  # the job requires the section
     require_exists("vectors.bundle", settings.bundle)
     try:
         vocabulary = Vocabulary.load(Path(settings.bundle))
@@ -51,11 +52,11 @@ def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
     uri = settings.table if is_remote(settings.table) else str(Path(settings.table).absolute())
     store = Store(uri, deployment.storage.options)
     if settings.action == "import":
-        return _import(settings, store, vocabulary)
-    return _export(settings, store, vocabulary)
+        return _import(settings, store, vocabulary).result()
+    return _export(settings, store, vocabulary).result()
 
 
-def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> dict[str, Any]:
+def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> ImportSummary | FinishedImport:
     started = time.monotonic()
     quarantine = _quarantine_store(settings, store)
     _check_contents(settings)
@@ -65,7 +66,7 @@ def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
     tags = [_tag(file) for file in files]
     plan = _plan(settings, vocabulary, files, tags)
     if (done := _check_target(store, plan, settings)) is not None:
-        return _done(done, plan)
+        return _finished(done, plan)
     rules = Rules(
         vocabulary,
         drop_unknown=settings.unknown_terms == "drop",
@@ -79,38 +80,36 @@ def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
     bad = ImportQuarantine(quarantine, plan, [reason for reason, what in refused.items() if what == "refuse"])
     imported = import_vectors(sources, store, vocabulary, _layout(settings), bad, plan)
     seconds, reasons = time.monotonic() - started, bad.reasons
-    return {
-        "imported": True,
-        "files": len(files),
-        "rows_in": imported.read + reasons.total() - reasons["duplicate_id"],
-        "documents": imported.documents,
-        "quarantined": reasons.total(),
-        "quarantined_by_reason": {reason: count for reason, count in sorted(reasons.items()) if count},
-        "unknown_terms_dropped": imported.unknown,
-        "postings": imported.postings,
-        "clipped": imported.clipped,
-        "impact_step": imported.properties.impact_step,
-        "impact_error": imported.properties.impact_error,
-        "store_k": imported.properties.store_k,
-        "seconds": seconds,
-        "docs_per_s": imported.documents / seconds,
-        "table": store.uri,
-        "quarantine": quarantine.uri,
-        "plan": plan,
-    }
+    return ImportSummary(
+        files=len(files),
+        rows_in=imported.read + reasons.total() - reasons["duplicate_id"],
+        documents=imported.documents,
+        quarantined=reasons.total(),
+        quarantined_by_reason={reason: count for reason, count in sorted(reasons.items()) if count},
+        unknown_terms_dropped=imported.unknown,
+        postings=imported.postings,
+        clipped=imported.clipped,
+        impact_step=imported.properties.impact_step,
+        impact_error=imported.properties.impact_error,
+        store_k=imported.properties.store_k,
+        seconds=seconds,
+        docs_per_s=imported.documents / seconds,
+        table=store.uri,
+        quarantine=quarantine.uri,
+        plan=plan,
+    )
 
 
-def _done(table: Table, plan: str) -> dict[str, Any]:
+def _finished(table: Table, plan: str) -> FinishedImport:
     properties = TableProperties.from_delta(dict(table.properties))
     documents = sum(file.rows or 0 for file in table.files())
-    return {
-        "imported": False,
-        "documents": documents,
-        "impact_step": properties.impact_step,
-        "store_k": properties.store_k,
-        "table": table.store.uri,
-        "plan": plan,
-    }
+    return FinishedImport(
+        documents=documents,
+        impact_step=properties.impact_step,
+        store_k=properties.store_k,
+        table=table.store.uri,
+        plan=plan,
+    )
 
 
 def _layout(settings: VectorsSettings) -> TableLayout:
@@ -119,7 +118,7 @@ def _layout(settings: VectorsSettings) -> TableLayout:
         buckets=settings.buckets,
         impact_bits=settings.impact_bits,
         impact_step=settings.impact_step,
-        quantised=settings.quantised,
+        quantized=settings.quantised,
         store_k=settings.store_k,
         contents=settings.contents,
     )
@@ -145,13 +144,13 @@ def _check_contents(settings: VectorsSettings) -> None:
 
 
 def _tag(file: VectorFile) -> str:
-    """sha256 of what names the content of a file, and of its ids."""
+    """Return the sha256 of the digests of a file and of its ids."""
     names = [name for name in (file.entry.name, file.ids) if name is not None]
     identity = []
     for name in names:
         entry = file.store.entry(name)
         if entry is None:
-            raise ConfigError("vectors.paths", f"{file.store.uri}/{name} went while it was listed", "run again")
+            raise ConfigError("vectors.paths", f"{file.store.uri}/{name} was deleted while it was listed", "run again")
         identity.append([entry.size, entry.etag or store_digest(file.store, name)])
     return digest_json(identity)
 
@@ -169,64 +168,65 @@ def _plan(settings: VectorsSettings, vocabulary: Vocabulary, files: Sequence[Vec
 
 
 def _check_target(store: Store, plan: str, settings: VectorsSettings) -> Table | None:
-    """The table, if this very import made it and finished; None if it is to be made."""
+    """Return the table if this import has finished it, or None if it has to be written."""
     table = open_table(store)
     if table is None:
         foreign = [name for name in store.names() if not is_draft(name)]
         if foreign:
-            raise ConfigError("vectors.table", f"{store.uri} holds {foreign[0]} and is no table", "give a new folder")
+            raise ConfigError(
+                "vectors.table", f"{store.uri} contains {foreign[0]} and is not a table", "give a new folder"
+            )
         return None
     if table.properties.get(PLAN_PROPERTY) != plan or table.sink != settings.sink:
-        raise ConfigError(
-            "vectors.table", f"{store.uri} is a table of other vectors or settings", "give a new folder for these"
-        )
+        raise ConfigError("vectors.table", f"{store.uri} is a table of other vectors or settings", "give a new folder")
     return table if table.transaction_version(plan) is not None else None
 
 
-def _export(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> dict[str, Any]:
+def _export(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> ExportSummary:
     started = time.monotonic()
     output = _output_path(settings)
     require_exists("vectors.table", store.uri, store.options)
     table = open_table(store)
     if table is None:
-        raise ConfigError("vectors.table", f"{store.uri} is no sparse table", "give what lsr-prod encode wrote")
+        raise ConfigError("vectors.table", f"{store.uri} is not a sparse table", "give what lsr-prod encode wrote")
     if settings.table_version is not None:
         if settings.table_version > table.version:
-            newest = f"its newest is {table.version}"
-            raise ConfigError("vectors.table_version", f"the table has no version {settings.table_version}", newest)
+            raise ConfigError(
+                "vectors.table_version",
+                f"the table has no version {settings.table_version}",
+                f"give a version up to {table.version}",
+            )
         table = open_table(store, settings.table_version)
         assert table is not None
     contents = settings.contents if settings.format == "jsonl" else None
     vectors = TableVectors.open(table, vocabulary, floats=settings.weights == "floats", contents=contents)
     documents, postings = (export_jsonl if settings.format == "jsonl" else export_csr)(vectors, output)
     seconds = time.monotonic() - started
-    return {
-        "documents": documents,
-        "postings": postings,
-        "bytes": output.stat().st_size,
-        "impact_step": vectors.properties.impact_step,
-        "seconds": seconds,
-        "docs_per_s": documents / seconds,
-        "table": store.uri,
-        "table_version": table.version,
-        "output": str(output),
-    }
+    return ExportSummary(
+        documents=documents,
+        postings=postings,
+        bytes=output.stat().st_size,
+        impact_step=vectors.properties.impact_step,
+        seconds=seconds,
+        docs_per_s=documents / seconds,
+        table=store.uri,
+        table_version=table.version,
+        output=str(output),
+    )
 
 
 def _output_path(settings: VectorsSettings) -> Path:
     endings = {"jsonl": (".jsonl", ".jsonl.gz"), "npz": (".npz",)}.get(settings.format)
     if endings is None:
-        raise ConfigError("vectors.format", f"{settings.format} holds topics", "export jsonl or npz")
+        raise ConfigError("vectors.format", f"{settings.format} is a format of topics", "export jsonl or npz")
     if settings.output is None:
         raise ConfigError("vectors.output", "an export needs a file", "add --vectors.output VALUE")
     if is_remote(settings.output) or not settings.output.endswith(endings):
         raise ConfigError(
-            "vectors.output", f"{settings.output} is no local file of {' or '.join(endings)}", "give such a file"
+            "vectors.output", f"{settings.output} is not a local {' or '.join(endings)} file", "give such a file"
         )
     path = Path(settings.output).absolute()
-    for taken in [path, *([ids_beside(path)] if settings.format == "npz" else [])]:
+    for taken in [path, *([ids_path(path)] if settings.format == "npz" else [])]:
         if taken.exists():
-            raise ConfigError(
-                "vectors.output", f"there is something at {taken} already", "give a new file, or delete it"
-            )
+            raise ConfigError("vectors.output", f"{taken} exists already", "give a new file, or delete it")
     return path

@@ -1,4 +1,4 @@
-"""Anserini's and Pyserini's JSON vectors: one object a line, ``{"id", "contents", "vector": {term: weight}}``.
+"""Anserini's and Pyserini's JSON vectors: one object per line, ``{"id", "contents", "vector": {term: weight}}``.
 
 Topics have the same form without ``contents``.
 """
@@ -11,7 +11,15 @@ from typing import Any
 from lsr_prod.corpus.lines import Readable, lines
 from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.interchange.files import new_file
-from lsr_prod.interchange.vectors import Judged, Problem, Rules, VectorRow, id_problem, row_of_tokens, text_problem
+from lsr_prod.interchange.vectors import (
+    Problem,
+    Rules,
+    ValidatedVector,
+    VectorRow,
+    id_problem,
+    row_of_tokens,
+    text_problem,
+)
 
 __all__ = ["LINE_LIMIT", "json_vectors", "vector_line", "write_jsonl"]
 
@@ -21,20 +29,20 @@ LINE_LIMIT = 1 << 24
 _BOM = b"\xef\xbb\xbf"
 
 
-def json_vectors(file: Readable, rules: Rules) -> Iterator[tuple[int, Judged]]:
-    """(offset, vector) of every line; blank lines are none.
+def json_vectors(file: Readable, rules: Rules) -> Iterator[tuple[int, ValidatedVector]]:
+    """Yield (offset, vector) of every line; blank lines are skipped.
 
     Args:
         file: the plain bytes.
-        rules: what a vector has to be.
+        rules: requirements on a vector.
     """
     for at, line, whole in lines(file, 0, None, LINE_LIMIT):
         record = line.removeprefix(_BOM) if at == 0 else line
         if record.strip():
-            yield at, _judge(record, whole, rules)
+            yield at, _validate(record, whole, rules)
 
 
-def _judge(line: bytes, whole: bool, rules: Rules) -> Judged:
+def _validate(line: bytes, whole: bool, rules: Rules) -> ValidatedVector:
     if not whole:
         return BadRow("row_too_long", f"the line is longer than {LINE_LIMIT} bytes", None, shorten(line))
     try:
@@ -48,7 +56,7 @@ def _judge(line: bytes, whole: bool, rules: Rules) -> Judged:
     if not isinstance(record, dict):
         return BadRow("not_an_object", f"the line holds a {type(record).__name__}", None, shorten(line))
     doc_id = record.get("id")
-    if type(doc_id) is int:  # Anserini takes numbers for ids
+    if type(doc_id) is int:  # Anserini accepts numbers as ids
         doc_id = str(doc_id)
     if (problem := id_problem(doc_id)) is not None:
         return BadRow(*problem, None, shorten(line))
@@ -71,7 +79,7 @@ def _vector(doc_id: str, record: Mapping[str, Any], rules: Rules) -> VectorRow |
 
 
 class _RepeatedKeyError(ValueError):
-    """An object has a key twice; Python's JSON would silently keep the last."""
+    """An object has a key twice; Python's JSON parser would silently keep the last value."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -83,7 +91,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def vector_line(doc_id: str, vector: Mapping[str, float], contents: str | None = None) -> bytes:
-    """One line, newline included. Weights that are int stay int.
+    """Return one line, newline included. Weights of type int stay int.
 
     Raises:
         ValueError: a weight is NaN or infinite.
@@ -94,17 +102,17 @@ def vector_line(doc_id: str, vector: Mapping[str, float], contents: str | None =
 
 
 def write_jsonl(path: Path, vectors: Iterable[tuple[str, Mapping[str, float], str | None]]) -> int:
-    """Write vectors, one a line; the file appears whole or not at all.
+    """Write vectors, one per line; the file is complete or absent.
 
     Args:
         path: a new file; gzip if it ends in ``.gz``.
         vectors: (id, term -> weight, contents or None).
 
     Returns:
-        How many they are.
+        Number of vectors.
 
     Raises:
-        StorageError: there is something at ``path``, or the disk fails.
+        StorageError: ``path`` exists, or the disk fails.
     """
     count = 0
     with new_file(path) as file:

@@ -1,7 +1,7 @@
 """CSR matrices as ``scipy.sparse.save_npz`` writes them, with numpy alone and a block of rows in memory.
 
-The archive holds ``data``, ``indices``, ``indptr``, ``shape`` and ``format``. Nothing in it is trusted: no pickle is
-ever opened, and lengths and bounds are checked. Ids lie beside it, one a row, in ``<name>.ids.jsonl`` or
+The archive has ``data``, ``indices``, ``indptr``, ``shape`` and ``format``. Nothing in it is trusted: pickles are never
+loaded, and lengths and bounds are checked. Ids are in a file next to it, one per row: ``<name>.ids.jsonl`` or
 ``<name>.ids.txt``.
 """
 
@@ -23,7 +23,7 @@ from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.corpus.source_file import DamagedFileError
 from lsr_prod.errors import LineageError, SourceError
 from lsr_prod.interchange.files import new_file
-from lsr_prod.interchange.vectors import Judged, Rules, VectorRow, id_problem, row_of_ids
+from lsr_prod.interchange.vectors import Rules, ValidatedVector, VectorRow, id_problem, row_of_ids
 
 __all__ = ["CsrBlock", "csr_vectors", "read_ids", "write_csr"]
 
@@ -33,19 +33,21 @@ _COPY = 1 << 20
 _WIDEST = 64  # bytes of one value
 
 
-def csr_vectors(file: BinaryIO, ids: Iterator[str | BadRow], rules: Rules, where: str) -> Iterator[tuple[int, Judged]]:
-    """(row number, vector) of every row; its columns are term ids.
+def csr_vectors(
+    file: BinaryIO, ids: Iterator[str | BadRow], rules: Rules, where: str
+) -> Iterator[tuple[int, ValidatedVector]]:
+    """Yield (row number, vector) of every row; columns are term ids.
 
     Args:
         file: the archive, seekable.
         ids: of the rows, in order.
-        rules: what a vector has to be.
+        rules: requirements on a vector.
         where: path of the archive, for messages.
 
     Raises:
-        SourceError: it is no CSR matrix, or the ids are not as many as its rows.
-        LineageError: it has another number of columns than the vocabulary.
-        DamagedFileError: its arrays contradict each other, or end early.
+        SourceError: the archive is not a CSR matrix, or the number of ids differs from the number of rows.
+        LineageError: the number of columns differs from the size of the vocabulary.
+        DamagedFileError: the arrays contradict each other, or end early.
     """
     with zipfile.ZipFile(file) as archive:
         rows = _check_shape(archive, rules, where)
@@ -62,7 +64,7 @@ def csr_vectors(file: BinaryIO, ids: Iterator[str | BadRow], rules: Rules, where
 
 
 def read_ids(file: Readable, *, json_lines: bool) -> Iterator[str | BadRow]:
-    """The ids of a sidecar: one a line, plain, or as JSON (a string, or an object with ``id``)."""
+    """Yield the ids of an id file: one per line, plain, or as JSON (a string, or an object with ``id``)."""
     for _, line, whole in lines(file, 0, None, _ID_LIMIT):
         yield _id(line, whole, json_lines)
 
@@ -99,7 +101,7 @@ class _Column:
         self.file.close()
 
     def take(self, count: int) -> npt.NDArray[Any]:
-        """The next ``count`` values."""
+        """Return the next ``count`` values."""
         wanted = count * self.dtype.itemsize
         data = bytearray()
         while len(data) < wanted:
@@ -115,7 +117,7 @@ def _open(archive: zipfile.ZipFile, name: str, where: str, kinds: str = "iu", di
         file = archive.open(f"{name}.npy")
     except KeyError as error:
         raise SourceError(f"{where} has no {name}; give what scipy.sparse.save_npz wrote of a CSR matrix") from error
-    except (NotImplementedError, RuntimeError) as error:  # a compression that Python does not know; a password
+    except (NotImplementedError, RuntimeError) as error:  # an unknown compression; a password
         raise SourceError(
             f"{where}: {name} cannot be unpacked ({error}); write it again with numpy or scipy"
         ) from error
@@ -125,7 +127,7 @@ def _open(archive: zipfile.ZipFile, name: str, where: str, kinds: str = "iu", di
         shape, _, dtype = read(file)
     except (ValueError, KeyError, SyntaxError, RecursionError, TokenError) as error:
         file.close()
-        raise SourceError(f"{where}: {name} is no array that this release reads ({error}); write it again") from error
+        raise SourceError(f"{where}: {name} is not a supported array ({error}); write it again") from error
     if dtype.hasobject or dtype.kind not in kinds or dtype.itemsize > _WIDEST or len(shape) != dimensions:
         file.close()
         raise SourceError(f"{where}: {name} is {dtype} with {len(shape)} dimensions; give a CSR matrix of numbers")
@@ -133,9 +135,9 @@ def _open(archive: zipfile.ZipFile, name: str, where: str, kinds: str = "iu", di
 
 
 def _check_shape(archive: zipfile.ZipFile, rules: Rules, where: str) -> int:
-    """The number of rows."""
+    """Return the number of rows."""
     with _open(archive, "format", where, kinds="SU", dimensions=0) as column:
-        # Bytes or UCS-4 of either order: numpy refuses to make a str of code points that there are none of.
+        # Bytes or UCS-4 of either byte order: numpy rejects a str with invalid code points.
         name = bytes(filter(None, column.take(1).tobytes())).decode("ascii", "replace")
     if name != "csr":
         raise SourceError(f"{where} holds a {name!r} matrix; save it as CSR (matrix.tocsr())")
@@ -146,14 +148,14 @@ def _check_shape(archive: zipfile.ZipFile, rules: Rules, where: str) -> int:
     if columns != len(rules.vocabulary):
         raise LineageError(
             f"{where} has {columns} columns, the bundle's vocabulary {len(rules.vocabulary)} terms; give the bundle "
-            "that its vectors are of"
+            "of its vectors"
         )
     return rows
 
 
 def _rows(
     rows: int, bounds: _Column, terms: _Column, weights: _Column, ids: Iterator[str | BadRow], rules: Rules, where: str
-) -> Iterator[tuple[int, Judged]]:
+) -> Iterator[tuple[int, ValidatedVector]]:
     last = int(bounds.take(1)[0])
     if last != 0:
         raise DamagedFileError("indptr does not begin with 0")
@@ -161,7 +163,7 @@ def _rows(
         block = [last, *(int(bound) for bound in bounds.take(min(_ROWS, rows - start)))]
         lengths = [high - low for low, high in pairwise(block)]
         if min(lengths) < 0 or max(lengths) > len(rules.vocabulary) or block[-1] > terms.count:
-            raise DamagedFileError(f"indptr is no list of row bounds near row {start}")
+            raise DamagedFileError(f"indptr is not a list of row bounds near row {start}")
         some_terms = terms.take(block[-1] - last).astype(np.int64)
         some_weights = weights.take(block[-1] - last).astype(np.float64)
         for i, (low, high) in enumerate(pairwise(block)):
@@ -169,15 +171,15 @@ def _rows(
             if doc_id is None:
                 raise SourceError(f"{where} has {rows} rows and {start + i} ids; give the ids that belong to it")
             part = slice(low - last, high - last)
-            yield start + i, _judge(doc_id, some_terms[part], some_weights[part], rules)
+            yield start + i, _validate(doc_id, some_terms[part], some_weights[part], rules)
         last = block[-1]
     if last != terms.count:
         raise DamagedFileError(f"indptr ends at {last} of {terms.count} values")
 
 
-def _judge(
+def _validate(
     doc_id: str | BadRow, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], rules: Rules
-) -> Judged:
+) -> ValidatedVector:
     if isinstance(doc_id, BadRow):
         return doc_id
     row = row_of_ids(doc_id, terms, weights, None, rules)
@@ -189,13 +191,13 @@ def _judge(
 
 @dataclass(frozen=True, slots=True)
 class CsrBlock:
-    """Some rows of a matrix to write.
+    """Some rows of a matrix.
 
     Attributes:
         ids: of its n rows.
         lengths: int64 [n], values of each row.
-        terms: int32 [nnz], rising inside a row.
-        weights: [nnz], of the type that the matrix gets.
+        terms: int32 [nnz], in increasing order inside a row.
+        weights: [nnz], of the type of the matrix.
     """
 
     ids: list[str]
@@ -205,7 +207,7 @@ class CsrBlock:
 
 
 def write_csr(path: Path, ids: Path, blocks: Iterable[CsrBlock], columns: int, dtype: npt.DTypeLike) -> int:
-    """Write a matrix and its ids as JSON strings, one a line; memory is that of a block, disk twice the matrix.
+    """Write a matrix, and its ids as JSON strings, one per line. Memory: one block; disk: twice the matrix.
 
     Args:
         path: a new file, ``*.npz``.
@@ -215,10 +217,10 @@ def write_csr(path: Path, ids: Path, blocks: Iterable[CsrBlock], columns: int, d
         dtype: of the values.
 
     Returns:
-        How many rows they are.
+        Number of rows.
 
     Raises:
-        StorageError: there is something at ``path`` or ``ids``, or the disk fails.
+        StorageError: ``path`` or ``ids`` exists, or the disk fails.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = values = 0
@@ -237,14 +239,14 @@ def write_csr(path: Path, ids: Path, blocks: Iterable[CsrBlock], columns: int, d
             finally:
                 for file in files.values():
                     file.close()
-            # The matrix first: ids without their matrix would look like a finished export.
+            # The matrix first: ids without a matrix would look like a finished export.
             with new_file(path) as target:
                 _assemble(target, folder, rows, values, columns, np.dtype(dtype))
     return rows
 
 
 def _assemble(target: IO[bytes], folder: Path, rows: int, values: int, columns: int, dtype: np.dtype[Any]) -> None:
-    # scipy wants one type for both; int32 is what it makes itself as long as it can.
+    # scipy requires one type for both, and uses int32 if it fits.
     index = np.dtype(np.int32 if values <= np.iinfo(np.int32).max else np.int64)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         _write(archive, "indices", index, values, _stored(folder / "indices", np.dtype(np.int32), index))
@@ -257,7 +259,7 @@ def _assemble(target: IO[bytes], folder: Path, rows: int, values: int, columns: 
 def _write(
     archive: zipfile.ZipFile, name: str, dtype: np.dtype[Any], count: int | None, pieces: Iterable[bytes]
 ) -> None:
-    entry = zipfile.ZipInfo(f"{name}.npy")  # of a fixed date: equal matrices make equal files
+    entry = zipfile.ZipInfo(f"{name}.npy")  # with a fixed date: equal matrices make equal files
     entry.compress_type = zipfile.ZIP_DEFLATED
     shape = () if count is None else (count,)
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}

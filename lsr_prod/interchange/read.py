@@ -1,4 +1,4 @@
-"""Files and folders of vectors become judged rows, streaming: what is bad comes with its place and its reason."""
+"""Files and folders of vectors become validated rows, streaming; bad rows have their place and reason."""
 
 import zipfile
 import zlib
@@ -18,7 +18,7 @@ from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.interchange.jsonl import json_vectors
 from lsr_prod.interchange.npz import csr_vectors, read_ids
 from lsr_prod.interchange.topics import topic_vectors
-from lsr_prod.interchange.vectors import Judged, Rules, VectorRow, as_batch
+from lsr_prod.interchange.vectors import Rules, ValidatedVector, VectorRow, as_batch
 from lsr_prod.storage import Entry, Store, is_remote
 
 __all__ = ["FORMATS", "VectorBatch", "VectorFile", "VectorFormat", "find_vector_files", "read_batches", "read_vectors"]
@@ -41,9 +41,9 @@ class VectorFile:
 
     Attributes:
         store: its folder.
-        entry: what the store knows of it.
+        entry: name, size and tag in the store.
         format: how to read it.
-        ids: name of the sidecar with the ids of an npz, inside the same folder.
+        ids: name of the file with the ids of an npz, in the same folder.
     """
 
     store: Store
@@ -62,10 +62,10 @@ class VectorBatch:
     """Vectors in memory.
 
     Attributes:
-        ids: of the vectors.
-        vectors: as many.
-        bad: (where, why) of what was read with them and is no vector.
-        unknown: terms outside the vocabulary that were left out.
+        ids: ids of the vectors.
+        vectors: the vectors.
+        bad: (place, bad row) of the lines that are not vectors.
+        unknown: number of dropped terms outside the vocabulary.
     """
 
     ids: tuple[str, ...]
@@ -77,16 +77,16 @@ class VectorBatch:
 def find_vector_files(
     paths: Sequence[str], vector_format: VectorFormat, options: dict[str, str] | None = None, *, field: str = "paths"
 ) -> list[VectorFile]:
-    """The files of paths, folders and globs, in order. A file that is named itself is read whatever its ending.
+    """List the files of paths, folders and globs, in order. A file that is named itself may have any ending.
 
     Args:
         paths: local, or on an object store.
-        vector_format: of all of them.
+        vector_format: format of all files.
         options: options of the object store.
-        field: what to call the paths in messages.
+        field: name of the setting in messages.
 
     Raises:
-        ConfigError: a path points nowhere, a folder has no such file, or an npz has no ids beside it.
+        ConfigError: a path points nowhere, a folder has no such file, or an npz has no id file.
     """
     endings = _ENDINGS[vector_format]
     found: dict[str, VectorFile] = {}
@@ -116,18 +116,18 @@ def _sidecar(store: Store, name: str, field: str) -> str:
         if store.entry(f"{stem}{ending}") is not None:
             return f"{stem}{ending}"
     wanted = " or ".join(f"{stem}{ending}" for ending in _ID_ENDINGS)
-    raise ConfigError(field, f"{store.uri}/{name} has no ids beside it", f"write them as {wanted}, one a line")
+    raise ConfigError(field, f"{store.uri}/{name} has no id file", f"write the ids to {wanted}, one per line")
 
 
-def read_vectors(file: VectorFile, rules: Rules) -> Iterator[tuple[int, Judged]]:
-    """(position, vector or what is bad) of a file: byte of a text format, row of a matrix.
+def read_vectors(file: VectorFile, rules: Rules) -> Iterator[tuple[int, ValidatedVector]]:
+    """Yield (position, vector or bad row) of a file: byte of a text format, row of a matrix.
 
-    Bytes that do not decode end the file: the vectors before them stand, and one bad row with the reason
-    ``damaged_file`` says what was found where.
+    Bytes that do not decode end the file: vectors before them are kept, and one bad row with the reason
+    ``damaged_file`` has the error and its place.
 
     Raises:
-        SourceError: the file is gone or cannot be read, or is of another kind than its format says.
-        LineageError: a matrix has another number of columns than the vocabulary.
+        SourceError: the file was deleted, cannot be read, or does not have its format.
+        LineageError: the number of columns of a matrix differs from the size of the vocabulary.
     """
     position, count = 0, 0
     try:
@@ -138,10 +138,10 @@ def read_vectors(file: VectorFile, rules: Rules) -> Iterator[tuple[int, Judged]]
         what = " ".join(str(error).split()) or type(error).__name__
         yield position + (count > 0), BadRow("damaged_file", shorten(f"{what}, after {count} rows"), None, "")
     except OSError as error:
-        raise SourceError(f"{file.location} cannot be read ({error}); mend it, then run again") from error
+        raise SourceError(f"{file.location} cannot be read ({error}); fix it, then run again") from error
 
 
-def _decode(file: VectorFile, rules: Rules) -> Iterator[tuple[int, Judged]]:
+def _decode(file: VectorFile, rules: Rules) -> Iterator[tuple[int, ValidatedVector]]:
     with file.store.open_reader(file.entry.name) as handle:
         if file.format == "npz":
             with _ids(file) as ids:
@@ -160,11 +160,11 @@ def _ids(file: VectorFile) -> Iterator[Iterator[str | BadRow]]:
 
 
 def read_batches(files: Iterable[VectorFile], rules: Rules, *, rows: int = 1024) -> Iterator[VectorBatch]:
-    """The vectors of files in batches of ``rows`` lines; ids that come twice are the caller's to judge.
+    """Yield the vectors of files in batches of ``rows`` lines; repeated ids are not checked.
 
     Raises:
         SourceError: a file cannot be read at all.
-        LineageError: a matrix has another number of columns than the vocabulary.
+        LineageError: the number of columns of a matrix differs from the size of the vocabulary.
     """
     good: list[VectorRow] = []
     bad: list[tuple[str, BadRow]] = []

@@ -1,4 +1,4 @@
-"""Rows of an import on disk, one file a bucket, so that memory is a batch's and not the collection's."""
+"""Rows of an import on disk, one file per bucket, so that memory is bounded by a batch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import pyarrow as pa
 from lsr_prod.formats.table import bucket_of
 from lsr_prod.interchange.vectors import VectorRow, as_batch
 
-__all__ = ["SCHEMA", "Spill", "Summary"]
+__all__ = ["SCHEMA", "Spill", "SpillTotals"]
 
 SCHEMA = pa.schema(
     [
@@ -28,15 +28,15 @@ _BATCH_BYTES = 32_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """What is true of all rows together.
+class SpillTotals:
+    """Totals over all rows.
 
     Attributes:
-        rows: how many.
-        postings: terms of all of them.
-        longest: most terms of a row.
-        largest: the largest weight; 0 without one.
-        unknown: terms outside the vocabulary that were left out.
+        rows: number of rows.
+        postings: terms of all rows.
+        longest: terms of the longest row.
+        largest: the largest weight; 0 without any.
+        unknown: dropped terms outside the vocabulary.
     """
 
     rows: int = 0
@@ -47,12 +47,12 @@ class Summary:
 
 
 class Spill:
-    """Writes rows to one Arrow stream a bucket; after the block they can be read, bucket by bucket.
+    """Writes rows to one Arrow stream per bucket; after the ``with`` block they can be read bucket by bucket.
 
     Args:
         folder: an empty folder.
-        buckets: how many buckets; as many files are open at once.
-        store_k: terms kept of a row, heaviest first; None: all.
+        buckets: number of buckets, and of files that are open at once.
+        store_k: terms kept per row, heaviest first; None: all.
     """
 
     def __init__(self, folder: Path, buckets: int, store_k: int | None) -> None:
@@ -60,7 +60,7 @@ class Spill:
         self._rows: list[list[tuple[VectorRow, int, int]]] = [[] for _ in range(buckets)]
         self._held = self._bytes = 0
         self._writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
-        self.summary = Summary()
+        self.totals = SpillTotals()
 
     def __enter__(self) -> "Spill":
         return self
@@ -76,12 +76,12 @@ class Spill:
                 writer.close()
 
     def add(self, row: VectorRow, file: int, position: int) -> None:
-        """Take a row that stands at ``position`` of file number ``file``; rows of a bucket keep their order."""
+        """Add the row at ``position`` of file number ``file``; rows of a bucket keep their order."""
         if self._store_k is not None:
             terms, weights = row.terms[: self._store_k], row.weights[: self._store_k]
             row = VectorRow(row.doc_id, terms, weights, row.contents, row.unknown)
-        before, count = self.summary, len(row.terms)
-        self.summary = Summary(
+        before, count = self.totals, len(row.terms)
+        self.totals = SpillTotals(
             before.rows + 1,
             before.postings + count,
             max(before.longest, count),
@@ -95,7 +95,7 @@ class Spill:
             self._flush()
 
     def read(self, bucket: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a bucket, in the order in which they came."""
+        """Yield the rows of a bucket in the order in which they were added."""
         path = self._path(bucket)
         if not path.exists():
             return

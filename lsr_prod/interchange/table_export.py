@@ -1,4 +1,4 @@
-"""A sparse table becomes JSON vectors or a CSR matrix, a batch of rows in memory; rows by bucket, then by part."""
+"""Export of a sparse table as JSON vectors or a CSR matrix, in bounded memory; rows by bucket, then by part."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from lsr_prod.interchange.npz import CsrBlock, write_csr
 from lsr_prod.interchange.vectors import Vocabulary
 from lsr_prod.tables import Table, TableFile
 
-__all__ = ["TableVectors", "export_csr", "export_jsonl", "ids_beside"]
+__all__ = ["TableVectors", "export_csr", "export_jsonl", "ids_path"]
 
 _ROWS = 2048
 
@@ -28,10 +28,10 @@ class TableVectors:
 
     Attributes:
         table: the snapshot.
-        properties: of the table.
-        vocabulary: of the bundle that made it.
-        floats: weights are impact * impact_step, else the integer impacts.
-        contents: stored field that is the contents; None: there are none.
+        properties: properties of the table.
+        vocabulary: vocabulary of the bundle that encoded the table.
+        floats: weights are impact * impact_step; False: the integer impacts.
+        contents: stored field for the contents; None: no contents.
     """
 
     table: Table
@@ -44,16 +44,16 @@ class TableVectors:
     def open(
         cls, table: Table, vocabulary: Vocabulary, *, floats: bool = False, contents: str | None = None
     ) -> "TableVectors":
-        """Check that table, vocabulary and field belong together.
+        """Check that table, vocabulary and field match.
 
         Raises:
-            LineageError: the table's vocabulary is another.
+            LineageError: the table has another vocabulary.
             ConfigError: the table has no such stored field.
             FormatVersionError: the table was not written by lsr_prod, or in another format.
         """
         properties = TableProperties.from_delta(dict(table.properties))
         if properties.vocabulary_sha256 != vocabulary.sha256:
-            raise LineageError(f"{table.store.uri} is of another vocabulary; give the bundle that made it")
+            raise LineageError(f"{table.store.uri} has another vocabulary; give the bundle that encoded it")
         if contents is not None and contents not in properties.stored_fields:
             stored = ", ".join(properties.stored_fields) or "none"
             raise ConfigError(
@@ -63,14 +63,14 @@ class TableVectors:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the weights."""
+        """Type of the weights."""
         return np.dtype(np.float32 if self.floats else np.int32)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The columns ``doc_id``, ``terms``, ``impacts`` and the contents.
+        """Yield the columns ``doc_id``, ``terms``, ``impacts`` and the contents.
 
         Raises:
-            ArtifactError: a part is missing or damaged, or says something impossible.
+            ArtifactError: a part is missing or damaged, or has impossible values.
         """
         columns = ["doc_id", "terms", "impacts", *([] if self.contents is None else [self.contents])]
         for file in sorted(self.table.files(), key=lambda one: (int(one.partition["bucket"] or 0), one.path)):
@@ -83,13 +83,13 @@ class TableVectors:
                 raise ArtifactError(f"{self._name(file)} has {rows} rows, the table says {file.rows}; restore it")
 
     def weights(self, batch: pa.RecordBatch) -> npt.NDArray[Any]:
-        """The weights of all terms of a batch, one after the other."""
+        """Return the weights of all terms of a batch, concatenated."""
         impacts = batch["impacts"].flatten().to_numpy()
         weights: npt.NDArray[Any] = impacts * self.properties.impact_step if self.floats else impacts
         return weights.astype(self.dtype)
 
     def printed(self) -> npt.NDArray[Any]:
-        """[2**bits], the weight of every impact as text wants it: the shortest number that is the same float32."""
+        """Return the weight of every impact, [2**bits], as the shortest decimal number of the same float32."""
         impacts = np.arange(1 << self.properties.impact_bits)
         if not self.floats:
             return impacts
@@ -108,10 +108,10 @@ class TableVectors:
         terms = batch["terms"].flatten().to_numpy()
         same = np.array_equal(batch["terms"].value_lengths(), batch["impacts"].value_lengths())
         if not same or (len(terms) and (terms.min() < 0 or terms.max() >= len(self.vocabulary))):
-            raise ArtifactError(f"{self._name(file)} has terms that are none of its vocabulary; encode the table again")
+            raise ArtifactError(f"{self._name(file)} has terms outside its vocabulary; encode the table again")
         impacts = batch["impacts"].flatten().to_numpy()
         if len(impacts) and (impacts.min() < 1 or impacts.max() >= 1 << self.properties.impact_bits):
-            raise ArtifactError(f"{self._name(file)} has impacts beyond its bits; encode the table again")
+            raise ArtifactError(f"{self._name(file)} has impacts above 2**impact_bits; encode the table again")
 
     def _name(self, file: TableFile) -> str:
         return f"{self.table.store.uri}/{file.path}"
@@ -121,11 +121,11 @@ def export_jsonl(vectors: TableVectors, path: Path) -> tuple[int, int]:
     """Write the vectors as JSON lines, heaviest term first; integer impacts as integers.
 
     Returns:
-        Documents, and terms of all of them.
+        Number of documents and of postings.
 
     Raises:
         ArtifactError: the table is damaged; nothing was written.
-        StorageError: there is something at ``path``, or the disk fails.
+        StorageError: ``path`` exists, or the disk fails.
     """
     postings = 0
 
@@ -147,14 +147,14 @@ def export_jsonl(vectors: TableVectors, path: Path) -> tuple[int, int]:
 
 
 def export_csr(vectors: TableVectors, path: Path) -> tuple[int, int]:
-    """Write the vectors as a CSR matrix [documents, V], int32 or float32, and its ids beside it.
+    """Write the vectors as a CSR matrix [documents, V], int32 or float32, and its ids next to it.
 
     Returns:
-        Documents, and terms of all of them.
+        Number of documents and of postings.
 
     Raises:
         ArtifactError: the table is damaged; nothing was written.
-        StorageError: there is something at ``path`` or beside it, or the disk fails.
+        StorageError: ``path`` or its id file exists, or the disk fails.
     """
     postings = 0
 
@@ -167,10 +167,10 @@ def export_csr(vectors: TableVectors, path: Path) -> tuple[int, int]:
             postings += len(terms)
             yield CsrBlock(batch["doc_id"].to_pylist(), lengths, terms[order], vectors.weights(batch)[order])
 
-    documents = write_csr(path, ids_beside(path), blocks(), len(vectors.vocabulary), vectors.dtype)
+    documents = write_csr(path, ids_path(path), blocks(), len(vectors.vocabulary), vectors.dtype)
     return documents, postings
 
 
-def ids_beside(path: Path) -> Path:
-    """Where the ids of a matrix lie."""
+def ids_path(path: Path) -> Path:
+    """Return the path of the ids of a matrix."""
     return path.with_name(f"{path.name.removesuffix('.npz')}.ids.jsonl")

@@ -1,7 +1,7 @@
-"""Vectors become a sparse table: read once into a spill, scaled as a whole, written bucket by bucket, one commit.
+"""Import of vectors as a sparse table: read once to disk, quantized with one scale, written by bucket in one commit.
 
-The scale needs the largest weight, and one id must not come twice: both are known only after the last row. So rows go
-to disk first, dealt by bucket, and memory is that of a batch and of the ids of one bucket.
+The largest weight, which fixes the scale, and repeated ids are known only after the last row. Therefore rows are first
+written to disk by bucket; memory is bounded by a batch and the ids of one bucket.
 """
 
 import tempfile
@@ -17,8 +17,8 @@ from lsr_prod.corpus.rows import BadRow
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.formats.table import TableProperties, content_hash, quantize
 from lsr_prod.interchange.quarantine import ImportQuarantine
-from lsr_prod.interchange.spill import Spill, Summary
-from lsr_prod.interchange.vectors import Judged, Vocabulary
+from lsr_prod.interchange.spill import Spill, SpillTotals
+from lsr_prod.interchange.vectors import ValidatedVector, Vocabulary
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Sink, Table, write_part
 from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
@@ -33,54 +33,54 @@ _PART_POSTINGS = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """What a table of imported vectors is to be.
+    """Layout of the table of imported vectors.
 
     Attributes:
-        sink: delta, or plain Parquet.
+        sink: kind of the table.
         buckets: 1 to 256.
         impact_bits: 4, 8 or 16.
-        impact_step: weight of one unit; None: fixed by the largest weight.
-        quantised: weights are impacts already.
-        store_k: terms kept of a vector; None: all.
-        contents: stored field for the contents; None: they are left out.
+        impact_step: weight of one impact unit; None: computed from the largest weight.
+        quantized: weights are impacts already.
+        store_k: terms kept per vector; None: all.
+        contents: stored field for the contents; None: contents are dropped.
     """
 
     sink: Sink = "delta"
     buckets: int = 16
     impact_bits: int = 8
     impact_step: float | None = None
-    quantised: bool = False
+    quantized: bool = False
     store_k: int | None = None
     contents: str | None = "text"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where rows come from.
+    """One source of rows.
 
     Attributes:
         location: path or URI, for people.
-        key: 64 bits that name its content; column ``source_file``.
-        rows: (position, vector or what is bad), in order.
+        key: 64 bits that identify its content; column ``source_file``.
+        rows: (position, vector or bad row), in order.
     """
 
     location: str
     key: int
-    rows: Iterable[tuple[int, Judged]]
+    rows: Iterable[tuple[int, ValidatedVector]]
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import did.
+    """Result of an import.
 
     Attributes:
         table: the table, with the vectors.
-        read: rows of the sources that are vectors, those of repeated ids included.
+        read: valid vectors of the sources, repeated ids included.
         documents: rows of the table.
-        postings: terms of all of them.
+        postings: terms of all documents.
         clipped: weights above the largest impact.
-        unknown: terms outside the vocabulary that were left out.
-        properties: of the table.
+        unknown: dropped terms outside the vocabulary.
+        properties: properties of the table.
     """
 
     table: Table
@@ -100,19 +100,19 @@ def import_vectors(
     quarantine: ImportQuarantine,
     plan: str,
 ) -> Imported:
-    """Write the vectors of sources into a table, all in one commit. Of rows with one id the first is taken.
+    """Write the vectors of sources into a table in one commit. Of rows with the same id the first is kept.
 
     Args:
-        sources: what to read, in order.
-        store: the table's folder, without a table or with what a killed import of the same ``plan`` left.
-        vocabulary: of the bundle that counts as the maker of the vectors.
-        layout: what the table is to be.
-        quarantine: takes bad rows, and rows with an id that an earlier one has.
+        sources: sources, in order.
+        store: the table's folder: without a table, or with leftovers of an interrupted import of the same ``plan``.
+        vocabulary: vocabulary of the bundle that is recorded as the encoder of the vectors.
+        layout: layout of the table.
+        quarantine: receives bad rows, and rows with the id of an earlier row.
         plan: digest of the input and the settings, 64 hex digits.
 
     Raises:
-        SourceError: a source cannot be read, or the quarantine refuses a reason; nothing was written.
-        TableConflictError: another commit came first.
+        SourceError: a source cannot be read, or a reason is refused; nothing was written.
+        TableConflictError: another commit was faster.
         StorageError: the store failed.
     """
     with tempfile.TemporaryDirectory(prefix="lsr-import-") as scratch:
@@ -124,23 +124,25 @@ def import_vectors(
                     else:
                         spill.add(row, number, position)
         scale = _scale(spill, layout)
-        properties = _properties(vocabulary, layout, scale, spill.summary)
+        properties = _properties(vocabulary, layout, scale, spill.totals)
         table = create_sparse_table(store, layout.sink, properties, plan)
         writer = _Writer(store, properties, layout, sources, quarantine)
         adds = [(part, {"bucket": str(b)}) for b in range(layout.buckets) for part in writer.parts(spill, b)]
     quarantine.flush()  # before the commit: a committed import always has its quarantine
     table.commit(adds, [], app=plan, version=0, epoch=1)
-    summary = spill.summary
-    return Imported(table, summary.rows, writer.documents, writer.postings, writer.clipped, summary.unknown, properties)
+    totals = spill.totals
+    return Imported(table, totals.rows, writer.documents, writer.postings, writer.clipped, totals.unknown, properties)
 
 
-def _properties(vocabulary: Vocabulary, layout: TableLayout, scale: ImpactScale, summary: Summary) -> TableProperties:
+def _properties(
+    vocabulary: Vocabulary, layout: TableLayout, scale: ImpactScale, totals: SpillTotals
+) -> TableProperties:
     return TableProperties(
         bundle_digest=vocabulary.bundle_digest,
         vocabulary_sha256=vocabulary.sha256,
         impact_step=scale.step,
         impact_bits=layout.impact_bits,
-        store_k=layout.store_k or max(1, summary.longest),
+        store_k=layout.store_k or max(1, totals.longest),
         buckets=layout.buckets,
         stored_fields=() if layout.contents is None else (layout.contents,),
         vocabulary_size=len(vocabulary),
@@ -152,14 +154,14 @@ def _properties(vocabulary: Vocabulary, layout: TableLayout, scale: ImpactScale,
 
 
 def _scale(spill: Spill, layout: TableLayout) -> ImpactScale:
-    """The step, and its error on every weight that was read."""
-    summary, step = spill.summary, layout.impact_step
-    if layout.quantised:
+    """Return the step and its error on all weights."""
+    totals, step = spill.totals, layout.impact_step
+    if layout.quantized:
         assert step is not None  # the settings demanded it
-        return ImpactScale(step, 0.0, 0.0, 0.0, summary.rows)
+        return ImpactScale(step, 0.0, 0.0, 0.0, totals.rows)
     if step is None:
-        largest = np.array([summary.largest] if summary.largest else [], np.float32)
-        step = impact_scale(largest, layout.impact_bits, documents=summary.rows).step
+        largest = np.array([totals.largest] if totals.largest else [], np.float32)
+        step = impact_scale(largest, layout.impact_bits, documents=totals.rows).step
     weight, error, worst, clipped = 0.0, 0.0, 0.0, 0
     for bucket in range(layout.buckets):
         for batch in spill.read(bucket):
@@ -168,7 +170,7 @@ def _scale(spill: Spill, layout: TableLayout) -> ImpactScale:
             weight, error = weight + total, error + one.error * total
             worst = max(worst, one.largest_error)
             clipped += round(one.clipped * len(_values(batch, "weights")))
-    return ImpactScale(step, error / weight if weight else 0.0, worst, clipped / max(1, summary.postings), summary.rows)
+    return ImpactScale(step, error / weight if weight else 0.0, worst, clipped / max(1, totals.postings), totals.rows)
 
 
 def _values(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float32]:
@@ -177,7 +179,7 @@ def _values(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float32]:
 
 
 class _Writer:
-    """Turns the rows of a bucket into parts, and counts them."""
+    """Writes the parts of a bucket and counts rows."""
 
     def __init__(
         self,
@@ -193,7 +195,7 @@ class _Writer:
         self.documents = self.postings = self.clipped = 0
 
     def parts(self, spill: Spill, bucket: int) -> Iterator[Part]:
-        """Write the parts of a bucket."""
+        """Write the rows of a bucket and yield its parts."""
         held: list[pa.Table] = []
         rows = postings = 0
         for batch in self._first_of_each_id(spill.read(bucket)):
@@ -228,7 +230,7 @@ class _Writer:
 
     def _rows(self, batch: pa.RecordBatch) -> pa.Table:
         weights = _values(batch, "weights")
-        if self._layout.quantised:
+        if self._layout.quantized:
             impacts: npt.NDArray[np.int16] | npt.NDArray[np.int32] = weights.astype(np.int32)
         else:
             impacts, clipped = quantize(weights, self._properties.impact_step, self._properties.impact_bits)

@@ -1,4 +1,4 @@
-"""What sentence-transformers' SparseEncoder returns: torch tensors and decoded terms. torch is never imported."""
+"""Output of sentence-transformers' SparseEncoder: torch tensors and decoded terms. torch is never imported."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,15 +14,15 @@ __all__ = ["batch_of_decoded", "batch_of_tensor"]
 
 
 def batch_of_tensor(embeddings: Any, vocabulary: Vocabulary) -> SparseBatch:
-    """Vectors as ``encode_document`` and ``encode_query`` return them.
+    """Convert vectors that ``encode_document`` or ``encode_query`` returned.
 
     Args:
         embeddings: torch tensor [n, V] or [V], sparse COO, sparse CSR or dense, on any device; or a list of
             tensors [V].
-        vocabulary: of the bundle of the same model.
+        vocabulary: vocabulary of the bundle of the same model.
 
     Raises:
-        SourceError: another number of columns, or a weight that is negative, NaN or infinite.
+        SourceError: the number of columns differs from the vocabulary, or a weight is negative, NaN or infinite.
     """
     if isinstance(embeddings, list | tuple):
         return SparseBatch.concatenate([batch_of_tensor(one, vocabulary) for one in embeddings])
@@ -46,14 +46,14 @@ def batch_of_tensor(embeddings: Any, vocabulary: Vocabulary) -> SparseBatch:
 
 
 def batch_of_decoded(decoded: Sequence[Any], vocabulary: Vocabulary) -> SparseBatch:
-    """Vectors as ``decode`` returns them.
+    """Convert vectors that ``decode`` returned.
 
     Args:
-        decoded: of each vector the pairs (term, weight), or a mapping; ``decode`` of one vector goes in as ``[...]``.
-        vocabulary: of the bundle of the same model.
+        decoded: pairs (term, weight) of each vector, or a mapping; wrap the result for one vector in a list.
+        vocabulary: vocabulary of the bundle of the same model.
 
     Raises:
-        SourceError: a term is unknown or stands twice, or a weight is negative, NaN or infinite.
+        SourceError: a term is unknown or repeated, or a weight is negative, NaN or infinite.
     """
     rules = Rules(vocabulary)
     return as_batch([_row(i, row_of_tokens(str(i), _mapping(i, one), None, rules)) for i, one in enumerate(decoded)])
@@ -74,7 +74,7 @@ def _row(i: int, row: VectorRow | tuple[str, str]) -> VectorRow:
 
 
 def _entries(tensor: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Row, column and value of every entry."""
+    """Return row, column and value of every entry."""
     tensor = tensor.detach()
     layout = str(tensor.layout)
     if layout == "torch.sparse_csr":

@@ -1,4 +1,4 @@
-"""One vector of another tool, judged: a row over our vocabulary, or the reason why it is none."""
+"""Validation of one vector of another tool: the result is a row over the vocabulary, or a reason."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.sparse import SparseBatch
 
 __all__ = [
-    "Judged",
     "Problem",
     "Rules",
+    "ValidatedVector",
     "VectorRow",
     "Vocabulary",
     "as_batch",
@@ -29,18 +29,18 @@ __all__ = [
 Problem = tuple[str, str]
 """(reason, a sentence for people)."""
 
-_NUMBERS = {int, float}  # bool is a number of Python and none of JSON
+_NUMBERS = {int, float}  # bool is a number in Python but not in JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The output vocabulary of a bundle, both ways.
+    """The output vocabulary of a bundle.
 
     Attributes:
         terms: term id -> term.
         ids: term -> term id.
-        sha256: as the encoder card has it.
-        bundle_digest: of the bundle.
+        sha256: digest of the vocabulary in the encoder card.
+        bundle_digest: digest of the bundle.
     """
 
     terms: tuple[str, ...]
@@ -49,15 +49,15 @@ class Vocabulary:
     bundle_digest: str
 
     def __len__(self) -> int:
-        """V."""
+        """Return the number of terms V."""
         return len(self.terms)
 
     @classmethod
     def load(cls, bundle: Path) -> "Vocabulary":
-        """Read the vocabulary of a bundle, every file of which is checked.
+        """Read the vocabulary of a bundle and verify all files of the bundle.
 
         Raises:
-            ArtifactError: the folder is no bundle, is damaged, or names a term twice.
+            ArtifactError: the folder is not a bundle, is damaged, or has a term twice.
         """
         digest = Bundle.load(bundle, verify=True).digest
         terms = tuple(read_vocabulary(bundle))
@@ -65,18 +65,18 @@ class Vocabulary:
         if len(ids) < len(terms):
             repeated = next(term for i, term in enumerate(terms) if ids[term] != i)
             raise ArtifactError(
-                f"the vocabulary of {bundle} has {repeated!r} twice; vectors by term cannot be told apart"
+                f"the vocabulary of {bundle} has {repeated!r} twice; vectors by term would be ambiguous"
             )
         return cls(terms, ids, EncoderCard.load(bundle).vocabulary_sha256, digest)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a vector has to be.
+    """Requirements on a vector.
 
     Attributes:
-        vocabulary: what its terms have to be of.
-        drop_unknown: leave terms outside the vocabulary out and count them; else the vector is bad.
+        vocabulary: vocabulary of the terms.
+        drop_unknown: drop and count terms outside the vocabulary; False: such a vector is bad.
         largest_impact: weights are impacts, integers from 1 to this; None: any number above zero.
     """
 
@@ -87,14 +87,14 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class VectorRow:
-    """A good vector.
+    """A valid vector.
 
     Attributes:
         doc_id: its id.
-        terms: int32 [n], by falling weight, ties by rising id, no id twice.
-        weights: float32 [n], finite and above zero; a weight of zero in the input is a term that is not there.
-        contents: the text, where the input has it.
-        unknown: terms outside the vocabulary that were left out.
+        terms: int32 [n], distinct, by decreasing weight, ties by increasing id.
+        weights: float32 [n], finite and above zero; terms of weight zero in the input are omitted.
+        contents: the text, if the input has it.
+        unknown: number of dropped terms outside the vocabulary.
     """
 
     doc_id: str
@@ -104,24 +104,24 @@ class VectorRow:
     unknown: int = 0
 
 
-Judged = VectorRow | BadRow
+ValidatedVector = VectorRow | BadRow
 
 
 def id_problem(doc_id: object) -> Problem | None:
-    """Why a value cannot be a document's id, or None."""
+    """Return why a value cannot be a document id, or None."""
     if doc_id is None or doc_id == "":
         return "missing_id", "the id is absent or empty"
     if not isinstance(doc_id, str):
         return "wrong_type", f"the id is {type(doc_id).__name__}, not a string"
     if (problem := text_problem("the id", doc_id)) is not None:
         return problem
-    # Run files, logs and paths hold ids in lines and columns: a line end or a NUL in one breaks what comes after.
+    # Run files, logs and paths hold ids in lines and columns: a line end or a NUL in an id would break them.
     control = next((character for character in doc_id if character < " " or character == "\x7f"), None)
     return None if control is None else ("control_characters", f"the id holds U+{ord(control):04X}")
 
 
 def text_problem(name: str, text: str) -> Problem | None:
-    """Why a string cannot be stored: JSON's escapes make strings that no UTF-8 file can hold."""
+    """Return why a string cannot be stored, or None: JSON escapes can make strings that UTF-8 cannot represent."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -130,13 +130,13 @@ def text_problem(name: str, text: str) -> Problem | None:
 
 
 def row_of_tokens(doc_id: str, vector: Mapping[str, object], contents: str | None, rules: Rules) -> VectorRow | Problem:
-    """Judge a vector whose terms are strings.
+    """Validate a vector whose terms are strings.
 
     Args:
-        doc_id: its id, judged already.
+        doc_id: its id, validated already.
         vector: term -> weight as JSON has it.
         contents: the text.
-        rules: what it has to be.
+        rules: requirements on the vector.
     """
     if not {*map(type, vector.values())} <= _NUMBERS:
         term, weight = next(item for item in vector.items() if type(item[1]) not in _NUMBERS)
@@ -156,14 +156,14 @@ def row_of_tokens(doc_id: str, vector: Mapping[str, object], contents: str | Non
 def row_of_ids(
     doc_id: str, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], contents: str | None, rules: Rules
 ) -> VectorRow | Problem:
-    """Judge a vector whose terms are ids.
+    """Validate a vector whose terms are ids.
 
     Args:
-        doc_id: its id, judged already.
+        doc_id: its id, validated already.
         terms: int64 [n].
         weights: float64 [n].
         contents: the text.
-        rules: what it has to be.
+        rules: requirements on the vector.
     """
     outside = (terms < 0) | (terms >= len(rules.vocabulary))
     if outside.any() and not rules.drop_unknown:
@@ -178,7 +178,7 @@ def row_of_ids(
 def _row(
     doc_id: str, terms: npt.NDArray[np.int32], weights: npt.NDArray[np.float64], contents: str | None, rules: Rules
 ) -> VectorRow | Problem:
-    """``terms`` below zero are unknown and left out; their weights are judged all the same."""
+    """Validate weights and sort terms; ``terms`` below zero are unknown: omitted, but their weights are validated."""
     with np.errstate(over="ignore"):
         short = weights.astype(np.float32)
     bad = ~(short >= 0) | np.isinf(short)
@@ -195,7 +195,7 @@ def _row(
 
 
 def as_batch(rows: Sequence[VectorRow]) -> SparseBatch:
-    """The vectors of rows, in their order."""
+    """Return the vectors of rows, in order."""
     lengths = [0, *(len(row.terms) for row in rows)]
     return SparseBatch(
         np.cumsum(lengths).astype(np.int64),
@@ -205,10 +205,10 @@ def as_batch(rows: Sequence[VectorRow]) -> SparseBatch:
 
 
 def as_rows(ids: Sequence[str], vectors: SparseBatch) -> list[VectorRow]:
-    """The vectors of a batch under their ids.
+    """Return the vectors of a batch with their ids.
 
     Raises:
-        ValueError: there are not as many ids as vectors.
+        ValueError: the number of ids differs from the number of vectors.
     """
     if len(ids) != len(vectors):
         raise ValueError(f"{len(ids)} ids for {len(vectors)} vectors; give one for each")

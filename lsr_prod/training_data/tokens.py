@@ -1,4 +1,4 @@
-"""Texts become token ids as ``SparseEncoder`` makes them, in any process that has the tokenizer's JSON."""
+"""Token ids of texts, equal to those of ``SparseEncoder``, in any process that has the JSON of the tokenizer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,9 +19,11 @@ __all__ = ["TextForm", "TokenSettings"]
 
 @dataclass(frozen=True, slots=True)
 class TextForm:
-    """What becomes of texts of one kind: a prompt before each, and tokens at most, special tokens included.
+    """Form of texts of one kind.
 
-    Without a ``max_length`` texts stay whole.
+    Attributes:
+        prompt: text before each text.
+        max_length: maximum number of tokens, special tokens included; None: texts are not truncated.
     """
 
     prompt: str
@@ -30,12 +32,12 @@ class TextForm:
 
 @dataclass(frozen=True, slots=True)
 class TokenSettings:
-    """All that decides token ids.
+    """Settings that determine token ids.
 
     Attributes:
         tokenizer: content of ``tokenizer.json``.
         query: form of a query.
-        document: form of a document; plain texts have the same length and no prompt.
+        document: form of a document or of a plain text.
     """
 
     tokenizer: str = field(repr=False)
@@ -46,16 +48,16 @@ class TokenSettings:
     def of_model(
         cls, model: Path, *, query_max_length: int | None, document_max_length: int | None, plain: bool
     ) -> "TokenSettings":
-        """Tokenizer and prompts of a model directory, with lengths of one's own.
+        """Return tokenizer and prompts of a model directory with the given lengths.
 
         Args:
             model: the model directory.
-            query_max_length: tokens of a query, special tokens included; None: all.
-            document_max_length: tokens of a document; None: all.
-            plain: texts are no queries and documents; they get no prompt.
+            query_max_length: maximum tokens of a query, special tokens included; None: no limit.
+            document_max_length: maximum tokens of a document; None: no limit.
+            plain: texts are neither queries nor documents and get no prompt.
 
         Raises:
-            ArtifactError: it is no model directory.
+            ArtifactError: ``model`` is not a model directory.
             ConfigError: a length leaves no token for text.
         """
         card = EncoderCard.load(model)
@@ -73,18 +75,18 @@ class TokenSettings:
                 raise ConfigError(
                     f"{kind}_max_length",
                     f"{form.max_length} leaves no token for text",
-                    f"give more than {taken}, the special tokens and the prompt",
+                    f"give more than {taken}, the number of special tokens and tokens of the prompt",
                 )
         return found
 
     def token_ids(self, texts: Sequence[str], form: TextForm) -> list[npt.NDArray[np.int32]]:
-        """Token ids of each text."""
+        """Return the token ids of each text, int32 [L]."""
         tokenizer = _tokenizer(self.tokenizer, form.max_length)
         encodings: list[Any] = tokenizer.encode_batch_fast([form.prompt + text for text in texts])
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
 
-@lru_cache(maxsize=4)  # a process of Ray runs many tasks, and parsing takes longer than a small one
+@lru_cache(maxsize=4)  # a Ray worker process runs many tasks, and parsing takes longer than a small task
 def _tokenizer(content: str, max_length: int | None) -> Tokenizer:
     tokenizer = Tokenizer.from_str(content)
     tokenizer.no_padding()

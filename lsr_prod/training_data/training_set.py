@@ -1,14 +1,14 @@
-"""The training set: tokenised rows in Arrow files that are mapped into memory, read by row number.
+"""The training set: tokenized rows in Arrow files that are mapped into memory, read by row number.
 
 ::
 
     sets/<digest>.json                    names every file with its sha256 and size; written last
-    sets/<digest>/set.json                what it was made from, rows, quarantined rows, the parts in order
+    sets/<digest>/set.json                inputs, rows, quarantined rows, the parts in order
     sets/<digest>/part-<n>-<sha>.arrow    rows: query, documents, scores, length
-    sets/<digest>.parts/<n>.json          receipts of parts, from which a preparation that was killed goes on
+    sets/<digest>.parts/<n>.json          receipts of parts, with which an interrupted preparation resumes
     sets/<digest>.quarantine/             bad rows, in the columns of every quarantine
 
-A row is found by two look-ups in offsets that lie in the mapped file, so that processes share one copy of everything.
+A row is found by two look-ups of offsets in the mapped file, so that processes share one copy.
 """
 
 from collections.abc import Callable
@@ -34,12 +34,12 @@ _REMEDY = "prepare the training set again"
 
 
 def set_name(digest: str) -> str:
-    """Where a training set lies in a work store."""
+    """Return the path of a training set in a work store."""
     return f"sets/{digest}"
 
 
 def part_schema(*, scores: bool) -> pa.Schema:
-    """Columns of a part; all token ids of a text include its special tokens."""
+    """Return the columns of a part; token ids of a text include its special tokens."""
     fields = [
         pa.field("query", pa.list_(pa.int32()), nullable=False),
         pa.field("documents", pa.list_(pa.list_(pa.int32())), nullable=False),
@@ -53,8 +53,8 @@ class Example(NamedTuple):
 
     Attributes:
         query: int32 token ids; empty in a set of plain texts.
-        documents: int32 token ids each, the positive first; the one text of a set of plain texts.
-        scores: float32, a teacher's, one for each document; None where the rows have none.
+        documents: int32 token ids of each document, the positive first; the only text in a set of plain texts.
+        scores: float32, of a teacher, one per document; None if the rows have none.
     """
 
     query: npt.NDArray[np.int32]
@@ -77,12 +77,12 @@ class TrainingPart:
     quarantined: dict[str, int]
 
     def to_json(self) -> dict[str, Any]:
-        """The form stored on disk."""
+        """Return the form stored on disk."""
         return asdict(self) | {"batches": list(self.batches)}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "TrainingPart":
-        """Read what ``to_json`` wrote."""
+        """Parse the form that ``to_json`` returns."""
         return cls(
             file=FileDigest.from_json(value["file"]) if value["file"] else None,
             batches=tuple(int(rows) for rows in value["batches"]),
@@ -92,11 +92,11 @@ class TrainingPart:
 
 @dataclass(frozen=True, slots=True)
 class SetRecord:
-    """What ``set.json`` says.
+    """Content of ``set.json``.
 
     Attributes:
-        made_from: everything that decides the rows; its digest names the set.
-        parts: in the order of the rows.
+        made_from: everything that determines the rows; its digest names the set.
+        parts: parts in row order.
     """
 
     made_from: dict[str, Any]
@@ -108,7 +108,7 @@ class SetRecord:
         return digest_json(self.made_from)
 
     def to_json(self) -> dict[str, Any]:
-        """The form stored on disk."""
+        """Return the form stored on disk."""
         return {"format": SET_FORMAT, "made_from": self.made_from, "parts": [part.to_json() for part in self.parts]}
 
     @classmethod
@@ -116,7 +116,7 @@ class SetRecord:
         """Read what ``to_json`` wrote.
 
         Raises:
-            FormatVersionError: another release wrote it.
+            FormatVersionError: the set has the format of another release.
         """
         if value["format"] != SET_FORMAT:
             raise FormatVersionError(
@@ -126,15 +126,15 @@ class SetRecord:
 
 
 class TrainingSet:
-    """Rows by number. Safe to share between threads; a pickled one is opened again where it arrives.
+    """Rows by number. Safe to share between threads; unpickling opens the set again.
 
     Attributes:
-        rows: how many there are.
-        kind: of the rows, as in the settings.
+        rows: number of rows.
+        kind: kind of the rows, as in the settings.
     """
 
     def __init__(self, store: Store, folder: Path, record: SetRecord) -> None:
-        """Use a folder that was verified; ``open`` finds and verifies it."""
+        """Read from a verified folder; use ``open``."""
         self._store, self._record = store, record
         self.kind: str = record.made_from["kind"]
         self._places = [
@@ -156,13 +156,13 @@ class TrainingSet:
 
         Args:
             store: the work store.
-            digest: of the set.
-            verify: compare every byte with its sha256, about a second for each GiB; False: sizes only.
+            digest: digest of the set.
+            verify: verify the sha256 of every file, about a second per GiB; False: sizes only.
 
         Raises:
-            ArtifactError: there is none, or a file is missing.
+            ArtifactError: the set does not exist, or a file is missing.
             DigestMismatchError: a file differs from its record.
-            FormatVersionError: another release wrote it.
+            FormatVersionError: the set has the format of another release.
         """
         folder = fetch_artifact(store, set_name(digest), verify=verify)
         record = read_record(folder / SET_FILE, SetRecord.from_json, _REMEDY)
@@ -171,25 +171,25 @@ class TrainingSet:
         return cls(store, folder, record)
 
     def __reduce__(self) -> tuple[Callable[..., "TrainingSet"], tuple[Store, str]]:
-        """Pickled as its name; the bytes were verified when it was opened first."""
+        """Pickle store and digest only; the bytes were verified when the set was first opened."""
         return _reopened, (self._store, self._record.digest)
 
     @property
     def lengths(self) -> npt.NDArray[np.int32]:
-        """int32 [rows], tokens of each row's longest text. Read at the first use; 4 bytes a row stay in memory."""
+        """Tokens of the longest text of each row, int32 [rows]; read at the first use and kept in memory."""
         if self._lengths is None:
             parts = [self._batch(batch).lengths for batch in range(len(self._places))]
             self._lengths = np.concatenate([*parts, np.empty(0, np.int32)])
         return self._lengths
 
     def examples(self, rows: npt.NDArray[np.int64]) -> list[Example]:
-        """The given rows; their arrays are views of the mapped files and cannot be written.
+        """Return the given rows; their arrays are read-only views of the mapped files.
 
         Raises:
-            IndexError: there is no such row.
+            IndexError: a row number is out of range.
         """
         if len(rows) and (rows.min() < 0 or rows.max() >= self.rows):
-            raise IndexError(f"rows 0 to {self.rows - 1} are there, not {rows.min()} to {rows.max()}")
+            raise IndexError(f"the set has rows 0 to {self.rows - 1}, not {rows.min()} to {rows.max()}")
         batches = np.searchsorted(self._starts, rows, side="right") - 1
         inside = rows - self._starts[batches]
         return [self._batch(batch).example(row) for batch, row in zip(batches.tolist(), inside.tolist(), strict=True)]
@@ -205,13 +205,13 @@ class TrainingSet:
         except (pa.ArrowException, OSError, KeyError) as error:
             raise ArtifactError(f"{path} does not open ({error}); {_REMEDY}") from error
         if len(batch.lengths) != self._starts[number + 1] - self._starts[number]:
-            raise ArtifactError(f"{path} has not the rows that its record says; {_REMEDY}")
+            raise ArtifactError(f"{path} has another number of rows than its record; {_REMEDY}")
         self._batches[number] = batch
         return batch
 
 
 class _Batch:
-    """Views of a record batch: flat values, and offsets as memoryviews, whose items are plain integers."""
+    """Views of a record batch: flat values, and offsets as memoryviews, whose items are Python integers."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         documents = batch.column("documents")

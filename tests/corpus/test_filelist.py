@@ -11,19 +11,19 @@ FILES = [
 
 
 @pytest.mark.parametrize("copies", [0, 1, 9000])  # 9,000 are more than a batch, several times
-def test_a_list_gives_its_files_back_with_their_keys(copies: int):
+def test_files_of_a_list_round_trip_with_their_keys(copies: int):
     listed = list_files(file for _ in range(copies) for file in FILES)
     assert list(iterate_files(listed)) == list(enumerate(FILES * copies))
     assert file_keys(listed).tolist() == [file.key for file in FILES] * copies
 
 
-def test_files_are_found_by_their_state_with_their_place_in_the_list():
+def test_files_are_selected_by_state_with_their_ordinals():
     listed = mark(list_files(FILES), [KEPT, READ, REMOVED])
     assert list(iterate_files(listed)) == [(1, FILES[1])]
     assert list(iterate_files(listed, REMOVED)) == [(2, FILES[2])]
 
 
-def test_the_digest_names_order_and_state_and_is_the_same_for_any_chunks():
+def test_digest_depends_on_order_and_state_but_not_on_chunks():
     listed = list_files(FILES)
     digests = {
         files_digest(listed),

@@ -16,7 +16,7 @@ from lsr_prod.corpus.lines import lines
     limit=st.integers(1, 15),
     block=st.integers(1, 7),
 )
-def test_byte_ranges_that_tile_a_file_give_every_line_once(rows, ending, cuts, limit, block):
+def test_byte_ranges_that_tile_a_file_yield_every_line_once(rows, ending, cuts, limit, block):
     data = b"\n".join(rows) + ending
     expected, offset = [], 0
     *ended, last = data.split(b"\n")

@@ -37,13 +37,13 @@ def corpus(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[st
         ("*.csv", []),
     ],
 )
-def test_a_path_means_the_same_files_on_every_store(corpus: tuple[str, dict[str, str]], path: str, names: list[str]):
+def test_path_selects_the_same_files_on_every_store(corpus: tuple[str, dict[str, str]], path: str, names: list[str]):
     folder, options = corpus
     found = list(find_files(f"{folder}/{path}", options))
     assert [f"{uri.rstrip('/')}/{entry.name}".removeprefix(f"{folder}/") for uri, entry in found] == names
     assert [entry.size for _, entry in found] == [len(name) for name in names]
 
 
-def test_markers_are_told_by_their_names():
+def test_markers_are_recognized_by_name():
     assert all(is_marker(name) for name in MARKERS)
     assert not any(is_marker(name) for name in NAMES)

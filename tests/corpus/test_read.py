@@ -66,7 +66,7 @@ def test_every_kind_of_bad_line_has_its_reason(tmp_path: Path):
     assert max(len(row["raw"] or "") for row in rows) == 4096
 
 
-def test_formats_give_the_same_documents_whatever_the_slices(tmp_path: Path):
+def test_all_formats_give_the_same_documents_for_any_slices(tmp_path: Path):
     documents = [{"_id": f"d{i}", "title": f"t{i}", "text": "word " * (i % 50 + 1)} for i in range(3000)]
     text = "".join(json.dumps(document) + "\n" for document in documents).encode()
     (tmp_path / "c.jsonl").write_bytes(text)
@@ -79,7 +79,7 @@ def test_formats_give_the_same_documents_whatever_the_slices(tmp_path: Path):
         assert [row["position"] for row in rows] == sorted({row["position"] for row in rows})
 
 
-def test_parquet_strings_that_are_no_utf8_are_quarantined(tmp_path: Path):
+def test_invalid_utf8_in_parquet_is_quarantined(tmp_path: Path):
     text = pa.array([b"good", b"\xff"], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"_id": ["a", "b"], "text": text}), tmp_path / "c.parquet")
     rows = read_all(SourceSettings(paths=[str(tmp_path / "c.parquet")]))
@@ -87,7 +87,7 @@ def test_parquet_strings_that_are_no_utf8_are_quarantined(tmp_path: Path):
     assert rows[1]["doc_id"] == "b"
 
 
-def test_a_file_that_changed_after_the_plan_is_refused(tmp_path: Path):
+def test_file_changed_after_planning_is_rejected(tmp_path: Path):
     (tmp_path / "c.jsonl").write_text('{"_id": "a", "text": "x"}\n')
     source = SourceSettings(paths=[str(tmp_path / "c.jsonl")])
     files = tuple(resolve_source(source, {}))
@@ -97,7 +97,7 @@ def test_a_file_that_changed_after_the_plan_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["c.jsonl.gz", "c.jsonl.zst"])
-def test_a_torn_file_keeps_the_rows_before_the_tear_and_names_it_in_one_row(tmp_path: Path, name: str):
+def test_truncated_file_keeps_earlier_rows_and_adds_one_bad_row(tmp_path: Path, name: str):
     random = Random(7)
     data = b"".join(b'{"_id": "%d", "text": "%d"}\n' % (i, random.getrandbits(200)) for i in range(20_000))
     packed = gzip.compress(data) if name.endswith("gz") else zstd(data)
@@ -119,7 +119,7 @@ def zstd(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz", "c.jsonl.zst", "c.csv", "c.parquet", "c.arrow"])
 @pytest.mark.parametrize("error", [OSError(5, "input/output error"), OSError("no errno")])
-def test_trouble_of_the_disk_is_an_error_and_never_a_bad_row(
+def test_disk_failure_raises_and_makes_no_bad_row(
     tmp_path: Path, name: str, error: OSError, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / name).write_bytes(b"x" * 100)
@@ -135,14 +135,14 @@ def test_trouble_of_the_disk_is_an_error_and_never_a_bad_row(
         list(Reader(source, 4, {}).read(Slice(file, 0, 0, 100, 0, 100)))
 
 
-def test_a_file_that_is_gone_is_an_error(tmp_path: Path):
+def test_deleted_file_raises(tmp_path: Path):
     file = SourceFile(str(tmp_path), "c.jsonl", "jsonl", 100, "tag")
     with pytest.raises(SourceError, match="not as the plan pinned it"):
         list(Reader(SourceSettings(paths=["c"]), 4, {}).read(Slice(file, 0, 0, 100, 0, 100)))
 
 
 @pytest.mark.parametrize("name", ["c.jsonl", "c.csv", "c.parquet"])
-def test_readers_of_disjoint_cells_give_every_row_once(tmp_path: Path, name: str):
+def test_readers_of_disjoint_cells_yield_every_row_once(tmp_path: Path, name: str):
     documents = [{"_id": f"d{i}" if i % 9 else "", "text": "x" if i % 7 else ""} for i in range(1000)]
     if name.endswith("parquet"):
         pq.write_table(pa.Table.from_pylist(documents), tmp_path / name)
@@ -158,7 +158,7 @@ def test_readers_of_disjoint_cells_give_every_row_once(tmp_path: Path, name: str
     assert sorted((row for part in parts for row in part), key=lambda row: row["position"]) == every
 
 
-def test_compressed_and_empty_files_have_their_rows(tmp_path: Path):
+def test_compressed_and_empty_files_are_read(tmp_path: Path):
     for name in ("a.jsonl", "b.jsonl.gz", "c.jsonl.zst", "d.csv", "e.parquet", "f.tsv.gz"):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "g.jsonl.zst").write_bytes(zstd(b'\xef\xbb\xbf{"_id": "a", "text": "x"}\n\n'))
@@ -170,7 +170,7 @@ def test_compressed_and_empty_files_have_their_rows(tmp_path: Path):
             assert table.num_rows == 0
 
 
-def test_a_line_of_a_gigabyte_never_sits_in_memory(tmp_path: Path):
+def test_line_of_a_gigabyte_is_never_in_memory(tmp_path: Path):
     path = tmp_path / "c.jsonl.zst"
     with pa.CompressedOutputStream(str(path), "zstd") as stream:
         stream.write(b'{"_id": "huge", "text": "')

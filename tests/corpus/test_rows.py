@@ -22,13 +22,13 @@ FILE = SourceFile("/corpus", "a.jsonl", "jsonl", 9, "tag")
 SOURCE = SourceSettings(paths=["c"], separator=" | ", stored_fields=["title", "url"], max_text_bytes=12)
 
 
-def test_text_fields_are_joined_in_the_order_of_the_settings_without_absent_ones():
+def test_present_text_fields_are_joined_in_the_order_of_the_settings():
     assert validate({"text": "x", "title": "T", "_id": "a", "more": 7}, SOURCE) == Document("a", "T | x", ("T", None))
     assert validate({"_id": "a", "title": "", "text": "x", "url": "u"}, SOURCE) == Document("a", "x", ("", "u"))
     assert validate({"_id": b"a", "title": None, "text": "é".encode()}, SOURCE) == Document("a", "é", (None, None))
 
 
-def test_each_gap_may_have_its_own_separator_and_columns_their_own_names():
+def test_separators_per_gap_and_renamed_columns():
     source = SourceSettings(
         paths=["c"], text_fields=["title", "by", "text"], separators=["\n", ": "], stored_fields=["by"],
         columns={"_id": "docno", "by": "author"},
@@ -42,7 +42,7 @@ def test_each_gap_may_have_its_own_separator_and_columns_their_own_names():
     assert "docno" in refused.detail
 
 
-def test_controls_are_kept_in_a_text_and_refused_in_an_id():
+def test_control_characters_are_kept_in_texts_and_rejected_in_ids():
     assert validate({"_id": "a", "text": "x\0y\x07"}, SOURCE) == Document("a", "x\0y\x07", (None, None))
     assert isinstance(validate({"_id": "a b é", "text": "x"}, SOURCE), Document)
 
@@ -66,14 +66,14 @@ def test_controls_are_kept_in_a_text_and_refused_in_an_id():
         ({"_id": "a", "text": "éééééé1"}, "text_too_long", "13 bytes, source.max_text_bytes is 12"),
     ],
 )
-def test_a_bad_record_has_a_reason_and_a_detail(record: dict, reason: str, detail: str):
+def test_bad_record_has_reason_and_detail(record: dict, reason: str, detail: str):
     row = validate(record, SOURCE)
     assert isinstance(row, BadRow)
     assert row.reason == reason
     assert detail in row.detail
 
 
-def test_the_longest_text_is_still_a_document():
+def test_text_of_maximum_length_is_a_document():
     assert isinstance(validate({"_id": "a", "text": "é" * 6}, SOURCE), Document)
 
 
@@ -84,7 +84,7 @@ JSON = SCALAR | st.lists(SCALAR, max_size=3) | st.dictionaries(TEXT, SCALAR, max
 
 @settings(deadline=None)
 @given(record=st.dictionaries(st.sampled_from(["_id", "title", "text", "url", "other"]), JSON | st.binary(max_size=9)))
-def test_any_record_becomes_exactly_one_row_that_arrow_can_hold(record: dict):
+def test_arbitrary_record_becomes_exactly_one_arrow_row(record: dict):
     row = validate(record, SOURCE)
     batch = RowBatch(SOURCE, FILE, 3, 8)
     batch.add(41, row)
@@ -105,7 +105,7 @@ def test_any_record_becomes_exactly_one_row_that_arrow_can_hold(record: dict):
 @given(
     st.text(st.characters(), max_size=30).map(lambda text: text * 300) | st.binary(max_size=20).map(lambda b: b * 400)
 )
-def test_what_is_kept_of_a_row_is_short_and_can_be_written(raw: str | bytes):
+def test_kept_bytes_of_a_bad_row_are_short_valid_utf8(raw: str | bytes):
     kept = shorten(raw)
     assert len(kept) <= RAW_LIMIT
     kept.encode()
@@ -114,7 +114,7 @@ def test_what_is_kept_of_a_row_is_short_and_can_be_written(raw: str | bytes):
         assert kept == data.decode("utf-8", "replace")
 
 
-def test_a_bad_row_shows_its_record_shortened():
+def test_bad_row_has_its_shortened_record():
     row = validate({"_id": "a", "text": "y" * 9999, "url": b"\xff"}, SOURCE)
     assert isinstance(row, BadRow)
     assert row.raw.startswith('{"_id": "a", "text": "yyy')
@@ -124,7 +124,7 @@ def test_a_bad_row_shows_its_record_shortened():
     assert json.loads(short.raw) == {"_id": "a", "text": None, "title": None, "url": "\ufffd"}
 
 
-def test_a_batch_is_full_by_rows_or_by_bytes_and_empty_once_taken():
+def test_batch_is_full_by_rows_or_bytes_and_empty_after_take():
     batch = RowBatch(SOURCE, FILE, 0, 4)
     assert batch.take().schema == row_schema(["title", "url"])
     for i in range(RowBatch.MAX_ROWS):
@@ -137,14 +137,14 @@ def test_a_batch_is_full_by_rows_or_by_bytes_and_empty_once_taken():
     assert batch.full
 
 
-def test_bad_rows_are_spread_over_the_cells():
+def test_bad_rows_are_spread_over_cells():
     batch = RowBatch(SOURCE, FILE, 1, 4)
     for i in range(8):
         batch.add(i, BadRow("broken_json", "", None, ""))
     assert sorted(batch.take()["cell"].to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_the_batches_of_disjoint_cells_hold_every_row_once():
+def test_batches_of_disjoint_cells_have_every_row_once():
     rows: list[Document | BadRow] = [Document(f"d{i}", "x", (None, None)) for i in range(50)]
     rows += [BadRow("broken_json", "", None, "")] * 5 + [BadRow("empty_text", "", f"b{i}", "") for i in range(5)]
     found: list[dict] = []

@@ -29,7 +29,7 @@ def names(folder: Path, files: tuple[SourceFile, ...]) -> list[str]:
     return [str(Path(file.location).relative_to(folder)) for file in files]
 
 
-def test_paths_keep_their_order_and_names_inside_one_are_sorted(tmp_path: Path):
+def test_paths_keep_their_order_and_names_inside_a_path_are_sorted(tmp_path: Path):
     touch(tmp_path, "z/2.jsonl", "z/10.jsonl", "z/1.jsonl", "z/deep/0.jsonl", "a.jsonl", "b.ndjson")
     assert names(tmp_path, resolve(tmp_path / "z", tmp_path / "[ab].*json*")) == [
         "z/1.jsonl", "z/10.jsonl", "z/2.jsonl", "z/deep/0.jsonl", "a.jsonl", "b.ndjson",
@@ -39,14 +39,14 @@ def test_paths_keep_their_order_and_names_inside_one_are_sorted(tmp_path: Path):
     ]  # fmt: skip
 
 
-def test_a_file_that_several_paths_name_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_file_named_by_several_paths_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     touch(tmp_path, "c/a.jsonl", "c/b.jsonl")
     monkeypatch.chdir(tmp_path)
     files = resolve("c/b.jsonl", tmp_path / "c" / "*.jsonl", "./c", tmp_path / "c" / "b.jsonl")
     assert names(tmp_path, files) == ["c/b.jsonl", "c/a.jsonl"]
 
 
-def test_a_file_is_pinned_by_size_and_sha256_and_not_by_its_folder(tmp_path: Path):
+def test_file_is_pinned_by_size_and_sha256_but_not_by_its_folder(tmp_path: Path):
     touch(tmp_path, "here/a.jsonl", "there/a.jsonl")
     here, there = tmp_path / "here" / "a.jsonl", tmp_path / "there" / "a.jsonl"
     there.write_bytes(here.read_bytes())
@@ -62,26 +62,26 @@ def test_a_file_is_pinned_by_size_and_sha256_and_not_by_its_folder(tmp_path: Pat
     ("name", "file_format"),
     [("a.PARQUET", "parquet"), ("a.ndjson", "jsonl"), ("a.jsonl.gz", "jsonl.gz"), ("a.NDJSON.gz", "jsonl.gz")],
 )
-def test_the_ending_tells_the_format_in_any_case(tmp_path: Path, name: str, file_format: str):
+def test_ending_in_any_case_selects_the_format(tmp_path: Path, name: str, file_format: str):
     touch(tmp_path, name)
     assert resolve(tmp_path / name)[0].format == file_format
 
 
-def test_a_format_that_is_set_beats_the_ending(tmp_path: Path):
+def test_format_setting_overrides_the_ending(tmp_path: Path):
     touch(tmp_path, "dump.txt", "dump.gz")
     assert [file.format for file in resolve(tmp_path, format="jsonl")] == ["jsonl.gz", "jsonl"]
     assert resolve(tmp_path / "dump.txt", format="parquet")[0].format == "parquet"
 
 
 @pytest.mark.parametrize("pattern", ["day1.parquet", "*.parquet", "**/*.parquet", ""])
-def test_a_folder_named_like_a_file_is_read_as_its_files(tmp_path: Path, pattern: str):
+def test_folder_named_like_a_file_yields_its_files(tmp_path: Path, pattern: str):
     touch(tmp_path, "day1.parquet/part-0.parquet", "day1.parquet/part-1.parquet", "day1.parquet/_SUCCESS")
     found = names(tmp_path, resolve(tmp_path / pattern))
     assert found == ["day1.parquet/part-0.parquet", "day1.parquet/part-1.parquet"]
 
 
 @pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
-def test_of_a_beir_folder_only_the_corpus_is_read(tmp_path: Path, name: str):
+def test_only_the_corpus_of_a_beir_folder_is_read(tmp_path: Path, name: str):
     touch(tmp_path, "queries.jsonl", "qrels/test.tsv")
     (tmp_path / name).write_bytes(gzip.compress(b"{}") if name.endswith("gz") else b"{}")
     for source_format in ("auto", "beir"):
@@ -101,7 +101,7 @@ def test_of_a_beir_folder_only_the_corpus_is_read(tmp_path: Path, name: str):
         ("", {"format": "delta"}, "source.paths", "does not open as a Delta table"),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, path: str, source: dict, field: str, problem: str):
+def test_unreadable_source_is_named_in_the_error(tmp_path: Path, path: str, source: dict, field: str, problem: str):
     touch(tmp_path, "notes.txt", "good.jsonl")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match=problem) as refused:
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, path: str, source: dict, f
 
 
 @pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.zst"])
-def test_objects_are_pinned_by_their_etags_from_one_listing(
+def test_objects_are_pinned_by_etags_of_one_listing(
     tmp_path: Path, s3_options: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
 ):
     store = Store(f"s3://lsr/{tmp_path.name}", s3_options)
@@ -129,7 +129,7 @@ def test_objects_are_pinned_by_their_etags_from_one_listing(
     assert (beir.name, beir.format) == (name, name.removeprefix("corpus."))
 
 
-def test_files_are_hashed_shortly_before_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_files_are_hashed_shortly_before_they_are_yielded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     touch(tmp_path, *(f"{i:04}.jsonl" for i in range(1000)))
     hashed: list[str] = []
     digest = pinning.store_digest
@@ -141,7 +141,7 @@ def test_files_are_hashed_shortly_before_they_are_asked_for(tmp_path: Path, monk
     assert [file.name for file in files] == [f"{i:04}.jsonl" for i in range(3, 1000)]
 
 
-def test_what_is_left_out_of_a_folder_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_skipped_files_of_a_folder_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     touch(tmp_path, "a.jsonl", "README.md", "_SUCCESS")
     with caplog.at_level(logging.WARNING, "lsr_prod"):
         assert names(tmp_path, resolve(tmp_path)) == ["a.jsonl"]
@@ -149,7 +149,7 @@ def test_what_is_left_out_of_a_folder_is_said(tmp_path: Path, caplog: pytest.Log
     assert record.fields == {"path": str(tmp_path), "files": 1, "example": f"{tmp_path}/README.md"}
 
 
-def test_a_file_that_cannot_be_hashed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_file_that_cannot_be_hashed_is_named_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     touch(tmp_path, "a.jsonl")
 
     def refuse(*_: object) -> str:
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_hashed_is_named(tmp_path: Path, monkeypatch: pyte
         resolve(tmp_path)
 
 
-def test_a_folder_is_its_files_where_collections_are_not_asked_for(tmp_path: Path):
+def test_folder_formats_of_documents_are_ignored_on_request(tmp_path: Path):
     for name in ("corpus.jsonl", "pairs.jsonl"):
         (tmp_path / name).write_text("{}\n")
     settings = SourceSettings(paths=[str(tmp_path)])

@@ -6,7 +6,7 @@ from lsr_prod.errors import StorageError
 from lsr_prod.interchange.files import new_file
 
 
-def test_a_file_appears_whole_or_not_at_all(tmp_path):
+def test_file_is_complete_or_absent(tmp_path):
     path = tmp_path / "folder" / "a.jsonl"
 
     def write_half() -> None:
@@ -23,15 +23,12 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
     assert [one.name for one in path.parent.iterdir()] == ["a.jsonl"]
 
 
-def test_a_file_that_is_there_stays_unless_it_is_to_be_replaced(tmp_path):
+def test_existing_file_is_not_replaced(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"old")
     with pytest.raises(StorageError, match="exists already"), new_file(path) as file:
         file.write(b"new")
     assert path.read_bytes() == b"old"
-    with new_file(path, replace=True) as file:
-        file.write(b"new")
-    assert path.read_bytes() == b"new"
 
 
 def test_gz_is_compressed_and_equal_bytes_make_equal_files(tmp_path):

@@ -13,7 +13,7 @@ from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.encoding import table_digest
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.rows import read_buckets
-from lsr_prod.interchange import write_jsonl, write_topics
+from lsr_prod.interchange import write_jsonl
 from lsr_prod.jobs.vectors import main
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
@@ -56,7 +56,7 @@ def given(bundle, tmp_path):
     }
 
 
-def test_imported_impacts_score_exactly_as_brute_force_does(given, bundle, tmp_path, capsys):
+def test_imported_impacts_score_exactly_like_brute_force(given, bundle, tmp_path, capsys):
     code, result, errors = run(tmp_path, capsys, **given)
     assert (code, errors) == (0, "")
     index = IndexSettings(
@@ -79,7 +79,7 @@ def test_imported_impacts_score_exactly_as_brute_force_does(given, bundle, tmp_p
     assert (result["documents"], result["quarantined"], result["rows_in"]) == (80, 4, 84)
 
 
-def test_bad_lines_are_counted_and_written_beside_the_table(given, tmp_path, capsys):
+def test_bad_lines_are_counted_and_quarantined(given, tmp_path, capsys):
     code, result, _ = run(tmp_path, capsys, **given)
     wanted = {"bad_weight": 1, "broken_json": 1, "duplicate_id": 1, "unknown_term": 1}
     assert (code, result["quarantined_by_reason"]) == (0, wanted)
@@ -91,7 +91,7 @@ def test_bad_lines_are_counted_and_written_beside_the_table(given, tmp_path, cap
     }  # fmt: skip
 
 
-def test_an_import_that_was_done_is_found_to_be_done(given, tmp_path, capsys):
+def test_finished_import_is_not_repeated(given, tmp_path, capsys):
     assert run(tmp_path, capsys, **given)[1]["imported"] is True
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".yaml"}
     code, result, _ = run(tmp_path, capsys, **given)
@@ -104,7 +104,7 @@ def test_an_import_that_was_done_is_found_to_be_done(given, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("output", ["out.jsonl", "out.jsonl.gz", "out.npz"])
-def test_an_export_imported_again_is_the_same_table(given, tmp_path, capsys, output):
+def test_imported_export_gives_the_same_table(given, tmp_path, capsys, output):
     run(tmp_path, capsys, **given)
     vector_format = "npz" if output.endswith("npz") else "jsonl"
     export = {"action": "export", "table": given["table"], "bundle": given["bundle"], "format": vector_format}
@@ -121,18 +121,18 @@ def test_an_export_imported_again_is_the_same_table(given, tmp_path, capsys, out
 
 
 def test_topics_are_imported_as_vectors(given, tmp_path, capsys):
-    write_topics(tmp_path / "topics.tsv", [("1", {"lock": 3, "数据": 1}), ("2", {})])
+    (tmp_path / "topics.tsv").write_text("1\tlock lock lock 数据\n2\t\n")
     code, result, _ = run(tmp_path, capsys, **{**given, "format": "tsv", "paths": [str(tmp_path / "topics.tsv")]})
     assert (code, result["documents"], result["postings"]) == (0, 2, 2)
 
 
-def test_terms_outside_the_vocabulary_can_be_dropped_and_are_counted(given, tmp_path, capsys):
+def test_unknown_terms_are_dropped_and_counted_on_request(given, tmp_path, capsys):
     code, result, _ = run(tmp_path, capsys, **{**given, "unknown_terms": "drop"})
     assert (code, result["documents"], result["unknown_terms_dropped"]) == (0, 81, 1)
 
 
 @pytest.mark.parametrize("field", ["unknown_terms", "bad_weights"])
-def test_what_is_refused_ends_the_job_with_nothing_written(given, tmp_path, capsys, field):
+def test_refused_reason_fails_the_job_with_nothing_written(given, tmp_path, capsys, field):
     code, _, errors = run(tmp_path, capsys, **{**given, field: "refuse"})
     assert code == 1
     assert "nothing was written" in errors
@@ -156,7 +156,7 @@ def test_what_is_refused_ends_the_job_with_nothing_written(given, tmp_path, caps
         ({"action": "move"}, "vectors.action"),
     ],
 )
-def test_a_wrong_setting_is_one_line_and_nothing_is_written(given, tmp_path, capsys, changes, field):
+def test_wrong_setting_is_one_error_line_with_nothing_written(given, tmp_path, capsys, changes, field):
     before = sorted(tmp_path.rglob("*"))
     code, _, errors = run(tmp_path, capsys, **{**given, **changes})
     assert code == 2
@@ -165,7 +165,7 @@ def test_a_wrong_setting_is_one_line_and_nothing_is_written(given, tmp_path, cap
     assert [path for path in sorted(tmp_path.rglob("*")) if path.suffix != ".yaml"] == before
 
 
-def test_a_folder_that_is_no_table_is_left_alone(given, tmp_path, capsys):
+def test_folder_that_is_not_a_table_is_rejected(given, tmp_path, capsys):
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "thesis.tex").write_text("mine")
     code, _, errors = run(tmp_path, capsys, **given)
@@ -185,7 +185,7 @@ def test_import_into_object_store_writes_quarantine_next_to_table(given, tmp_pat
     assert sum(read_part(quarantine, name).num_rows for name in quarantine.names()) == 4
 
 
-def test_real_query_vectors_of_anserini_are_taken_whole(splade_tiny, shared_data, tmp_path, capsys):
+def test_real_query_vectors_of_anserini_are_imported_completely(splade_tiny, shared_data, tmp_path, capsys):
     path = shared_data / "splade_queries" / "dl19-passage.splade-v3.jsonl.gz"
     if not path.is_file():
         pytest.skip(f"{path} is absent")

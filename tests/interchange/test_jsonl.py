@@ -32,7 +32,7 @@ def read(data: bytes, rules):
     ),
     ending=st.sampled_from([".jsonl", ".jsonl.gz", ".json"]),
 )
-def test_what_is_written_is_read_back(rules, rows, ending):
+def test_written_vectors_are_read_back(rules, rows, ending):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"a{ending}"
         assert write_jsonl(path, rows) == len(rows)
@@ -71,7 +71,7 @@ def test_what_is_written_is_read_back(rules, rows, ending):
         (b'{"id": "a", "vector": {"lock": -Infinity}}', "bad_weight", "a"),
     ],
 )
-def test_a_bad_line_has_its_reason_and_the_next_one_is_read(rules, line, reason, doc_id):
+def test_bad_line_has_a_reason_and_reading_continues(rules, line, reason, doc_id):
     good = b'{"id": "b", "vector": {"lock": 1}}\n'
     bad, row = read(line + b"\n" + good, rules)
     assert isinstance(bad, BadRow)
@@ -95,18 +95,18 @@ def test_a_bad_line_has_its_reason_and_the_next_one_is_read(rules, line, reason,
         max_size=6,
     )
 )
-def test_no_line_whatever_it_holds_is_lost_or_ends_the_file(rules, lines):
+def test_arbitrary_lines_are_neither_lost_nor_end_the_file(rules, lines):
     data = b"\n".join(lines)
     found = read(data, rules)
     assert len(found) == sum(bool(line.strip()) for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n"))
 
 
-def test_blank_lines_marks_and_line_ends_of_other_systems_are_no_trouble(rules):
+def test_blank_lines_byte_order_marks_and_crlf_are_accepted(rules):
     data = b'\xef\xbb\xbf{"id": 7, "vector": {"lock": 1}}\r\n\r\n  \n{"id": "b", "vector": {}}'
     assert [row.doc_id for row in read(data, rules)] == ["7", "b"]
 
 
-def test_a_line_beyond_the_limit_is_bad_and_not_held(rules, monkeypatch):
+def test_line_above_the_limit_is_bad_and_not_in_memory(rules, monkeypatch):
     monkeypatch.setattr(module, "LINE_LIMIT", 100)
     data = json.dumps({"id": "a", "contents": "x" * 200, "vector": {}}).encode() + b"\n" + vector_line("b", {"lock": 1})
     bad, row = read(data, rules)
@@ -114,7 +114,7 @@ def test_a_line_beyond_the_limit_is_bad_and_not_held(rules, monkeypatch):
     assert row.doc_id == "b"
 
 
-def test_whole_numbers_stay_whole_and_nan_is_never_written():
+def test_integers_stay_integers_and_nan_is_rejected():
     assert vector_line("a", {"Ω": 3}, "t") == '{"id": "a", "contents": "t", "vector": {"Ω": 3}}\n'.encode()
     with pytest.raises(ValueError, match="not JSON compliant"):
         vector_line("a", {"Ω": float("nan")})

@@ -51,7 +51,7 @@ def as_dict(row) -> dict[int, float]:
     size=st.integers(1, 4),
     dtype=st.sampled_from(["float32", "float64"]),
 )
-def test_scipy_reads_what_is_written_and_so_do_we(sparse, rules, tmp_path_factory, rows, size, dtype):
+def test_written_matrix_is_read_by_scipy_and_lsr_prod(sparse, rules, tmp_path_factory, rows, size, dtype):
     folder = tmp_path_factory.mktemp("npz")
     assert write_csr(folder / "a.npz", folder / "a.ids.jsonl", blocks_of(rows, size), V, dtype) == len(rows)
     matrix = sparse.load_npz(folder / "a.npz")
@@ -66,7 +66,7 @@ def test_scipy_reads_what_is_written_and_so_do_we(sparse, rules, tmp_path_factor
 
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "float32", "float64"])
 @pytest.mark.parametrize("compressed", [True, False])
-def test_what_scipy_writes_is_read(sparse, rules, tmp_path, dtype, compressed):
+def test_matrix_written_by_scipy_is_read(sparse, rules, tmp_path, dtype, compressed):
     random = np.random.default_rng(3)
     dense = random.integers(0, 3, (700, V)) * random.integers(0, 2, (700, V))
     matrix = sparse.csr_matrix(dense.astype(dtype))
@@ -89,7 +89,7 @@ def arrays(**changes):
 
 
 @pytest.mark.parametrize("dtype", [">f4", "float16", ">i8"])
-def test_types_that_scipy_does_not_write_are_read_too(rules, tmp_path, dtype):
+def test_value_types_that_scipy_never_writes_are_read(rules, tmp_path, dtype):
     changes = {"data": np.array([1, 2, 3], dtype), "format": np.array("csr"), "indptr": np.array([0, 1, 1, 3], ">i4")}
     found = read(save(tmp_path, arrays(**changes)), rules)
     assert [as_dict(row) for row in found] == [{0: 1.0}, {}, {1: 2.0, 2: 3.0}]
@@ -116,12 +116,12 @@ def save(folder, values, ids=("a", "b", "c")):
         ({"shape": np.array([3])}, "shape has 1 numbers"),
     ],
 )
-def test_an_archive_that_is_no_csr_matrix_is_refused(rules, tmp_path, changes, words):
+def test_archive_without_csr_matrix_is_rejected(rules, tmp_path, changes, words):
     with pytest.raises(SourceError, match=words):
         read(save(tmp_path, arrays(**changes)), rules)
 
 
-def test_a_pickle_is_never_opened(rules, tmp_path):
+def test_pickle_is_never_loaded(rules, tmp_path):
     class Bomb:
         def __reduce__(self):
             return (pytest.fail, ("a pickle was opened",))
@@ -131,19 +131,19 @@ def test_a_pickle_is_never_opened(rules, tmp_path):
         read(save(tmp_path, arrays(data=data)), rules)
 
 
-def test_another_vocabulary_is_told_apart(rules, tmp_path):
+def test_matrix_of_another_vocabulary_is_rejected(rules, tmp_path):
     with pytest.raises(LineageError, match="99 columns"):
         read(save(tmp_path, arrays(shape=np.array([3, 99]))), rules)
 
 
 @pytest.mark.parametrize(("ids", "words"), [(("a", "b"), "2 ids"), (("a", "b", "c", "d"), "more ids")])
-def test_ids_have_to_be_as_many_as_rows(rules, tmp_path, ids, words):
+def test_number_of_ids_must_equal_number_of_rows(rules, tmp_path, ids, words):
     with pytest.raises(SourceError, match=words):
         read(save(tmp_path, arrays(), ids), rules)
 
 
 @pytest.mark.parametrize("indptr", [[0, 2, 1, 3], [1, 1, 1, 3], [0, 1, 1, 2], [0, 1, 1, 9], [0, -5, 1, 3]])
-def test_bounds_that_contradict_each_other_end_the_file(rules, tmp_path, indptr):
+def test_contradicting_row_bounds_end_the_file(rules, tmp_path, indptr):
     found = read(save(tmp_path, arrays(indptr=np.array(indptr))), rules)
     assert found[-1].reason == "damaged_file"
     assert "indptr" in found[-1].detail
@@ -159,7 +159,7 @@ def test_bounds_that_contradict_each_other_end_the_file(rules, tmp_path, indptr)
         ({"data": np.array([1.0, -2.0, 3.0])}, "bad_weight"),
     ],
 )
-def test_a_bad_row_leaves_the_others_alone(rules, tmp_path, changes, reason):
+def test_bad_row_does_not_affect_other_rows(rules, tmp_path, changes, reason):
     first, empty, bad = read(save(tmp_path, arrays(**changes)), rules)
     assert (as_dict(first), as_dict(empty)) == ({0: 1.0}, {})
     assert isinstance(bad, BadRow)
@@ -167,7 +167,7 @@ def test_a_bad_row_leaves_the_others_alone(rules, tmp_path, changes, reason):
 
 
 @pytest.mark.parametrize("cut", [10, 0.5, 0.9])
-def test_a_torn_archive_is_damage_and_no_crash(rules, tmp_path, cut):
+def test_truncated_archive_is_damage_and_does_not_crash(rules, tmp_path, cut):
     path = save(tmp_path, arrays())
     data = path.read_bytes()
     path.write_bytes(data[: cut if cut > 1 else int(len(data) * cut)])
@@ -175,7 +175,7 @@ def test_a_torn_archive_is_damage_and_no_crash(rules, tmp_path, cut):
     assert bad.reason == "damaged_file"
 
 
-def test_values_that_are_fewer_than_their_header_says_are_damage(rules, tmp_path):
+def test_fewer_values_than_in_the_header_are_damage(rules, tmp_path):
     path = save(tmp_path, arrays())
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -196,7 +196,7 @@ def test_values_that_are_fewer_than_their_header_says_are_damage(rules, tmp_path
     junk=st.binary(min_size=1, max_size=8)
     | st.sampled_from([b"(" * 90, b"'", b"9999999999", b"O", b"-1", b"S99999999"]),
 )
-def test_a_changed_archive_is_read_or_refused_and_never_a_crash(rules, tmp_path_factory, name, at, junk, kind):
+def test_mutated_archive_is_read_or_rejected_without_crash(rules, tmp_path_factory, name, at, junk, kind):
     path = save(tmp_path_factory.mktemp("npz"), arrays(format=np.array(kind)))
     with zipfile.ZipFile(path) as archive:
         members = {one: archive.read(one) for one in archive.namelist()}
@@ -212,7 +212,7 @@ def test_a_changed_archive_is_read_or_refused_and_never_a_crash(rules, tmp_path_
     assert found
 
 
-def test_every_form_of_an_id_and_every_bad_one():
+def test_all_forms_of_good_and_bad_ids():
     found = list(read_ids(io.BytesIO('{"id": "a"}\n"ü"\n{}\n[\n7\n"\\n"\n'.encode()), json_lines=True))
     assert [getattr(one, "reason", one) for one in found] == [
         "a", "ü", "missing_id", "broken_json", "wrong_type", "control_characters",
@@ -221,7 +221,7 @@ def test_every_form_of_an_id_and_every_bad_one():
     assert [getattr(one, "reason", one) for one in plain] == ["a", " ", "missing_id", "invalid_utf8"]
 
 
-def test_nothing_is_left_where_a_name_is_taken(tmp_path):
+def test_existing_output_is_kept_and_no_draft_remains(tmp_path):
     (tmp_path / "a.npz").write_bytes(b"mine")
     with pytest.raises(StorageError, match="exists already"):
         write_csr(tmp_path / "a.npz", tmp_path / "a.ids.jsonl", blocks_of([{1: 1.0}], 1), V, "float32")

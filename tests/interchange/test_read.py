@@ -14,7 +14,7 @@ def write(folder, name: str, ids: str) -> None:
     write_jsonl(folder / name, [(doc_id, {"lock": 1, "Ω": 0.5}, None) for doc_id in ids])
 
 
-def test_a_folder_is_its_files_in_order_and_nothing_else(rules, tmp_path):
+def test_folder_yields_only_its_vector_files_in_order(rules, tmp_path):
     for name, ids in {
         "b.jsonl": "cd",
         "a.json": "ab",
@@ -29,14 +29,14 @@ def test_a_folder_is_its_files_in_order_and_nothing_else(rules, tmp_path):
     assert ids == list("abcdef")
 
 
-def test_ids_of_a_matrix_are_no_vectors(rules, tmp_path):
+def test_id_file_of_a_matrix_is_not_read_as_vectors(rules, tmp_path):
     write(tmp_path, "a.jsonl", "ab")
     (tmp_path / "m.ids.jsonl").write_text('"a"\n')
     (file,) = find_vector_files([str(tmp_path)], "jsonl")
     assert file.location == str(tmp_path / "a.jsonl")
 
 
-def test_a_file_that_is_named_is_read_whatever_its_ending(rules, tmp_path):
+def test_named_file_is_read_with_any_ending(rules, tmp_path):
     write(tmp_path, "vectors.part0", "ab")
     (file,) = find_vector_files([str(tmp_path / "vectors.part0")], "jsonl")
     assert [row.doc_id for _, row in read_vectors(file, rules)] == ["a", "b"]
@@ -45,7 +45,7 @@ def test_a_file_that_is_named_is_read_whatever_its_ending(rules, tmp_path):
 @pytest.mark.parametrize(
     ("name", "words"), [("absent", "nothing at"), ("empty", "nothing at"), ("other", "no file of")]
 )
-def test_a_path_without_vectors_is_a_wrong_setting(tmp_path, name, words):
+def test_path_without_vectors_is_a_config_error(tmp_path, name, words):
     (tmp_path / "empty").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.txt").write_text("x")
@@ -53,7 +53,7 @@ def test_a_path_without_vectors_is_a_wrong_setting(tmp_path, name, words):
         find_vector_files([str(tmp_path / name)], "jsonl")
 
 
-def test_a_matrix_without_ids_is_a_wrong_setting(tmp_path):
+def test_matrix_without_ids_is_a_config_error(tmp_path):
     (tmp_path / "m.npz").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"m\.ids\.jsonl or m\.ids\.txt"):
         find_vector_files([str(tmp_path)], "npz")
@@ -62,7 +62,7 @@ def test_a_matrix_without_ids_is_a_wrong_setting(tmp_path):
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-20], lambda data: data[:-900] + bytes(900), lambda data: b"no gzip" + data]
 )
-def test_a_damaged_gz_gives_what_is_whole_and_one_bad_row(rules, tmp_path, damage):
+def test_damaged_gz_yields_complete_rows_and_one_bad_row(rules, tmp_path, damage):
     lines = b"".join(json.dumps({"id": str(i), "vector": {"lock": i + 1}}).encode() + b"\n" for i in range(50_000))
     (tmp_path / "a.jsonl.gz").write_bytes(damage(gzip.compress(lines)))
     (file,) = find_vector_files([str(tmp_path)], "jsonl")
@@ -72,7 +72,7 @@ def test_a_damaged_gz_gives_what_is_whole_and_one_bad_row(rules, tmp_path, damag
     assert good == [str(i) for i in range(len(good))]
 
 
-def test_a_file_that_went_is_an_error_of_its_own(rules, tmp_path):
+def test_deleted_file_raises_source_error(rules, tmp_path):
     write(tmp_path, "a.jsonl", "a")
     (file,) = find_vector_files([str(tmp_path)], "jsonl")
     (tmp_path / "a.jsonl").unlink()
@@ -80,7 +80,7 @@ def test_a_file_that_went_is_an_error_of_its_own(rules, tmp_path):
         list(read_vectors(file, rules))
 
 
-def test_batches_carry_good_and_bad_rows(rules, tmp_path):
+def test_batches_contain_good_and_bad_rows(rules, tmp_path):
     write(tmp_path, "a.jsonl", "abc")
     with (tmp_path / "a.jsonl").open("ab") as file:
         file.write(b"{}\n")
@@ -94,7 +94,7 @@ def test_batches_carry_good_and_bad_rows(rules, tmp_path):
     assert {TERMS[t]: w for t, w in zip(terms, weights.tolist(), strict=True)} == {"lock": 1.0, "Ω": 0.5}
 
 
-def test_memory_is_that_of_a_batch(rules, tmp_path):
+def test_memory_is_bounded_by_a_batch(rules, tmp_path):
     write_jsonl(tmp_path / "a.jsonl.gz", ((str(i), dict.fromkeys(TERMS, i + 1), "x" * 400) for i in range(20_000)))
     files = find_vector_files([str(tmp_path)], "jsonl")
     tracemalloc.start()
@@ -105,7 +105,7 @@ def test_memory_is_that_of_a_batch(rules, tmp_path):
         tracemalloc.stop()
 
 
-def test_an_object_store_is_read_as_a_folder_is(rules, tmp_path, s3_options):
+def test_object_store_is_read_like_a_folder(rules, tmp_path, s3_options):
     write(tmp_path, "a.jsonl.gz", "ab")
     client = boto3.client("s3", endpoint_url=s3_options["aws_endpoint"], region_name="us-east-1")
     client.put_object(Bucket="lsr", Key="interchange/a.jsonl.gz", Body=(tmp_path / "a.jsonl.gz").read_bytes())

@@ -3,7 +3,7 @@ import pytest
 
 from lsr_prod.formats.table import bucket_of
 from lsr_prod.interchange import spill as module
-from lsr_prod.interchange.spill import Spill, Summary
+from lsr_prod.interchange.spill import Spill, SpillTotals
 from lsr_prod.interchange.vectors import VectorRow
 
 
@@ -12,7 +12,7 @@ def row(doc_id: str, *weights: float, contents: str | None = None) -> VectorRow:
 
 
 @pytest.mark.parametrize("held", [1, 3, 1000])
-def test_rows_come_back_by_bucket_in_their_order(tmp_path, monkeypatch, held):
+def test_rows_are_read_by_bucket_in_insertion_order(tmp_path, monkeypatch, held):
     monkeypatch.setattr(module, "_BATCH_ROWS", held)
     rows = [row(f"d{i % 11}", *range(i % 4, 0, -1), contents=f"é{i}" if i % 2 else None) for i in range(40)]
     with Spill(tmp_path, 3, None) as spill:
@@ -30,14 +30,14 @@ def test_rows_come_back_by_bucket_in_their_order(tmp_path, monkeypatch, held):
             assert one["file"] == one["position"] % 2
 
 
-def test_the_summary_is_of_what_is_kept(tmp_path):
+def test_totals_count_kept_terms_only(tmp_path):
     with Spill(tmp_path, 2, 2) as spill:
         for one in (row("a", 5, 2, 1), row("b"), row("c", 1)):
             spill.add(one, 0, 0)
-    assert spill.summary == Summary(rows=3, postings=3, longest=2, largest=5.0, unknown=3)
+    assert spill.totals == SpillTotals(rows=3, postings=3, longest=2, largest=5.0, unknown=3)
 
 
-def test_an_error_inside_closes_the_files(tmp_path):
+def test_error_inside_with_block_closes_files(tmp_path):
     def fill() -> None:
         with Spill(tmp_path, 2, None) as spill:
             spill.add(row("a", 1), 0, 0)

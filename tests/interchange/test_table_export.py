@@ -6,7 +6,7 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.interchange import Rules, Vocabulary, find_vector_files, read_batches, read_vectors
-from lsr_prod.interchange.table_export import TableVectors, export_csr, export_jsonl, ids_beside
+from lsr_prod.interchange.table_export import TableVectors, export_csr, export_jsonl, ids_path
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
 from tests.indexing.corpus import STEP, Doc, make_bundle, make_table
@@ -31,7 +31,7 @@ def found(path, vector_format, rules):
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.npz"])
 @pytest.mark.parametrize("floats", [False, True])
-def test_what_is_exported_is_what_the_table_says(table, vocabulary, rules, tmp_path, name, floats):
+def test_export_equals_the_table(table, vocabulary, rules, tmp_path, name, floats):
     vectors = TableVectors.open(table, vocabulary, floats=floats)
     export = export_csr if name.endswith("npz") else export_jsonl
     postings = sum(len(doc.terms) for doc in CORPUS.values())
@@ -41,7 +41,7 @@ def test_what_is_exported_is_what_the_table_says(table, vocabulary, rules, tmp_p
     assert found(tmp_path / name, "npz" if name.endswith("npz") else "jsonl", rules) == wanted
 
 
-def test_json_has_contents_and_whole_impacts(table, vocabulary, tmp_path):
+def test_json_has_contents_and_integer_impacts(table, vocabulary, tmp_path):
     export_jsonl(TableVectors.open(table, vocabulary, contents="text"), tmp_path / "a.jsonl")
     lines = {line["id"]: line for line in map(json.loads, (tmp_path / "a.jsonl").read_text().split("\n")[:-1])}
     one = lines["née 8"]
@@ -51,14 +51,14 @@ def test_json_has_contents_and_whole_impacts(table, vocabulary, tmp_path):
 
 
 @pytest.mark.parametrize("impact", [0, 256])
-def test_impacts_beyond_the_bits_are_damage(vocabulary, bundle, tmp_path, impact):
+def test_impacts_above_impact_bits_are_damage(vocabulary, bundle, tmp_path, impact):
     make_table(tmp_path / "table", {"a": Doc({1: impact})}, bundle, sink="parquet")
     table = open_table(Store(str(tmp_path / "table")))
-    with pytest.raises(ArtifactError, match="beyond its bits"):
+    with pytest.raises(ArtifactError, match="above 2\\*\\*impact_bits"):
         export_jsonl(TableVectors.open(table, vocabulary), tmp_path / "a.jsonl")
 
 
-def test_floats_are_printed_short_and_mean_the_same(table, vocabulary, tmp_path):
+def test_floats_are_printed_short_and_parse_to_the_same_value(table, vocabulary, tmp_path):
     vectors = TableVectors.open(table, vocabulary, floats=True)
     vectors = replace(vectors, properties=replace(vectors.properties, impact_step=0.013))
     export_jsonl(vectors, tmp_path / "a.jsonl")
@@ -70,18 +70,18 @@ def test_floats_are_printed_short_and_mean_the_same(table, vocabulary, tmp_path)
         assert np.array_equal(np.float32(weights), np.float32(np.array(impacts) * 0.013))
 
 
-def test_scipy_reads_the_matrix(table, vocabulary, tmp_path):
+def test_scipy_reads_the_exported_matrix(table, vocabulary, tmp_path):
     sparse = pytest.importorskip("scipy.sparse")
     export_csr(TableVectors.open(table, vocabulary), tmp_path / "a.npz")
     matrix = sparse.load_npz(tmp_path / "a.npz")
     assert (matrix.shape, matrix.dtype) == ((len(CORPUS), len(TERMS)), np.int32)
-    ids = [json.loads(line) for line in ids_beside(tmp_path / "a.npz").read_text().splitlines()]
+    ids = [json.loads(line) for line in ids_path(tmp_path / "a.npz").read_text().splitlines()]
     dense = matrix.toarray()
     for i, doc_id in enumerate(ids):
         assert {int(t): int(dense[i, t]) for t in np.flatnonzero(dense[i])} == dict(CORPUS[doc_id].terms)
 
 
-def test_another_vocabulary_and_another_field_are_refused(table, vocabulary, tmp_path):
+def test_other_vocabulary_and_missing_field_are_rejected(table, vocabulary, tmp_path):
     make_bundle(tmp_path / "other", ["x", "y"])
     with pytest.raises(LineageError, match="another vocabulary"):
         TableVectors.open(table, Vocabulary.load(tmp_path / "other"))
@@ -89,7 +89,7 @@ def test_another_vocabulary_and_another_field_are_refused(table, vocabulary, tmp
         TableVectors.open(table, vocabulary, contents="body")
 
 
-def test_a_damaged_part_leaves_no_file(table, vocabulary, tmp_path):
+def test_damaged_part_leaves_no_output(table, vocabulary, tmp_path):
     path = tmp_path / "table" / table.files()[1].path
     path.write_bytes(path.read_bytes()[:-10])
     for export, name in ((export_jsonl, "a.jsonl"), (export_csr, "a.npz")):
@@ -98,14 +98,14 @@ def test_a_damaged_part_leaves_no_file(table, vocabulary, tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["table"]
 
 
-def test_terms_beyond_the_vocabulary_are_damage(vocabulary, bundle, tmp_path):
+def test_terms_outside_the_vocabulary_are_damage(vocabulary, bundle, tmp_path):
     make_table(tmp_path / "table", {"a": Doc({len(TERMS): 1})}, bundle, sink="parquet")
     table = open_table(Store(str(tmp_path / "table")))
-    with pytest.raises(ArtifactError, match="none of its vocabulary"):
+    with pytest.raises(ArtifactError, match="outside its vocabulary"):
         export_jsonl(TableVectors.open(table, vocabulary), tmp_path / "a.jsonl")
 
 
-def test_an_export_of_no_documents_is_read_as_none(vocabulary, bundle, tmp_path):
+def test_export_of_an_empty_table_is_read_as_empty(vocabulary, bundle, tmp_path):
     make_table(tmp_path / "table", {}, bundle, sink="parquet")
     table = open_table(Store(str(tmp_path / "table")))
     assert export_csr(TableVectors.open(table, vocabulary), tmp_path / "a.npz") == (0, 0)

@@ -46,7 +46,7 @@ def run(folder, vocabulary, rows, refused=(), **layout):
 def test_impacts_are_kept_exactly(vocabulary, tmp_path, sink):
     vectors = [(f"d{i}", {term: 1 + (i * j) % 255 for j, term in enumerate(TERMS[: i % 15])}) for i in range(60)]
     done, rows, bad = run(
-        tmp_path, vocabulary, rows_of(vocabulary, vectors, "née"), quantised=True, impact_step=0.01, sink=sink
+        tmp_path, vocabulary, rows_of(vocabulary, vectors, "née"), quantized=True, impact_step=0.01, sink=sink
     )
     assert bad == []
     for doc_id, vector in vectors:
@@ -72,7 +72,7 @@ def test_impacts_are_kept_exactly(vocabulary, tmp_path, sink):
     step=st.none() | st.sampled_from([0.5, 3.0]),
     part_rows=st.sampled_from([1, 3, 1000]),
 )
-def test_weights_are_quantised_as_the_format_says(vocabulary, tmp_path_factory, vectors, bits, step, part_rows):
+def test_weights_are_quantized_as_the_format_defines(vocabulary, tmp_path_factory, vectors, bits, step, part_rows):
     named = [(f"d{i}", vector) for i, vector in enumerate(vectors)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_PART_ROWS", part_rows)
@@ -94,9 +94,9 @@ def test_weights_are_quantised_as_the_format_says(vocabulary, tmp_path_factory, 
         assert found == dict(zip(vector, wanted.tolist(), strict=True))
 
 
-def test_of_rows_with_one_id_the_first_is_taken(vocabulary, tmp_path):
+def test_first_row_of_a_repeated_id_is_kept(vocabulary, tmp_path):
     rows = rows_of(vocabulary, [("a", {"lock": 1}), ("b", {"lock": 2}), ("a", {"lock": 3}), ("a", {"lock": 4})])
-    done, table, bad = run(tmp_path, vocabulary, rows, quantised=True, impact_step=1)
+    done, table, bad = run(tmp_path, vocabulary, rows, quantized=True, impact_step=1)
     assert table["a"]["impacts"] == [1]
     assert [(one["source"], one["position"], one["reason"], one["doc_id"]) for one in bad] == [
         ("s1", 0, "duplicate_id", "a"),
@@ -105,26 +105,26 @@ def test_of_rows_with_one_id_the_first_is_taken(vocabulary, tmp_path):
     assert (done.documents, done.read) == (2, 4)
 
 
-def test_store_k_keeps_the_heaviest(vocabulary, tmp_path):
+def test_store_k_keeps_the_heaviest_terms(vocabulary, tmp_path):
     rows = rows_of(vocabulary, [("a", {"lock": 1, "Ω": 9, "0": 5})])
-    done, table, _ = run(tmp_path, vocabulary, rows, quantised=True, impact_step=1, store_k=2, contents=None)
+    done, table, _ = run(tmp_path, vocabulary, rows, quantized=True, impact_step=1, store_k=2, contents=None)
     assert table["a"]["impacts"] == [9, 5]
     assert (done.properties.store_k, done.properties.stored_fields, "text" in table["a"]) == (2, (), False)
 
 
-def test_a_refused_reason_leaves_no_table(vocabulary, tmp_path):
+def test_refused_reason_leaves_no_table(vocabulary, tmp_path):
     rows = [*rows_of(vocabulary, [("a", {"lock": 1})]), BadRow("unknown_term", "'x' is not", "b", "")]
     with pytest.raises(SourceError, match="unknown_term"):
         run(tmp_path, vocabulary, rows, refused=["unknown_term"])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_vector_at_all_is_an_empty_table(vocabulary, tmp_path):
+def test_import_without_vectors_writes_an_empty_table(vocabulary, tmp_path):
     done, rows, _ = run(tmp_path, vocabulary, [])
     assert (rows, done.documents, done.properties.store_k) == ({}, 0, 1)
 
 
-def test_a_killed_import_is_finished_by_the_next(vocabulary, tmp_path, monkeypatch):
+def test_interrupted_import_is_completed_by_the_next(vocabulary, tmp_path, monkeypatch):
     rows = rows_of(vocabulary, [(f"d{i}", {"lock": i + 1, "Ω": 0.5}) for i in range(30)])
     writes = []
 
@@ -146,7 +146,7 @@ def test_a_killed_import_is_finished_by_the_next(vocabulary, tmp_path, monkeypat
     assert table_digest(str(tmp_path / "table")) == table_digest(str(tmp_path / "other" / "table"))
 
 
-def test_vectors_in_memory_are_imported_as_files_are(vocabulary, tmp_path):
+def test_vectors_in_memory_are_imported_like_files(vocabulary, tmp_path):
     batch = batch_of_decoded([{"lock": 2.0, "Ω": 1.0}, {}], vocabulary)
     _, rows, _ = run(tmp_path, vocabulary, as_rows(["a", "b"], batch), impact_step=1.0)
     assert [(row["terms"], row["impacts"]) for row in rows.values()] in (

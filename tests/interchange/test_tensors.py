@@ -26,14 +26,14 @@ def four() -> Vocabulary:
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
 @pytest.mark.parametrize("form", FORMS)
-def test_every_layout_is_the_same_batch(four, form):
+def test_all_tensor_layouts_give_the_same_batch(four, form):
     batch = batch_of_tensor(FORMS[form](torch.tensor(DENSE)), four)
     assert batch.offsets.tolist() == [0, 2, 2, 5]
     assert batch.terms.tolist() == [1, 3, 0, 3, 1]
     assert batch.weights.tolist() == [2.5, 1.0, 3.0, 3.0, 1.0]
 
 
-def test_one_vector_is_a_batch_of_one(four):
+def test_single_vector_becomes_a_batch_of_one(four):
     assert batch_of_tensor(torch.tensor(DENSE[0]).to_sparse(), four).terms.tolist() == [1, 3]
 
 
@@ -41,13 +41,13 @@ def test_one_vector_is_a_batch_of_one(four):
     ("values", "words"),
     [([[1.0, -1, 0, 0]], "vector 0: -1.0"), ([[1.0, float("nan"), 0, 0]], "nan"), ([[1.0] * 5], "4 terms")],
 )
-def test_what_no_model_of_the_vocabulary_returns_is_refused(four, values, words):
+def test_impossible_tensors_are_rejected(four, values, words):
     with pytest.raises(SourceError, match=words):
         batch_of_tensor(torch.tensor(values).to_sparse(), four)
 
 
 @pytest.mark.parametrize("decoded", [[[("b", 2.5), ("d", 1.0)], []], [{"d": 1, "b": 2.5}, {}]])
-def test_decoded_terms_are_the_same_vectors(four, decoded):
+def test_decoded_terms_give_the_same_vectors(four, decoded):
     batch = batch_of_decoded(decoded, four)
     assert (batch.terms.tolist(), batch.weights.tolist(), len(batch)) == ([1, 3], [2.5, 1.0], 2)
 
@@ -55,12 +55,12 @@ def test_decoded_terms_are_the_same_vectors(four, decoded):
 @pytest.mark.parametrize(
     ("decoded", "words"), [([("e", 1.0)], "'e'"), ([("a", 1.0), ("a", 2.0)], "twice"), ([("a", -1.0)], "-1")]
 )
-def test_decoded_terms_are_judged(four, decoded, words):
+def test_decoded_terms_are_validated(four, decoded, words):
     with pytest.raises(SourceError, match=words):
         batch_of_decoded([decoded], four)
 
 
-def test_sentence_transformers_output_is_what_our_encoder_returns(tiny_model, tiny_bundle):
+def test_sentence_transformers_output_equals_our_encoder(tiny_model, tiny_bundle):
     st = pytest.importorskip("sentence_transformers")
     from lsr_prod.inference import BundleEncoder
 

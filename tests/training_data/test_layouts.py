@@ -22,7 +22,7 @@ END = 99
 
 
 def word_pieces() -> TokenSettings:
-    """BERT's normaliser and word pieces over a handful of words."""
+    """BERT's normalizer and word pieces over a handful of words."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "run", "##ning", "##s", ".", "no", "##w"]
     tokenizer = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -34,7 +34,7 @@ def word_pieces() -> TokenSettings:
 
 
 @given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=9), max_size=8), st.integers(2, 7))
-def test_texts_are_packed_with_an_end_between_and_none_is_lost(texts: list[list[int]], block: int) -> None:
+def test_texts_are_packed_with_end_tokens_without_loss(texts: list[list[int]], block: int) -> None:
     blocks = list(pack([np.array(text, np.int32) for text in texts], PackedLayout(block, END)))
     joined = [token for text in texts for token in (*text, END)]
     whole = [token for one in blocks for token in one.tolist()]
@@ -42,12 +42,12 @@ def test_texts_are_packed_with_an_end_between_and_none_is_lost(texts: list[list[
     assert all(len(one) == block for one in blocks[:-1])
 
 
-def test_an_end_that_is_there_already_is_not_doubled() -> None:
+def test_existing_end_token_is_not_repeated() -> None:
     texts = [np.array(text, np.int32) for text in ([1, END], [END, 2], [3])]
     assert [one.tolist() for one in pack(texts, PackedLayout(10, END))] == [[1, END, END, 2, 3, END]]
 
 
-def test_words_that_are_output_terms_are_marked_with_their_tokens() -> None:
+def test_words_that_are_output_terms_have_their_token_spans() -> None:
     tokens = word_pieces()
     layout = WordLayout(("running", "cat", ".", "dog", "the"))
     (ids, words), (other, none) = word_rows(["The running cats, now.", "now"], tokens, tokens.document, layout)
@@ -59,7 +59,7 @@ def test_words_that_are_output_terms_are_marked_with_their_tokens() -> None:
     assert ids.tolist() == plain
 
 
-def test_a_word_that_does_not_fit_whole_is_left_out_with_all_behind_it() -> None:
+def test_word_that_does_not_fit_is_omitted_with_all_later_words() -> None:
     tokens = word_pieces()
     ((ids, words),) = word_rows(["the running cat ."], tokens, TextForm("", 4), WordLayout(("running", "cat", "the")))
     assert ids.tolist() == [2, 4, 3]
@@ -81,7 +81,7 @@ def made(
     return part, TrainingSet.open(maker.store, maker.digest)
 
 
-def test_a_part_of_blocks(tmp_path: Path) -> None:
+def test_part_with_packed_layout(tmp_path: Path) -> None:
     tokens = TokenSettings(bytes_as_tokens().tokenizer, TextForm("", None), TextForm("", None))
     _, found = made(tmp_path, ["abc", "de", "f" * 40], PackedLayout(8, END), tokens)
     blocks = [one.documents[0].tolist() for one in found.examples(np.arange(found.rows))]
@@ -90,7 +90,7 @@ def test_a_part_of_blocks(tmp_path: Path) -> None:
     assert found.lengths.tolist() == [8] * 6
 
 
-def test_a_part_of_words_and_what_has_none(tmp_path: Path) -> None:
+def test_part_with_word_layout_quarantines_texts_without_output_terms(tmp_path: Path) -> None:
     part, found = made(tmp_path, ["the cat", "now now", "running"], WordLayout(("cat", "running")), word_pieces())
     rows = found.examples(np.arange(2))
     assert [one.documents[1].tolist() for one in rows] == [[2, 3, 0], [1, 3, 1]]
@@ -99,7 +99,7 @@ def test_a_part_of_words_and_what_has_none(tmp_path: Path) -> None:
     assert list((tmp_path / "store").rglob("*.parquet"))
 
 
-def test_a_teacher_reads_the_same_text(tmp_path: Path) -> None:
+def test_part_with_teacher_layout_has_tokens_of_both_tokenizers(tmp_path: Path) -> None:
     layout = TeacherLayout(TokenSettings(bytes_as_tokens().tokenizer, TextForm("", 4), TextForm("q", 5)))
     part, found = made(tmp_path, ["the cat", "..."], layout, word_pieces())
     (row,) = found.examples(np.arange(found.rows)[:1])

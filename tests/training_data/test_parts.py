@@ -14,7 +14,7 @@ from tests.training.sets import make_set, part_maker, write_part
 ROWS = [{"query": "abc"[: 1 + i % 3], "documents": ["xyz" * (i % 5), "b"], "scores": [i, -1]} for i in range(1, 50)]
 
 
-def test_a_part_made_again_is_the_same_and_its_receipt_tells_of_it(tmp_path: Path):
+def test_repeated_part_is_identical_and_has_a_receipt(tmp_path: Path):
     maker = part_maker(tmp_path, "scores", needs_negative=True)
     pieces = write_part(tmp_path, 0, "scores", [*ROWS, {"query": "a", "documents": ["b"], "scores": [1]}])
     first = maker.make(7, pieces)
@@ -32,13 +32,13 @@ def test_a_part_made_again_is_the_same_and_its_receipt_tells_of_it(tmp_path: Pat
         assert reader.schema == part_schema(scores=True)
 
 
-def test_of_two_receipts_the_first_one_counts(tmp_path: Path):
+def test_first_of_two_receipts_wins(tmp_path: Path):
     maker = part_maker(tmp_path, "scores")
     first = maker.make(0, write_part(tmp_path, 0, "scores", ROWS[:3]))
     assert maker.make(0, write_part(tmp_path, 0, "scores", ROWS[:4])) == first
 
 
-def test_texts_without_a_token_are_quarantined_with_what_they_were(tmp_path: Path):
+def test_texts_without_a_token_are_quarantined_with_their_row(tmp_path: Path):
     maker = part_maker(tmp_path, "pairs")
     rows = [{"query": "a", "positive": "b"}, {"query": "123", "positive": "b"}, {"query": "a", "positive": "ÄÖ"}]
     part = maker.make(0, write_part(tmp_path, 0, "pairs", rows))
@@ -52,7 +52,7 @@ def test_texts_without_a_token_are_quarantined_with_what_they_were(tmp_path: Pat
     assert [line["position"] for line in lines] == [32, 66]
 
 
-def test_a_part_without_a_good_row_has_no_file(tmp_path: Path):
+def test_part_without_a_good_row_has_no_file(tmp_path: Path):
     maker = part_maker(tmp_path, "pairs")
     part = maker.make(0, write_part(tmp_path, 0, "pairs", [{"query": "1", "positive": "2"}]))
     assert (part.file, part.batches) == (None, ())
@@ -61,7 +61,7 @@ def test_a_part_without_a_good_row_has_no_file(tmp_path: Path):
 
 @pytest.mark.parametrize("characters", [1, 50, 10**6])
 @pytest.mark.parametrize("tokens", [1, 40, 10**6])
-def test_rows_do_not_depend_on_how_they_are_gathered(
+def test_rows_do_not_depend_on_group_and_batch_sizes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, characters: int, tokens: int
 ):
     good = [row for row in ROWS if row["documents"][0]]

@@ -23,7 +23,7 @@ def pin(*paths: str | Path, options: dict[str, str] | None = None, version: int 
     return pin_data(data, options or {})
 
 
-def test_the_content_and_the_order_of_files_count(tmp_path: Path) -> None:
+def test_digest_depends_on_content_and_order_of_files(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     for folder in (tmp_path, tmp_path / "deep"):
         pq.write_table(ROWS, folder / "a.parquet")
@@ -36,7 +36,7 @@ def test_the_content_and_the_order_of_files_count(tmp_path: Path) -> None:
     assert pin(a) != before
 
 
-def test_a_table_is_pinned_by_its_version(tmp_path: Path) -> None:
+def test_delta_table_is_pinned_by_version(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "t"), ROWS)
     first = pin(tmp_path / "t")
     write_deltalake(str(tmp_path / "t"), MORE, mode="append")
@@ -45,7 +45,7 @@ def test_a_table_is_pinned_by_its_version(tmp_path: Path) -> None:
         pin(tmp_path / "t", version=9)
 
 
-def test_objects_are_pinned_by_their_tags(tmp_path: Path, s3_options: dict[str, str]) -> None:
+def test_objects_are_pinned_by_etags(tmp_path: Path, s3_options: dict[str, str]) -> None:
     store = Store(f"s3://lsr/{tmp_path.name}", s3_options)
     store.put_new("a.jsonl", b'{"query": "a", "positive": "b"}\n')
     first = pin(f"{store.uri}/a.jsonl", options=s3_options)
@@ -56,7 +56,7 @@ def test_objects_are_pinned_by_their_tags(tmp_path: Path, s3_options: dict[str, 
         pin(f"{store.uri}/b.jsonl", options=s3_options)
 
 
-def test_a_collection_is_pinned_by_its_content(tmp_path: Path) -> None:
+def test_validation_collection_is_pinned_by_content(tmp_path: Path) -> None:
     def digest(names: str) -> str:
         return pin_validation(
             ValidationSettings(**{field: str(tmp_path / name) for field, name in zip(FIELDS, names, strict=True)})
@@ -70,7 +70,7 @@ def test_a_collection_is_pinned_by_its_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "field"), [("t.csv", "paths"), ("nowhere.jsonl", "paths"), ("q.jsonl", "columns")])
-def test_what_holds_no_rows_is_refused(tmp_path: Path, name: str, field: str) -> None:
+def test_data_of_another_schema_is_rejected(tmp_path: Path, name: str, field: str) -> None:
     (tmp_path / "t.csv").write_text("query,positive\n")
     (tmp_path / "q.jsonl").write_text('{"query": "a", "pos": "b"}\n')
     with pytest.raises(ConfigError, match=rf"^data\.{field}"):

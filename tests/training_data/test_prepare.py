@@ -63,7 +63,7 @@ def assert_rows(found: TrainingSet, rows: list[dict[str, Any]], model: Path) -> 
         assert example.scores is None
 
 
-def test_real_pairs_become_a_set_in_their_order(shared_data: Path, tiny_model: Path, tmp_path: Path):
+def test_real_pairs_become_a_set_in_source_order(shared_data: Path, tiny_model: Path, tmp_path: Path):
     path = shared_data / "tldr_en" / "pairs.jsonl"
     work = Store(str(tmp_path / "work"))
     summary = run(work, tiny_model, paths=[str(path)], kind="pairs", columns={"positive": "pos"})
@@ -134,7 +134,7 @@ def test_bad_rows_are_quarantined_and_counted(form: str, tiny_model: Path, tmp_p
         assert example.scores.tolist() == row["scores"]
 
 
-def test_lines_that_are_no_rows_are_quarantined_too(tiny_model: Path, tmp_path: Path):
+def test_lines_without_a_row_are_quarantined(tiny_model: Path, tmp_path: Path):
     lines = [json.dumps(row).encode() for row in pairs(40)]
     lines[20:20] = [
         b'{"query": ',
@@ -150,7 +150,7 @@ def test_lines_that_are_no_rows_are_quarantined_too(tiny_model: Path, tmp_path: 
     assert_rows(TrainingSet.open(work, summary.digest), pairs(40), tiny_model)
 
 
-def test_too_many_bad_rows_end_the_job_and_a_higher_limit_goes_on_from_there(tiny_model: Path, tmp_path: Path):
+def test_too_many_bad_rows_fail_and_a_higher_limit_resumes(tiny_model: Path, tmp_path: Path):
     path = write_mixed(tmp_path, "jsonl")
     work = Store(str(tmp_path / "work"))
     settings = {"paths": [str(path)], "kind": "scores", "max_text_bytes": 100}
@@ -168,7 +168,7 @@ def test_too_many_bad_rows_end_the_job_and_a_higher_limit_goes_on_from_there(tin
         run(work, tiny_model, negatives=1, **settings)
 
 
-def test_a_shard_with_another_schema_is_refused_before_anything_is_written(tiny_model: Path, tmp_path: Path):
+def test_file_with_another_schema_is_rejected_before_writing(tiny_model: Path, tmp_path: Path):
     folder = tmp_path / "data"
     folder.mkdir()
     for number in range(5):
@@ -180,7 +180,7 @@ def test_a_shard_with_another_schema_is_refused_before_anything_is_written(tiny_
     assert not (tmp_path / "work").exists()
 
 
-def test_the_same_set_is_not_made_twice_and_another_one_has_another_digest(
+def test_existing_set_is_reused_and_other_settings_change_the_digest(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     write_jsonl(tmp_path / "a.jsonl", pairs(30))
@@ -205,9 +205,7 @@ def test_the_same_set_is_not_made_twice_and_another_one_has_another_digest(
     assert len(others - {first.digest}) == 3
 
 
-def test_rows_are_in_the_order_of_files_and_places_whatever_the_parts(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_row_order_follows_files_for_any_parts(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(prepare, "_PART_BYTES", 3000)
     for number, name in enumerate(["c", "a", "b"]):
         write_jsonl(tmp_path / f"{name}.jsonl", pairs(40 * (number + 1), 40 * number))
@@ -237,7 +235,7 @@ with ray_session(RaySettings(num_cpus=1)):
 """
 
 
-def test_a_preparation_that_was_killed_goes_on_and_ends_with_the_same_set(
+def test_killed_preparation_resumes_and_gives_the_same_set(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     write_jsonl(tmp_path / "a.jsonl", pairs(400))
@@ -284,7 +282,7 @@ def _kill_with_children(job: "subprocess.Popen[bytes]") -> None:
     job.wait()
 
 
-def test_a_part_that_is_gone_is_made_again(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_deleted_part_is_made_again(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(prepare, "_PART_BYTES", 1500)
     write_jsonl(tmp_path / "a.jsonl", pairs(60))
     work = Store(str(tmp_path / "work"))
@@ -300,7 +298,7 @@ def test_a_part_that_is_gone_is_made_again(tiny_model: Path, tmp_path: Path, mon
     assert_rows(TrainingSet.open(work, summary.digest), pairs(60), tiny_model)
 
 
-def test_source_and_work_store_in_an_object_store(
+def test_source_and_work_store_can_be_object_stores(
     s3_options: dict[str, str], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -319,7 +317,7 @@ def test_source_and_work_store_in_an_object_store(
     assert read_part(quarantine, *quarantine.names())["source"].to_pylist() == ["s3://lsr/training/data/c.jsonl"]
 
 
-def test_plain_texts(tiny_model: Path, tmp_path: Path):
+def test_plain_texts_become_a_set(tiny_model: Path, tmp_path: Path):
     write_jsonl(tmp_path / "a.jsonl", [{"body": f"text {i}"} for i in range(20)] + [{"body": ""}])
     work = Store(str(tmp_path / "work"))
     summary = run(work, tiny_model, paths=[str(tmp_path / "a.jsonl")], kind="texts", columns={"text": "body"})
@@ -333,7 +331,7 @@ def test_plain_texts(tiny_model: Path, tmp_path: Path):
     assert found.lengths.tolist() == [len(one) for one in ids]
 
 
-def test_settings_that_cannot_be(tiny_model: Path, tmp_path: Path):
+def test_impossible_settings_are_rejected(tiny_model: Path, tmp_path: Path):
     write_jsonl(tmp_path / "a.jsonl", pairs(3))
     (tmp_path / "empty.jsonl").write_bytes(b"\n\n")
     work = Store(str(tmp_path / "work"))

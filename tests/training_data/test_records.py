@@ -32,7 +32,7 @@ def pair(number: int) -> dict[str, str]:
     return {"query": f"query {number}", "positive": f"positive {number}"}
 
 
-def test_lines_of_json_in_slices_and_compressed(tmp_path: Path):
+def test_json_lines_are_read_in_slices_and_compressed(tmp_path: Path):
     lines = [json.dumps(pair(number)).encode() for number in range(100)]
     lines[3:3] = [b"{", b"[1]", b"\xff", b'{"query": "q"}', b""]
     (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\n".join(lines))
@@ -76,7 +76,7 @@ FOUND = [
     ],
 )
 @pytest.mark.parametrize("group", [1, 4, 100])
-def test_typed_columns_of_every_width(tmp_path: Path, strings: Any, lists: Any, numbers: Any, group: int):
+def test_typed_columns_of_every_width_are_read(tmp_path: Path, strings: Any, lists: Any, numbers: Any, group: int):
     columns = {
         "query": pa.array([row["query"] for row in ROWS], pa.string()).cast(strings),
         "documents": pa.array([row["documents"] for row in ROWS], lists(pa.string())),
@@ -91,7 +91,7 @@ def test_typed_columns_of_every_width(tmp_path: Path, strings: Any, lists: Any, 
         assert rows[8][1] == TrainingRow("q8", ("p", "n"), (2.0, 1.0))
 
 
-def test_whole_numbers_half_floats_and_lists_of_fixed_size(tmp_path: Path):
+def test_integers_half_floats_and_fixed_size_lists_are_read(tmp_path: Path):
     for name, kind in (("i", pa.int64()), ("h", pa.float16()), ("u", pa.uint8())):
         columns = {
             "query": ["q"],
@@ -102,13 +102,13 @@ def test_whole_numbers_half_floats_and_lists_of_fixed_size(tmp_path: Path):
     assert [row for _, row in read(data_of(tmp_path, "scores"))] == [TrainingRow("q", ("p", "n"), (2.0, 1.0))] * 3
 
 
-def test_lists_whose_items_have_no_type_are_empty(tmp_path: Path):
+def test_lists_of_null_type_are_empty(tmp_path: Path):
     table = pa.table({"query": ["q"], "positive": ["p"], "negatives": pa.array([[]], pa.list_(pa.null()))})
     pq.write_table(table, tmp_path / "n.parquet")
     assert read(data_of(tmp_path / "n.parquet", "negatives")) == [(0, TrainingRow("q", ("p",)))]
 
 
-def test_a_delta_table_with_its_partition_values(tmp_path: Path):
+def test_delta_table_is_read_with_partition_values(tmp_path: Path):
     rows = [{"query": f"q{number}", "positive": text} for number, text in enumerate(["a", "b", "a", " ", "b"])]
     write_deltalake(tmp_path / "t", pa.Table.from_pylist(rows), partition_by=["positive"])
     found = [row for _, row in read(data_of(tmp_path / "t", "pairs"))]
@@ -117,7 +117,7 @@ def test_a_delta_table_with_its_partition_values(tmp_path: Path):
     assert [row.reason for row in found if isinstance(row, BadRow)] == ["empty_text"]
 
 
-def test_damage_keeps_the_rows_before_it_and_a_changed_file_ends_the_job(tmp_path: Path):
+def test_damage_keeps_earlier_rows_and_changed_file_raises(tmp_path: Path):
     path = tmp_path / "p.parquet"
     texts = [bytes([number]).hex() * 400 for number in range(200)]
     options = {"row_group_size": 50, "write_page_checksum": True, "use_dictionary": False}

@@ -36,7 +36,7 @@ SCORES = {"query": "q", "documents": ["p", "n"], "scores": [2, 0.5]}
         ("pairs", {"query": b"q", "positive": "é".encode()}, TrainingRow("q", ("é",))),
     ],
 )
-def test_good_rows_of_every_kind(kind: str, record: dict[str, Any], row: TrainingRow):
+def test_good_rows_of_every_kind_are_accepted(kind: str, record: dict[str, Any], row: TrainingRow):
     assert validate(record, data(kind), needs_negative=False) == row
 
 
@@ -81,7 +81,7 @@ def test_good_rows_of_every_kind(kind: str, record: dict[str, Any], row: Trainin
         ("texts", {"text": "\t"}, ("empty_text", "text 0 of the row")),
     ],
 )
-def test_every_reason(kind: str, record: dict[str, Any], found: tuple[str, str]):
+def test_bad_records_have_their_reason(kind: str, record: dict[str, Any], found: tuple[str, str]):
     why, detail = reason(record, kind, max_text_bytes=100)
     assert why == found[0]
     assert found[1] in detail
@@ -91,12 +91,12 @@ def test_every_reason(kind: str, record: dict[str, Any], found: tuple[str, str])
     ("kind", "record"),
     [("negatives", PAIR | {"negatives": []}), ("scores", {"query": "q", "documents": ["p"], "scores": [1]})],
 )
-def test_a_row_without_a_negative_is_bad_where_one_is_needed(kind: str, record: dict[str, Any]):
+def test_row_without_a_negative_is_bad_if_one_is_needed(kind: str, record: dict[str, Any]):
     assert reason(record, kind, needs_negative=True)[0] == "no_negative"
     assert isinstance(validate(record, data(kind), needs_negative=False), TrainingRow)
 
 
-def test_columns_have_the_names_that_the_data_gives_them():
+def test_columns_can_be_renamed():
     named = data("pairs", columns={"positive": "pos"})
     assert validate({"query": "q", "pos": "p", "positive": 7}, named, needs_negative=False) == TrainingRow("q", ("p",))
     bad = validate({"query": "q", "positive": "p"}, named, needs_negative=False)
@@ -104,7 +104,7 @@ def test_columns_have_the_names_that_the_data_gives_them():
     assert "field pos is absent" in bad.detail
 
 
-def test_a_bad_row_shows_its_line_or_else_its_record_shortened():
+def test_bad_row_has_its_shortened_line_or_record():
     line = b'{"query": "' + b"\xc3\xa9" * 9000
     bad = validate({"query": ""}, data("pairs"), needs_negative=False, line=line)
     assert isinstance(bad, BadRow)
@@ -129,7 +129,7 @@ values = st.recursive(
     ),
     st.booleans(),
 )
-def test_whatever_a_record_holds_it_is_judged(kind: str, record: dict[str, Any], needs_negative: bool):
+def test_arbitrary_record_is_validated_without_exception(kind: str, record: dict[str, Any], needs_negative: bool):
     row = validate(record, data(kind), needs_negative=needs_negative)
     if isinstance(row, TrainingRow):
         assert all(text.strip() for text in row.documents)

@@ -27,7 +27,7 @@ def jsonl(path: Path, *rows: dict[str, Any]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_every_shard_is_looked_at(tmp_path: Path):
+def test_schema_of_every_file_is_checked(tmp_path: Path):
     for number in range(40):
         parquet(tmp_path / f"{number:02d}.parquet", query=["q"], positive=["p"])
     check(tmp_path)
@@ -58,13 +58,13 @@ def test_every_shard_is_looked_at(tmp_path: Path):
         ("pairs", {"positive": [["p"]]}, "which has to be text"),
     ],
 )
-def test_types_that_cannot_hold_a_field(tmp_path: Path, kind: str, columns: dict[str, Any], problem: str):
+def test_column_of_a_wrong_type_is_rejected(tmp_path: Path, kind: str, columns: dict[str, Any], problem: str):
     parquet(tmp_path / "a.parquet", **({"query": ["q"], "positive": ["p"]} | columns))
     with pytest.raises(ConfigError, match=problem):
         check(tmp_path / "a.parquet", kind)
 
 
-def test_a_delta_table_whose_old_files_lack_a_column(tmp_path: Path):
+def test_delta_table_with_old_files_without_a_column_is_rejected(tmp_path: Path):
     write_deltalake(tmp_path / "t", pa.table({"query": ["q"], "positive": ["p"]}))
     check(tmp_path / "t")
     write_deltalake(
@@ -77,7 +77,7 @@ def test_a_delta_table_whose_old_files_lack_a_column(tmp_path: Path):
         check(tmp_path / "t", "triples")
 
 
-def test_first_rows_of_json_that_all_lack_a_column(tmp_path: Path):
+def test_json_file_whose_first_rows_lack_a_column_is_rejected(tmp_path: Path):
     jsonl(tmp_path / "a.jsonl", *[{"query": "q", "pos": "p"}] * 5)
     with pytest.raises(ConfigError, match=r"a.jsonl has no column positive, .*one of its columns: pos, query"):
         check(tmp_path / "a.jsonl")
@@ -90,7 +90,7 @@ def test_first_rows_of_json_that_all_lack_a_column(tmp_path: Path):
     check(tmp_path / "a.jsonl")  # single rows are judged when they are read
 
 
-def test_first_rows_of_json_of_another_type(tmp_path: Path):
+def test_json_file_whose_first_rows_have_another_type_is_rejected(tmp_path: Path):
     jsonl(tmp_path / "a.jsonl", *[{"query": "q", "positive": ["p"]}] * 5)
     with pytest.raises(ConfigError, match=r'a.jsonl has \["p"\] in column positive, which has to be text'):
         check(tmp_path / "a.jsonl")
@@ -98,7 +98,7 @@ def test_first_rows_of_json_of_another_type(tmp_path: Path):
     check(tmp_path / "a.jsonl")
 
 
-def test_files_without_an_object_are_left_to_the_quarantine_and_other_formats_refused(tmp_path: Path):
+def test_files_without_an_object_pass_and_other_formats_are_rejected(tmp_path: Path):
     (tmp_path / "a.jsonl").write_bytes(b"nothing\nhere\n")
     (tmp_path / "empty.jsonl").write_bytes(b"")
     check(tmp_path)

@@ -9,7 +9,7 @@ from tests.vocabulary.corpora import write_texts
 
 
 @pytest.mark.parametrize("files", [1, 3])
-def test_a_sample_is_spread_and_always_the_same(tmp_path: Path, files: int):
+def test_sample_is_spread_and_deterministic(tmp_path: Path, files: int):
     texts = [f"text {i} " + "x" * 3000 for i in range(600)]
     data = write_texts(tmp_path, texts, files=files)
     found = [row.documents[0] for row in sample_rows(data, {}, 60)]
@@ -21,14 +21,14 @@ def test_a_sample_is_spread_and_always_the_same(tmp_path: Path, files: int):
 
 
 @pytest.mark.parametrize("files", [1, 150])
-def test_all_rows_are_found_where_more_are_asked_for(tmp_path: Path, files: int):
+def test_sample_larger_than_the_data_has_all_rows(tmp_path: Path, files: int):
     texts = [f"text {i}" for i in range(300)]
     data = write_texts(tmp_path, texts, files=files)
     assert sorted(row.documents[0] for row in sample_rows(data, {}, 1000)) == sorted(texts)
     assert sorted(row.documents[0] for row in read_good_rows(data, {})) == sorted(texts)
 
 
-def test_bad_rows_are_left_out_until_they_are_too_many(tmp_path: Path):
+def test_bad_rows_are_skipped_up_to_the_allowed_fraction(tmp_path: Path):
     (tmp_path / "texts-0.jsonl").write_text('{"text": "good"}\n' * 30 + '{"text": 1}\n')
     data = TrainingDataSettings(paths=[str(tmp_path / "texts-0.jsonl")], kind="texts")
     assert len(list(read_good_rows(data, {}))) == len(sample_rows(data, {}, 99)) == 30
@@ -38,7 +38,7 @@ def test_bad_rows_are_left_out_until_they_are_too_many(tmp_path: Path):
             read()
 
 
-def test_data_without_a_row(tmp_path: Path):
+def test_data_without_a_row_is_rejected(tmp_path: Path):
     (tmp_path / "texts.jsonl").write_text("")
     with pytest.raises(ConfigError, match=r"data\.paths"):
         sample_rows(TrainingDataSettings(paths=[str(tmp_path / "texts.jsonl")], kind="texts"), {}, 9)

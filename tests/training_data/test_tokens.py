@@ -19,7 +19,7 @@ def prompted(splade_tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-def test_tokens_are_those_of_the_encoder(prompted: Path):
+def test_token_ids_equal_those_of_the_encoder(prompted: Path):
     encoder = SparseEncoder.load(prompted)
     tokens = TokenSettings.of_model(prompted, query_max_length=16, document_max_length=48, plain=False)
     for kind, form in (("query", tokens.query), ("document", tokens.document)):
@@ -28,7 +28,7 @@ def test_tokens_are_those_of_the_encoder(prompted: Path):
         assert all(text.dtype == np.int32 for text in found)
 
 
-def test_lengths_of_ones_own_and_plain_texts_without_prompt(prompted: Path):
+def test_lengths_are_settings_and_plain_texts_have_no_prompt(prompted: Path):
     tokens = TokenSettings.of_model(prompted, query_max_length=7, document_max_length=9, plain=True)
     assert (tokens.query, tokens.document) == (TextForm("", 7), TextForm("", 9))
     (ids,) = tokens.token_ids(["one two three four five six seven eight nine ten"], tokens.document)
@@ -39,7 +39,7 @@ def test_lengths_of_ones_own_and_plain_texts_without_prompt(prompted: Path):
     assert again.token_ids(["one"], again.query)[0].tolist() == tokens.token_ids(["one"], tokens.query)[0].tolist()
 
 
-def test_a_length_without_room_for_text_is_refused(prompted: Path, tmp_path: Path):
+def test_length_without_room_for_text_is_rejected(prompted: Path, tmp_path: Path):
     with pytest.raises(ConfigError, match=r"query_max_length: 4 leaves no token for text; give more than 4"):
         TokenSettings.of_model(prompted, query_max_length=4, document_max_length=9, plain=False)
     with pytest.raises(ConfigError, match=r"document_max_length: 3 leaves no token"):

@@ -35,7 +35,7 @@ def good(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @given(rows_of_parts, st.data())
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_rows_are_found_by_their_number(tmp_path_factory: pytest.TempPathFactory, parts: Any, data: st.DataObject):
+def test_rows_are_read_by_number(tmp_path_factory: pytest.TempPathFactory, parts: Any, data: st.DataObject):
     found = TrainingSet.open(*make_set(tmp_path_factory.mktemp("set"), "negatives", parts))
     rows = [row for part in parts for row in good(part)]
     assert found.rows == len(rows)
@@ -65,7 +65,7 @@ def scored(tmp_path: Path) -> tuple[Store, str]:
     return make_set(tmp_path, "scores", [ROWS[:12], ROWS[12:]])
 
 
-def test_examples_are_views_of_the_files(scored: tuple[Store, str]):
+def test_examples_are_read_only_views_of_the_files(scored: tuple[Store, str]):
     (example,) = TrainingSet.open(*scored).examples(np.array([13]))
     assert example.scores is not None
     assert example.scores.tolist() == [13, 0.5, -1]
@@ -75,15 +75,15 @@ def test_examples_are_views_of_the_files(scored: tuple[Store, str]):
             array[0] = 1
 
 
-def test_rows_that_are_not_there(scored: tuple[Store, str]):
+def test_missing_row_numbers_raise(scored: tuple[Store, str]):
     found = TrainingSet.open(*scored)
     assert found.examples(np.empty(0, np.int64)) == []
     for row in (-1, 20):
-        with pytest.raises(IndexError, match="rows 0 to 19 are there"):
+        with pytest.raises(IndexError, match="the set has rows 0 to 19"):
             found.examples(np.array([0, row]))
 
 
-def test_a_pickled_set_is_small_and_opens_in_another_process(scored: tuple[Store, str], tmp_path: Path):
+def test_pickled_set_is_small_and_opens_in_another_process(scored: tuple[Store, str], tmp_path: Path):
     found = TrainingSet.open(*scored)
     assert len(found.lengths) == 20
     data = pickle.dumps(found)
@@ -97,7 +97,7 @@ def test_a_pickled_set_is_small_and_opens_in_another_process(scored: tuple[Store
     assert shown.stdout.strip() == "[17.0, 0.5, -1.0]", shown.stderr
 
 
-def test_damage_is_found_when_the_set_is_opened(scored: tuple[Store, str]):
+def test_damage_is_detected_when_the_set_is_opened(scored: tuple[Store, str]):
     store, digest = scored
     path = sorted(Path(store.uri).rglob("part-*.arrow"))[1]
     content = path.read_bytes()
@@ -112,7 +112,7 @@ def test_damage_is_found_when_the_set_is_opened(scored: tuple[Store, str]):
         TrainingSet.open(store, digest)
 
 
-def test_a_set_that_is_not_whole_or_another_one_is_none(scored: tuple[Store, str], tmp_path: Path):
+def test_incomplete_or_other_set_is_rejected(scored: tuple[Store, str], tmp_path: Path):
     store, digest = scored
     (tmp_path / "store" / f"{set_name(digest)}.json").rename(tmp_path / "store" / f"{set_name('f' * 64)}.json")
     with pytest.raises(ArtifactError, match="run the stage that makes it again"):
@@ -122,14 +122,14 @@ def test_a_set_that_is_not_whole_or_another_one_is_none(scored: tuple[Store, str
         TrainingSet.open(store, "f" * 64)
 
 
-def test_a_record_of_another_format_is_refused():
+def test_record_of_another_format_is_rejected():
     record = SetRecord(made_from("pairs"), ())
     assert SetRecord.from_json(record.to_json()) == record
     with pytest.raises(FormatVersionError, match="format 2, this release reads 1"):
         SetRecord.from_json(record.to_json() | {"format": 2})
 
 
-def test_a_set_without_rows_has_no_lengths(tmp_path: Path):
+def test_set_without_rows_has_no_lengths(tmp_path: Path):
     record = SetRecord(made_from("pairs"), ())
     _seal(Store(str(tmp_path)), record)
     found = TrainingSet.open(Store(str(tmp_path)), record.digest)

@@ -29,7 +29,7 @@ def read(files: tuple[SourceFile, ...], source: SourceSettings) -> list[dict]:
     return [row for piece in pieces for table in reader.read(piece) for row in table.to_pylist()]
 
 
-def test_a_delta_version_is_what_it_was(tmp_path: Path):
+def test_old_delta_version_has_its_old_files(tmp_path: Path):
     table = tmp_path / "delta"
     write_delta(table, [{"_id": "a", "text": "x"}])
     before = resolve(table)
@@ -44,7 +44,7 @@ def test_a_delta_version_is_what_it_was(tmp_path: Path):
     assert [row["doc_id"] for row in read_rows] == ["a"]
 
 
-def test_partition_values_of_a_delta_source_are_columns(tmp_path: Path):
+def test_partition_values_are_columns(tmp_path: Path):
     documents = [{"_id": f"d{i}", "text": "x", "lang": lang} for i, lang in enumerate(["en gb", "a/b=c%", None, "é"])]
     write_delta(tmp_path / "delta", documents, partition_by=["lang"])
     source = SourceSettings(paths=[str(tmp_path / "delta")], stored_fields=["lang"])
@@ -54,7 +54,7 @@ def test_partition_values_of_a_delta_source_are_columns(tmp_path: Path):
     }
 
 
-def test_a_delta_table_is_not_read_as_loose_files(tmp_path: Path):
+def test_delta_table_is_not_read_as_loose_files(tmp_path: Path):
     write_delta(tmp_path / "t.parquet", [{"_id": "a", "text": "x"}])
     write_delta(tmp_path / "t.parquet", [{"_id": "b", "text": "y"}], mode="overwrite")
     assert len(resolve(tmp_path / "t.parquet")) == 1
@@ -63,7 +63,7 @@ def test_a_delta_table_is_not_read_as_loose_files(tmp_path: Path):
             resolve(tmp_path / path)
 
 
-def test_a_delta_table_of_an_object_store_is_not_read_as_loose_files(tmp_path: Path, s3_options: dict[str, str]):
+def test_delta_table_in_object_store_is_not_read_as_loose_files(tmp_path: Path, s3_options: dict[str, str]):
     uri = f"s3://lsr/{tmp_path.name}/t.parquet"
     options = {key.upper(): value for key, value in s3_options.items()}
     for mode in ("append", "overwrite"):
@@ -83,7 +83,7 @@ def edit_protocol(table: Path, edit: Callable[[dict], None]) -> None:
     log.write_text("".join(json.dumps(action) + "\n" for action in actions))
 
 
-def test_a_delta_table_with_deletion_vectors_is_refused_and_not_read_without_them(tmp_path: Path):
+def test_delta_table_with_deletion_vectors_is_rejected(tmp_path: Path):
     write_delta(tmp_path / "delta", [{"_id": "a", "text": "x"}])
     features = ["deletionVectors"]
     protocol = {
@@ -95,7 +95,7 @@ def test_a_delta_table_with_deletion_vectors_is_refused_and_not_read_without_the
     assert refused.value.field == "source.paths"
 
 
-def test_renamed_columns_are_refused_because_the_files_have_the_old_names(tmp_path: Path):
+def test_delta_table_with_renamed_columns_is_rejected(tmp_path: Path):
     write_delta(tmp_path / "delta", [{"_id": "a", "text": "x"}])
     edit_protocol(tmp_path / "delta", lambda action: action.update({"minReaderVersion": 2, "minWriterVersion": 5}))
     log = tmp_path / "delta" / "_delta_log" / f"{0:020d}.json"
@@ -110,7 +110,7 @@ def test_renamed_columns_are_refused_because_the_files_have_the_old_names(tmp_pa
     assert refused.value.field == "source.paths"
 
 
-def test_a_column_map_reaches_the_partition_columns(tmp_path: Path):
+def test_column_names_of_the_settings_apply_to_partition_columns(tmp_path: Path):
     documents = [{"docno": "a", "body": "x", "lang": "en"}]
     write_delta(tmp_path / "delta", documents, partition_by=["lang"])
     source = SourceSettings(

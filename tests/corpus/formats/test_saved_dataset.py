@@ -19,14 +19,14 @@ def save(folder: Path, *files: str, **state: object) -> Path:
     return folder
 
 
-def test_files_come_in_the_order_of_the_rows(tmp_path: Path):
+def test_files_are_listed_in_row_order(tmp_path: Path):
     store = Store(str(save(tmp_path / "d", "data-00010.arrow", "data-00002.arrow")))
     (tmp_path / "d" / "cache-1.arrow").write_bytes(b"left by a map()")
     assert is_saved_dataset(store)
     assert [entry.name for entry in dataset_files(store)] == ["data-00010.arrow", "data-00002.arrow"]
 
 
-def test_splits_come_in_the_order_of_the_dictionary(tmp_path: Path):
+def test_splits_are_listed_in_the_order_of_the_dictionary(tmp_path: Path):
     save(tmp_path / "train", "a.arrow")
     save(tmp_path / "test", "b.arrow")
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
@@ -34,7 +34,7 @@ def test_splits_come_in_the_order_of_the_dictionary(tmp_path: Path):
     assert [entry.name for entry in dataset_files(Store(str(tmp_path)))] == ["train/a.arrow", "test/b.arrow"]
 
 
-def test_a_dataset_is_found_over_an_object_store(tmp_path: Path, s3_options: dict[str, str]):
+def test_dataset_is_recognized_in_an_object_store(tmp_path: Path, s3_options: dict[str, str]):
     folder, store = save(tmp_path / "d", "a.arrow"), Store(f"s3://lsr/{tmp_path.name}", s3_options)
     assert not is_saved_dataset(store)
     for path in folder.iterdir():
@@ -55,7 +55,7 @@ def test_a_dataset_is_found_over_an_object_store(tmp_path: Path, s3_options: dic
         ("dataset_dict.json", '{"splits": ["train"]}', r"train/state\.json: it is missing"),
     ],
 )
-def test_a_description_that_does_not_hold_is_refused(tmp_path: Path, broken: str, content: str, problem: str):
+def test_wrong_description_is_rejected(tmp_path: Path, broken: str, content: str, problem: str):
     folder = save(tmp_path / "d", "a.arrow")
     (folder / broken).write_text(content)
     with pytest.raises(ConfigError, match=problem) as refused:
