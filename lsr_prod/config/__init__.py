@@ -1,8 +1,8 @@
 """Typed settings: one YAML file describes a deployment, every job reads its sections.
 
-Any field can be overridden on the command line as ``--section.field value``. What decides a vector (casing, lengths,
-prompts, pooled tokens) is not here: it belongs to the encoder card. Credentials are not here either: they come from the
-environment, as the object store's own tools read them.
+Any field can be overridden on the command line as ``--section.field value``. Settings that decide a vector (casing,
+lengths, prompts, pooled tokens) are in the encoder card instead. Credentials come from the environment, in the
+variables that the tools of the object store read.
 """
 
 from lsr_prod.config.corpus import EncodeSettings, MaintainSettings, SourceSettings

@@ -1,4 +1,4 @@
-"""The corpus, the table that it becomes, and how that table is kept small."""
+"""Settings of the corpus, of its encoding, and of the maintenance of the sparse table."""
 
 from typing import Literal
 
@@ -10,139 +10,154 @@ __all__ = ["EncodeSettings", "MaintainSettings", "SourceSettings"]
 
 
 class SourceSettings(Section):
-    """The corpus."""
+    """The documents to encode: files or a table, and their columns."""
 
     paths: list[str] = Field(min_length=1, description="files, folders, globs or URIs; a Delta source is one table")
     format: str = Field(
         "auto",
-        description="auto goes by the ending (.parquet, .jsonl, .ndjson, .csv, .tsv, a text format also .gz or .zst) "
-        "or by what a folder holds: corpus.jsonl (BEIR), _delta_log, state.json (saved by Hugging Face datasets)",
+        description="auto: by the file extension (.parquet, .jsonl, .ndjson, .csv, .tsv, text formats also .gz "
+        "or .zst) or by the contents of a folder: corpus.jsonl (BEIR), _delta_log, state.json (saved "
+        "by Hugging Face datasets)",
     )
-    version: int | None = Field(None, ge=0, description="version of a Delta source; unset: the newest")
+    version: int | None = Field(None, ge=0, description="version of a Delta source; default: the newest")
     id_field: str = Field(
         "_id",
         min_length=1,
         description="column of the document id: strings, or integers of a typed column (Parquet, Delta, datasets), "
-        "which become their decimal text; an id of another type is quarantined as wrong_type",
+        "which are written as decimal text; ids of other types are quarantined as wrong_type",
     )
     text_fields: list[str] = Field(
         ["title", "text"],
         min_length=1,
-        description="columns joined into the encoded text; absent or null ones are left out",
+        description="columns that are joined into the encoded text; absent and null columns are skipped",
     )
-    separator: str = Field(" ", description="text between two text fields")
+    separator: str = Field(" ", description="text between two text fields, for all gaps")
     separators: list[str] | None = Field(
-        None, description="one text for each gap between text_fields, in their order; unset: separator for all"
+        None, description="one text per gap between two text_fields, in their order; default: separator"
     )
     stored_fields: list[str] = Field(
-        ["title", "text"], description="columns kept in the table, for BM25 and for display"
+        ["title", "text"], description="columns that are stored in the table, for BM25, filters and display"
     )
     columns: dict[str, str] = Field(
         default_factory=dict,
-        description="names of ours -> columns of the corpus where they differ, e.g. {_id: docno, text: body}",
+        description="column of the corpus per field name, where they differ, for example {_id: docno, text: body}",
     )
     header: list[str] | None = Field(
-        None, min_length=1, description="columns of CSV and TSV files that have no header row; unset: they have one"
+        None,
+        min_length=1,
+        description="column names of CSV and TSV files without a header row; default: the files have one",
     )
     quotes: bool = Field(
         True,
-        description='whether a field of CSV and TSV may stand in double quotes ("" is a quote, line ends may stand '
-        "inside); false: a quote is a character like any other, and files are cut into ranges of bytes",
+        description='fields of CSV and TSV may be enclosed in double quotes ("" is a quote, and line ends are allowed '
+        "inside); false: a quote is an ordinary character, and large files are split into byte ranges",
     )
     max_text_bytes: int = Field(
-        1_000_000, ge=1, description="longest text of a document in bytes; longer ones are quarantined"
+        1_000_000, ge=1, description="maximum bytes of the text of a document; longer texts are quarantined"
     )
 
     @field_validator("header")
     @classmethod
     def _header_without_repeats(cls, header: list[str] | None) -> list[str] | None:
         if header is not None and len(set(header)) < len(header):
-            raise ValueError("each column has to have a name of its own")
+            raise ValueError("column names must be unique")
         return header
 
     @field_validator("separators")
     @classmethod
-    def _one_a_gap(cls, separators: list[str] | None, info: ValidationInfo) -> list[str] | None:
+    def _one_per_gap(cls, separators: list[str] | None, info: ValidationInfo) -> list[str] | None:
         gaps = len(info.data.get("text_fields", [])) - 1
         if separators is not None and len(separators) != gaps:
-            raise ValueError(f"text_fields need {gaps}, one for each gap between two of them")
+            raise ValueError(f"text_fields need {gaps}, one per gap between two of them")
         return separators
 
     @field_validator("columns")
     @classmethod
     def _columns_of_fields(cls, columns: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         if not {"id_field", "text_fields", "stored_fields"} <= info.data.keys():
-            return columns  # one of them is wrong itself
+            return columns  # one of these fields is invalid itself
         fields = [info.data["id_field"], *info.data["text_fields"], *info.data["stored_fields"]]
         for ours, theirs in columns.items():
             if ours not in fields:
-                raise ValueError(f"{ours} is none of id_field, text_fields and stored_fields, which name ours")
+                raise ValueError(f"{ours} is not in id_field, text_fields or stored_fields")
             if not theirs:
-                raise ValueError(f"name the column of the corpus that is {ours}")
+                raise ValueError(f"give the name of the column of the corpus that holds {ours}")
         return columns
 
     @property
     def fields(self) -> list[str]:
-        """Our names of every column that is read: the id, the text fields, the stored fields; each once."""
+        """Field names of all columns that are read, each once: the id, the text fields, the stored fields."""
         return list(dict.fromkeys([self.id_field, *self.text_fields, *self.stored_fields]))
 
     def column(self, field: str) -> str:
-        """What the corpus calls one of our fields."""
+        """Return the column of the corpus for a field name."""
         return self.columns.get(field, field)
 
 
 class EncodeSettings(Section):
-    """A corpus becomes a sparse table."""
+    """Encoding of a corpus into a sparse table."""
 
     bundle: str = Field(min_length=1, description="folder of the ONNX bundle")
-    table: str = Field(min_length=1, description="folder or URI of the sparse table; made if absent")
+    table: str = Field(min_length=1, description="folder or URI of the sparse table; created if absent")
     sink: Literal["delta", "parquet"] = Field(
-        "delta", description="delta, or plain Parquet files with a log of ours; of a new table and of its quarantine"
+        "delta",
+        description="format of a new table and its quarantine table: delta, or plain Parquet files with our own "
+        "transaction log",
     )
-    quarantine: str | None = Field(None, description="folder or URI of the quarantine table; unset: <table>_quarantine")
-    wave_megabytes: int = Field(256, ge=1, description="source bytes of a wave, MB; a wave is committed as a whole")
-    slice_megabytes: int = Field(32, ge=1, description="source bytes of one read task, MB")
-    batch_tokens: int = Field(512, ge=1, description="tokens of a batch, padding included; a GPU takes many more")
-    actors: int | None = Field(None, ge=1, description="encoder actors; unset: one a core")
-    threads_per_actor: int = Field(1, ge=1, description="ONNX Runtime threads of an actor")
+    quarantine: str | None = Field(
+        None, description="folder or URI of the quarantine table; default: <table>_quarantine"
+    )
+    wave_megabytes: int = Field(256, ge=1, description="source bytes per wave, MB; a wave is committed as a whole")
+    slice_megabytes: int = Field(32, ge=1, description="source bytes per slice (one read task), MB")
+    batch_tokens: int = Field(512, ge=1, description="tokens per batch, padding included; a GPU needs many more")
+    actors: int | None = Field(None, ge=1, description="number of encoder actors; default: one per core")
+    threads_per_actor: int = Field(1, ge=1, description="ONNX Runtime threads per actor")
     provider: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
-        "auto", description="what runs the graph; auto takes the first of cuda, tensorrt and cpu that is there"
+        "auto",
+        description="ONNX Runtime execution provider; auto: the first of cuda, tensorrt and cpu that is available",
     )
     batch_timeout_s: float = Field(
         900,
         ge=0.1,
         le=86_400,
-        description="seconds of one model call (2,048 documents at most); after it the actor's process is ended, and "
-        "its documents are tried in a process of their own",
+        description="maximum seconds of one model call (at most 2,048 documents); after that the process of the actor "
+        "is killed, and its documents are tried again in a separate process",
     )
     document_timeout_s: float = Field(
         60,
         ge=0.1,
         le=86_400,
-        description="seconds there for one document; a slower one is quarantined; batch_timeout_s at most",
+        description="maximum seconds for one document in that separate process; slower documents are "
+        "quarantined; at most batch_timeout_s",
     )
-    store_k: int = Field(256, ge=1, description="terms kept of a document, heaviest first")
+    store_k: int = Field(256, ge=1, description="terms stored per document, heaviest first")
     max_length: int | None = Field(
-        None, ge=1, description="tokens of a document or passage, special tokens included; unset: the encoder card's"
+        None,
+        ge=1,
+        description="maximum tokens of a document or passage, special tokens included; default: from the encoder card",
     )
     passage_stride: int | None = Field(
         None,
         ge=1,
-        description="tokens by which a window of max_length tokens advances over a long document, whose vector is the "
-        "maximum over its passages; unset: a document is cut at max_length",
+        description="split long documents into passages of max_length tokens that start this many tokens apart; "
+        "the vector of a document is the maximum over its passages; default: cut documents at "
+        "max_length",
     )
-    max_passages: int = Field(64, ge=1, description="passages of a document at most; the text beyond is left out")
-    impact_bits: int = Field(8, description="bits of an impact: 4, 8 or 16; an index takes 4 and 8")
+    max_passages: int = Field(64, ge=1, description="maximum passages per document; the remaining text is ignored")
+    impact_bits: int = Field(8, description="bits per impact: 4, 8 or 16; an index supports 4 and 8")
     impact_step: float | None = Field(
         None,
         gt=0,
-        description="weight of one impact unit, where several tables have to share it; unset: fixed by the probe",
+        description="weight of one impact unit; set it if several tables must share it; default: measured on the "
+        "probe documents",
     )
     probe_documents: int = Field(
-        512, ge=1, description="documents, taken all over the corpus, that fix the impact scale"
+        512, ge=1, description="documents sampled from the whole corpus to determine the impact scale"
     )
-    buckets: int = Field(16, ge=1, le=65536, description="hash buckets (partitions) of the table")
-    max_bad_fraction: float = Field(0.05, ge=0, le=1, description="share of quarantined rows above which the job stops")
+    buckets: int = Field(16, ge=1, le=65536, description="number of hash buckets (partitions) of the table")
+    max_bad_fraction: float = Field(
+        0.05, ge=0, le=1, description="maximum share of quarantined rows; the job fails above it"
+    )
 
     @field_validator("impact_bits")
     @classmethod
@@ -157,31 +172,38 @@ class EncodeSettings(Section):
         call = info.data.get("batch_timeout_s", seconds)
         if seconds > call:
             raise ValueError(
-                f"a document cannot take longer than a call of many; give encode.batch_timeout_s, {call:g}, or less"
+                f"one document cannot have more time than a batch; set it to encode.batch_timeout_s ({call:g}) or less"
             )
         return seconds
 
 
 class MaintainSettings(Section):
-    """A sparse table is kept small: parts are merged, files that nothing names are deleted."""
+    """Maintenance of a sparse table: merge small parts, and delete files that nothing refers to."""
 
     table: str = Field(min_length=1, description="folder or URI of the sparse table")
-    quarantine: str | None = Field(None, description="folder or URI of the quarantine table; unset: <table>_quarantine")
+    quarantine: str | None = Field(
+        None, description="folder or URI of the quarantine table; default: <table>_quarantine"
+    )
     compact: bool = Field(True, description="merge small parts")
     target_megabytes: int = Field(
-        256, ge=1, le=1024, description="size of a merged part, MB; parts above half of it are left"
+        256, ge=1, le=1024, description="size of a merged part, MB; parts larger than half of it are not merged"
     )
     retention_hours: float = Field(
-        168, ge=1, description="nothing younger is deleted, and every version that was the newest since then is kept"
+        168,
+        ge=1,
+        description="files younger than this are never deleted, and every version that was current in this "
+        "period is kept",
     )
-    keep_versions: list[int] = Field([], description="versions of the table that are kept whatever their age")
-    indexes: list[str] = Field([], description="index folders; the table versions that they publish are kept")
-    dry_run: bool = Field(False, description="only list what would be deleted; nothing is merged either")
+    keep_versions: list[int] = Field([], description="versions of the table to keep regardless of age")
+    indexes: list[str] = Field(
+        [], description="index folders; the table versions that their publications refer to are kept"
+    )
+    dry_run: bool = Field(False, description="list garbage without deleting or merging anything")
 
     @field_validator("keep_versions")
     @classmethod
     def _versions(cls, versions: list[int]) -> list[int]:
         for version in versions:
             if version < 0:
-                raise ValueError(f"{version} is no version of a table; give 0 or more")
+                raise ValueError(f"{version} is not a table version; give 0 or more")
         return versions

@@ -1,4 +1,4 @@
-"""A whole deployment: all sections."""
+"""The sections of a deployment."""
 
 from pydantic import Field, field_validator
 
@@ -15,20 +15,23 @@ __all__ = ["Deployment", "RaySettings", "StorageSettings"]
 
 
 class RaySettings(Section):
-    """Where jobs run."""
+    """Ray cluster that runs the jobs."""
 
     address: str | None = Field(
-        None, description="Ray cluster; unset: RAY_ADDRESS if set, else a local one on loopback"
+        None, description="address of the Ray cluster; default: RAY_ADDRESS if set, else a local cluster on loopback"
     )
-    num_cpus: int | None = Field(None, ge=1, description="cores of the local cluster; unset: all of the machine")
+    num_cpus: int | None = Field(
+        None, ge=1, description="cores of the local cluster; default: all cores of the machine"
+    )
 
 
 class StorageSettings(Section):
-    """How s3://, gs:// and az:// are reached."""
+    """Access to object stores: s3://, gs:// and az://."""
 
     options: dict[str, str] = Field(
         default_factory=dict,
-        description="options of the object store, e.g. aws_endpoint, aws_region; credentials come from the environment",
+        description="options of the object store, for example aws_endpoint or aws_region; credentials come from "
+        "the environment",
     )
 
     @field_validator("options")
@@ -36,22 +39,22 @@ class StorageSettings(Section):
     def _no_credentials(cls, options: dict[str, str]) -> dict[str, str]:
         for key in options:
             if any(word in key.lower() for word in ("secret", "token", "password", "access_key", "account_key")):
-                raise ValueError(f"{key} is a credential; put it into the environment, not into a file")
+                raise ValueError(f"{key} is a credential; set it in the environment, not in the file")
         return options
 
 
 class Deployment(Section):
-    """All sections; a job demands those it reads."""
+    """All sections of a deployment; a job requires only the sections that it reads."""
 
-    ray: RaySettings = Field(RaySettings(), description="where jobs run")
-    storage: StorageSettings = Field(StorageSettings(), description="object stores")
-    source: SourceSettings | None = Field(None, description="the corpus")
-    mine: MineSettings | None = Field(None, description="training pairs + index -> training rows with hard negatives")
-    train: TrainSettings | None = Field(None, description="model -> trained model, by a chain of stages")
-    export: ExportSettings | None = Field(None, description="model -> bundle")
-    encode: EncodeSettings | None = Field(None, description="corpus -> sparse table")
-    index: IndexSettings | None = Field(None, description="sparse table -> index")
-    evaluate: EvaluateSettings | None = Field(None, description="index -> measures")
-    maintain: MaintainSettings | None = Field(None, description="small parts merged, garbage deleted")
-    vectors: VectorsSettings | None = Field(None, description="vectors of other tools <-> sparse table")
-    serve: ServeSettings | None = Field(None, description="index -> answers, on Ray Serve")
+    ray: RaySettings = Field(RaySettings(), description="Ray cluster that runs the jobs")
+    storage: StorageSettings = Field(StorageSettings(), description="access to object stores")
+    source: SourceSettings | None = Field(None, description="the documents to encode")
+    mine: MineSettings | None = Field(None, description="hard negatives for training pairs, from an index")
+    train: TrainSettings | None = Field(None, description="training of a model by a chain of stages")
+    export: ExportSettings | None = Field(None, description="export of a model as an ONNX bundle")
+    encode: EncodeSettings | None = Field(None, description="encoding of the documents into a sparse table")
+    index: IndexSettings | None = Field(None, description="index version of a sparse table")
+    evaluate: EvaluateSettings | None = Field(None, description="evaluation of a published index")
+    maintain: MaintainSettings | None = Field(None, description="maintenance of a sparse table")
+    vectors: VectorsSettings | None = Field(None, description="exchange of vectors with other tools")
+    serve: ServeSettings | None = Field(None, description="serving of an index on Ray Serve")

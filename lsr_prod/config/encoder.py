@@ -1,4 +1,4 @@
-"""A stage that changes what an encoder does with a text, and none of its weights."""
+"""Settings of the stage that changes the encoder card of a model and none of its weights."""
 
 from typing import Literal
 
@@ -10,44 +10,48 @@ __all__ = ["AdaptEncoderSettings"]
 
 
 class AdaptEncoderSettings(Section):
-    """Fields of the encoder card; what is unset stays as it is."""
+    """Fields of the encoder card to change; other fields keep their values."""
 
     stage: Literal["set_encoder"] = Field(description="kind of the stage")
     attention: Literal["bidirectional", "causal", "echo"] | None = Field(
         None,
-        description="what a token of a decoder sees: all others, those before it, or, in a text that is given twice, "
-        "those before it, where the second copy is pooled (csplade, 4). Encoders are bidirectional",
+        description="attention of a decoder. bidirectional: each token attends to all tokens; causal: to the "
+        "tokens before it; echo: causal, with the text repeated and only the second copy pooled "
+        "(csplade, 4)",
     )
     pooled_states: Literal["tokens", "mean"] | None = Field(
-        None, description="mean: hidden states are averaged before the vocabulary head (esplade-pretraining, J.1)"
+        None, description="mean: average the hidden states before the vocabulary head (esplade-pretraining, J.1)"
     )
-    activation: Literal["log1p_relu", "l0"] | None = Field(None, description="l0 takes the logarithm twice")
+    activation: Literal["log1p_relu", "l0"] | None = Field(None, description="l0: apply the logarithm twice")
     pooled_tokens: Literal["all", "not_bos"] | None = Field(
-        None, description="not_bos leaves the first token out, as decoders always do"
+        None, description="not_bos: leave out the first token, as decoders always do"
     )
     casing: Literal["lowercase"] | None = Field(
-        None, description="texts are lowercased before they are tokenised (casing, 3)"
+        None, description="lowercase: lowercase texts before tokenizing (casing, 3)"
     )
     output_casing: Literal["all", "uncased"] | None = Field(
-        None, description="uncased: cased terms are dropped, those without a lowercase form become it (casing, 3)"
+        None,
+        description="uncased: drop cased terms; a cased term without a lowercase form is renamed to it (casing, 3)",
     )
     query_encoder: Literal["model", "idf"] | None = Field(
         None,
-        description="idf: no model reads queries; their terms are weighed by inverse document frequencies of the index "
-        "(arXiv 2411.04403). Text fields of the index have to be stored then",
+        description="idf: inference-free queries; query terms are weighted by inverse document frequencies of "
+        "the index (arXiv 2411.04403), which then needs stored text fields",
     )
-    query_max_length: int | None = Field(None, ge=2, description="tokens of a query, special tokens included")
-    document_max_length: int | None = Field(None, ge=2, description="tokens of a document")
+    query_max_length: int | None = Field(None, ge=2, description="maximum tokens of a query, special tokens included")
+    document_max_length: int | None = Field(
+        None, ge=2, description="maximum tokens of a document, special tokens included"
+    )
     query_prompt: str | None = Field(None, description="text put before every query")
     document_prompt: str | None = Field(None, description="text put before every document")
 
     @model_validator(mode="after")
     def _something(self) -> "AdaptEncoderSettings":
         if not self.changes():
-            raise ValueError("set_encoder without a field changes nothing; give one or leave the stage out")
+            raise ValueError("set_encoder without a field changes nothing; set a field or remove the stage")
         return self
 
     def changes(self) -> dict[str, str | int]:
-        """The fields that are set."""
+        """Return the fields that are set."""
         values: dict[str, str | int] = self.model_dump(exclude={"stage"}, exclude_none=True)
         return values

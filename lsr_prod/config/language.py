@@ -1,4 +1,4 @@
-"""Stages that train on plain text: language modelling, masked or causal, and distillation of a teacher's vectors."""
+"""Settings of stages that train on plain text: masked and causal language modeling, and head distillation."""
 
 from typing import Literal, Self
 
@@ -20,29 +20,32 @@ __all__ = [
 
 
 class TextBatchSettings(Section):
-    """What one step trains on. All numbers are of the global batch, whatever the number of workers."""
+    """Batch of one step. All numbers are of the global batch, for any number of workers."""
 
-    texts: int = Field(32, ge=1, description="texts of a step, over all workers; of adapt_causal, packed blocks")
+    texts: int = Field(32, ge=1, description="texts per step, over all workers; packed blocks for adapt_causal")
     accumulate: int = Field(
-        1, ge=1, description="parts into which a step is cut to save memory; the gradient stays that of the whole batch"
+        1,
+        ge=1,
+        description="number of parts into which a step is split to save memory; the gradient is that of the "
+        "whole batch",
     )
-    group_by_length: bool = Field(True, description="batches of texts of similar length; the order stays random")
+    group_by_length: bool = Field(True, description="batch texts of similar length; the order of batches stays random")
 
     @field_validator("accumulate")
     @classmethod
     def _divides(cls, accumulate: int, info: ValidationInfo) -> int:
         texts = info.data.get("texts", accumulate)
         if texts % accumulate:
-            raise ValueError(f"it has to cut the {texts} texts of a batch into equal parts")
+            raise ValueError(f"it has to split the {texts} texts of a batch into equal parts")
         return accumulate
 
 
 class TextValidationSettings(Section):
-    """The loss on texts that are held out, while the model is trained."""
+    """Loss on held-out texts during training."""
 
-    data: TrainingDataSettings = Field(description="the texts; kind texts")
-    every: int = Field(1000, ge=1, description="steps between two validations; one more comes at the end")
-    texts: int | None = Field(None, ge=1, description="texts at most, the first ones; unset: all")
+    data: TrainingDataSettings = Field(description="held-out texts; kind texts")
+    every: int = Field(1000, ge=1, description="steps between two validations; the last one is after the last step")
+    texts: int | None = Field(None, ge=1, description="maximum number of texts, from the start; default: all")
 
     @field_validator("data")
     @classmethod
@@ -51,28 +54,34 @@ class TextValidationSettings(Section):
 
 
 class LanguageSettings(Section):
-    """What the stages on plain text share."""
+    """Settings that all stages on plain text share."""
 
     stage: str = Field(description="kind of the stage")
-    data: TrainingDataSettings = Field(description="what it trains on; kind texts")
-    batch: TextBatchSettings = Field(TextBatchSettings(), description="what one step trains on")
-    steps: int | None = Field(None, ge=1, description="steps; give this or epochs")
-    epochs: float | None = Field(None, gt=0, allow_inf_nan=False, description="passes over the data")
+    data: TrainingDataSettings = Field(description="training texts; kind texts")
+    batch: TextBatchSettings = Field(TextBatchSettings(), description="batch of one step")
+    steps: int | None = Field(None, ge=1, description="number of steps; give this or epochs")
+    epochs: float | None = Field(None, gt=0, allow_inf_nan=False, description="number of passes over the data")
     max_length: int | None = Field(
-        None, ge=3, description="tokens of a text, special tokens included; unset: as the card says of documents"
+        None,
+        ge=3,
+        description="maximum tokens of a text, special tokens included; default: the document length of the "
+        "encoder card",
     )
     trained: Literal["all", "embeddings", "head"] = Field(
         "all",
-        description="embeddings: token embeddings, output matrix and its bias, all else is frozen; head: everything "
-        "behind the transformer, which needs an output matrix that is not the embeddings'",
+        description="weights to train. embeddings: token embeddings, output matrix and its bias; head: "
+        "everything after the transformer, for models whose output matrix is not tied to the "
+        "embeddings; all other weights are frozen",
     )
     optimizer: OptimizerSettings = Field(OptimizerSettings(), description="AdamW and its learning rate")
-    scale: ScaleSettings = Field(ScaleSettings(), description="how the model is spread")
-    validation: TextValidationSettings | None = Field(None, description="the loss on other texts")
-    watch: WatchSettings = Field(WatchSettings(), description="what is reported; l0_target is of distil_head")
+    scale: ScaleSettings = Field(ScaleSettings(), description="distribution over workers, precision and memory")
+    validation: TextValidationSettings | None = Field(None, description="loss on held-out texts")
+    watch: WatchSettings = Field(
+        WatchSettings(), description="reports and early stopping; l0_target applies to distil_head only"
+    )
     checkpoint_every: int = Field(500, ge=1, description="steps between two checkpoints")
-    dropout: float | None = Field(None, ge=0, lt=1, description="dropout of the model; unset: as its config says")
-    seed: int = Field(0, ge=0, description="of order, dropout and masks")
+    dropout: float | None = Field(None, ge=0, lt=1, description="dropout of the model; default: from its config")
+    seed: int = Field(0, ge=0, description="seed of order, dropout and masks")
 
     @field_validator("data")
     @classmethod
@@ -84,27 +93,29 @@ class LanguageSettings(Section):
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("give steps or epochs, one of the two")
         if self.scale.lora is not None and self.trained != "all":
-            raise ValueError("low-rank updates are of the transformer; scale.lora needs trained: all")
+            raise ValueError("scale.lora updates the transformer; it needs trained: all")
         return self
 
 
 class AdaptMlmSettings(LanguageSettings):
-    """Masked language modelling, after a transfer of the vocabulary above all (vocabulary-transfer, 4.2.3)."""
+    """Masked language modeling, mainly after a vocabulary transfer (vocabulary-transfer, 4.2.3)."""
 
     stage: Literal["adapt_mlm"] = Field(description="kind of the stage")
-    trained: Literal["all", "embeddings", "head"] = Field("embeddings", description="embeddings: as in the paper")
-    mask_rate: float = Field(0.3, gt=0, lt=1, description="expected share of a text's tokens that is masked")
+    trained: Literal["all", "embeddings", "head"] = Field(
+        "embeddings", description="weights to train; embeddings: as in the paper"
+    )
+    mask_rate: float = Field(0.3, gt=0, lt=1, description="expected share of the tokens of a text that is masked")
     new_token_weight: float = Field(
         2.0,
         ge=1,
         allow_inf_nan=False,
-        description="a new token is masked this many times as often as one that the old vocabulary has too; 1: alike",
+        description="new tokens are masked this many times as often as tokens of the old vocabulary; 1: equally often",
     )
     reference: str | None = Field(
         None,
         min_length=1,
-        description="tokenizer.json, or a folder that has one, of the old vocabulary: tokens that it lacks are new; "
-        "unset: as the transfer says that made the model",
+        description="tokenizer.json of the old vocabulary, or its folder: tokens that are not in it are new; "
+        "default: the vocabulary that the model was transferred from",
     )
 
 
@@ -119,21 +130,27 @@ class PretrainEmlmSettings(LanguageSettings):
 
 
 class AdaptCausalSettings(LanguageSettings):
-    """Next-token prediction that gets a causal model used to the activation of sparse vectors (csplade, 3.2)."""
+    """Next-token prediction that adapts a causal model to the activation of sparse vectors (csplade, 3.2)."""
 
     stage: Literal["adapt_causal"] = Field(description="kind of the stage")
     relu_weight: float = Field(
-        1.0, ge=0, allow_inf_nan=False, description="weight of the loss of log(1 + relu(logits)); 0: plain modelling"
+        1.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="weight of the loss on log(1 + relu(logits)); 0: plain language modeling",
     )
 
 
 class DistilHeadSettings(LanguageSettings):
-    """A teacher's sparse vectors are learnt (vocabulary-transfer, 6.3, SAP)."""
+    """Distillation of the sparse vectors of a teacher into the head (vocabulary-transfer, 6.3, SAP)."""
 
     stage: Literal["distil_head"] = Field(description="kind of the stage")
-    trained: Literal["all", "embeddings", "head"] = Field("head", description="head: the transformer is frozen")
+    trained: Literal["all", "embeddings", "head"] = Field(
+        "head", description="weights to train; head: the transformer is frozen"
+    )
     teacher: str = Field(
-        min_length=1, description="model directory of an encoder with the same output terms; any tokenizer"
+        min_length=1,
+        description="model directory of an encoder with the same output vocabulary; its tokenizer may differ",
     )
     loss: Literal["mse", "cosine"] = Field(
         "mse", description="mse: squared differences summed over terms; cosine: one minus the cosine"
@@ -142,5 +159,5 @@ class DistilHeadSettings(LanguageSettings):
 
 def _only_texts(data: TrainingDataSettings) -> TrainingDataSettings:
     if data.kind != "texts":
-        raise ValueError(f"a language model trains on plain text; data.kind is {data.kind} and has to be texts")
+        raise ValueError(f"language modeling needs plain text; data.kind is {data.kind} and has to be texts")
     return data

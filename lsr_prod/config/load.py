@@ -1,4 +1,4 @@
-"""A deployment from a YAML file and the command line, checked before any work; a problem is one line."""
+"""Load a deployment from a YAML file and the command line; every problem is reported in one line."""
 
 import argparse
 import difflib
@@ -128,13 +128,9 @@ def _read_yaml(path: Path | None) -> dict[str, Any]:
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            "--config", f"{path} is not YAML ({' '.join(str(error).split())})", "mend the file"
-        ) from error
+        raise ConfigError("--config", f"{path} is not YAML ({' '.join(str(error).split())})", "fix the file") from error
     if not isinstance(value, dict):
-        raise ConfigError(
-            "--config", f"{path} holds no sections", f"it needs some of: {', '.join(Deployment.model_fields)}"
-        )
+        raise ConfigError("--config", f"{path} has no sections", f"give some of: {', '.join(Deployment.model_fields)}")
     return value
 
 
@@ -156,9 +152,9 @@ def _first_problem(error: ValidationError) -> ConfigError:
         wanted = problem["ctx"]["expected_tags"].replace("'", "")
         return ConfigError(f"{field}.{name}", f"{problem['ctx']['tag']!r} is not possible", f"use one of {wanted}")
     if problem["type"] == "missing":
-        return ConfigError(field, "it is required and was not given", f"set it in the file or as --{field} VALUE")
+        return ConfigError(field, "it is required, but was not given", f"set it in the file or as --{field} VALUE")
     message = problem["msg"].removeprefix("Value error, ")
-    # A credential may stand in this value by mistake: it is never repeated.
+    # The value may be a credential by mistake: never repeat it.
     value = "the value" if field.startswith("storage") else _show(problem["input"])
     return ConfigError(field, f"{value} is not possible", message[0].lower() + message[1:])
 
@@ -172,20 +168,20 @@ def _suggest(location: Sequence[str]) -> str:
     for before, part in pairwise(["", *location[:-1]]):
         if before.isdigit() and part in STAGES:
             model = STAGES[part]
-        field = model.model_fields.get(part)  # none: the place of an item in a list
+        field = model.model_fields.get(part)  # None: the index of a list item
         model = _section_model(field.annotation) or model if field else model
     names = list(model.model_fields)
     close = difflib.get_close_matches(location[-1], names, n=1, cutoff=0.5)
-    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(names)}"
+    return f"did you mean {close[0]}?" if close else f"available: {', '.join(names)}"
 
 
 def _without_kinds(location: Sequence[str]) -> list[str]:
-    """The path of a setting; pydantic puts the kind of a stage behind its number."""
+    """Return the path of a setting without the kind of the stage, which pydantic adds after its number."""
     return [part for before, part in pairwise(["", *location]) if not before.isdigit() or part not in STAGES]
 
 
 def _section_model(annotation: Any) -> type[BaseModel] | None:
-    """The section that a field holds, alone, in a list or as one of several."""
+    """Return the section type of a field: alone, in a list, or in a union."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for one in get_args(annotation) if (found := _section_model(one))), None)

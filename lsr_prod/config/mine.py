@@ -1,4 +1,4 @@
-"""Hard negatives are mined for training pairs."""
+"""Settings of hard negative mining."""
 
 from typing import Literal
 
@@ -11,70 +11,79 @@ __all__ = ["MineSettings", "TeacherScoresSettings"]
 
 
 class TeacherScoresSettings(Section):
-    """Scores of a better ranker, by which false negatives are told."""
+    """Scores of a stronger ranker, used to detect false negatives."""
 
     paths: list[str] = Field(
         min_length=1, description="JSONL files, folders, globs or URIs: query (text) or query_id, doc_id, score"
     )
     key: Literal["query", "query_id"] = Field(
-        "query", description="what names the query in these files; query_id needs mine.query_id"
+        "query", description="field that identifies the query in these files; query_id needs mine.query_id"
     )
     unscored: Literal["drop", "keep"] = Field(
-        "drop", description="of a candidate without a score: drop it, as it may be relevant, or keep it"
+        "drop", description="candidates without a score: drop them, as they may be relevant, or keep them"
     )
 
 
 class MineSettings(Section):
-    """Training pairs become training rows with hard negatives, found by a published index."""
+    """Hard negatives for training pairs, searched in a published index."""
 
     data: TrainingDataSettings = Field(
-        description="the pairs: kind pairs, triples or negatives, of which query and positive are read"
+        description="training pairs of kind pairs, triples or negatives; query and positive are read"
     )
     positive_id: str | None = Field(
         None,
         min_length=1,
-        description="column with the document id of the positive in the index; then the text may be absent",
+        description="column with the document id of the positive in the index; the text may then be absent",
     )
-    query_id: str | None = Field(None, min_length=1, description="column with the id of the query, for a teacher")
-    index: str = Field(min_length=1, description="folder or URI of the index; queries take the encoder in it")
-    cache: str | None = Field(None, description="folder on a local disk for a remote index")
+    query_id: str | None = Field(
+        None, min_length=1, description="column with the id of the query, to look up teacher scores"
+    )
+    index: str = Field(min_length=1, description="folder or URI of the index; queries are encoded with its bundle")
+    cache: str | None = Field(None, description="folder on a local disk that caches a remote index")
     text_fields: list[str] = Field(
-        ["title", "text"], min_length=1, description="stored fields of the index, joined into the text of a document"
+        ["title", "text"],
+        min_length=1,
+        description="stored fields of the index that are joined into the text of a document",
     )
     separator: str = Field(" ", description="text between two text fields")
-    output: str = Field(min_length=1, description="folder or URI of the rows (Parquet), of this mining alone")
-    depth: int = Field(100, ge=1, le=10_000, description="hits of a query that are looked at")
-    skip: int = Field(0, ge=0, description="first hits that are never taken: the likeliest false negatives")
-    negatives: int = Field(8, ge=1, description="negatives of a row at most")
-    at_least: int = Field(1, ge=1, description="a row with fewer negatives is quarantined as too_few_negatives")
-    sample: Literal["top", "random"] = Field(
-        "top", description="the highest candidates, or any, as seed, row and document decide"
+    output: str = Field(min_length=1, description="folder or URI of the rows (Parquet); used by this job only")
+    depth: int = Field(100, ge=1, le=10_000, description="hits per query to consider")
+    skip: int = Field(0, ge=0, description="first hits to skip: the most likely false negatives")
+    negatives: int = Field(8, ge=1, description="maximum negatives per row")
+    at_least: int = Field(
+        1, ge=1, description="minimum negatives per row; rows with fewer are quarantined as too_few_negatives"
     )
-    seed: int = Field(0, ge=0, description="of sample random")
+    sample: Literal["top", "random"] = Field(
+        "top", description="top: candidates with the highest scores; random: a random sample"
+    )
+    seed: int = Field(0, ge=0, description="random seed of sample random")
     margin_ratio: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="a candidate that scores at least this share of the positive's score is a false negative (0.95 is "
-        "common); unset: none is",
+        description="drop candidates that score at least this share of the score of the positive, as false negatives "
+        "(0.95 is common); default: drop none",
     )
     margin: float | None = Field(
         None,
         ge=0,
         allow_inf_nan=False,
-        description="the same for one that scores at least the positive's score - margin",
+        description="drop candidates that score at least the score of the positive minus this margin; default: "
+        "drop none",
     )
     teacher: TeacherScoresSettings | None = Field(
-        None, description="whose scores margin and margin_ratio compare; unset: the index's"
+        None, description="scores that margin and margin_ratio compare; default: those of the index"
     )
     scores: bool = Field(
         False,
-        description="write documents (the positive first) and scores too, for kind scores: the teacher's, else the "
-        "index's",
+        description="also write documents (the positive first) and scores, for kind scores: of the teacher, else "
+        "of the index",
     )
-    batch: int = Field(64, ge=1, description="queries encoded and searched at once")
-    slice_kilobytes: int = Field(256, ge=1, description="source bytes of one task and its part, kB")
-    actors: int | None = Field(None, ge=1, description="processes that mine; unset: one for threads_per_actor cores")
+    batch: int = Field(64, ge=1, description="queries that are encoded and searched together")
+    slice_kilobytes: int = Field(256, ge=1, description="source bytes per task, which writes one part, kB")
+    actors: int | None = Field(
+        None, ge=1, description="number of worker processes; default: one per threads_per_actor cores"
+    )
     threads_per_actor: int = Field(1, ge=1, description="ONNX Runtime threads of an actor")
 
     @model_validator(mode="after")

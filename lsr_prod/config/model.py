@@ -1,4 +1,4 @@
-"""The model and what is made of it."""
+"""Settings of the export of a model."""
 
 from typing import Literal
 
@@ -10,23 +10,28 @@ __all__ = ["ExportSettings"]
 
 
 class ExportSettings(Section):
-    """A model becomes an ONNX bundle."""
+    """Export of a model as an ONNX bundle."""
 
     model: str = Field(min_length=1, description="model directory, or a Hugging Face id of a masked language model")
     output: str = Field(min_length=1, description="folder of the bundle; must not exist, or hold the same bundle")
     precision: Literal["fp32", "fp16", "int8"] = Field(
-        "fp32", description="number format of the weights; fp16 is for GPUs, int8 for CPUs"
+        "fp32", description="number format of the weights; use fp16 on GPUs and int8 on CPUs"
     )
-    top_k: int = Field(512, ge=1, description="terms of a vector at most (the TopK inside the graph)")
+    top_k: int = Field(512, ge=1, description="maximum terms of a vector (TopK in the graph)")
     parity_texts: str | None = Field(
-        None, description="JSONL with field text, read for the parity check; unset: built-in sentences"
+        None, description="JSONL with a field text for the parity check; default: built-in sentences"
     )
     probe_texts: str | None = Field(
         None,
-        description="JSONL with field text: terms that none of them activates are cut from the graph; unset: none are",
+        description="JSONL with a field text: terms that no text activates are removed from the graph; default: "
+        "keep all terms",
     )
     min_overlap: float = Field(
-        0.999, ge=0, le=1, description="parity: least mean top-k overlap with torch, fp32; others have their own"
+        0.999, ge=0, le=1, description="parity check: minimum mean top-k overlap with torch, fp32"
     )
-    fp16_min_overlap: float = Field(0.98, ge=0, le=1, description="parity: least mean top-k overlap with torch, fp16")
-    int8_min_overlap: float = Field(0.9, ge=0, le=1, description="parity: least mean top-k overlap with torch, int8")
+    fp16_min_overlap: float = Field(
+        0.98, ge=0, le=1, description="parity check: minimum mean top-k overlap with torch, fp16"
+    )
+    int8_min_overlap: float = Field(
+        0.9, ge=0, le=1, description="parity check: minimum mean top-k overlap with torch, int8"
+    )

@@ -1,4 +1,4 @@
-"""How a stage with a training loop is trained, whatever it minimises: optimizer, memory and time, reports."""
+"""Settings that all training loops share: optimizer, distribution and memory, reports."""
 
 from typing import Annotated, Literal
 
@@ -15,53 +15,67 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class OptimizerSettings(Section):
     """AdamW and its learning rate."""
 
-    learning_rate: float = Field(2e-5, gt=0, allow_inf_nan=False, description="the highest rate, after the warm-up")
-    schedule: Literal["linear", "cosine", "constant"] = Field("linear", description="how the rate falls to 0")
-    schedule_steps: int | None = Field(
-        None, ge=1, description="steps over which it falls; unset: all. A longer one is never finished"
+    learning_rate: float = Field(
+        2e-5, gt=0, allow_inf_nan=False, description="learning rate after the warm-up, the highest"
     )
-    warmup_share: float = Field(0.05, ge=0, lt=1, description="share of the steps over which the rate rises")
-    warmup_steps: int | None = Field(None, ge=0, description="steps over which it rises, in place of warmup_share")
-    weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False, description="of matrices; biases and norms have none")
-    betas: tuple[Share, Share] = Field((0.9, 0.999), description="AdamW's")
-    epsilon: float = Field(1e-8, gt=0, description="AdamW's")
-    max_grad_norm: float | None = Field(1.0, gt=0, description="gradients are scaled down to this norm; null: never")
+    schedule: Literal["linear", "cosine", "constant"] = Field("linear", description="decay of the learning rate to 0")
+    schedule_steps: int | None = Field(
+        None,
+        ge=1,
+        description="steps over which the learning rate decays; longer than the training: it ends above 0; "
+        "default: all steps",
+    )
+    warmup_share: float = Field(0.05, ge=0, lt=1, description="share of the steps used for the warm-up")
+    warmup_steps: int | None = Field(None, ge=0, description="number of warm-up steps; replaces warmup_share")
+    weight_decay: float = Field(
+        0.01, ge=0, allow_inf_nan=False, description="weight decay of matrices; biases and norms have none"
+    )
+    betas: tuple[Share, Share] = Field((0.9, 0.999), description="betas of AdamW")
+    epsilon: float = Field(1e-8, gt=0, description="epsilon of AdamW")
+    max_grad_norm: float | None = Field(
+        1.0, gt=0, description="maximum norm of the gradients, clipped above it; null: no clipping"
+    )
 
 
 class LoraSettings(Section):
-    """Low-rank updates in place of all weights; they are merged into the weights at the end."""
+    """Low-rank updates (LoRA) instead of training all weights; they are merged into the weights at the end."""
 
     rank: int = Field(16, ge=1, description="rank of an update")
     alpha: int = Field(32, ge=1, description="updates are scaled by alpha / rank")
-    dropout: float = Field(0.0, ge=0, lt=1, description="of the input of an update")
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the input of an update")
     targets: list[str] = Field(
-        [], description="names of the linear modules that are updated; empty: all of the backbone's"
+        [], description="names of the linear modules to update; empty: all linear modules of the backbone"
     )
-    train_head_bias: bool = Field(True, description="the bias of the vocabulary head is trained too")
+    train_head_bias: bool = Field(True, description="also train the bias of the vocabulary head")
 
 
 class ScaleSettings(Section):
-    """How the model is spread and how memory is traded for time."""
+    """Distribution over workers, precision and memory."""
 
-    strategy: Literal["ddp", "fsdp"] = Field("ddp", description="ddp: every worker has the model; fsdp: a shard of it")
-    precision: Literal["fp32", "bf16"] = Field("fp32", description="bf16: autocast; weights and sums stay fp32")
-    gradient_checkpointing: bool = Field(False, description="layers are computed again in the backward pass")
+    strategy: Literal["ddp", "fsdp"] = Field(
+        "ddp", description="ddp: every worker holds the model; fsdp: every worker holds a shard of it"
+    )
+    precision: Literal["fp32", "bf16"] = Field("fp32", description="bf16: autocast; weights and accumulation stay fp32")
+    gradient_checkpointing: bool = Field(False, description="save memory: recompute layers in the backward pass")
     kept_layers: int = Field(
-        1, ge=1, description="gradient_checkpointing: layers at the end that are not; each costs memory and saves time"
+        1,
+        ge=1,
+        description="gradient_checkpointing: number of last layers that are not recomputed; each costs memory "
+        "and saves time",
     )
     lora: LoraSettings | None = Field(None, description="train low-rank updates only")
 
 
 class WatchSettings(Section):
-    """What is reported of a run, and when it is ended early."""
+    """Reports of a run, and early stopping on a collapse."""
 
     every: int = Field(10, ge=1, description="steps between two reports")
-    tensorboard: str | None = Field(None, description="folder for TensorBoard, which has to be installed")
-    mlflow: str | None = Field(None, description="tracking URI of MLflow, which has to be installed")
+    tensorboard: str | None = Field(None, description="folder for TensorBoard logs; TensorBoard has to be installed")
+    mlflow: str | None = Field(None, description="tracking URI of MLflow; MLflow has to be installed")
     l0_target: int | None = Field(
         None,
         ge=1,
-        description="active terms of a document that are aimed at: ten times as many at the end of the "
-        "ramps end the run",
+        description="target number of active terms per document; the run is stopped if it is ten times as high "
+        "at the end of the ramps",
     )
-    patience: int = Field(50, ge=1, description="reports in a row that have to show a collapse before the run ends")
+    patience: int = Field(50, ge=1, description="consecutive reports of a collapse before the run is stopped")

@@ -1,4 +1,4 @@
-"""What every section of a deployment shares."""
+"""Base class of the sections of a deployment."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -6,6 +6,6 @@ __all__ = ["Section"]
 
 
 class Section(BaseModel):
-    """Settings that are checked once and never change; an unknown key is an error."""
+    """Validated, immutable settings; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)

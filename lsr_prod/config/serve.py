@@ -1,4 +1,4 @@
-"""How an index is served on a Ray cluster."""
+"""Settings of serving on a Ray cluster."""
 
 from pydantic import Field
 
@@ -8,7 +8,7 @@ __all__ = ["ServeSettings"]
 
 
 class ServeSettings(Section):
-    """A published index answers queries from a Ray cluster."""
+    """Serving of a published index by Ray Serve."""
 
     index: str = Field(min_length=1, description="folder of the index, at the same path on every machine")
     name: str = Field("lsr_prod", min_length=1, pattern="^[A-Za-z0-9_-]+$", description="name of the Serve application")
@@ -16,18 +16,25 @@ class ServeSettings(Section):
         1,
         ge=1,
         le=1000,
-        description="deployments that the shards are dealt out to; shard n belongs to n % shard_groups",
+        description="number of deployments that the shards are distributed over; shard n belongs to group n % "
+        "shard_groups",
     )
-    replicas: int = Field(2, ge=1, description="replicas of each shard group; with 2 or more one may die unnoticed")
-    routers: int = Field(1, ge=1, description="replicas of the router, which encodes, scatters and merges")
-    threads: int = Field(1, ge=1, description="queries that a replica matches at once")
-    concurrency: int = Field(16, ge=1, le=1000, description="queries that a router answers at once")
+    replicas: int = Field(
+        2, ge=1, description="replicas per shard group; with 2 or more, the loss of one causes no failed query"
+    )
+    routers: int = Field(
+        1,
+        ge=1,
+        description="replicas of the router, which encodes queries, sends them to all shard groups and merges the hits",
+    )
+    threads: int = Field(1, ge=1, description="queries that a replica matches concurrently")
+    concurrency: int = Field(16, ge=1, le=1000, description="queries that a router processes concurrently")
     encoder_threads: int = Field(1, ge=1, description="ONNX Runtime threads that encode one query")
     cpus: float = Field(1, ge=0, description="cores that Ray reserves for each replica and router")
-    poll_seconds: float = Field(5, ge=0.05, le=86_400, description="seconds between two looks for a new publication")
-    attempts: int = Field(5, ge=1, le=100, description="times that a call is sent while the replicas that take it die")
-    timeout_s: float = Field(30, ge=0.1, le=86_400, description="seconds after which a call to a replica has failed")
+    poll_seconds: float = Field(5, ge=0.05, le=86_400, description="seconds between two checks for a new publication")
+    attempts: int = Field(5, ge=1, le=100, description="maximum attempts of a call whose replicas die")
+    timeout_s: float = Field(30, ge=0.1, le=86_400, description="timeout of a call to a replica, seconds")
     http_host: str = Field("127.0.0.1", min_length=1, description="address that the HTTP endpoint listens on")
     http_port: int | None = Field(
-        None, ge=1, le=65535, description="port of the HTTP endpoint (POST /search); unset: there is none"
+        None, ge=1, le=65535, description="port of the HTTP endpoint (POST /search); default: no HTTP endpoint"
     )

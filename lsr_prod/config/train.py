@@ -1,4 +1,4 @@
-"""A model is trained: a chain of stages, each from a model directory to a model directory."""
+"""Settings of training: a chain of stages, each from a model directory to a model directory."""
 
 from typing import Annotated, Any, Literal, get_args
 
@@ -26,22 +26,24 @@ __all__ = [
 
 
 class ValidationSettings(Section):
-    """The model is judged by a real index of a real collection while it is trained."""
+    """Validation during training, with an index of a collection."""
 
     corpus: str = Field(min_length=1, description="JSONL of the documents: _id, title, text (BEIR)")
     queries: str = Field(min_length=1, description="JSONL of the queries: _id, text (BEIR)")
-    qrels: str = Field(min_length=1, description="judgements: query, document, grade, tab-separated (BEIR)")
-    every: int = Field(1000, ge=1, description="steps between two validations; one more comes at the end")
+    qrels: str = Field(min_length=1, description="relevance judgements: query, document, grade, tab-separated (BEIR)")
+    every: int = Field(1000, ge=1, description="steps between two validations; the last one is after the last step")
     documents: int | None = Field(
-        None, ge=1, description="documents at most: the judged ones first, then others; unset: all"
+        None, ge=1, description="maximum number of documents: those with judgements first, then others; default: all"
     )
-    max_queries: int | None = Field(None, ge=1, description="queries at most; unset: all judged ones")
-    measures: list[str] = Field(["RR@10", "R@10", "R@100"], min_length=1, description="in the names of ir_measures")
-    overlap_threshold: float = Field(0.0, ge=0, le=1, description="as in a search")
-    qk: int = Field(0, ge=0, description="heaviest terms of a query; 0: all")
-    dk: int = Field(0, ge=0, description="heaviest terms of a document; 0: all")
+    max_queries: int | None = Field(None, ge=1, description="maximum number of queries; default: all with judgements")
+    measures: list[str] = Field(
+        ["RR@10", "R@10", "R@100"], min_length=1, description="measures, as named by ir_measures"
+    )
+    overlap_threshold: float = Field(0.0, ge=0, le=1, description="overlap threshold of the searches")
+    qk: int = Field(0, ge=0, description="maximum terms of a query, heaviest first; 0: all")
+    dk: int = Field(0, ge=0, description="maximum terms of a document, heaviest first; 0: all")
     keep_best: str | None = Field(
-        None, description="the stage ends with the weights of the best value of this measure; unset: the last weights"
+        None, description="keep the weights with the best value of this measure; default: keep the last weights"
     )
 
     @model_validator(mode="after")
@@ -52,44 +54,48 @@ class ValidationSettings(Section):
 
 
 class FinetuneSettings(Section):
-    """A stage that trains an encoder for retrieval."""
+    """Stage that fine-tunes an encoder for retrieval."""
 
     stage: Literal["finetune"] = Field("finetune", description="kind of the stage")
-    data: TrainingDataSettings = Field(description="what it trains on")
-    batch: BatchSettings = Field(BatchSettings(), description="what one step trains on")
-    steps: int | None = Field(None, ge=1, description="steps; give this or epochs")
-    epochs: float | None = Field(None, gt=0, allow_inf_nan=False, description="passes over the data")
-    objective: ObjectiveSettings = Field(description="what is minimised")
+    data: TrainingDataSettings = Field(description="training rows")
+    batch: BatchSettings = Field(BatchSettings(), description="batch of one step")
+    steps: int | None = Field(None, ge=1, description="number of steps; give this or epochs")
+    epochs: float | None = Field(None, gt=0, allow_inf_nan=False, description="number of passes over the data")
+    objective: ObjectiveSettings = Field(description="losses and regularizers")
     optimizer: OptimizerSettings = Field(OptimizerSettings(), description="AdamW and its learning rate")
-    scale: ScaleSettings = Field(ScaleSettings(), description="how the model is spread")
-    validation: ValidationSettings | None = Field(None, description="judged by a real index while it is trained")
-    watch: WatchSettings = Field(WatchSettings(), description="what is reported")
+    scale: ScaleSettings = Field(ScaleSettings(), description="distribution over workers, precision and memory")
+    validation: ValidationSettings | None = Field(None, description="validation during training, with an index")
+    watch: WatchSettings = Field(WatchSettings(), description="reports and early stopping")
     checkpoint_every: int = Field(500, ge=1, description="steps between two checkpoints")
-    query_max_length: int | None = Field(None, ge=3, description="tokens of a query; unset: as the model's card says")
-    document_max_length: int | None = Field(None, ge=3, description="tokens of a document; unset: as the card says")
-    dropout: float | None = Field(None, ge=0, lt=1, description="dropout of the model; unset: as its config says")
+    query_max_length: int | None = Field(
+        None, ge=3, description="maximum tokens of a query; default: from the encoder card"
+    )
+    document_max_length: int | None = Field(
+        None, ge=3, description="maximum tokens of a document; default: from the encoder card"
+    )
+    dropout: float | None = Field(None, ge=0, lt=1, description="dropout of the model; default: from its config")
     idf_corpus: TrainingDataSettings | None = Field(
         None,
-        description="texts whose frequencies weigh the queries of a model with query_encoder idf, kind texts; unset: "
+        description="texts that the IDF weights of inference-free queries are counted on, kind texts; default: "
         "the documents of data, each once",
     )
-    seed: int = Field(0, ge=0, description="of order, dropout and draws of negatives")
+    seed: int = Field(0, ge=0, description="seed of order, dropout and sampled negatives")
 
     @model_validator(mode="after")
     def _consistent(self) -> "FinetuneSettings":
         if self.idf_corpus is not None and self.idf_corpus.kind != "texts":
-            raise ValueError("idf_corpus holds documents; its kind is texts")
+            raise ValueError("idf_corpus has documents; its kind has to be texts")
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("give steps or epochs, one of the two")
         if self.data.kind == "texts":
-            raise ValueError("a fine-tuning needs queries and documents; data.kind cannot be texts")
+            raise ValueError("fine-tuning needs queries and documents; data.kind cannot be texts")
         if self.batch.accumulate > 1 and any(
             one.regularizer == "cased" for one in self.objective.sparsity.regularizers
         ):
-            raise ValueError("cased is a sum over the whole batch, accumulate makes means of parts; take batch.chunk")
+            raise ValueError("cased is a sum over the whole batch, which batch.accumulate splits; use batch.chunk")
         losses = {loss.loss for loss in self.objective.losses}
         if losses & {"margin_mse", "kl"} and self.data.kind != "scores":
-            raise ValueError("margin_mse and kl need data.kind scores, a teacher's")
+            raise ValueError("margin_mse and kl need data.kind scores, from a teacher")
         if self.batch.negatives and self.data.kind == "pairs":
             raise ValueError("rows of kind pairs have no negatives; set batch.negatives to 0")
         if losses & {"margin_mse", "kl"} and not self.batch.negatives:
@@ -99,7 +105,7 @@ class FinetuneSettings(Section):
         ):
             raise ValueError("info_nce without in_batch needs batch.negatives")
         if self.objective.queue is not None and self.scale.strategy == "fsdp":
-            raise ValueError("the slow copy of a queue needs scale.strategy ddp")
+            raise ValueError("the momentum copy of a queue needs scale.strategy ddp")
         return self
 
 
@@ -112,39 +118,43 @@ StageSettings = (
     | VocabularySettings
     | AdaptEncoderSettings
 )
-"""The settings of a stage of any kind."""
+"""Settings of a stage of any kind."""
 
 STAGES: dict[str, type[Section]] = {
     get_args(kind.model_fields["stage"].annotation)[0]: kind for kind in get_args(StageSettings)
 }
-"""The settings of every kind of stage, by its name."""
+"""Kind of a stage -> its settings."""
 
 
 class TrainSettings(Section):
-    """A chain of stages."""
+    """Training by a chain of stages."""
 
     model: str = Field(min_length=1, description="model directory to start from, or a Hugging Face id")
     output: str = Field(min_length=1, description="folder of the trained model; must not exist, or hold the same one")
     work: str = Field(
         min_length=1,
-        description="folder or URI that every worker reaches: training sets, checkpoints, logs and the models between "
-        "stages; what is there already is used again",
+        description="folder or URI that all workers can access, for training sets, checkpoints, logs and "
+        "intermediate models; finished ones are reused",
     )
-    stages: list[Annotated[StageSettings, Field(discriminator="stage")]] = Field(min_length=1, description="in order")
-    workers: int = Field(1, ge=1, description="training processes; with min_workers the most of them")
+    stages: list[Annotated[StageSettings, Field(discriminator="stage")]] = Field(
+        min_length=1, description="stages, in order"
+    )
+    workers: int = Field(1, ge=1, description="number of training processes; with min_workers, the maximum")
     min_workers: int | None = Field(
-        None, ge=1, description="go on with as few as this when machines are lost or taken away; unset: wait for all"
+        None,
+        ge=1,
+        description="minimum number of workers to continue with when machines are lost; default: wait for all workers",
     )
-    use_gpu: bool = Field(False, description="one GPU for each worker")
-    cpus_per_worker: float = Field(1, gt=0, description="cores of a worker, which are also its threads on a CPU")
+    use_gpu: bool = Field(False, description="use one GPU per worker")
+    cpus_per_worker: float = Field(1, gt=0, description="cores per worker; on a CPU also its threads")
     max_failures: int = Field(
-        10, ge=-1, description="times that workers may be lost and replaced before the job fails; -1: any number"
+        10, ge=-1, description="number of times that lost workers are replaced before the job fails; -1: no limit"
     )
 
     @field_validator("stages", mode="before")
     @classmethod
     def _named(cls, stages: Any) -> Any:
-        """A stage that does not say what it is fine-tunes."""
+        """A stage without a kind is ``finetune``."""
         if not isinstance(stages, list):
             return stages
         return [{"stage": "finetune", **stage} if isinstance(stage, dict) else stage for stage in stages]

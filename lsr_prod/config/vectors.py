@@ -1,4 +1,4 @@
-"""Vectors that other tools wrote or are to read."""
+"""Settings of the exchange of vectors with other tools."""
 
 from typing import Literal
 
@@ -10,46 +10,50 @@ __all__ = ["VectorsSettings"]
 
 
 class VectorsSettings(Section):
-    """Vectors of other tools become a sparse table, or a sparse table becomes vectors for them."""
+    """Import of vectors into a sparse table, or export of a sparse table."""
 
     action: Literal["import", "export"] = Field(description="import: paths -> table; export: table -> output")
-    table: str = Field(min_length=1, description="folder or URI of the sparse table; an import makes a new one")
-    bundle: str = Field(min_length=1, description="folder of the bundle whose vocabulary the terms are of")
+    table: str = Field(min_length=1, description="folder or URI of the sparse table; an import creates it")
+    bundle: str = Field(min_length=1, description="folder of the bundle whose output vocabulary the terms belong to")
     format: Literal["jsonl", "tsv", "npz"] = Field(
         "jsonl",
-        description="jsonl: Anserini's {id, contents, vector}; tsv: Anserini's topics, import only; npz: a CSR matrix "
-        "of scipy, its ids beside it",
+        description="jsonl: JSONL of Anserini, {id, contents, vector}; tsv: topics of Anserini, import only; "
+        "npz: a CSR matrix of scipy, with its ids in a file next to it",
     )
     paths: list[str] = Field([], description="import: files, folders or globs")
     quarantine: str | None = Field(
-        None, description="import: folder or URI of the bad rows (Parquet); unset: <table>_quarantine"
+        None, description="import: folder or URI of the quarantine table (Parquet); default: <table>_quarantine"
     )
-    sink: Literal["delta", "parquet"] = Field("delta", description="import: kind of the table")
-    buckets: int = Field(16, ge=1, le=256, description="import: hash buckets (partitions) of the table")
-    impact_bits: int = Field(8, description="import: bits of an impact: 4, 8 or 16; an index takes 4 and 8")
+    sink: Literal["delta", "parquet"] = Field("delta", description="import: format of the table")
+    buckets: int = Field(16, ge=1, le=256, description="import: number of hash buckets (partitions) of the table")
+    impact_bits: int = Field(8, description="import: bits per impact: 4, 8 or 16; an index supports 4 and 8")
     impact_step: float | None = Field(
         None,
         gt=0,
         allow_inf_nan=False,
-        description="import: weight of one impact unit; unset: the largest weight of the input fixes it",
+        description="import: weight of one impact unit; default: derived from the largest weight of the input",
     )
     quantised: bool = Field(
-        False, description="import: weights are impacts already, integers that are kept as they are; needs impact_step"
+        False, description="import: the weights are already integer impacts and are kept unchanged; needs impact_step"
     )
-    store_k: int | None = Field(None, ge=1, description="import: terms kept of a vector, heaviest first; unset: all")
-    contents: str | None = Field("text", min_length=1, description="stored field for the contents; null: none")
+    store_k: int | None = Field(None, ge=1, description="import: terms stored per vector, heaviest first; default: all")
+    contents: str | None = Field(
+        "text", min_length=1, description="stored field for the contents; null: do not store them"
+    )
     unknown_terms: Literal["quarantine", "drop", "refuse"] = Field(
         "quarantine",
-        description="import: of a term outside the vocabulary: quarantine its vector, drop the term and count it, or "
-        "refuse the whole import",
+        description="import: on a term outside the vocabulary, quarantine the vector, drop and count the term, "
+        "or refuse the whole import",
     )
     bad_weights: Literal["quarantine", "refuse"] = Field(
-        "quarantine", description="import: of a weight that is negative, NaN, infinite or no impact, the same"
+        "quarantine",
+        description="import: on a weight that is negative, NaN, infinite or not an impact, quarantine the vector "
+        "or refuse the import",
     )
-    output: str | None = Field(None, description="export: a new file; .jsonl or .jsonl.gz, or .npz")
-    table_version: int | None = Field(None, ge=0, description="export: version of the table; unset: the newest")
+    output: str | None = Field(None, description="export: file to create: .jsonl, .jsonl.gz or .npz")
+    table_version: int | None = Field(None, ge=0, description="export: version of the table; default: the newest")
     weights: Literal["impacts", "floats"] = Field(
-        "impacts", description="export: integer impacts as they are stored, or impact * impact_step"
+        "impacts", description="export: stored integer impacts, or floats (impact * impact_step)"
     )
 
     @field_validator("impact_bits")
@@ -61,7 +65,9 @@ class VectorsSettings(Section):
 
     @field_validator("quantised")
     @classmethod
-    def _with_a_step(cls, quantised: bool, info: ValidationInfo) -> bool:
+    def _with_step(cls, quantised: bool, info: ValidationInfo) -> bool:
         if quantised and info.data.get("impact_step", 0) is None:
-            raise ValueError("an impact has no weight without a step; give vectors.impact_step, 1 if you know none")
+            raise ValueError(
+                "the weight of an impact is unknown without its step; give vectors.impact_step, or 1 if there is none"
+            )
         return quantised

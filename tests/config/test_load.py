@@ -22,7 +22,7 @@ def _load(folder: Path, *argv: str, text: str = YAML, needs: tuple[str, ...] = (
     )
 
 
-def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
+def test_command_line_overrides_file_and_file_overrides_default(tmp_path: Path) -> None:
     deployment = _load(tmp_path, "--encode.store_k", "64", "--source.paths", "a", "--source.paths", "b")
     assert deployment.encode is not None
     assert deployment.source is not None
@@ -63,7 +63,7 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_p
                 "[{regularizer: cased, document: 1}]}}"
             ),
             "train.stages.0",
-            "take batch.chunk",
+            "use batch.chunk",
         ),
         ((), MLM.format("stage: adapt_mln"), "train.stages.0.stage", "use one of finetune, adapt_mlm"),
         (("--encode.batch_token", "5"), YAML, "encode.batch_token", "did you mean batch_tokens?"),
@@ -73,19 +73,29 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(tmp_p
         ((), "source: {paths: []}", "source.paths", "at least 1 item"),
         ((), "source: {paths: [a]}", "encode", "add it to the file"),
         ((), "source: {paths: [a], separators: [' ', ' ']}", "source.separators", "text_fields need 1"),
-        ((), "source: {paths: [a], columns: {body: text}}", "source.columns", "body is none of id_field"),
-        ((), "source: {paths: [a], columns: {text: ''}}", "source.columns", "name the column of the corpus"),
-        ((), "source: {paths: [a], header: [b, c, b]}", "source.header", "a name of its own"),
-        ((), "a: [", "--config", "mend the file"),
-        ((), "[]", "--config", "it needs some of"),
+        ((), "source: {paths: [a], columns: {body: text}}", "source.columns", "body is not in id_field"),
+        (
+            (),
+            "source: {paths: [a], columns: {text: ''}}",
+            "source.columns",
+            "give the name of the column of the corpus",
+        ),
+        ((), "source: {paths: [a], header: [b, c, b]}", "source.header", "must be unique"),
+        ((), "a: [", "--config", "fix the file"),
+        ((), "[]", "--config", "give some of"),
         ((), "evaluate: {index: i, queries: q, qrels: r, thresholds: [1.5]}", "evaluate.thresholds", "from 0 to 1"),
         (("--encode.batch_timeout_s", "0"), YAML, "encode.batch_timeout_s", "greater than or equal to 0.1"),
         (("--encode.document_timeout_s", "nan"), YAML, "encode.document_timeout_s", "less than or equal to 86400"),
         (("--encode.document_timeout_s", "inf"), YAML, "encode.document_timeout_s", "86400"),
-        (("--encode.batch_timeout_s", "30"), YAML, "encode.document_timeout_s", "give encode.batch_timeout_s, 30, or"),
+        (
+            ("--encode.batch_timeout_s", "30"),
+            YAML,
+            "encode.document_timeout_s",
+            "set it to encode.batch_timeout_s (30) or less",
+        ),
     ],
 )
-def test_a_wrong_setting_is_one_line_with_field_and_remedy(
+def test_wrong_setting_is_reported_in_one_line_with_field_and_remedy(
     tmp_path: Path, argv: tuple[str, ...], text: str, field: str, words: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -95,19 +105,26 @@ def test_a_wrong_setting_is_one_line_with_field_and_remedy(
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_is_named() -> None:
+def test_missing_file_is_named() -> None:
     with pytest.raises(ConfigError, match=r"absent\.yaml is not a file"):
         load_deployment(["--config", "absent.yaml"], job="lsr-prod encode", description="", needs=())
 
 
-def test_a_credential_in_the_file_is_refused_and_not_repeated(tmp_path: Path) -> None:
+def test_help_omits_sections_that_the_job_does_not_read(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        load_deployment(["--help"], job="job", description="", needs=("index",), optional=("evaluate",))
+    sections = set(re.findall(r"--([a-z]+)\.", capsys.readouterr().out))
+    assert sections == {"ray", "storage", "index", "evaluate"}
+
+
+def test_credential_in_file_is_refused_and_not_repeated(tmp_path: Path) -> None:
     text = "storage: {options: {aws_secret_access_key: hunter2}}"
     with pytest.raises(ConfigError, match="credential") as caught:
         _load(tmp_path, text=text)
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_section_is_not_repeated_whatever_is_in_it(tmp_path: Path) -> None:
+def test_message_about_section_does_not_repeat_its_contents(tmp_path: Path) -> None:
     text = FINETUNE.format(
         "epochs: 2, objective: {losses: [{loss: kl}]}, watch: {mlflow: 'https://alice:hunter2@host/'}"
     )
@@ -116,23 +133,23 @@ def test_a_section_is_not_repeated_whatever_is_in_it(tmp_path: Path) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_help_names_every_field_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_describes_every_field_of_the_sections_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        load_deployment(["--help"], job="job", description="What it does.", needs=tuple(Deployment.model_fields))
+        load_deployment(["--help"], job="job", description="Encode a corpus.", needs=tuple(Deployment.model_fields))
     assert caught.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "What it does." in text
+    assert "Encode a corpus." in text
     for section, field in Deployment.model_fields.items():
         annotation = field.annotation
         model = annotation if isinstance(annotation, type) else annotation.__args__[0]  # type: ignore[union-attr]
         for name, setting in model.model_fields.items():
-            assert re.search(rf"--{section}\.{name}[. ]", text)  # a section inside a section has fields of its own
+            assert re.search(rf"--{section}\.{name}[. ]", text)  # or a nested section
             assert setting.description, f"{section}.{name} has no description"
             assert " ".join(setting.description.split())[:20] in text
-    assert "tokens of a batch, padding included; a GPU takes many more (default: 512)" in text
+    assert "tokens per batch, padding included; a GPU needs many more (default: 512)" in text
 
 
-def test_a_corpus_says_what_it_calls_our_fields(tmp_path: Path) -> None:
+def test_columns_map_field_names_to_columns_of_the_corpus(tmp_path: Path) -> None:
     text = "source: {paths: [a], text_fields: [title, by, text], separators: [': ', ' '], columns: {_id: docno}}"
     source = _load(tmp_path, "--source.separator", " | ", text=text, needs=("source",)).source
     assert source is not None

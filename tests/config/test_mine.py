@@ -1,4 +1,4 @@
-"""Settings of mining that cannot be are refused with a sentence."""
+"""Inconsistent settings of mining are refused with a sentence."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ BASE: dict[str, Any] = {"data": {"paths": ["pairs.jsonl"], "kind": "pairs"}, "in
 TEACHER = {"paths": ["scores.jsonl"]}
 
 
-def test_defaults_are_possible():
+def test_defaults_are_valid():
     section = MineSettings.model_validate(BASE)
     assert (section.depth, section.negatives, section.sample) == (100, 8, "top")
 
@@ -32,6 +32,6 @@ def test_defaults_are_possible():
         ({"teacher": {**TEACHER, "unscored": "keep"}, "scores": True}, "let teacher.unscored be drop"),
     ],
 )
-def test_what_cannot_be(changes: dict[str, Any], sentence: str):
+def test_inconsistent_settings_are_refused(changes: dict[str, Any], sentence: str):
     with pytest.raises(ValidationError, match=sentence):
         MineSettings.model_validate({**BASE, **changes})

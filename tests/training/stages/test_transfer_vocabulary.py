@@ -169,16 +169,16 @@ def test_fragmentation_is_tokens_per_word():
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({"initialisation": "subtoken"}, "give target or train_tokenizer"),
+        ({"initialisation": "subtoken"}, "give either target or train_tokenizer"),
         ({"target": "x", "initialisation": "subtoken", "bias": "unigrams"}, "give unigrams"),
-        ({"target": "x", "initialisation": "random_new", "bias": "rows"}, "drawn rows say nothing"),
+        ({"target": "x", "initialisation": "random_new", "bias": "rows"}, "random rows give no bias"),
         (
             {"target": "x", "target_embeddings": "y", "initialisation": "mean", "bias": "rows"},
-            "nothing is made of target_embeddings",
+            "target_embeddings is not used",
         ),
         (
             {"train_tokenizer": {"data": {"paths": ["x"], "kind": "texts"}}, "initialisation": "semantic"},
-            "take subtoken",
+            "use initialisation subtoken",
         ),
         ({"train_tokenizer": {"data": {"paths": ["x"], "kind": "pairs"}}, "initialisation": "mean"}, "to be texts"),
     ],
