@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError, StorageError
+from lsr_prod.formats.digest import FileDigest
 from lsr_prod.storage import Store, transfer
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact, user_cache
+from lsr_prod.storage.cache_folder import make_room
 from tests.indexing.remote import overwrite
 
 CONTENT = {"card.json": b"{}", "1_pooling/config.json": b'{"a": 1}', "weights": bytes(range(256)) * 40, "empty": b""}
@@ -99,6 +101,17 @@ def test_local_artifact_is_not_copied_and_fetched_one_is_read_only(
     place = fetch_artifact(remote, "models/one", cache=cache)
     assert {path.stat().st_mode & 0o777 for path in place.rglob("*") if path.is_file()} == {0o444}
     assert cache.stat().st_mode & 0o777 == 0o700
+
+
+def test_fetched_artifact_is_in_use_once_until_the_process_ends(remote: Store, folder: Path, cache: Path) -> None:
+    put_artifact(remote, "models/one", folder)
+    place = fetch_artifact(remote, "models/one", cache=cache)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert {fetch_artifact(remote, "models/one", cache=cache) for _ in range(5)} == {place}
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    files = {"0" * 64: FileDigest("x", "0" * 64, 1)}
+    with pytest.raises(StorageError, match="with the artifacts in use"):
+        make_room(cache, files, 1)
 
 
 def test_user_cache_is_in_xdg_cache_home_or_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

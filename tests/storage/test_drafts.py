@@ -1,0 +1,130 @@
+"""Drafts: a file or folder has its name only when it is complete."""
+
+from pathlib import Path
+
+import pytest
+
+from lsr_prod.errors import DigestMismatchError, StorageError
+from lsr_prod.formats.digest import digest_folder
+from lsr_prod.storage.drafts import (
+    Draft,
+    copy_files,
+    copy_tree,
+    create_file,
+    draft_name,
+    is_draft,
+    new_file,
+    remove,
+    write_file,
+)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def test_draft_names_are_recognized_with_and_without_folder() -> None:
+    name = draft_name("model")
+    assert name != draft_name("model")
+    assert is_draft(name)
+    assert is_draft(f"folder/{name}")
+    assert not any(map(is_draft, ("model", ".model.tmp", f"{name}/inside", "x.tmp")))
+
+
+def test_sealed_draft_becomes_the_target(tmp_path: Path) -> None:
+    with Draft(tmp_path / "a" / "model") as draft:
+        (draft.folder / "weights").write_bytes(b"x")
+        assert names(tmp_path / "a") == [draft.folder.name, f"{draft.folder.name}/weights"]
+        assert draft.seal()
+    assert names(tmp_path) == ["a", "a/model", "a/model/weights"]
+
+
+def test_draft_that_is_not_sealed_is_removed(tmp_path: Path) -> None:
+    def fail() -> None:
+        with Draft(tmp_path / "model") as draft:
+            (draft.folder / "weights").write_bytes(b"x")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert names(tmp_path) == []
+
+
+def test_seal_replaces_an_empty_folder_and_keeps_one_with_content(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "old").write_bytes(b"old")
+    for name, sealed in (("empty", True), ("full", False)):
+        with Draft(tmp_path / name) as draft:
+            (draft.folder / "new").write_bytes(b"new")
+            assert draft.seal() is sealed
+    assert names(tmp_path) == ["empty", "empty/new", "full", "full/old"]
+
+
+def test_seal_over_a_file_raises(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    with Draft(tmp_path / "file") as draft, pytest.raises(OSError, match="file"):
+        draft.seal()
+    assert names(tmp_path) == ["file"]
+
+
+def test_new_file_appears_whole_and_replaces_only_on_request(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "file"
+    with new_file(path) as file:
+        file.write(b"one")
+        assert not path.exists()
+    with pytest.raises(StorageError, match="exists already"), new_file(path) as file:
+        file.write(b"two")
+    assert path.read_bytes() == b"one"
+    write_file(path, b"three")
+    assert path.read_bytes() == b"three"
+    assert names(tmp_path) == ["a", "a/file"]
+
+
+def test_create_file_writes_nothing_if_its_chunks_raise(tmp_path: Path) -> None:
+    def chunks():
+        yield b"half"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        create_file(tmp_path / "file", chunks())
+    assert names(tmp_path) == []
+    assert create_file(tmp_path / "file", [b"one"])
+    assert not create_file(tmp_path / "file", [b"two"])
+    assert (tmp_path / "file").read_bytes() == b"one"
+
+
+def test_copy_files_copies_listed_files_and_checks_them(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "sub").mkdir(parents=True)
+    (source / "sub" / "a").write_bytes(b"a")
+    files = digest_folder(source)
+    (source / "other").write_bytes(b"not listed")
+    copy_files(source, tmp_path / "copy", files)
+    assert names(tmp_path / "copy") == ["sub", "sub/a"]
+    (source / "sub" / "a").write_bytes(b"b")
+    with pytest.raises(DigestMismatchError):
+        copy_files(source, tmp_path / "again", files)
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_copy_tree_copies_or_links(tmp_path: Path, link: bool) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a").write_bytes(b"a")
+    (tmp_path / "copy").mkdir()
+    copy_tree(tmp_path / "source", tmp_path / "copy", link=link)
+    assert (tmp_path / "copy" / "a").stat().st_nlink == 1 + link
+
+
+def test_remove_returns_bytes_and_gives_a_folder_its_name_back(tmp_path: Path) -> None:
+    folder = tmp_path / "shard"
+    folder.mkdir()
+    (folder / "a").write_bytes(b"abc")
+    assert remove(folder, unless=lambda draft: (draft / "a").is_file()) == 0
+    assert names(tmp_path) == ["shard", "shard/a"]
+    assert remove(folder, unless=lambda _: False) == 3
+    (tmp_path / "file").write_bytes(b"xy")
+    assert remove(tmp_path / "file") == 2
+    assert names(tmp_path) == []
+    with pytest.raises(FileNotFoundError):
+        remove(tmp_path / "file")
