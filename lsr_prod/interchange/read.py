@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from gzip import BadGzipFile
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from lsr_prod.corpus.lines import decompressed
 from lsr_prod.corpus.listing import find_files
@@ -21,10 +21,9 @@ from lsr_prod.interchange.topics import topic_vectors
 from lsr_prod.interchange.vectors import Rules, ValidatedVector, VectorRow, as_batch
 from lsr_prod.storage import Entry, Store, is_remote
 
-__all__ = ["FORMATS", "VectorBatch", "VectorFile", "VectorFormat", "find_vector_files", "read_batches", "read_vectors"]
+__all__ = ["VectorBatch", "VectorFile", "VectorFormat", "find_vector_files", "read_batches", "read_vectors"]
 
 VectorFormat = Literal["jsonl", "tsv", "npz"]
-FORMATS: tuple[str, ...] = get_args(VectorFormat)
 
 _ENDINGS: dict[VectorFormat, tuple[str, ...]] = {
     "jsonl": (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz"),

@@ -3,7 +3,7 @@
     lsr-prod vectors --config deployment.yaml [--vectors.action import --vectors.paths vectors/]
 
 Reads the sections ``vectors`` and ``storage``. Imports JSONL and topics of Anserini and CSR matrices of scipy, in one
-commit, into a table that ``lsr-prod index`` reads; rows that are not vectors are written to a JSONL file next to the
+commit, into a table that ``lsr-prod index`` reads; rows that are not vectors are written to a quarantine next to the
 table with their reason. Exports a table as JSONL or as a CSR matrix.
 
 Prints a table and one line ``RESULT {json}``.

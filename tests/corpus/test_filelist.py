@@ -10,7 +10,7 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize("copies", [0, 1, 9000])  # 9,000 are more than a batch, several times
+@pytest.mark.parametrize("copies", [0, 1, 9000])  # 9,000 rows are several batches
 def test_files_of_a_list_round_trip_with_their_keys(copies: int):
     listed = list_files(file for _ in range(copies) for file in FILES)
     assert list(iterate_files(listed)) == list(enumerate(FILES * copies))

@@ -11,7 +11,7 @@ MARKERS = ["_SUCCESS", "x/_temporary/a.jsonl", "x/.a.jsonl", ".git/a.jsonl"]
 
 @pytest.fixture(params=["local", "s3"])
 def corpus(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, str]]:
-    """Folder and options of the same files on a disk and in an object store."""
+    """Folder and options: the same files on a disk and in an object store."""
     options = request.getfixturevalue("s3_options") if request.param == "s3" else {}
     folder = f"s3://lsr/{tmp_path.name}" if request.param == "s3" else str(tmp_path)
     for name in [*NAMES, *MARKERS]:

@@ -21,7 +21,7 @@ ENCODE = EncodeSettings(bundle="b", table="t", buckets=4)
 
 
 def read_all(source: SourceSettings, encode: EncodeSettings = ENCODE, keep: frozenset[int] | None = None) -> list[dict]:
-    """Rows of every slice."""
+    """Read the rows of every slice."""
     files = tuple(resolve_source(source, {}))
     plan = make_plan(files, source, encode, bundle_digest="b", options={})
     reader = Reader(source, encode.buckets, {}, keep)

@@ -1,4 +1,4 @@
-"""A vocabulary that is hard on text formats, as a bundle."""
+"""A bundle whose vocabulary is difficult for text formats."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The job: from files of other tools to a table that the index job takes, and back."""
+"""The job: files of other tools become a table that the index job accepts, and back."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ CORPUS = {f"doc {i}": {term: 1 + (7 * i * j) % 255 for j, term in enumerate(TERM
 
 
 def run(folder: Path, capsys, **vectors) -> tuple[int, dict, str]:
-    """(exit code, the RESULT line, stderr without the log)."""
+    """Return exit code, values of the RESULT line, and stderr without the log."""
     config = folder / "deployment.yaml"
     config.write_text(yaml.safe_dump({"vectors": vectors}))
     code = main(["--config", str(config)])
@@ -37,7 +37,7 @@ def run(folder: Path, capsys, **vectors) -> tuple[int, dict, str]:
 
 @pytest.fixture
 def given(bundle, tmp_path):
-    """Settings of an import of impacts; the files hold the corpus and four bad lines."""
+    """Settings of an import of impacts; the files have the corpus and four bad lines."""
     folder = tmp_path / "vectors"
     documents = [(doc_id, vector, f"text of {doc_id}") for doc_id, vector in CORPUS.items()]
     write_jsonl(folder / "a.jsonl", documents[:30])
@@ -62,7 +62,7 @@ def test_imported_impacts_score_exactly_like_brute_force(given, bundle, tmp_path
     index = IndexSettings(
         table=given["table"], bundle=str(bundle), output=str(tmp_path / "index"), shards=2, text_fields=["text"]
     )
-    plan = plan_index(Deployment(index=index))  # what the index job checks first
+    plan = plan_index(Deployment(index=index))  # the first check of the index job
     rows = [row for shard in plan.shards for table in read_buckets(shard) for row in table.to_pylist()]
     corpus = {row["doc_id"]: Doc(dict(zip(row["terms"], row["impacts"], strict=True)), row["text"]) for row in rows}
     make_index(tmp_path / "index", corpus, bundle=bundle, shards=2)
@@ -113,7 +113,7 @@ def test_imported_export_gives_the_same_table(given, tmp_path, capsys, output):
     again = {**given, "table": str(tmp_path / "again"), "paths": [str(tmp_path / output)], "format": vector_format}
     code, result, errors = run(tmp_path, capsys, **again)
     assert (code, errors, result["documents"], result["quarantined"]) == (0, "", 80, 0)
-    if vector_format == "jsonl":  # a matrix has no contents, whose hash is part of the digest
+    if vector_format == "jsonl":  # a matrix has no contents; their hash is part of the digest
         assert table_digest(given["table"]) == table_digest(str(tmp_path / "again"))
     code, _, errors = run(tmp_path, capsys, **export, output=str(tmp_path / output))
     assert code == 2

@@ -202,7 +202,7 @@ def test_mutated_archive_is_read_or_rejected_without_crash(rules, tmp_path_facto
         members = {one: archive.read(one) for one in archive.namelist()}
     data = members[f"{name}.npy"]
     members[f"{name}.npy"] = data[:at] + junk + data[at + len(junk) :]
-    with zipfile.ZipFile(path, "w") as archive:  # with right checksums: the content has to be judged
+    with zipfile.ZipFile(path, "w") as archive:  # with correct checksums: only validation can reject the content
         for one, content in members.items():
             archive.writestr(one, content)
     try:

@@ -28,7 +28,7 @@ def rows_of(vocabulary, vectors, contents=None):
 
 
 def run(folder, vocabulary, rows, refused=(), **layout):
-    """Import rows of two sources; returns (what was done, rows of the table by id, lines of the quarantine)."""
+    """Import rows of two sources; return the result, the rows of the table by id, and the bad rows."""
     half = len(rows) // 2
     parts = [rows[:half], rows[half:]]
     sources = [Source(f"s{i}", i - 1, list(enumerate(part))) for i, part in enumerate(parts)]

@@ -73,7 +73,7 @@ def test_sentence_transformers_output_equals_our_encoder(tiny_model, tiny_bundle
     for name in ("offsets", "terms", "weights"):
         assert np.array_equal(getattr(from_tensor, name), getattr(from_decoded, name)), name
     ours = BundleEncoder(tiny_bundle).encode(texts, kind="document")
-    for i in (0, 2):  # a text without a visible character is empty by our definition
+    for i in (0, 2):  # a text without a visible character counts as empty
         terms, weights = from_tensor.row(i)
         wanted = dict(zip(*(values.tolist() for values in ours.row(i)), strict=True))
         assert set(terms[:50].tolist()) <= set(wanted)

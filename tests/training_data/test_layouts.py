@@ -1,4 +1,4 @@
-"""What rows of plain texts hold: packed blocks, marked words, the text as a teacher reads it."""
+"""Layouts of rows of plain texts: packed blocks, marked words, token ids of a teacher."""
 
 import json
 from collections.abc import Sequence

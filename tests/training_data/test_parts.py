@@ -24,7 +24,7 @@ def test_repeated_part_is_identical_and_has_a_receipt(tmp_path: Path):
     receipt = maker.store.get(f"{receipts_name(maker.digest)}/000007.json")
     assert receipt is not None
     assert TrainingPart.from_json(json.loads(receipt)) == first
-    # Every fifth row has an empty text, and the last one no negative.
+    # Every fifth row has an empty text, and the last row has no negative.
     assert first.quarantined == {"empty_text": 9, "no_negative": 1}
     assert sum(first.batches) == 40
     assert first.file is not None

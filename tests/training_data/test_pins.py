@@ -1,4 +1,4 @@
-"""What a stage reads has a name that follows its content and nothing else."""
+"""The digest of the input of a stage depends on its content and nothing else."""
 
 from pathlib import Path
 

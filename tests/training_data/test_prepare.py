@@ -164,7 +164,7 @@ def test_too_many_bad_rows_fail_and_a_higher_limit_resumes(tiny_model: Path, tmp
     assert TrainingSet.open(work, summary.digest).rows == 30
     after = files_of(tmp_path / "work")
     assert {name: after[name] for name in before} == before
-    with pytest.raises(QuarantineOverflowError):  # a set that is there is no way around the limit
+    with pytest.raises(QuarantineOverflowError):  # an existing set does not bypass the limit
         run(work, tiny_model, negatives=1, **settings)
 
 
@@ -247,7 +247,7 @@ def test_killed_preparation_resumes_and_gives_the_same_set(
     finally:
         _kill_with_children(job)
     receipts = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "killed").rglob("*.parts/*.json")}
-    assert not list((tmp_path / "killed" / "sets").glob("*.json"))  # nothing that looks like a set
+    assert not list((tmp_path / "killed" / "sets").glob("*.json"))  # no file of a set
     monkeypatch.setattr(prepare, "_PART_BYTES", 1500)
     settings = {"paths": [str(tmp_path / "a.jsonl")], "kind": "pairs"}
     resumed = run(Store(str(tmp_path / "killed")), tiny_model, **settings)
@@ -256,7 +256,7 @@ def test_killed_preparation_resumes_and_gives_the_same_set(
     after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "killed").rglob("*.parts/*.json")}
     assert len(after) > len(receipts) >= 5
     assert {name: after[name] for name in receipts} == receipts
-    # A task that was killed may leave a draft, which nobody reads.
+    # A killed task may leave a draft, which is ignored.
     drafts = {name for name in files_of(tmp_path / "killed") if name.endswith(".tmp")}
     killed = {name: data for name, data in files_of(tmp_path / "killed").items() if name not in drafts}
     assert killed == files_of(tmp_path / "whole")

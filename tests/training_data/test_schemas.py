@@ -87,7 +87,7 @@ def test_json_file_whose_first_rows_lack_a_column_is_rejected(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"b.jsonl.gz has no column positive"):
         check(tmp_path / "b.jsonl.gz")
     jsonl(tmp_path / "a.jsonl", {"query": "q"}, {"query": 3}, {"query": "q", "positive": "p"})
-    check(tmp_path / "a.jsonl")  # single rows are judged when they are read
+    check(tmp_path / "a.jsonl")  # single rows are validated when they are read
 
 
 def test_json_file_whose_first_rows_have_another_type_is_rejected(tmp_path: Path):

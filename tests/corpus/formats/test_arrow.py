@@ -36,7 +36,7 @@ def as_stream(table: pa.Table) -> io.BytesIO:
 
 
 def rows_of(table: pa.Table, source: SourceSettings = SOURCE) -> list[Document | BadRow | None]:
-    """The rows, which are the same from Parquet and from a stream."""
+    """Return the rows after checking that Parquet and a stream give the same."""
     found = list(arrow_rows(parquet_batches(as_parquet(table), 0, -1, COLUMNS), 0, {}, source, None))
     assert list(arrow_rows(stream_batches(as_stream(table), COLUMNS), 0, {}, source, None)) == found
     assert [position for position, _ in found] == list(range(table.num_rows))

@@ -9,7 +9,7 @@ from lsr_prod.storage import Store
 
 
 def save(folder: Path, *files: str, **state: object) -> Path:
-    """The files of ``save_to_disk`` that say what there is."""
+    """Write the description files of ``save_to_disk``."""
     folder.mkdir(parents=True)
     for name in files:
         (folder / name).write_bytes(name.encode())
