@@ -1,6 +1,6 @@
 """The encoder actor: an opened model that encodes blocks of rows, cell by cell.
 
-What goes back to the driver are numbers and names; documents and ids stay here.
+It returns counts and the names of parts to the driver; documents and ids never reach the driver.
 """
 
 import time
@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.encoding.batches import BATCH_SIZE, encode_batches
+from lsr_prod.encoding.batches import encode_batches
 from lsr_prod.encoding.cell import Encode, WaveTask, encode_cell
 from lsr_prod.encoding.commit.markers import mark
 from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
@@ -28,17 +28,15 @@ _START_TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """What an actor opens, and how long it waits for it.
+    """The model of an actor and its time limits.
 
     Attributes:
         factory: opens the encoder.
-        batch_tokens: tokens of a batch, padding included.
-        batch_timeout_s: longest call of the model in the actor's own process, seconds.
-        document_timeout_s: longest call of the model in isolation, seconds.
+        batch_timeout_s: longest call of the model in the actor's own process, in seconds.
+        document_timeout_s: longest call of the model in a child process, in seconds.
     """
 
     factory: EncoderFactory
-    batch_tokens: int
     batch_timeout_s: float
     document_timeout_s: float
 
@@ -50,24 +48,24 @@ class _Counting(Protocol):
 
 
 class EncoderActor:
-    """Encodes blocks of a wave; lives as long as its pool."""
+    """Encodes blocks of rows; lives as long as its pool."""
 
     def __init__(self, model: ModelSettings) -> None:
         self._model = model
-        # Opened by the first block: an actor whose start crashes would be started again without end.
+        # Opened by the first block: Ray restarts an actor whose constructor crashes without limit.
         self._encoder: TextEncoder | None = None
         self._metrics = EncodeMetrics()
 
     def encode(self, task: WaveTask, rows: pa.Table, *, isolated: bool) -> BlockResult:
-        """Encode every cell that ``rows`` holds, and mark it as done.
+        """Encode every cell of a block and leave a marker for each.
 
         Args:
             task: the wave.
             rows: a table of ``rows.row_schema`` with all rows of its cells.
-            isolated: run the model in a child process, because a process that encoded this block has died.
+            isolated: run the model in a child process, because an earlier process died on this block.
 
         Raises:
-            IncompleteWaveError: rows of a cell were lost on the way.
+            IncompleteWaveError: rows of a cell were lost between reading and encoding.
         """
         model = self._model
         if not isolated and self._encoder is None:
@@ -77,11 +75,11 @@ class EncoderActor:
             start_timeout_s = max(_START_TIMEOUT_S, model.batch_timeout_s)
             with IsolatedEncoder(
                 model.factory, timeout_s=model.document_timeout_s, start_timeout_s=start_timeout_s
-            ) as encoder:
-                cells = _encode_block(task, rows, self._texts(encoder, task, ISOLATED_BATCH_SIZE))
+            ) as child:
+                cells = _encode_cells(task, rows, partial(encode_batches, child, batch_size=ISOLATED_BATCH_SIZE))
         else:
             watched = WatchedEncoder(self._encoder, model.batch_timeout_s)
-            cells = _encode_block(task, rows, self._texts(watched, task, BATCH_SIZE))
+            cells = _encode_cells(task, rows, partial(encode_batches, watched))
         result = BlockResult(
             cells=cells,
             counters=self._counters() - before,
@@ -90,20 +88,11 @@ class EncoderActor:
         self._metrics.block(result)
         return result
 
-    def _texts(self, encoder: TextEncoder, task: WaveTask, chunk: int) -> Encode:
-        return partial(
-            encode_batches,
-            encoder,
-            top_k=task.properties.store_k,
-            batch_tokens=self._model.batch_tokens,
-            chunk=chunk,
-        )
-
     def _counters(self) -> Counters:
         return self._encoder.counters if isinstance(self._encoder, _Counting) else Counters()
 
 
-def _encode_block(task: WaveTask, rows: pa.Table, encode: Encode) -> tuple[CellResult, ...]:
+def _encode_cells(task: WaveTask, rows: pa.Table, encode: Encode) -> tuple[CellResult, ...]:
     cells = sorted(pc.unique(rows["cell"]).to_pylist()) if rows.num_rows else []
     results = []
     for cell in cells:

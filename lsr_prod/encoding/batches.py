@@ -1,4 +1,4 @@
-"""Documents that the model fails on are found by halving, and every other document is encoded."""
+"""The main loop of encoding: documents in batches; a batch that fails is halved until its bad documents are found."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ from lsr_prod.formats.sparse import SparseBatch
 __all__ = ["BATCH_SIZE", "ENCODER_REASONS", "Failure", "encode_batches"]
 
 BATCH_SIZE = 2048
-"""Documents whose tokens are in memory at once."""
+"""Documents of one call of the encoder, whose tokens are in memory at once."""
 
 ENCODER_REASONS = frozenset({"encode_failed", "encoder_crashed", "encoder_timeout"})
-"""Reasons of rows that the model failed on."""
+"""Quarantine reasons of documents that the model failed on."""
 
-_SUSPICIOUS = 20  # single documents that fail in a row: is it they, or the model?
+_SUSPICIOUS = 20  # consecutive single documents that fail: the model itself may be broken
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a document has no vector.
+    """Reason why a document has no vector.
 
     Attributes:
         reason: ``encode_failed``, ``encoder_crashed`` or ``encoder_timeout``.
-        detail: a sentence for people, ``rows.RAW_LIMIT`` bytes at most.
+        detail: the error message, ``rows.RAW_LIMIT`` bytes at most.
     """
 
     reason: str
@@ -35,69 +35,67 @@ class Failure:
 
 
 def encode_batches(
-    encoder: TextEncoder, texts: Sequence[str], *, top_k: int, batch_tokens: int, chunk: int = BATCH_SIZE
+    encoder: TextEncoder, texts: Sequence[str], *, batch_size: int = BATCH_SIZE
 ) -> tuple[SparseBatch, dict[int, Failure]]:
-    """Encode documents; one that makes the encoder fail is found by halving and left out.
+    """Encode documents; leave out those that make the encoder fail.
 
     Args:
-        encoder: an opened bundle, or one in a process of its own.
+        encoder: in this process, or in a process of its own.
         texts: any number.
-        top_k: terms kept of a vector.
-        batch_tokens: tokens of a batch, padding included.
-        chunk: texts of one call of the encoder at most.
+        batch_size: largest number of texts per call of the encoder.
 
     Returns:
-        Vectors of the texts that could be encoded, in order, and why each other one could not, by position. ``n`` texts
-        cost 2n calls of the encoder at most, ``p`` failing ones p * (log2(chunk) + 1) failed calls at most.
+        Vectors of the encoded texts, in order, and the failures of the other texts, by position. ``n`` texts cost at
+        most 2n calls of the encoder, and ``p`` failing texts at most p * (log2(batch_size) + 1) failed calls.
 
     Raises:
-        EncoderBrokenError: the encoder fails whatever it is given.
+        EncoderBrokenError: the encoder fails on every input.
     """
     parts: list[SparseBatch] = []
     failed: dict[int, Failure] = {}
-    in_a_row = 0
-    todo = [range(start, min(start + chunk, len(texts))) for start in range(0, len(texts), chunk)][::-1]
+    failed_in_a_row = 0
+    todo = [range(start, min(start + batch_size, len(texts))) for start in range(0, len(texts), batch_size)][::-1]
     while todo:
         rows = todo.pop()
         try:
-            vectors = encoder.encode([texts[i] for i in rows], kind="document", top_k=top_k, batch_tokens=batch_tokens)
+            vectors = encoder.encode([texts[i] for i in rows])
             if not np.isfinite(vectors.weights).all():
-                raise FloatingPointError("the vector has weights that are no finite numbers")
+                raise FloatingPointError("a weight of the vector is NaN or infinite")
         except EncoderBrokenError:
             raise
         except Exception as error:  # noqa: BLE001 (tokenizers and ONNX Runtime raise bare Exceptions)
             if len(rows) == 1:
                 failed[rows[0]] = _failure(error)
-                in_a_row += 1
-                if in_a_row % _SUSPICIOUS == 0:
-                    _check_alive(encoder, in_a_row, error)
+                failed_in_a_row += 1
+                if failed_in_a_row % _SUSPICIOUS == 0:
+                    _check_alive(encoder, failed_in_a_row, error)
                 continue
             middle = len(rows) // 2
             todo += [rows[middle:], rows[:middle]]
             continue
         parts.append(vectors)
-        in_a_row = 0
-    if in_a_row:  # nothing says yet that the model still works
-        _check_alive(encoder, in_a_row, None)
+        failed_in_a_row = 0
+    if failed_in_a_row:  # the last call failed, so the model may have broken
+        _check_alive(encoder, failed_in_a_row, None)
     return SparseBatch.concatenate(parts), failed
 
 
-def _check_alive(encoder: TextEncoder, in_a_row: int, error: Exception | None) -> None:
-    """Encode a word, which every model can: a device in a bad state fails whatever it is given.
+def _check_alive(encoder: TextEncoder, failed_in_a_row: int, error: Exception | None) -> None:
+    """Encode a single word, which every working model can; a device in a bad state fails on every input.
 
     Raises:
-        EncoderBrokenError: it fails too.
+        EncoderBrokenError: the word fails too.
     """
     try:
-        vectors = encoder.encode(["word"], kind="document", top_k=1, batch_tokens=1)
+        vectors = encoder.encode(["word"])
         if np.isfinite(vectors.weights).all():
             return
         cause: Exception | None = error
     except Exception as found:  # noqa: BLE001 (tokenizers and ONNX Runtime raise bare Exceptions)
         cause = found
     raise EncoderBrokenError(
-        f"{in_a_row} documents in a row failed, and so did a plain word ({cause}); the model or its device is broken, "
-        "not the documents: look into the log, then run the job again"
+        f"{failed_in_a_row} documents in a row failed, and so did a plain word ({cause}); the model or its device is "
+        "broken, not the documents: look at the log, then run the job again"
     ) from cause
 
 

@@ -133,7 +133,7 @@ def _run_waves(work: Work, properties: TableProperties, committer: Committer, to
     from lsr_prod.encoding.waves import WaveRunner
 
     encode = work.encode
-    model = ModelSettings(work.factory, encode.batch_tokens, encode.batch_timeout_s, encode.document_timeout_s)
+    model = ModelSettings(work.factory, encode.batch_timeout_s, encode.document_timeout_s)
     metrics = WaveMetrics()
     with EncoderPool(pool_size(encode), model) as pool, Progress(work.plan.waves, skipped) as progress:
         runner = WaveRunner(work, properties, pool, progress)
@@ -205,9 +205,7 @@ def _probe(work: Work, reader: Reader, slices: list[Slice]) -> ImpactScale:
             slices,
             encoder,
             documents=encode.probe_documents,
-            store_k=encode.store_k,
             bits=encode.impact_bits,
-            batch_tokens=encode.batch_tokens,
             step=encode.impact_step,
         )
 

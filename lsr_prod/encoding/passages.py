@@ -1,4 +1,4 @@
-"""Documents longer than the model reads at once: cut, or split into passages whose vectors are joined by maximum."""
+"""Encoder of documents longer than the input of the model: cut, or split into passages and merged by maximum."""
 
 import json
 import threading
@@ -15,84 +15,90 @@ from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
-from lsr_prod.formats.card import EncoderCard, Kind
+from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder, Counters
 
 __all__ = [
-    "PassageEncoder",
+    "DocumentEncoder",
     "PassageSplitter",
     "check_lengths",
     "document_factory",
     "merge_passages",
-    "open_passages",
+    "open_document_encoder",
 ]
 
-_CHARACTERS = 2_000_000  # of text whose tokens are in memory at once
+_CHARACTERS = 2_000_000  # text whose tokens are in memory at once
 
 
-class PassageEncoder:
-    """An encoder of documents of any length. Safe to share between threads."""
+class DocumentEncoder:
+    """Encoder of documents of any length. Safe to share between threads."""
 
     def __init__(
-        self, encoder: BundleEncoder, *, max_length: int | None, splitter: "PassageSplitter | None" = None
+        self,
+        encoder: BundleEncoder,
+        *,
+        top_k: int,
+        batch_tokens: int,
+        max_length: int | None,
+        splitter: "PassageSplitter | None" = None,
     ) -> None:
-        """Wrap an encoder.
+        """Wrap the encoder of a bundle.
 
         Args:
-            encoder: encodes what is cut.
-            max_length: tokens of a document, special tokens included; None: the card's. Queries keep the card's.
+            encoder: encodes documents or passages.
+            top_k: terms kept per vector.
+            batch_tokens: tokens of a batch, padding included.
+            max_length: tokens of a document, special tokens included; None: the length on the encoder card.
             splitter: splits documents into passages; None: they are cut at ``max_length``.
         """
         self._encoder, self._max_length, self._splitter = encoder, max_length, splitter
+        self._top_k, self._batch_tokens = top_k, batch_tokens
         self._cut, self._lock = 0, threading.Lock()
 
     @property
     def counters(self) -> Counters:
-        """What the wrapped encoder did; a passage counts as a document."""
+        """Counters of the wrapped encoder; a passage counts as a document."""
         with self._lock:
             return replace(self._encoder.counters, cut=self._cut)
 
-    def encode(self, texts: Sequence[str], *, kind: Kind, top_k: int, batch_tokens: int) -> SparseBatch:
-        """Encode texts as ``BundleEncoder.encode`` does, documents by the lengths given here.
+    def encode(self, texts: Sequence[str]) -> SparseBatch:
+        """Return one vector per document, in order; a text without a visible character has an empty vector.
 
-        A split document's vector has for each term the largest weight of its passages, and of these the ``top_k``
-        heaviest. ``top_k`` terms of a passage suffice for that: a term that others outweigh inside a passage is
-        outweighed by the same ones in the document.
+        The vector of a split document has for each term the largest weight of its passages, and of these the ``top_k``
+        heaviest. ``top_k`` terms per passage suffice: a term that ``top_k`` others outweigh in a passage is outweighed
+        by the same terms in the document.
         """
-        if kind == "query":
-            return self._encoder.encode(texts, kind=kind, top_k=top_k, batch_tokens=batch_tokens)
-        parts = [self._documents(group, top_k=top_k, batch_tokens=batch_tokens) for group in _groups(texts)]
-        return SparseBatch.concatenate(parts)
+        return SparseBatch.concatenate([self._documents(group) for group in _groups(texts)])
 
-    def _documents(self, texts: Sequence[str], *, top_k: int, batch_tokens: int) -> SparseBatch:
+    def _documents(self, texts: Sequence[str]) -> SparseBatch:
         if self._splitter is None:
             rows = self._encoder.token_ids(texts, kind="document", max_length=self._max_length)
-            return self._encoder.encode_ids(rows, top_k=top_k, batch_tokens=batch_tokens)
+            return self._encoder.encode_ids(rows, top_k=self._top_k, batch_tokens=self._batch_tokens)
         documents, cut = self._splitter.split(texts)
         with self._lock:
             self._cut += cut
         owners = np.repeat(np.arange(len(texts)), [len(passages) for passages in documents])
         rows = [row for passages in documents for row in passages]
-        vectors = self._encoder.encode_ids(rows, top_k=top_k, batch_tokens=batch_tokens)
-        return merge_passages(vectors, owners, len(texts)).top(top_k)
+        vectors = self._encoder.encode_ids(rows, top_k=self._top_k, batch_tokens=self._batch_tokens)
+        return merge_passages(vectors, owners, len(texts)).top(self._top_k)
 
 
 class PassageSplitter:
-    """Cuts texts into windows of tokens; each has the prompt and the special tokens of a whole document."""
+    """Splits texts into windows of tokens; each has the prompt and the special tokens of a whole document."""
 
     def __init__(self, tokenizer: Tokenizer, *, prompt: str, max_length: int, stride: int, max_passages: int) -> None:
-        """Fix the windows.
+        """Compute the size of the windows.
 
         Args:
-            tokenizer: of the encoder; it is copied.
+            tokenizer: of the encoder; a copy is used.
             prompt: text put before every passage.
             max_length: tokens of a passage, special tokens and prompt included.
-            stride: tokens of text from the start of a passage to the start of the next one.
-            max_passages: passages of a text at most; the first ones are kept.
+            stride: tokens of text from the start of a passage to the start of the next.
+            max_passages: largest number of passages per text; the first ones are kept.
 
         Raises:
-            ConfigError: a passage would have no text, or the passages would leave text out between them.
+            ConfigError: a passage would have no room for text, or text between passages would be lost.
         """
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
         self._tokenizer.no_truncation()
@@ -116,10 +122,9 @@ class PassageSplitter:
             )
 
     def split(self, texts: Sequence[str]) -> tuple[list[list[list[int]]], int]:
-        """Token ids of the passages of each text, and how many texts were longer than ``max_passages`` passages.
+        """Return the token ids of the passages of each text, and the number of texts that lost passages.
 
-        A text without a visible character has no passage. A text that fits has one: what an encoder without passages
-        sees.
+        A text without a visible character has no passage. A text that fits has one, the same as without a splitter.
         """
         visible = [i for i, text in enumerate(texts) if text.strip()]
         passages: list[list[list[int]]] = [[] for _ in texts]
@@ -142,7 +147,7 @@ class PassageSplitter:
         return [first + ids[at : min(at + size, end)] + last for at in starts], kept == windows
 
     def _prompt_tokens(self, encoding: Encoding) -> int:
-        """Tokens that lie in the prompt alone; a token that holds its end and the start of the text is text."""
+        """Number of tokens within the prompt; a token that spans its end and the start of the text is text."""
         if not self._prompt:
             return 0
         ends = (end for _, end in encoding.offsets[self._head : len(encoding.ids) - self._tail])
@@ -150,12 +155,12 @@ class PassageSplitter:
 
 
 def merge_passages(vectors: SparseBatch, owners: npt.NDArray[np.int64], count: int) -> SparseBatch:
-    """Join vectors by maximum: for each owner and term the largest weight.
+    """Merge vectors by maximum: for each owner and term the largest weight.
 
     Args:
         vectors: n vectors.
         owners: int64 [n], in 0..count-1: the document of each vector.
-        count: number of documents; one without a vector gets an empty one.
+        count: number of documents; a document without a vector gets an empty one.
 
     Returns:
         ``count`` vectors, in the order of ``SparseBatch``.
@@ -172,22 +177,48 @@ def merge_passages(vectors: SparseBatch, owners: npt.NDArray[np.int64], count: i
 
 
 def document_factory(folder: Path, encode: EncodeSettings, **options: Any) -> EncoderFactory:
-    """Names ``open_passages`` with the lengths of the section ``encode``; ``options`` go to ``BundleEncoder``."""
-    lengths = {
+    """Return a factory of ``open_document_encoder`` with the settings of ``encode``.
+
+    Args:
+        folder: the bundle.
+        encode: the section ``encode``.
+        **options: further arguments of ``BundleEncoder``.
+    """
+    settings = {
+        "top_k": encode.store_k,
+        "batch_tokens": encode.batch_tokens,
         "max_length": encode.max_length,
         "stride": encode.passage_stride,
         "max_passages": encode.max_passages,
     }
-    return EncoderFactory(f"{__name__}:{open_passages.__name__}", {"folder": str(folder), **lengths, **options})
+    return EncoderFactory(
+        f"{__name__}:{open_document_encoder.__name__}", {"folder": str(folder), **settings, **options}
+    )
 
 
-def open_passages(
-    folder: str, *, max_length: int | None, stride: int | None, max_passages: int, **options: Any
-) -> PassageEncoder:
-    """The document encoder of the bundle in ``folder``; ``options`` go to ``BundleEncoder``.
+def open_document_encoder(
+    folder: str,
+    *,
+    top_k: int,
+    batch_tokens: int,
+    max_length: int | None,
+    stride: int | None,
+    max_passages: int,
+    **options: Any,
+) -> DocumentEncoder:
+    """Open the document encoder of a bundle.
+
+    Args:
+        folder: the bundle.
+        top_k: terms kept per vector.
+        batch_tokens: tokens of a batch, padding included.
+        max_length: tokens of a document or passage, special tokens included; None: the length on the encoder card.
+        stride: tokens from one passage to the next; None: documents are cut at ``max_length``.
+        max_passages: largest number of passages per document.
+        **options: further arguments of ``BundleEncoder``.
 
     Raises:
-        ConfigError: the lengths do not fit each other.
+        ConfigError: the lengths contradict each other.
     """
     encoder = BundleEncoder(Path(folder), **options)
     splitter = None
@@ -199,23 +230,23 @@ def open_passages(
             stride=stride,
             max_passages=max_passages,
         )
-    return PassageEncoder(encoder, max_length=max_length, splitter=splitter)
+    return DocumentEncoder(encoder, top_k=top_k, batch_tokens=batch_tokens, max_length=max_length, splitter=splitter)
 
 
 def check_lengths(folder: Path, encode: EncodeSettings) -> None:
-    """Hold the lengths of the section ``encode`` against its bundle.
+    """Compare the lengths of the section ``encode`` with its bundle.
 
     Raises:
-        ConfigError: the model does not take texts that long, or the lengths do not fit each other.
+        ConfigError: the model does not support texts that long, or the lengths contradict each other.
     """
     card = EncoderCard.load(folder)
     if encode.max_length is not None and encode.max_length > (longest := _longest_input(folder, card)):
         raise ConfigError(
             "encode.max_length",
-            f"{encode.max_length} is more than the model has positions",
+            f"{encode.max_length} is more than the {longest} tokens that the model supports",
             f"give {longest} or less, and encode.passage_stride to read longer documents whole",
         )
-    # Opened as a splitter whether or not documents are split: both need room for text.
+    # Checked by a splitter even if documents are not split: both need room for text.
     PassageSplitter(
         Tokenizer.from_file(str(folder / TOKENIZER_FILE)),
         prompt=card.document_prompt,
@@ -226,16 +257,16 @@ def check_lengths(folder: Path, encode: EncodeSettings) -> None:
 
 
 def _longest_input(folder: Path, card: EncoderCard) -> int:
-    """Tokens of the longest input of a bundle, from its ``config.json``; half of them where a text is given twice."""
+    """Tokens of the longest input of a bundle, from its ``config.json``; half of them if a text is read twice."""
     config = json.loads((folder / "config.json").read_bytes())
     positions = int(config["max_position_embeddings"])
     if config.get("model_type") == "roberta":
-        positions -= int(config["pad_token_id"]) + 1  # its positions start behind the padding index
+        positions -= int(config["pad_token_id"]) + 1  # positions start after the padding index
     return positions // 2 if card.attention == "echo" else positions
 
 
 def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Texts in order, cut so that a group has about ``_CHARACTERS`` characters; one text at least."""
+    """Yield the texts in groups of at most ``_CHARACTERS`` characters, at least one text each."""
     start = size = 0
     for i, text in enumerate(texts):
         if i > start and size + len(text) > _CHARACTERS:

@@ -22,9 +22,7 @@ def probe_scale(
     encoder: TextEncoder,
     *,
     documents: int,
-    store_k: int,
     bits: int,
-    batch_tokens: int,
     step: float | None = None,
 ) -> ImpactScale:
     """Encode documents from the start of each slice and fix the impact scale by them.
@@ -37,15 +35,11 @@ def probe_scale(
         slices: where to read, as ``spread_slices`` picks them.
         encoder: of the bundle; one in a process of its own survives documents that end it.
         documents: size of the probe; the same number from each slice, more from large ones where small ones end.
-        store_k: terms kept of a document.
         bits: width of an impact.
-        batch_tokens: tokens of a batch, padding included.
         step: weight of one unit where it is set; only its error is measured then.
     """
     texts = _sample(reader, slices, documents)
-    vectors, failed = encode_batches(
-        encoder, texts, top_k=store_k, batch_tokens=batch_tokens, chunk=ISOLATED_BATCH_SIZE
-    )
+    vectors, failed = encode_batches(encoder, texts, batch_size=ISOLATED_BATCH_SIZE)
     return impact_scale(vectors.weights, bits, documents=len(texts) - len(failed), step=step)
 
 

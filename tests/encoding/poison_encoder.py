@@ -1,4 +1,4 @@
-"""An encoder that words in a text make fail in every way a model can; opened by name in a child process."""
+"""Encoder that certain words make fail in every way a model can; child processes open it by name."""
 
 import ctypes
 import os
@@ -16,16 +16,16 @@ TERMS = 30_000
 
 
 class PoisonEncoder:
-    """One term a text: its checksum."""
+    """Encodes a text as one term: its checksum."""
 
-    def encode(self, texts: Sequence[str], **_: object) -> SparseBatch:
+    def encode(self, texts: Sequence[str]) -> SparseBatch:
         for text in texts:
-            self._suffer(text)
+            self._fail_on(text)
         terms = np.array([term_of(text) for text in texts], np.int32)
         weights = np.array([np.nan if "NAN" in text else 1.0 for text in texts], np.float32)
         return SparseBatch(np.arange(len(texts) + 1), terms, weights)
 
-    def _suffer(self, text: str) -> None:
+    def _fail_on(self, text: str) -> None:
         if "SEGFAULT" in text:
             ctypes.string_at(0)
         if "ABORT" in text:
@@ -39,7 +39,7 @@ class PoisonEncoder:
                 pass
         if "SLEEP" in text:
             time.sleep(60)
-        if "HOLD" in text:  # keeps the interpreter's lock, as native code may
+        if "HOLD" in text:  # holds the interpreter lock, as native code may
             ctypes.PyDLL(None).sleep(60)
         if "PAUSE" in text:
             time.sleep(1.5)
@@ -51,16 +51,16 @@ class PoisonEncoder:
 
 
 class FirstTimeEncoder(PoisonEncoder):
-    """Dies of the word ONCE in the first process that meets it, as under a passing shortage of memory."""
+    """Crashes on the word ONCE in the first process that reads it, as in a temporary shortage of memory."""
 
     def __init__(self, memory: Path) -> None:
         self._memory = memory
 
-    def encode(self, texts: Sequence[str], **settings: object) -> SparseBatch:
+    def encode(self, texts: Sequence[str]) -> SparseBatch:
         if any("ONCE" in text for text in texts) and not self._memory.exists():
             self._memory.touch()
             os.kill(os.getpid(), 9)
-        return super().encode(texts, **settings)
+        return super().encode(texts)
 
 
 def open_poison(pid_file: str | None = None) -> PoisonEncoder:

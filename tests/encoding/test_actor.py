@@ -1,4 +1,4 @@
-"""The actor called in this process, on the real bundle."""
+"""The encoder actor, called in this process with a real bundle."""
 
 from pathlib import Path
 
@@ -6,11 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lsr_prod.config import EncodeSettings
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.actor import EncoderActor, ModelSettings
 from lsr_prod.encoding.cell import WaveTask
 from lsr_prod.encoding.commit.markers import finished_cells
 from lsr_prod.encoding.encoder import EncoderFactory
+from lsr_prod.encoding.passages import document_factory
 from lsr_prod.encoding.row_counts import with_receipts
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.inference import BundleEncoder
@@ -24,7 +26,7 @@ def wave(folder: Path) -> WaveTask:
 
 
 def rows(*cells: int) -> pa.Table:
-    """A document for every entry of ``cells``, and the receipts of the two cells."""
+    """One document per entry of ``cells``, and the row counts of the two cells."""
     records = [
         {"cell": c, "file": 0, "source_key": 1, "source": "c", "position": i, "doc_id": f"d{i}", "text": f"fox {i}"}
         for i, c in enumerate(cells)
@@ -33,13 +35,18 @@ def rows(*cells: int) -> pa.Table:
     return pa.concat_tables(with_receipts([table], (0, 1), table.schema))
 
 
+def bundle_factory(bundle: Path) -> EncoderFactory:
+    settings = EncodeSettings(bundle="b", table="t", store_k=PROPERTIES.store_k, batch_tokens=256)
+    return document_factory(bundle, settings)
+
+
 def actor(factory: EncoderFactory) -> EncoderActor:
-    return EncoderActor(ModelSettings(factory, batch_tokens=256, batch_timeout_s=60, document_timeout_s=30))
+    return EncoderActor(ModelSettings(factory, batch_timeout_s=60, document_timeout_s=30))
 
 
-def test_a_block_is_encoded_cell_by_cell(tmp_path: Path, tiny_bundle: Path, ray_local: None):
+def test_actor_encodes_a_block_cell_by_cell(tmp_path: Path, tiny_bundle: Path, ray_local: None):
     task = wave(tmp_path)
-    result = actor(EncoderFactory.of_bundle(tiny_bundle)).encode(task, rows(0, 1, 1, 0, 1), isolated=False)
+    result = actor(bundle_factory(tiny_bundle)).encode(task, rows(0, 1, 1, 0, 1), isolated=False)
     assert [(cell.cell, cell.rows_in, cell.encoded) for cell in result.cells] == [(0, 2, 2), (1, 3, 3)]
     assert 0 < result.counters.tokens <= result.counters.padded_tokens
     expected = BundleEncoder(tiny_bundle).encode(["fox 0", "fox 3"], kind="document", top_k=PROPERTIES.store_k)
@@ -48,7 +55,7 @@ def test_a_block_is_encoded_cell_by_cell(tmp_path: Path, tiny_bundle: Path, ray_
     assert found == [expected.row(i)[0].tolist() for i in range(2)]
 
 
-def test_finished_cells_are_marked_and_the_first_result_stands(tmp_path: Path, ray_local: None):
+def test_finished_cells_are_marked_and_a_second_attempt_reuses_them(tmp_path: Path, ray_local: None):
     task, encoder = wave(tmp_path), actor(poison_factory())
     first = encoder.encode(task, rows(0, 0, 1), isolated=False)
     done = finished_cells(task.table, task.quarantine, "p", 0, 2)
@@ -58,19 +65,17 @@ def test_finished_cells_are_marked_and_the_first_result_stands(tmp_path: Path, r
 
 
 @pytest.mark.parametrize("lost", [0, 3, 4])
-def test_a_cell_that_lost_a_row_or_its_receipt_is_neither_encoded_nor_marked(
-    tmp_path: Path, ray_local: None, lost: int
-):
+def test_cell_with_a_missing_row_or_row_count_is_neither_encoded_nor_marked(tmp_path: Path, ray_local: None, lost: int):
     task, encoder = wave(tmp_path), actor(poison_factory())
-    whole = rows(1, 1, 0)  # the receipts of cells 0 and 1 come last
+    whole = rows(1, 1, 0)  # the row counts of cells 0 and 1 come last
     short = pa.concat_tables([whole.slice(0, lost), whole.slice(lost + 1)])
     with pytest.raises(IncompleteWaveError, match="arrived; nothing was committed"):
         encoder.encode(task, short, isolated=False)
     assert {0: 1, 3: 0, 4: 1}[lost] not in finished_cells(task.table, task.quarantine, "p", 0, 2)
 
 
-def test_isolation_gives_the_same_parts(tmp_path: Path, tiny_bundle: Path, ray_local: None):
-    encoder = actor(EncoderFactory.of_bundle(tiny_bundle))
+def test_child_process_writes_the_same_parts(tmp_path: Path, tiny_bundle: Path, ray_local: None):
+    encoder = actor(bundle_factory(tiny_bundle))
     ours, isolated = wave(tmp_path / "a"), wave(tmp_path / "b")
     first = encoder.encode(ours, rows(0, 0, 1), isolated=False)
     second = encoder.encode(isolated, rows(0, 0, 1), isolated=True)

@@ -22,33 +22,33 @@ from tests.encoding.poison_encoder import poison_factory, term_of
 
 
 class Poisoned:
-    """A real encoder that a text with the word POISON makes fail, as a broken graph would."""
+    """A real encoder that raises for a text with the word POISON, as a broken graph would."""
 
     def __init__(self, encoder: BundleEncoder) -> None:
         self.encoder, self.calls = encoder, 0
 
-    def encode(self, texts: Sequence[str], **settings) -> SparseBatch:
+    def encode(self, texts: Sequence[str]) -> SparseBatch:
         self.calls += 1
         if any("POISON" in text for text in texts):
             raise RuntimeError("the graph failed")
-        return self.encoder.encode(texts, **settings)
+        return self.encoder.encode(texts, kind="document", top_k=16, batch_tokens=1024)
 
 
-def test_a_poison_document_is_found_and_the_others_are_encoded(tiny_bundle: Path):
+def test_failing_documents_are_found_by_halving_and_the_others_encoded(tiny_bundle: Path):
     texts = [f"fox {i}" if i not in (0, 7, 8, 19) else f"POISON {i}" for i in range(20)]
     encoder = Poisoned(BundleEncoder(tiny_bundle))
-    vectors, failed = encode_batches(encoder, texts, top_k=16, batch_tokens=1024)
+    vectors, failed = encode_batches(encoder, texts)
     assert failed == dict.fromkeys((0, 7, 8, 19), Failure("encode_failed", "RuntimeError: the graph failed"))
     assert encoder.calls <= 2 * len(texts)
     good = [text for text in texts if "POISON" not in text]
-    expected = encoder.encode(good, kind="document", top_k=16, batch_tokens=1024)
+    expected = encoder.encode(good)
     assert len(vectors) == len(good)
     for i in range(len(good)):
         assert set(vectors.row(i)[0]) == set(expected.row(i)[0])
 
 
-def test_no_text_is_no_vector(tiny_bundle: Path):
-    vectors, failed = encode_batches(BundleEncoder(tiny_bundle), [], top_k=16, batch_tokens=1024)
+def test_no_texts_give_no_vectors(tiny_bundle: Path):
+    vectors, failed = encode_batches(Poisoned(BundleEncoder(tiny_bundle)), [])
     assert (len(vectors), failed) == (0, {})
 
 
@@ -60,14 +60,14 @@ ERRORS = {
 
 
 class Numbered:
-    """Encodes text ``i`` as term ``i``; raises for some texts and returns a weight that is no number for others."""
+    """Encodes text ``i`` as term ``i``; raises for some texts and returns a NaN or infinite weight for others."""
 
-    def __init__(self, raising: dict[int, Exception], broken: dict[int, float], chunk: int = BATCH_SIZE) -> None:
-        self.raising, self.broken, self.chunk, self.failures, self.calls = raising, broken, chunk, 0, 0
+    def __init__(self, raising: dict[int, Exception], broken: dict[int, float], batch_size: int = BATCH_SIZE) -> None:
+        self.raising, self.broken, self.batch_size, self.failures, self.calls = raising, broken, batch_size, 0, 0
 
-    def encode(self, texts: Sequence[str], **_: object) -> SparseBatch:
-        assert len(texts) <= self.chunk
-        if [*texts] == ["word"]:  # whether it is alive
+    def encode(self, texts: Sequence[str]) -> SparseBatch:
+        assert len(texts) <= self.batch_size
+        if [*texts] == ["word"]:  # the check that the encoder still works
             return SparseBatch(np.arange(2), np.zeros(1, np.int32), np.ones(1, np.float32))
         self.calls += 1
         numbers = [int(text) for text in texts]
@@ -86,20 +86,20 @@ class Numbered:
         st.integers(0, 4999), st.sampled_from([error for errors in ERRORS.values() for error in errors]), max_size=6
     ),
     broken=st.dictionaries(st.integers(0, 4999), st.sampled_from([np.nan, np.inf]), max_size=4),
-    chunk=st.sampled_from([1, 32, 33, 2048]),
+    batch_size=st.sampled_from([1, 32, 33, 2048]),
 )
-def test_whatever_fails_the_other_texts_are_encoded_in_order(
-    n: int, raising: dict[int, Exception], broken: dict[int, float], chunk: int
+def test_texts_that_do_not_fail_are_encoded_in_order(
+    n: int, raising: dict[int, Exception], broken: dict[int, float], batch_size: int
 ):
-    encoder = Numbered(raising, broken, chunk)
-    vectors, failed = encode_batches(encoder, [str(i) for i in range(n)], top_k=4, batch_tokens=8, chunk=chunk)
+    encoder = Numbered(raising, broken, batch_size)
+    vectors, failed = encode_batches(encoder, [str(i) for i in range(n)], batch_size=batch_size)
     expected = {i for i in raising.keys() | broken.keys() if i < n}
     assert failed.keys() == expected
     assert vectors.terms.tolist() == [i for i in range(n) if i not in expected]
     assert len(vectors) == n - len(expected)
     assert np.isfinite(vectors.weights).all()
     assert encoder.calls <= max(1, 2 * n)
-    assert encoder.failures <= len(raising) * (math.ceil(math.log2(chunk)) + 1)
+    assert encoder.failures <= len(raising) * (math.ceil(math.log2(batch_size)) + 1)
     for i, failure in failed.items():
         if i in raising:
             assert raising[i] in ERRORS[failure.reason]
@@ -110,20 +110,20 @@ def test_whatever_fails_the_other_texts_are_encoded_in_order(
         assert len(failure.detail) <= RAW_LIMIT
 
 
-def test_a_broken_encoder_is_no_fault_of_its_texts():
+def test_broken_encoder_raises_at_the_first_call():
     encoder = Numbered({1: EncoderBrokenError("the model does not open")}, {})
     with pytest.raises(EncoderBrokenError, match="does not open"):
-        encode_batches(encoder, ["0", "1", "2"], top_k=4, batch_tokens=8)
+        encode_batches(encoder, ["0", "1", "2"])
     assert encoder.calls == 1
 
 
 class Dying:
-    """Encodes some texts, then fails whatever it is given, as after an error of its device."""
+    """Encodes some texts, then fails on every input, as after an error of its device."""
 
     def __init__(self, texts: int) -> None:
         self.left = texts
 
-    def encode(self, texts: Sequence[str], **_: object) -> SparseBatch:
+    def encode(self, texts: Sequence[str]) -> SparseBatch:
         if len(texts) > self.left:
             self.left = 0
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -132,18 +132,18 @@ class Dying:
 
 
 @pytest.mark.parametrize(("left", "texts"), [(0, 1), (0, 3), (32, 40), (32, 500)])
-def test_documents_are_not_blamed_for_a_device_that_died(left: int, texts: int):
+def test_failing_device_raises_encoder_broken_error_instead_of_blaming_documents(left: int, texts: int):
     with pytest.raises(EncoderBrokenError, match=r"documents in a row failed, and so did a plain word \(CUDA error"):
-        encode_batches(Dying(left), ["text"] * texts, top_k=4, batch_tokens=8, chunk=32)
+        encode_batches(Dying(left), ["text"] * texts, batch_size=32)
 
 
-def test_every_kind_of_poison_is_named_and_costs_few_processes():
+def test_each_kind_of_failure_has_its_reason_and_bounded_process_starts():
     texts = [f"document {i}" for i in range(100)]
     poison = {3: "SEGFAULT", 31: "ABORT", 32: "HOLD", 60: "RAISE", 61: "EXIT", 98: "NAN"}
     for i, word in poison.items():
         texts[i] = f"document {i} {word}"
     with IsolatedEncoder(poison_factory(), timeout_s=4) as encoder:
-        vectors, failed = encode_batches(encoder, texts, top_k=8, batch_tokens=64, chunk=ISOLATED_BATCH_SIZE)
+        vectors, failed = encode_batches(encoder, texts, batch_size=ISOLATED_BATCH_SIZE)
         starts = encoder.starts
     assert vectors.terms.tolist() == [term_of(text) for i, text in enumerate(texts) if i not in poison]
     assert {i: failure.reason for i, failure in failed.items()} == {
@@ -156,5 +156,5 @@ def test_every_kind_of_poison_is_named_and_costs_few_processes():
     }
     assert "SIGSEGV" in failed[3].detail
     assert failed[60].detail == "RuntimeError: the graph failed"
-    # Each of the four that end a process does so in its group, in the group's halves and at most twice alone.
+    # Each of the four that end a process does so in its batch, in the halves of the batch, and at most twice alone.
     assert starts <= 1 + 4 * (math.log2(ISOLATED_BATCH_SIZE) + 2)

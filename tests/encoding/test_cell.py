@@ -20,7 +20,7 @@ from lsr_prod.storage import Store
 from tests.encoding.poison_encoder import PoisonEncoder, term_of
 from tests.encoding.tables import PROPERTIES, make_tables
 
-encode = partial(encode_batches, PoisonEncoder(), top_k=4, batch_tokens=64)
+encode = partial(encode_batches, PoisonEncoder())
 
 
 def task(folder: Path, committed: Sequence[str] = (), removed: frozenset[int] = frozenset()) -> WaveTask:

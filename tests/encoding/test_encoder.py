@@ -1,18 +1,12 @@
 import json
 from dataclasses import asdict
-from pathlib import Path
-
-import numpy as np
 
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.inference import BundleEncoder
+from tests.encoding.poison_encoder import FirstTimeEncoder, open_first_time
 
 
-def test_a_factory_that_went_through_json_opens_the_bundle_with_its_options(tiny_bundle: Path):
-    factory = EncoderFactory(**json.loads(json.dumps(asdict(EncoderFactory.of_bundle(tiny_bundle, threads=2)))))
-    assert factory.arguments == {"folder": str(tiny_bundle), "threads": 2}
-    opened = factory.open()
-    assert isinstance(opened, BundleEncoder)
-    settings = {"kind": "document", "top_k": 8, "batch_tokens": 64}
-    expected = BundleEncoder(tiny_bundle).encode(["a quick fox"], **settings)
-    assert np.array_equal(opened.encode(["a quick fox"], **settings).terms, expected.terms)
+def test_factory_survives_json_and_opens_the_encoder_with_its_arguments():
+    named = EncoderFactory(f"{open_first_time.__module__}:{open_first_time.__name__}", {"memory": "folder/file"})
+    factory = EncoderFactory(**json.loads(json.dumps(asdict(named))))
+    assert factory == named
+    assert isinstance(factory.open(), FirstTimeEncoder)

@@ -15,12 +15,12 @@ from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding import passages as passages_module
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.passages import (
-    PassageEncoder,
+    DocumentEncoder,
     PassageSplitter,
     check_lengths,
     document_factory,
     merge_passages,
-    open_passages,
+    open_document_encoder,
 )
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import EncoderCard
@@ -36,6 +36,25 @@ SETTINGS = EncodeSettings(bundle="b", table="t")
 @pytest.fixture(scope="module")
 def tokenizer(splade_tiny: Path) -> Tokenizer:
     return Tokenizer.from_file(str(splade_tiny / "tokenizer.json"))
+
+
+def open_encoder(
+    bundle: Path,
+    *,
+    max_length: int | None,
+    stride: int | None,
+    max_passages: int,
+    top_k: int = 16,
+    batch_tokens: int = 256,
+) -> DocumentEncoder:
+    return open_document_encoder(
+        str(bundle),
+        max_length=max_length,
+        stride=stride,
+        max_passages=max_passages,
+        top_k=top_k,
+        batch_tokens=batch_tokens,
+    )
 
 
 def rows_of(batch: SparseBatch) -> list[list[tuple[int, float]]]:
@@ -130,9 +149,9 @@ def slow_document(encoder: BundleEncoder, text: str, length: int, stride: int, m
 def test_a_document_is_the_maximum_over_its_windows_encoded_one_by_one(
     tiny_bundle: Path, length: int, stride: int, most: int
 ):
-    encoder = open_passages(str(tiny_bundle), max_length=length, stride=stride, max_passages=most)
+    lengths = {"max_length": length, "stride": stride, "max_passages": most}
     reference = BundleEncoder(tiny_bundle)
-    found = encoder.encode(TEXTS, kind="document", top_k=512, batch_tokens=256)
+    found = open_encoder(tiny_bundle, **lengths, top_k=512).encode(TEXTS)
     assert len(found) == len(TEXTS)
     for text, row in zip(TEXTS, rows_of(found), strict=True):
         expected = slow_document(reference, text, length, stride, most) if text else {}
@@ -141,18 +160,18 @@ def test_a_document_is_the_maximum_over_its_windows_encoded_one_by_one(
         assert len(row) == len(heaviest)
         for term, weight in row:
             assert weight == pytest.approx(expected[term], abs=1e-4)
-    assert rows_of(encoder.encode(TEXTS, kind="document", top_k=9, batch_tokens=256)) == rows_of(found.top(9))
+    assert rows_of(open_encoder(tiny_bundle, **lengths, top_k=9).encode(TEXTS)) == rows_of(found.top(9))
 
 
 def test_documents_beyond_the_last_passage_are_counted(tiny_bundle: Path):
-    encoder = open_passages(str(tiny_bundle), max_length=32, stride=30, max_passages=4)
+    encoder = open_encoder(tiny_bundle, max_length=32, stride=30, max_passages=4)
     ids = BundleEncoder(tiny_bundle).token_ids(TEXTS, kind="document", max_length=500)
     needed = [-(-max(len(row) - 2, 0) // 30) for row in ids]
     assert sorted(number > 4 for number in needed) == [False] * 4 + [True]
-    encoder.encode(TEXTS, kind="document", top_k=16, batch_tokens=256)
+    encoder.encode(TEXTS)
     assert encoder.counters.cut == 1
     assert encoder.counters.documents == sum(min(number, 4) for number in needed)
-    encoder.encode(TEXTS[1:2], kind="document", top_k=16, batch_tokens=256)
+    encoder.encode(TEXTS[1:2])
     assert encoder.counters.cut == 2
 
 
@@ -163,10 +182,10 @@ def equal(one: SparseBatch, other: SparseBatch) -> bool:
 def test_without_a_stride_documents_are_cut(tiny_bundle: Path):
     reference = BundleEncoder(tiny_bundle)
     expected = reference.encode(TEXTS, kind="document", top_k=64, batch_tokens=256)
-    plain = open_passages(str(tiny_bundle), max_length=None, stride=None, max_passages=64)
-    assert equal(plain.encode(TEXTS, kind="document", top_k=64, batch_tokens=256), expected)
-    cut = open_passages(str(tiny_bundle), max_length=16, stride=None, max_passages=64)
-    found = cut.encode(TEXTS, kind="document", top_k=64, batch_tokens=256)
+    plain = open_encoder(tiny_bundle, max_length=None, stride=None, max_passages=64, top_k=64)
+    assert equal(plain.encode(TEXTS), expected)
+    cut = open_encoder(tiny_bundle, max_length=16, stride=None, max_passages=64, top_k=64)
+    found = cut.encode(TEXTS)
     short = reference.encode_ids(reference.token_ids(TEXTS, kind="document", max_length=16), top_k=64, batch_tokens=256)
     assert equal(found, short)
     assert not equal(found, expected)
@@ -174,47 +193,45 @@ def test_without_a_stride_documents_are_cut(tiny_bundle: Path):
 
 
 @pytest.mark.parametrize("stride", [None, 20])
-def test_a_query_keeps_the_length_of_the_card(tiny_bundle: Path, stride: int | None):
-    encoder = open_passages(str(tiny_bundle), max_length=32, stride=stride, max_passages=2)
-    expected = BundleEncoder(tiny_bundle).encode(TEXTS, kind="query", top_k=64, batch_tokens=256)
-    assert equal(encoder.encode(TEXTS, kind="query", top_k=64, batch_tokens=256), expected)
-
-
-@pytest.mark.parametrize("stride", [None, 20])
 def test_memory_is_bounded_by_groups_that_change_nothing(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, stride: int | None
 ):
-    encoder = open_passages(str(tiny_bundle), max_length=32, stride=stride, max_passages=4)
-    whole = encoder.encode(TEXTS, kind="document", top_k=16, batch_tokens=1)
+    encoder = open_encoder(tiny_bundle, max_length=32, stride=stride, max_passages=4, batch_tokens=1)
+    whole = encoder.encode(TEXTS)
     groups: list[Sequence[str]] = []
-    original = PassageEncoder._documents
+    original = DocumentEncoder._documents
 
-    def spy(self: PassageEncoder, texts: Sequence[str], **settings: int) -> SparseBatch:
+    def spy(self: DocumentEncoder, texts: Sequence[str]) -> SparseBatch:
         groups.append(texts)
-        return original(self, texts, **settings)
+        return original(self, texts)
 
     monkeypatch.setattr(passages_module, "_CHARACTERS", 300)
-    monkeypatch.setattr(PassageEncoder, "_documents", spy)
-    assert equal(encoder.encode(TEXTS, kind="document", top_k=16, batch_tokens=1), whole)
+    monkeypatch.setattr(DocumentEncoder, "_documents", spy)
+    assert equal(encoder.encode(TEXTS), whole)
     assert [text for group in groups for text in group] == TEXTS
     assert len(groups) > 2
     assert all(len(group) == 1 or sum(map(len, group)) <= 300 for group in groups)
-    assert len(encoder.encode([], kind="document", top_k=16, batch_tokens=1)) == 0
+    assert len(encoder.encode([])) == 0
 
 
 def test_the_factory_opens_what_the_settings_say(tiny_bundle: Path):
-    chosen = SETTINGS.model_copy(update={"max_length": 32, "passage_stride": 20, "max_passages": 3})
+    lengths = {"max_length": 32, "passage_stride": 20, "max_passages": 3}
+    chosen = SETTINGS.model_copy(update={**lengths, "store_k": 16, "batch_tokens": 256})
     factory = document_factory(tiny_bundle, chosen, threads=1)
     again = EncoderFactory(factory.function, json.loads(json.dumps(dict(factory.arguments))))
-    direct = open_passages(str(tiny_bundle), max_length=32, stride=20, max_passages=3)
-    call = {"kind": "document", "top_k": 16, "batch_tokens": 256}
-    assert equal(again.open().encode(TEXTS, **call), direct.encode(TEXTS, **call))
+    direct = open_encoder(tiny_bundle, max_length=32, stride=20, max_passages=3)
+    assert equal(again.open().encode(TEXTS), direct.encode(TEXTS))
 
 
 @pytest.mark.parametrize(
     ("change", "prompt", "field", "words"),
     [
-        ({"max_length": 513}, "", "encode.max_length", "more than the model has positions; give 512 or less"),
+        (
+            {"max_length": 513},
+            "",
+            "encode.max_length",
+            "513 is more than the 512 tokens that the model supports",
+        ),
         ({"max_length": 2}, "", "encode.max_length", "2 leaves no token for text; give more than 2"),
         ({"max_length": 5}, "a book: ", "encode.max_length", "5 leaves no token for text; give more than 5"),
         ({"max_length": 32, "passage_stride": 31}, "", "encode.passage_stride", "31 is more than the 30 tokens"),

@@ -32,7 +32,7 @@ def settings(**changes: Any) -> EncodeSettings:
 
 def model(factory: EncoderFactory, **changes: float) -> ModelSettings:
     times = {"batch_timeout_s": 20.0, "document_timeout_s": 4.0} | changes
-    return ModelSettings(factory, batch_tokens=1024, **times)
+    return ModelSettings(factory, **times)
 
 
 def wave(folder: Path) -> WaveTask:

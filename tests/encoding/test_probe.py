@@ -9,6 +9,7 @@ import pytest
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.encoding.passages import document_factory
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.probe import probe_scale, spread_slices
 from lsr_prod.formats.sparse import SparseBatch
@@ -29,12 +30,12 @@ def write(path: Path, texts: Sequence[str], *bad: str) -> None:
 
 
 class Recorder:
-    """Encodes a text as one term of a weight that is its length, and fails on a word."""
+    """Encodes a text as one term with its length as weight, and fails on texts with POISON."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def encode(self, texts: Sequence[str], **_: object) -> SparseBatch:
+    def encode(self, texts: Sequence[str]) -> SparseBatch:
         if any("POISON" in text for text in texts):
             raise RuntimeError("the graph failed")
         self.seen += texts
@@ -46,12 +47,12 @@ def seen_by(folder: Path, documents: int) -> list[str]:
     plan, reader = plan_of(folder)
     recorder = Recorder()
     slices = spread_slices(plan, documents)
-    scale = probe_scale(reader, slices, recorder, documents=documents, store_k=4, bits=8, batch_tokens=64)
+    scale = probe_scale(reader, slices, recorder, documents=documents, bits=8)
     assert scale.documents == len(recorder.seen)
     return sorted(recorder.seen)
 
 
-def test_the_probe_reads_all_over_the_corpus(tmp_path: Path):
+def test_probe_reads_the_start_of_files_all_over_the_corpus(tmp_path: Path):
     for i, name in enumerate("abcd"):
         write(tmp_path / f"{name}.jsonl", [f"{name} {number} " + "x" * i for number in range(9)], "no json", "{}")
     assert [text[:3] for text in seen_by(tmp_path, 8)] == [f"{name} {i}" for name in "abcd" for i in (0, 1)]
@@ -60,19 +61,19 @@ def test_the_probe_reads_all_over_the_corpus(tmp_path: Path):
     assert len(seen_by(tmp_path, 512)) == 36
 
 
-def test_what_small_files_lack_large_ones_give(tmp_path: Path):
+def test_probe_reads_more_of_large_files_when_small_files_end(tmp_path: Path):
     write(tmp_path / "a.jsonl", [f"a {i:02}" for i in range(50)])
     write(tmp_path / "b.jsonl", ["b 00"])
     write(tmp_path / "c.jsonl", [f"c {i:02}" for i in range(3)])
     assert seen_by(tmp_path, 20) == [f"a {i:02}" for i in range(16)] + ["b 00", "c 00", "c 01", "c 02"]
 
 
-def test_a_document_that_fails_is_left_out(tmp_path: Path):
+def test_probe_leaves_out_documents_that_fail(tmp_path: Path):
     write(tmp_path / "a.jsonl", ["one", "POISON " * 99, "three"])
     assert seen_by(tmp_path, 512) == ["one", "three"]
 
 
-def test_places_are_spread_and_the_same_for_the_same_plan(tmp_path: Path):
+def test_slices_of_the_probe_are_spread_evenly_and_deterministic(tmp_path: Path):
     for number in range(100):
         write(tmp_path / f"{number:03}.jsonl", ["text"])
     plan, _ = plan_of(tmp_path)
@@ -85,19 +86,20 @@ def test_places_are_spread_and_the_same_for_the_same_plan(tmp_path: Path):
     assert [piece.ordinal for piece in spread_slices(plan, 1)] == [50]
 
 
-def test_nothing_to_read_is_a_scale_without_documents(tmp_path: Path):
+def test_empty_corpus_gives_a_scale_of_zero_documents(tmp_path: Path):
     (tmp_path / "a.jsonl").write_text("")
     assert seen_by(tmp_path, 512) == []
 
 
 @pytest.mark.parametrize("bits", [4, 8, 16])
-def test_the_error_is_that_of_the_stored_vectors(tmp_path: Path, tiny_bundle: Path, bits: int):
+def test_scale_error_is_the_error_of_the_stored_vectors(tmp_path: Path, tiny_bundle: Path, bits: int):
     texts = ["fox", "the quick brown fox", "python python python", "a lock is released by its thread"]
     write(tmp_path / "a.jsonl", texts)
     plan, reader = plan_of(tmp_path)
-    encoder = BundleEncoder(tiny_bundle)
-    scale = probe_scale(reader, spread_slices(plan, 9), encoder, documents=9, store_k=16, bits=bits, batch_tokens=64)
-    weights = encoder.encode(texts, kind="document", top_k=16, batch_tokens=64).weights  # pruned, then quantised
+    settings = EncodeSettings(bundle="b", table="t", store_k=16, batch_tokens=64)
+    encoder = document_factory(tiny_bundle, settings).open()
+    scale = probe_scale(reader, spread_slices(plan, 9), encoder, documents=9, bits=bits)
+    weights = BundleEncoder(tiny_bundle).encode(texts, kind="document", top_k=16, batch_tokens=64).weights
     impacts, clipped = quantize(weights, scale.step, bits)
     errors = np.abs(weights - impacts * scale.step)
     assert clipped == 0

@@ -37,6 +37,8 @@ from tests.faults.protocol import MANIFEST, Job, run_attempt
 
 __all__ = ["Script"]
 
+_TOP_K = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Script:
@@ -135,12 +137,12 @@ class _Encoder:
     def __init__(self, stage: _Stage, flaky: str | None) -> None:
         self._stage, self._flaky = stage, flaky
 
-    def encode(self, texts: Sequence[str], *, kind: str, top_k: int, batch_tokens: int) -> SparseBatch:  # noqa: ARG002
+    def encode(self, texts: Sequence[str]) -> SparseBatch:
         for text in texts:
             if POISON in text or (self._flaky and text != "word" and is_flaky(text, self._flaky)):
                 raise ValueError("the model fails on this text")
         self._stage.tell("encoded", len(texts))
-        return fake_vectors(texts).top(top_k)
+        return fake_vectors(texts).top(_TOP_K)
 
 
 def _wrap(stage: _Stage, script: Script) -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -139,7 +140,7 @@ def _encode_wave(task: WaveTask, plan: Plan, source: SourceSettings, encoder: Te
             replace(task, read_tasks=len(pieces)),
             cell,
             rows.filter(pc.equal(rows["cell"], cell)),
-            lambda texts: encode_batches(encoder, texts, top_k=64, batch_tokens=1024),
+            partial(encode_batches, encoder),
         )
         results.append(mark(task.table, task.quarantine, task.plan, task.wave, task.cells, result))
     return WaveResult(task.wave, tuple(results))

@@ -1,7 +1,7 @@
-"""An encoder whose model lives in a child process: a document may crash or hang it, and this process goes on.
+"""Encoder with its model in a child process: a document may crash or hang the child, and this process continues.
 
-It costs a start of the child (import, model) after every failure and a copy of texts and vectors through two pipes, so
-the corpus is encoded without it and only rows that cost an actor its life come here.
+Every failure costs a start of the child (imports, model), and texts and vectors are copied through two pipes. So the
+corpus is encoded without it; only blocks that ended an actor's process are encoded here.
 """
 
 import json
@@ -11,18 +11,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.isolation.messages import Message, read_message, vectors_from, write_message
+from lsr_prod.encoding.isolation.messages import read_message, vectors_from, write_message
 from lsr_prod.errors import EncoderBrokenError, EncoderCrashedError, EncoderRaisedError, EncoderTimeoutError
-from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
 
 __all__ = ["ISOLATED_BATCH_SIZE", "IsolatedEncoder"]
@@ -30,13 +28,13 @@ __all__ = ["ISOLATED_BATCH_SIZE", "IsolatedEncoder"]
 log = logging.getLogger(__name__)
 
 ISOLATED_BATCH_SIZE = 32
-"""Texts of one call in isolation: few, since each halving of a group that hangs costs a whole timeout."""
+"""Texts per call in isolation: few, because each halving of a batch that hangs costs a whole timeout."""
 
 
 class IsolatedEncoder:
-    """A ``TextEncoder`` in a child process, which is started when it is needed and dies with this one.
+    """A ``TextEncoder`` in a child process, which is started on demand and ends with this process.
 
-    Use as a context manager. Not for two threads at once.
+    Use as a context manager, from one thread at a time.
 
     Attributes:
         starts: child processes started so far.
@@ -45,14 +43,14 @@ class IsolatedEncoder:
     def __init__(
         self, factory: EncoderFactory, *, timeout_s: float, start_timeout_s: float = 300.0, most_in_a_row: int = 20
     ) -> None:
-        """Start nothing yet.
+        """Set the limits; the child is started by the first call.
 
         Args:
             factory: opens the encoder in the child.
-            timeout_s: seconds of one call, however many texts it has: a group that is merely slow is halved by
-                ``encode_batches``, and only a single text that takes longer is given up.
+            timeout_s: longest call in seconds, for any number of texts: ``encode_batches`` halves a slow batch, so
+                that only a single text that takes longer is given up.
             start_timeout_s: seconds to open the model.
-            most_in_a_row: single texts that may end the child with no success in between.
+            most_in_a_row: consecutive single texts that may end the child.
         """
         self._factory, self._timeout_s, self._start_timeout_s = factory, timeout_s, start_timeout_s
         self._most_in_a_row, self._in_a_row = most_in_a_row, 0
@@ -66,48 +64,46 @@ class IsolatedEncoder:
         self.close()
 
     def close(self) -> None:
-        """End the child, if there is one."""
+        """End the child, if it runs."""
         if self._child is not None:
             self._child.end()
             self._child = None
 
-    def encode(self, texts: Sequence[str], *, kind: Kind, top_k: int, batch_tokens: int) -> SparseBatch:
-        """One vector a text, in order.
+    def encode(self, texts: Sequence[str]) -> SparseBatch:
+        """Return one vector per text, in order.
 
-        A single text that ends the child is tried once more: what ended it may have been the kernel, short of memory.
+        A single text that ends the child is tried a second time: the kernel may have ended it for lack of memory.
 
         Raises:
-            EncoderRaisedError: the encoder raised; the child lives.
+            EncoderRaisedError: the encoder raised an exception; the child keeps running.
             EncoderCrashedError: the child ended.
             EncoderTimeoutError: the call took too long; the child was ended.
-            EncoderBrokenError: the model does not even open, or too many single texts in a row ended it.
+            EncoderBrokenError: the model cannot be opened, or too many consecutive single texts ended the child.
         """
-        columns = {"texts": pa.array(texts, pa.large_string())}
-        facts = {"kind": kind, "top_k": top_k, "batch_tokens": batch_tokens}
         try:
             try:
-                answer, found = self._call(columns, facts)
+                answer = self._call(texts)
             except EncoderCrashedError:
                 if len(texts) > 1:
                     raise
-                answer, found = self._call(columns, facts)
+                answer = self._call(texts)
         except (EncoderCrashedError, EncoderTimeoutError) as error:
-            self._count(len(texts), error)
+            self._count_failure(len(texts), error)
             raise
-        if "error" in found:
-            raise EncoderRaisedError(found["error"])
+        if "error" in answer.column_names:
+            raise EncoderRaisedError(answer["error"][0].as_py())
         self._in_a_row = 0
         return vectors_from(answer)
 
-    def _call(self, columns: Mapping[str, pa.Array], facts: Mapping[str, Any]) -> Message:
-        if self._child is not None and not self._child.alive:  # ended between two calls: no text's doing
+    def _call(self, texts: Sequence[str]) -> pa.Table:
+        if self._child is not None and not self._child.alive:  # it ended between two calls, not because of a text
             self.close()
         try:
             child = self._child or self._start()
             with child.limit(self._timeout_s):
-                write_message(child.requests, columns, facts)
+                write_message(child.requests, {"texts": pa.array(texts, pa.large_string())})
                 return read_message(child.answers)
-        except BaseException as error:  # whatever it was, this child may still answer the request that was given up
+        except BaseException as error:  # after any error this child may still answer the abandoned request
             self.close()
             log.warning("isolated encoder lost", extra={"fields": {"error": str(error), "starts": self.starts}})
             raise
@@ -120,27 +116,27 @@ class IsolatedEncoder:
                 read_message(child.answers)
         except (EncoderCrashedError, EncoderTimeoutError) as error:
             raise EncoderBrokenError(
-                f"the model cannot be opened in a process of its own: {error}; see that process's output in the log, "
-                "then export the model again or give its machine what it lacks (memory?)"
+                f"the model cannot be opened in a process of its own: {error}; look at the output of that process in "
+                "the log, then export the model again, or run on a machine with more memory"
             ) from error
         return child
 
-    def _count(self, texts: int, error: Exception) -> None:
+    def _count_failure(self, texts: int, error: Exception) -> None:
         self._in_a_row += texts == 1
         if self._in_a_row >= self._most_in_a_row:
             raise EncoderBrokenError(
-                f"{self._in_a_row} documents in a row ended the encoder, each alone and none between them was encoded; "
-                f"the last: {error}; the model does not work here, or the corpus is not what it was made for: export "
-                "it again, try another encode.provider, raise encode.document_timeout_s if it is only slow"
+                f"{self._in_a_row} documents in a row, encoded one by one, ended the encoder's process (the last one: "
+                f"{error}); the model does not work on this machine or on this corpus: export it again, try another "
+                "encode.provider, or raise encode.document_timeout_s if it is only slow"
             ) from error
 
 
 class _Child:
-    """A process of ``encoder_process`` and the pipes to it."""
+    """A process of ``isolation.process`` and the pipes to it."""
 
     def __init__(self, factory: EncoderFactory) -> None:
         lifeline, self._lifeline = os.pipe()
-        # The child imports what this process can import, wherever Ray put it.
+        # The child can import the same modules as this process, also where Ray changed sys.path.
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         command = [sys.executable, "-P", "-m", "lsr_prod.encoding.isolation.process"]
         try:
@@ -150,7 +146,7 @@ class _Child:
                 stdout=subprocess.PIPE,
                 pass_fds=[lifeline],
                 env={**os.environ, "PYTHONPATH": path},
-                start_new_session=True,  # Ctrl-C is for the job
+                start_new_session=True,  # Ctrl-C must reach the job only
             )
         except OSError:
             os.close(self._lifeline)
@@ -170,8 +166,8 @@ class _Child:
         """End the child if the block takes too long.
 
         Raises:
-            EncoderCrashedError: it ended inside the block.
-            EncoderTimeoutError: it was ended.
+            EncoderCrashedError: the child ended inside the block.
+            EncoderTimeoutError: the child was ended because of the limit.
         """
         late = threading.Event()
 
@@ -199,7 +195,7 @@ class _Child:
         """End the process and close the pipes."""
         self._process.kill()
         self._process.wait()
-        with suppress(BrokenPipeError):  # of a request that was never read
+        with suppress(BrokenPipeError):  # the last request may be unread
             self.requests.close()
         self.answers.close()
         os.close(self._lifeline)
@@ -208,4 +204,6 @@ class _Child:
 def _cause(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
-    return signal.Signals(-code).name + (" (out of memory, or ended from outside)" if code == -signal.SIGKILL else "")
+    return signal.Signals(-code).name + (
+        " (out of memory, or killed by another process)" if code == -signal.SIGKILL else ""
+    )

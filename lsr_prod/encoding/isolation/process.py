@@ -1,10 +1,10 @@
-"""The process that holds the model of an ``IsolatedEncoder``: requests come on stdin, answers go to stdout.
+"""Child process with the model of an ``IsolatedEncoder``: reads requests from stdin, writes answers to stdout.
 
 ::
 
     python -m lsr_prod.encoding.isolation.process LIFELINE FACTORY
 
-The first answer says that the model is open and has encoded a word.
+The first answer is empty and says that the model was opened and has encoded a word.
 """
 
 import faulthandler
@@ -14,8 +14,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO
 
 import pyarrow as pa
 
@@ -28,44 +27,44 @@ _STDOUT, _STDERR = 1, 2
 
 
 def _main(lifeline: int, factory: EncoderFactory) -> None:
-    _end_with(lifeline)
+    _end_with_parent(lifeline)
     faulthandler.enable(file=_STDERR)
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(_STDOUT), "wb")
-    os.dup2(_STDERR, _STDOUT)  # what native libraries print must not get between the answers
+    os.dup2(_STDERR, _STDOUT)  # output of native libraries must not mix with the answers
     encoder = factory.open()
-    encoder.encode(["word"], kind="document", top_k=1, batch_tokens=1)
-    write_message(answers, {}, {})
+    encoder.encode(["word"])
+    write_message(answers, {})
     while True:
         try:
-            columns, facts = read_message(requests)
+            request = read_message(requests)
         except EOFError:
             return
-        _answer(answers, encoder, columns, facts)
+        _answer(answers, encoder, request)
 
 
-def _answer(answers: IO[bytes], encoder: TextEncoder, columns: pa.Table, facts: Mapping[str, Any]) -> None:
+def _answer(answers: IO[bytes], encoder: TextEncoder, request: pa.Table) -> None:
     try:
-        vectors = encoder.encode(columns["texts"].to_pylist(), **facts)
+        vectors = encoder.encode(request["texts"].to_pylist())
     except Exception as error:  # noqa: BLE001 (tokenizers and ONNX Runtime raise bare Exceptions)
-        write_message(answers, {}, {"error": f"{type(error).__name__}: {error}"})
+        write_message(answers, {"error": pa.array([f"{type(error).__name__}: {error}"], pa.large_string())})
         return
-    write_message(answers, vectors_to(vectors), {})
+    write_message(answers, vectors_to(vectors))
 
 
-def _end_with(lifeline: int) -> None:
+def _end_with_parent(lifeline: int) -> None:
     """Let the kernel end this process when the parent's end of the pipe ``lifeline`` closes.
 
-    This works for a process that hangs in native code. PR_SET_PDEATHSIG is no choice: it goes by the thread that
-    started the process, and a thread may end before its process does.
+    This also ends a process that hangs in native code. PR_SET_PDEATHSIG does not work here: it fires when the thread
+    that started the process ends, and a thread may end before its process.
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     closed = select.poll()
     closed.register(lifeline, 0)
-    if closed.poll(0):  # before the signal was asked for
-        sys.exit("the parent is gone")
+    if closed.poll(0):  # it closed before the signal was requested
+        sys.exit("the parent process has ended")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Ends this process when one call of the model takes too long; whoever owns the process decides what comes next.
+"""Watchdog: ends this process when one call of the model takes too long; the owner of the process starts another one.
 
-A call into native code cannot be interrupted, only ended with its process. The timer is a Python thread, which works
-as long as the call lets other threads run: ONNX Runtime and ``encode_batch`` of tokenizers do, its ``encode`` does not.
-For code that holds the interpreter's lock a second timer, faulthandler's, stands behind it; it needs no lock.
+A call into native code cannot be interrupted, only ended with its process. The first timer is a Python thread, which
+needs the interpreter's lock: ONNX Runtime and ``encode_batch`` of tokenizers release it, ``encode`` of tokenizers does
+not. The second timer, of faulthandler, needs no lock.
 """
 
 import faulthandler
@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from lsr_prod.encoding.encoder import TextEncoder
-from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
 
 __all__ = ["EXIT_CODE", "Watchdog", "WatchedEncoder"]
@@ -21,14 +20,14 @@ __all__ = ["EXIT_CODE", "Watchdog", "WatchedEncoder"]
 log = logging.getLogger(__name__)
 
 EXIT_CODE = 86
-"""Exit code of a process that its watchdog ended; it is 1 where the call held the interpreter's lock."""
+"""Exit code of a process that the watchdog ended; it is 1 if the call held the interpreter's lock."""
 
 _GRACE_S = 5.0  # between the two timers
 _STDERR = 2
 
 
 class Watchdog:
-    """Guards calls of this process, one at a time.
+    """Time limit for calls in this process, one at a time.
 
     Args:
         timeout_s: seconds that a guarded call may take.
@@ -39,7 +38,7 @@ class Watchdog:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """End the process with ``EXIT_CODE`` if the block is not left in time."""
+        """End the process with ``EXIT_CODE`` if the block takes too long."""
         timer = threading.Timer(self._timeout_s, self._end)
         timer.daemon = True
         timer.start()
@@ -51,27 +50,29 @@ class Watchdog:
             timer.cancel()
 
     def _end(self) -> None:
-        remedy = "its documents are tried one by one; raise encode.batch_timeout_s if the model is only slow"
+        remedy = (
+            "the documents of the block are tried in a child process; raise encode.batch_timeout_s if the model is slow"
+        )
         log.critical(
             "model call timed out", extra={"fields": {"timeout_s": self._timeout_s, "pid": os.getpid(), "next": remedy}}
         )
-        faulthandler.dump_traceback(file=_STDERR)  # says where every thread stands
+        faulthandler.dump_traceback(file=_STDERR)  # the stack of every thread
         os._exit(EXIT_CODE)
 
 
 class WatchedEncoder:
-    """An encoder of this process whose every call is guarded.
+    """Encoder in this process with a time limit for each call.
 
     Args:
-        encoder: the one that does the work.
-        timeout_s: seconds that a call may take.
+        encoder: encodes the texts.
+        timeout_s: longest call in seconds.
     """
 
     def __init__(self, encoder: TextEncoder, timeout_s: float) -> None:
         self._encoder = encoder
         self._watchdog = Watchdog(timeout_s)
 
-    def encode(self, texts: Sequence[str], *, kind: Kind, top_k: int, batch_tokens: int) -> SparseBatch:
-        """One vector a text, in order."""
+    def encode(self, texts: Sequence[str]) -> SparseBatch:
+        """Return one vector per text, in order."""
         with self._watchdog.guard():
-            return self._encoder.encode(texts, kind=kind, top_k=top_k, batch_tokens=batch_tokens)
+            return self._encoder.encode(texts)

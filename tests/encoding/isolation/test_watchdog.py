@@ -10,8 +10,6 @@ from ray.exceptions import RayActorError
 from lsr_prod.encoding.isolation.watchdog import EXIT_CODE, Watchdog, WatchedEncoder
 from tests.encoding.poison_encoder import poison_factory, term_of
 
-SETTINGS = {"kind": "document", "top_k": 8, "batch_tokens": 64}
-
 
 def run_watched(text: str, *, timeout_s: float, rest: str = "") -> subprocess.CompletedProcess[str]:
     script = f"""
@@ -21,7 +19,7 @@ from tests.encoding.poison_encoder import poison_factory
 logging.basicConfig()
 watchdog._GRACE_S = 0.5
 encoder = watchdog.WatchedEncoder(poison_factory().open(), {timeout_s})
-encoder.encode([{text!r}], kind="document", top_k=8, batch_tokens=64)
+encoder.encode([{text!r}])
 {rest}
 print("survived")
 """
@@ -29,7 +27,7 @@ print("survived")
 
 
 @pytest.mark.parametrize("word", ["SPIN", "SLEEP"])
-def test_a_call_that_takes_too_long_ends_the_process_with_a_line_and_where_it_stood(word: str):
+def test_slow_call_ends_the_process_with_a_log_line_and_a_stack_trace(word: str):
     started = time.monotonic()
     ended = run_watched(word, timeout_s=0.5)
     assert (ended.returncode, ended.stdout) == (EXIT_CODE, "")
@@ -38,26 +36,26 @@ def test_a_call_that_takes_too_long_ends_the_process_with_a_line_and_where_it_st
     assert "poison_encoder.py" in ended.stderr
 
 
-def test_a_call_that_holds_the_interpreters_lock_is_ended_too():
+def test_slow_call_that_holds_the_interpreter_lock_is_ended():
     ended = run_watched("HOLD", timeout_s=0.5)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "Timeout" in ended.stderr
     assert "poison_encoder.py" in ended.stderr
 
 
-def test_only_the_call_is_guarded():
+def test_process_continues_after_a_call_in_time():
     ended = run_watched("fine", timeout_s=2, rest="time.sleep(3)")
     assert (ended.returncode, ended.stdout) == (0, "survived\n")
 
 
-def test_an_exception_ends_the_guard():
+def test_exception_of_the_encoder_cancels_the_timer():
     ended = run_watched(
         "fine",
         timeout_s=2,
         rest="""
 for _ in range(3):
     try:
-        encoder.encode(["RAISE"], kind="document", top_k=8, batch_tokens=64)
+        encoder.encode(["RAISE"])
     except RuntimeError:
         pass
 time.sleep(3)
@@ -66,11 +64,11 @@ time.sleep(3)
     assert (ended.returncode, ended.stdout) == (0, "survived\n")
 
 
-def test_guarded_calls_give_what_the_encoder_gives_and_leave_no_thread():
+def test_guarded_calls_return_the_same_vectors_and_leave_no_thread():
     threads = threading.active_count()
     encoder = WatchedEncoder(poison_factory().open(), timeout_s=600)
     for text in ("a", "b"):
-        assert encoder.encode([text], **SETTINGS).terms.tolist() == [term_of(text)]
+        assert encoder.encode([text]).terms.tolist() == [term_of(text)]
     with Watchdog(600).guard():
         assert threading.active_count() == threads + 1
     deadline = time.monotonic() + 10
@@ -85,11 +83,11 @@ class _Actor:
         self.encoder = WatchedEncoder(poison_factory().open(), timeout_s=4)
 
     def encode(self, text: str) -> list[int]:
-        return self.encoder.encode([text], **SETTINGS).terms.tolist()
+        return self.encoder.encode([text]).terms.tolist()
 
 
 @pytest.mark.parametrize("word", ["SPIN", "HOLD"])
-def test_the_driver_sees_a_hung_actor_die_and_the_next_one_work(ray_local: None, word: str):
+def test_driver_sees_a_hung_actor_end_and_its_restart_work(ray_local: None, word: str):
     actor = _Actor.remote()
     with pytest.raises(RayActorError):
         ray.get(actor.encode.remote(word), timeout=60)
