@@ -1,4 +1,4 @@
-"""The connection to Ray, and the settings that every use of Ray Data shares."""
+"""Connection to Ray, and shared settings of Ray Data."""
 
 from lsr_prod.cluster.session import ray_session
 

@@ -1,4 +1,4 @@
-"""What every use of Ray Data here has in common: no row lost in silence, one bar a job, errors of ours as they were."""
+"""Shared settings of Ray Data: no silently dropped rows, one progress bar per job; errors below Ray's wrappers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ __all__ = ["data_settings", "our_error"]
 
 
 def our_error(error: BaseException | None) -> LsrError | None:
-    """The error of ours that a task ended with, below Ray's wrappers; None if it is none of ours."""
+    """Return the ``LsrError`` that a task raised, below Ray's wrappers, or None for another error."""
     while error is not None:
         if isinstance(error, LsrError) and not isinstance(error, RayError):
             return error
@@ -23,14 +23,14 @@ def our_error(error: BaseException | None) -> LsrError | None:
 
 @contextmanager
 def data_settings(**more: Any) -> Iterator[None]:
-    """Ray Data's settings inside the block; those of other datasets in this process come back afterwards.
+    """Change the settings of Ray Data inside the block and restore them afterwards.
 
     Args:
-        **more: further fields of Ray's ``DataContext``.
+        **more: further fields of ``DataContext``.
     """
     context = DataContext.get_current()
     wanted = {
-        "enable_progress_bars": False,  # a job shows one bar of its own
+        "enable_progress_bars": False,  # a job shows its own bar
         "print_on_execution_start": False,
         "max_errored_blocks": 0,  # an errored block would drop its rows without an exception
         **more,

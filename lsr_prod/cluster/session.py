@@ -1,4 +1,4 @@
-"""A connection to Ray: the cluster of the job, or a local one that listens on loopback only."""
+"""Connection to Ray: the cluster of the job, or a local one that listens on loopback only."""
 
 import logging
 import os
@@ -20,14 +20,15 @@ _HOST_PORT = re.compile(r"^(?:ray://)?([^:/]+):(\d+)$")
 def ray_session(settings: RaySettings) -> Iterator[None]:
     """Connect to Ray, and disconnect at the end; a local cluster ends with the session.
 
-    An address in the settings wins, then ``RAY_ADDRESS`` (as ``ray job submit`` sets it), then a local cluster. A
-    connection that the process already has is used and left open.
+    The address is that of the settings, else ``RAY_ADDRESS`` (set by ``ray job submit``), else a local cluster is
+    started. An existing connection of the process is used and left open.
 
     Raises:
         ConfigError: the address does not answer.
         MissingExtraError: Ray is not installed.
     """
-    # Ray reads it at import; it puts every listener of a local cluster on loopback, where --node-ip-address does not.
+    # Read by Ray at import. The first makes every listener of a local cluster bind to loopback, which --node-ip-address
+    # does not. The second keeps the GPU variables of tasks that reserve no GPU.
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -51,7 +52,7 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
 
 
 def _require_listener(address: str) -> None:
-    # Ray itself retries a dead address for minutes.
+    # Ray itself retries an address without a listener for minutes.
     match = _HOST_PORT.match(address)
     if match is None:
         return

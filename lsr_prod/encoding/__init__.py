@@ -1,8 +1,8 @@
-"""A corpus becomes a sparse table, exactly once: plan, waves, encoder actors, the committer, quarantine.
+"""Encode a corpus into a sparse table, exactly once.
 
-``job`` is the entry. ``plan`` pins what is read, ``waves`` and ``pool`` hand its cells to ``actor``, ``cell`` turns one
-into parts named by content, ``fence`` and ``commit`` keep it exactly once. Rows that cost an actor its life go through
-``isolate``.
+``job`` runs an encode job. ``prepare`` checks its inputs, ``plans`` pins the files to read, and ``waves`` reads a wave
+and hands its cells to the actors of ``pool``. An ``actor`` encodes a ``cell`` with ``batches``, writes its parts and
+leaves a marker; blocks that crashed an actor run in ``isolation``. ``commit`` commits a wave as a whole.
 """
 
 from lsr_prod.encoding.job import check_encode, encode_corpus

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lsr_prod.encoding.batches import encode_batches
 from lsr_prod.encoding.cell import Encode, WaveTask, encode_cell
-from lsr_prod.encoding.commit.markers import mark
+from lsr_prod.encoding.commit.markers import mark_finished
 from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
 from lsr_prod.encoding.isolation.watchdog import WatchedEncoder
@@ -97,5 +97,5 @@ def _encode_cells(task: WaveTask, rows: pa.Table, encode: Encode) -> tuple[CellR
     results = []
     for cell in cells:
         result = encode_cell(task, cell, rows.filter(pc.equal(rows["cell"], cell)), encode)
-        results.append(mark(task.table, task.quarantine, task.plan, task.wave, task.cells, result))
+        results.append(mark_finished(task.table, task.quarantine, task.plan, task.wave, task.cells, result))
     return tuple(results)

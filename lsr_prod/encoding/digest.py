@@ -1,4 +1,4 @@
-"""The table digest, taken by the whole cluster: the digest is a sum over files, so the order of its parts is free."""
+"""The table digest, computed by Ray tasks: it is a sum over files, so files can be digested in any order."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from lsr_prod.tables import Table
 
 __all__ = ["table_digest_on_ray"]
 
-_FILES_A_TASK = 64
+_FILES_PER_TASK = 64
 
 
 def table_digest_on_ray(table: Table) -> str:
-    """What ``table.table_digest`` gives for this snapshot.
+    """Return the ``table.table_digest`` of a snapshot.
 
     Args:
         table: a snapshot of a sparse table.
@@ -23,7 +23,7 @@ def table_digest_on_ray(table: Table) -> str:
         64 hex digits.
     """
     paths = [file.path for file in table.files()]
-    groups = [paths[start : start + _FILES_A_TASK] for start in range(0, len(paths), _FILES_A_TASK)]
+    groups = [paths[start : start + _FILES_PER_TASK] for start in range(0, len(paths), _FILES_PER_TASK)]
     task = ray.remote(_sum_of)
     return combine_digests(ray.get([task.remote(table.store, group) for group in groups]))
 

@@ -1,11 +1,9 @@
-"""The encode job: check everything, then wave by wave until the table holds the corpus exactly once."""
+"""The encode job: check all inputs, then encode and commit wave by wave, each document exactly once."""
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
@@ -13,7 +11,7 @@ from lsr_prod.corpus.read import Reader
 from lsr_prod.encoding.batches import ENCODER_REASONS
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.commit.markers import forget
+from lsr_prod.encoding.commit.markers import delete_markers
 from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
 from lsr_prod.encoding.plans.plan import Slice
 from lsr_prod.encoding.plans.saved import save_plan
@@ -41,8 +39,8 @@ _STALE_TRIES = 5
 def encode_corpus(deployment: Deployment) -> EncodeSummary:
     """Encode the corpus of ``source`` into the sparse table of ``encode``.
 
-    A run that was killed is resumed by the next one; a run that was finished is found to be done; a corpus that has
-    changed since is followed with an increment, which encodes only what is new.
+    A run resumes an interrupted one. It does nothing if the table is complete, and if the corpus has changed since, it
+    makes an increment that encodes only new documents.
 
     Args:
         deployment: sections ``source``, ``encode``, ``ray`` and ``storage``.
@@ -53,9 +51,9 @@ def encode_corpus(deployment: Deployment) -> EncodeSummary:
     Raises:
         ConfigError: a setting is wrong; nothing was written.
         LineageError: another bundle made the table; nothing was written.
-        QuarantineOverflowError: too many bad rows.
+        QuarantineOverflowError: the share of bad rows is above ``encode.max_bad_fraction``.
         FencedError: a newer attempt at the same plan has taken over.
-        EncoderLostError: encoder actors died again and again.
+        EncoderLostError: every attempt at a block or wave lost its actors or nodes.
         StorageError: the store failed.
     """
     work = prepare(deployment)
@@ -64,7 +62,7 @@ def encode_corpus(deployment: Deployment) -> EncodeSummary:
 
 
 def check_encode(deployment: Deployment) -> None:
-    """Everything that ``encode_corpus`` checks before it writes; for a chain that checks all its parts first.
+    """Run the checks of ``encode_corpus`` without writing anything.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -138,13 +136,15 @@ def _run_waves(work: Work, properties: TableProperties, committer: Committer, to
     with EncoderPool(pool_size(encode), model) as pool, Progress(work.plan.waves, skipped) as progress:
         runner = WaveRunner(work, properties, pool, progress)
         for wave in range(skipped, work.plan.waves):
-            result, commit_s = _finish(runner, wave, committer, totals)
+            result, commit_s = _encode_and_commit(runner, wave, committer, totals)
             metrics.committed(wave, dict(result.reasons), commit_s)
             progress.committed(wave, totals.rows_out, totals.quarantined, commit_s)
 
 
-def _finish(runner: "WaveRunner", wave: int, committer: Committer, totals: Totals) -> tuple[WaveResult, float]:
-    """Encode and commit a wave; again if parts that it replaces were compacted in between."""
+def _encode_and_commit(
+    runner: "WaveRunner", wave: int, committer: Committer, totals: Totals
+) -> tuple[WaveResult, float]:
+    """Encode and commit a wave, several times if parts that it replaces were compacted in the meantime."""
     for attempt in range(1, _STALE_TRIES + 1):
         result, costs = runner.run(wave)
         totals.add_costs(costs)
@@ -166,21 +166,21 @@ def _check_overflow(work: Work, result: WaveResult, totals: Totals) -> None:
     try:
         totals.check_overflow(work, result)
     except QuarantineOverflowError:
-        # If it was the model's doing, the next attempt must not take its failures over.
+        # Rows that the model failed on must be tried again by the next attempt.
         failed = {cell.cell for cell in result.cells if not ENCODER_REASONS.isdisjoint(cell.reasons)}
-        forget(work.table, work.plan.digest, result.wave, failed)
+        delete_markers(work.table, work.plan.digest, result.wave, failed)
         raise
 
 
 def _create(work: Work) -> TableProperties:
-    """Fix the impact scale on a worker and make the table; a table that another attempt made first is taken over."""
+    """Choose the impact scale on a worker and create the table, or open it if another attempt was faster."""
     import ray
 
     encode = work.encode
     reader = Reader(work.source, encode.buckets, work.table.options)
     slices = spread_slices(work.plan, encode.probe_documents)
-    probe = partial(_probe, work, reader, slices)
-    scale = ray.get(ray.remote(_call).options(num_cpus=encode.threads_per_actor).remote(probe))
+    probe: Any = ray.remote(_probe)
+    scale = ray.get(probe.options(num_cpus=encode.threads_per_actor).remote(work, reader, slices))
     wanted = replace(
         work.wanted,
         impact_step=scale.step,
@@ -191,14 +191,14 @@ def _create(work: Work) -> TableProperties:
     )
     table = create_sparse_table(work.table, encode.sink, wanted, work.plan.digest)
     check_first_plan(table, work.plan.digest)
-    made = check_table(work.table, work.wanted, encode.sink)
-    assert made is not None
-    return made
+    created = check_table(work.table, work.wanted, encode.sink)
+    assert created is not None
+    return created
 
 
 def _probe(work: Work, reader: Reader, slices: list[Slice]) -> ImpactScale:
     encode = work.encode
-    # In a process of its own: a document that ends the model must not end the task again and again.
+    # In a child process: Ray would retry a task whose process a document has crashed.
     with IsolatedEncoder(work.factory, timeout_s=encode.document_timeout_s) as encoder:
         return probe_scale(
             reader,
@@ -208,10 +208,6 @@ def _probe(work: Work, reader: Reader, slices: list[Slice]) -> ImpactScale:
             bits=encode.impact_bits,
             step=encode.impact_step,
         )
-
-
-def _call(function: Callable[[], ImpactScale]) -> ImpactScale:
-    return function()
 
 
 def _newest(work: Work) -> Table:

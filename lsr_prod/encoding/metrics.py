@@ -1,4 +1,4 @@
-"""Metrics of the encode job for Ray's Prometheus endpoint, one name a figure."""
+"""Metrics of the encode job for the Prometheus endpoint of Ray."""
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
@@ -8,16 +8,16 @@ __all__ = ["EncodeMetrics", "WaveMetrics"]
 
 
 class EncodeMetrics:
-    """What an encoder actor counts; rates are Prometheus' to take."""
+    """Metrics of an encoder actor; Prometheus computes rates."""
 
     def __init__(self) -> None:
         self._documents = Counter("lsr_prod_encode_documents", "documents encoded")
-        self._tokens = Counter("lsr_prod_encode_tokens", "tokens the model saw, padding excluded")
-        self._padding = Gauge("lsr_prod_encode_padding_share", "share of padding among the last block's tokens")
-        self._docs_per_s = Gauge("lsr_prod_encode_docs_per_s", "documents a second of the last block")
+        self._tokens = Counter("lsr_prod_encode_tokens", "tokens that the model read, padding excluded")
+        self._padding = Gauge("lsr_prod_encode_padding_share", "share of padding in the batches of the last block")
+        self._docs_per_s = Gauge("lsr_prod_encode_docs_per_s", "documents per second of the last block")
 
     def block(self, result: BlockResult) -> None:
-        """Count a finished block."""
+        """Record a finished block."""
         documents = sum(cell.encoded for cell in result.cells if not cell.reused)
         if documents:
             self._documents.inc(documents)
@@ -28,22 +28,22 @@ class EncodeMetrics:
 
 
 class WaveMetrics:
-    """What the driver counts."""
+    """Metrics of the driver."""
 
     def __init__(self) -> None:
-        self._wave = Gauge("lsr_prod_encode_wave", "waves that the table has")
+        self._wave = Gauge("lsr_prod_encode_wave", "committed waves")
         self._bad = Counter("lsr_prod_encode_quarantined", "quarantined rows", tag_keys=("reason",))
         self._commit = Histogram(
-            "lsr_prod_encode_commit_seconds", "latency of a wave's commit", boundaries=[0.1, 0.3, 1, 3, 10, 30]
+            "lsr_prod_encode_commit_seconds", "duration of the commit of a wave", boundaries=[0.1, 0.3, 1, 3, 10, 30]
         )
 
     def committed(self, wave: int, reasons: dict[str, int], seconds: float) -> None:
-        """Count a committed wave.
+        """Record a committed wave.
 
         Args:
             wave: its number.
             reasons: its quarantined rows by reason.
-            seconds: latency of the commit.
+            seconds: duration of the commit.
         """
         self._wave.set(wave + 1)
         self._commit.observe(seconds)

@@ -1,8 +1,8 @@
-"""Encoder actors that live as long as the job, and the one place that decides what happens when one dies.
+"""Pool of encoder actors that lives as long as the job and retries the blocks of actors that died.
 
-Ray Data starts an actor pool anew for every dataset, and a wave is a dataset; loading a model for every wave is what
-this pool saves. Its actors reserve no core: reading and encoding take turns, and a core that an idle encoder held would
-be missing to the tasks of the next wave's shuffle, which waits for ever then.
+An actor pool of Ray Data would load the model again for every dataset, and each wave is a dataset. The actors reserve
+no core: reading and encoding alternate, and a core reserved by an idle actor would block the shuffle of the next wave
+for ever.
 """
 
 import logging
@@ -25,19 +25,19 @@ __all__ = ["EncoderPool", "PoolSize", "pool_size"]
 
 log = logging.getLogger(__name__)
 
-_ATTEMPTS = 4  # of a block; all but the first with the model in a child process
-_QUEUED = 2  # blocks an actor holds: one that it encodes, one that is on its way
+_ATTEMPTS = 4  # per block; all but the first run the model in a child process
+_QUEUED = 2  # blocks per actor: one being encoded, one being transferred
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
-    """How a pool lies on the machines.
+    """Number and placement of the actors.
 
     Attributes:
         actors: encoder actors.
         threads: ONNX Runtime threads of each.
-        gpus: GPUs that each reserves.
-        nodes: node of each actor, by Ray's node id.
+        gpus: GPUs reserved by each.
+        nodes: Ray node id of each actor.
     """
 
     actors: int
@@ -47,19 +47,19 @@ class PoolSize:
 
 
 def pool_size(settings: EncodeSettings) -> PoolSize:
-    """Choose the actors from the machines of the cluster.
+    """Compute number and placement of the actors from the nodes of the cluster.
 
-    One actor a GPU where the provider wants one; else one for every ``threads_per_actor`` cores of each node.
-    ``encode.actors`` lowers the number.
+    With a GPU provider there is one actor per GPU, else one per ``threads_per_actor`` cores of each node;
+    ``encode.actors`` limits the number.
 
     Raises:
-        ConfigError: not even one actor fits.
+        ConfigError: the cluster has no room for an actor.
     """
     alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     gpus = sum(int(node["Resources"].get("GPU", 0)) for node in alive)
     on_gpu = settings.provider in ("cuda", "tensorrt") or (settings.provider == "auto" and gpus > 0)
     if on_gpu and not gpus:
-        raise ConfigError("encode.provider", f"{settings.provider} on a cluster without a GPU", "give cpu or auto")
+        raise ConfigError("encode.provider", f"{settings.provider} on a cluster without a GPU", "set cpu or auto")
     share = 1 if on_gpu else settings.threads_per_actor
     unit = "GPU" if on_gpu else "CPU"
     slots = [[node["NodeID"]] * (int(node["Resources"].get(unit, 0)) // share) for node in alive]
@@ -68,21 +68,21 @@ def pool_size(settings: EncodeSettings) -> PoolSize:
         raise ConfigError(
             "encode.threads_per_actor", f"{settings.threads_per_actor} threads on {cores} cores", "lower it"
         )
-    # Round robin over the nodes, so that a lowered number still uses all of them.
+    # Round robin over the nodes, so that a limited number still uses all of them.
     places = [slot[i] for i in range(max(map(len, slots))) for slot in slots if i < len(slot)]
     actors = len(places) if settings.actors is None else min(settings.actors, len(places))
     return PoolSize(actors, settings.threads_per_actor, 1 if on_gpu else 0, tuple(places[:actors]))
 
 
 class EncoderPool:
-    """Actors that encode blocks. Use as a context manager: the actors end with it."""
+    """Actors that encode blocks. Use as a context manager; it ends the actors."""
 
     def __init__(self, size: PoolSize, model: ModelSettings) -> None:
         """Start the actors.
 
         Args:
-            size: how many, and where.
-            model: what each of them opens.
+            size: number and placement.
+            model: the model of each actor.
         """
         self.size = size
         remote = ray.remote(EncoderActor)
@@ -105,18 +105,18 @@ class EncoderPool:
             ray.kill(actor)
 
     def encode(self, task: WaveTask, blocks: Sequence[Any]) -> Iterator[BlockResult]:
-        """Encode the blocks of a wave in any order; an actor that dies is started again and its blocks with it.
+        """Encode the blocks of a wave and yield their results in any order; blocks of a dead actor are tried again.
 
         Args:
             task: the wave.
-            blocks: references of tables of ``rows.row_schema``; a cell lies in one block.
+            blocks: references of tables of ``rows.row_schema``; all rows of a cell are in one block.
 
         Raises:
-            EncoderLostError: the actors of one block died again and again.
+            EncoderLostError: every attempt at one block ended the actor.
         """
         shared = ray.put(task)
-        todo = deque(enumerate([0] * len(blocks)))  # (block, attempts that failed)
-        running: dict[Any, tuple[int, int, int]] = {}  # call -> (actor, block, attempts that failed)
+        todo = deque(enumerate([0] * len(blocks)))  # (block, failed attempts)
+        running: dict[Any, tuple[int, int, int]] = {}  # call -> (actor, block, failed attempts)
         load = [0] * len(self._actors)
         while todo or running:
             while todo and min(load) < _QUEUED:
@@ -135,7 +135,7 @@ class EncoderPool:
                 log.warning("encoder actor lost", extra={"fields": fields})
                 if failed + 1 == _ATTEMPTS:
                     raise EncoderLostError(
-                        f"encoder actors died {_ATTEMPTS} times on one block of wave {task.wave}; look into Ray's logs "
-                        "for the cause (out of memory?), then run the job again"
+                        f"encoder actors died {_ATTEMPTS} times on one block of wave {task.wave}; look for the "
+                        "cause in Ray's logs (out of memory?), then run the job again"
                     ) from error
                 todo.append((block, failed + 1))

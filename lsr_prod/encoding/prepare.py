@@ -1,4 +1,4 @@
-"""Everything that the encode job checks before it writes: settings, bundle, source, tables, plan."""
+"""Checks of the encode job before it writes anything: settings, bundle, source, tables, plan."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,17 +25,17 @@ __all__ = ["Work", "prepare"]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is known once every input is checked and nothing is written yet.
+    """The checked job, before anything is written.
 
     Attributes:
         source: the section ``source``.
         encode: the section ``encode``.
-        factory: opens the encoder, here and in the actors.
+        factory: opens the encoder.
         table: the sparse table's folder.
         quarantine: the quarantine table's folder.
-        plan: what this run attempts.
-        wanted: properties of a new table, without its scale.
-        found: properties of the table that is there.
+        plan: the plan of this run.
+        wanted: properties of a new table, without its impact scale.
+        found: properties of the existing table, or None.
     """
 
     source: SourceSettings
@@ -69,7 +69,9 @@ def prepare(deployment: Deployment) -> Work:
     _require_onnxruntime()
     if encode.store_k > bundle.top_k:
         raise ConfigError(
-            "encode.store_k", f"{encode.store_k} is more than the bundle's top_k", f"give {bundle.top_k} or less"
+            "encode.store_k",
+            f"{encode.store_k} is more than the {bundle.top_k} terms of the bundle",
+            f"set {bundle.top_k} or less",
         )
     check_lengths(folder, encode)
     table = Store(_absolute(encode.table), options)
@@ -117,7 +119,7 @@ def _check_fields(source: SourceSettings) -> None:
             raise ConfigError(
                 "source.stored_fields",
                 f"{name!r} cannot be a stored field",
-                f"give each name once, without a comma, and none of {', '.join(CORE_COLUMNS)}",
+                f"give each name once, without commas, and not {', '.join(CORE_COLUMNS)}",
             )
 
 
@@ -125,9 +127,13 @@ def _check_quarantine(store: Store, sink: str) -> None:
     table = open_table(store)
     if table is None:
         if names := [name for name in store.names() if not is_draft(name)]:
-            raise ConfigError("encode.quarantine", f"{store.uri} holds {names[0]} and is no table", "give a new folder")
+            raise ConfigError(
+                "encode.quarantine", f"{store.uri} contains {names[0]} and is not a table", "give a new folder"
+            )
     elif table.partition_by != PARTITION or table.sink != sink:
-        raise ConfigError("encode.quarantine", f"{store.uri} is another table", "give a new folder")
+        raise ConfigError(
+            "encode.quarantine", f"{store.uri} is not a quarantine table of this sink", "give a new folder"
+        )
 
 
 def _require_onnxruntime() -> None:

@@ -1,4 +1,4 @@
-"""The impact scale, fixed before the first wave from documents all over the corpus."""
+"""Choice of the impact scale before the first wave, from a sample of documents all over the corpus."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
 
 __all__ = ["probe_scale", "spread_slices"]
 
-_PLACES = 16  # of the corpus that the probe reads at most; each costs one open file and its first block
+_PLACES = 16  # at most, each costs one opened file and its first block
 
 
 def probe_scale(
@@ -25,18 +25,18 @@ def probe_scale(
     bits: int,
     step: float | None = None,
 ) -> ImpactScale:
-    """Encode documents from the start of each slice and fix the impact scale by them.
+    """Encode documents from the start of each slice and choose the impact scale for their weights.
 
-    Vectors are pruned to ``store_k`` terms before anything is measured, as they are before they are stored. A document
-    that the model fails on is left out here; the wave that it belongs to quarantines it.
+    The vectors have the number of terms that is stored. A document that the model fails on is left out here; its wave
+    quarantines it.
 
     Args:
         reader: of the plan.
         slices: where to read, as ``spread_slices`` picks them.
-        encoder: of the bundle; one in a process of its own survives documents that end it.
-        documents: size of the probe; the same number from each slice, more from large ones where small ones end.
+        encoder: of the bundle, in a child process that documents may crash.
+        documents: size of the probe; the same number from each slice, more from large slices if small ones end.
         bits: width of an impact.
-        step: weight of one unit where it is set; only its error is measured then.
+        step: weight of one impact unit, if it is configured; then only its error is measured.
     """
     texts = _sample(reader, slices, documents)
     vectors, failed = encode_batches(encoder, texts, batch_size=ISOLATED_BATCH_SIZE)
@@ -44,14 +44,14 @@ def probe_scale(
 
 
 def spread_slices(plan: Plan, documents: int) -> list[Slice]:
-    """Slices at even distances over the whole plan: a source may be sorted by length, topic or language.
+    """Return slices at even distances over the whole plan: a source may be sorted by length, topic or language.
 
     Args:
         plan: the first plan of a table.
         documents: size of the probe.
 
     Returns:
-        At most 16 and at most ``documents`` slices, in order; the same ones for the same plan.
+        At most 16 and at most ``documents`` slices, in order; always the same for a plan.
     """
     total = plan.slice_table.num_rows
     count = min(total, documents, _PLACES)
@@ -61,7 +61,7 @@ def spread_slices(plan: Plan, documents: int) -> list[Slice]:
 
 def _sample(reader: Reader, slices: Sequence[Slice], documents: int) -> list[str]:
     texts: list[str] = []
-    by_size = sorted(slices, key=lambda piece: piece.size)  # what a small one lacks, the larger ones after it give
+    by_size = sorted(slices, key=lambda piece: piece.size)  # larger slices make up for small ones that end early
     for left, piece in zip(range(len(by_size), 0, -1), by_size, strict=True):
         quota = math.ceil((documents - len(texts)) / left)
         texts += itertools.islice(_texts(reader, piece), quota)
@@ -69,7 +69,7 @@ def _sample(reader: Reader, slices: Sequence[Slice], documents: int) -> list[str
 
 
 def _texts(reader: Reader, piece: Slice) -> Iterator[str]:
-    """The good documents of a slice, read as far as they are asked for."""
+    """Yield the texts of the good rows of a slice; the file is read only as far as needed."""
     for rows in reader.read(piece):
         for text, reason in zip(rows["text"].to_pylist(), rows["reason"].to_pylist(), strict=True):
             if reason is None:

@@ -1,4 +1,4 @@
-"""How far the job is and when it will be done: a bar on a terminal, one log line a wave elsewhere."""
+"""Progress of the job and its remaining time: a bar on a terminal, and one log line per wave."""
 
 import logging
 import sys
@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 
 
 class Progress:
-    """Progress of a job over its waves. Use as a context manager."""
+    """Progress over the waves of a plan. Use as a context manager."""
 
     def __init__(self, waves: int, done: int) -> None:
-        """Show ``done`` of ``waves`` waves."""
+        """Start with ``done`` of ``waves`` waves committed."""
         self._waves, self._first = waves, done
         self._position = float(done)
         self._started = time.monotonic()
@@ -39,21 +39,21 @@ class Progress:
         self._bar.stop()
 
     def start_wave(self, wave: int) -> None:
-        """A wave begins, maybe again."""
+        """Show the start of a wave, or of another attempt at it."""
         self._position = float(wave)
         self._bar.update(self._task, completed=self._position, description=f"wave {wave + 1}/{self._waves}")
 
     def block(self, share: float) -> None:
-        """A block of the wave is encoded.
+        """Show an encoded block.
 
         Args:
-            share: of the wave.
+            share: share of the wave that the block is.
         """
         self._position += share
         self._bar.update(self._task, completed=self._position)
 
     def committed(self, wave: int, documents: int, quarantined: int, commit_s: float) -> None:
-        """A wave is in the table."""
+        """Show and log a committed wave."""
         self._position = wave + 1.0
         self._bar.update(self._task, completed=self._position)
         fields = {
@@ -68,6 +68,6 @@ class Progress:
 
     @property
     def eta_s(self) -> float:
-        """Seconds to go if the rest goes as what this run did."""
+        """Estimated remaining seconds at the speed of this run so far."""
         mine = self._position - self._first
         return (self._waves - self._position) * (time.monotonic() - self._started) / mine if mine > 0 else 0.0

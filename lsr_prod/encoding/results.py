@@ -13,21 +13,21 @@ __all__ = ["BlockResult", "CellResult", "WaveCosts", "WaveResult"]
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """What an actor made of a cell's rows in one wave.
+    """Result of a cell in one wave; the content of its marker.
 
     Attributes:
         cell: number of the cell.
         bucket: its bucket.
         rows_in: rows of the source.
-        parts: documents.
-        quarantine: bad rows.
+        parts: new parts of the sparse table.
+        quarantine: part with the bad rows, or None.
         reasons: bad rows by reason.
         clipped: weights above the largest impact.
         removes: paths of the parts that ``parts`` replace.
-        deleted: documents of the replaced parts that leave the table.
-        kept: documents of the replaced parts that are in ``parts`` as they were.
+        deleted: documents of the replaced parts that no new part has.
+        kept: documents copied unchanged from the replaced parts.
         encoded: documents that went through the model.
-        reused: whether an earlier attempt made it.
+        reused: an earlier attempt finished the cell.
     """
 
     cell: int
@@ -45,7 +45,7 @@ class CellResult:
 
     @property
     def rows_out(self) -> int:
-        """Rows of the source that are documents of ``parts``."""
+        """Rows of the source that became documents of ``parts``."""
         return sum(part.rows for part in self.parts) - self.kept
 
     @property
@@ -56,12 +56,12 @@ class CellResult:
 
 @dataclass(frozen=True, slots=True)
 class BlockResult:
-    """What an actor made of a block.
+    """Result of a block: cells that an actor received at once.
 
     Attributes:
-        cells: one result a cell.
-        counters: what the model saw; nothing in isolation.
-        seconds: time the block took.
+        cells: one result per cell.
+        counters: documents and tokens that the model read; zero if it ran in a child process.
+        seconds: duration.
     """
 
     cells: tuple[CellResult, ...]
@@ -71,11 +71,11 @@ class BlockResult:
 
 @dataclass(frozen=True, slots=True)
 class WaveResult:
-    """A wave that is encoded and not committed.
+    """Result of a wave, before its commit.
 
     Attributes:
         wave: its number.
-        cells: every cell that had a row or replaces a part.
+        cells: one result per cell.
     """
 
     wave: int
@@ -83,12 +83,12 @@ class WaveResult:
 
     @property
     def rows_in(self) -> int:
-        """Rows of the source that arrived at the encoders."""
+        """Rows of the source that reached the encoders."""
         return sum(cell.rows_in for cell in self.cells)
 
     @property
     def rows_out(self) -> int:
-        """Rows of the source that are documents of the wave's parts."""
+        """Rows of the source that became documents of the new parts."""
         return sum(cell.rows_out for cell in self.cells)
 
     @property
@@ -98,12 +98,12 @@ class WaveResult:
 
     @property
     def deleted(self) -> int:
-        """Documents that leave the table."""
+        """Documents that are deleted from the table."""
         return sum(cell.deleted for cell in self.cells)
 
     @property
     def kept(self) -> int:
-        """Documents that move to another part as they are."""
+        """Documents copied unchanged from replaced parts."""
         return sum(cell.kept for cell in self.cells)
 
     @property
@@ -117,10 +117,10 @@ class WaveResult:
         return sum((Counter(cell.reasons) for cell in self.cells), Counter[str]())
 
     def check(self) -> None:
-        """Nothing may be lost between source and parts, and nothing may come twice.
+        """Check that no row was lost or duplicated between source and parts.
 
         Raises:
-            IncompleteWaveError: rows_in != rows_out + quarantined, or a cell or a replaced part came twice.
+            IncompleteWaveError: rows_in != rows_out + quarantined, or a cell or a replaced part occurs twice.
         """
         for cell in self.cells:
             out, bad = cell.rows_out, cell.quarantined
@@ -131,21 +131,24 @@ class WaveResult:
                 )
         if len({cell.cell for cell in self.cells}) < len(self.cells):
             raise IncompleteWaveError(
-                f"wave {self.wave}: a cell came in pieces, duplicates could pass; nothing was committed, report this"
+                f"wave {self.wave}: a cell was encoded in several pieces, so duplicate ids could be missed; "
+                "nothing was committed, report this"
             )
         removes = [path for cell in self.cells for path in cell.removes]
         if len(set(removes)) < len(removes):
-            raise IncompleteWaveError(f"wave {self.wave}: two cells replace one part; report this")
+            raise IncompleteWaveError(
+                f"wave {self.wave}: two cells replace the same part; nothing was committed, report this"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class WaveCosts:
-    """What a wave took.
+    """Work spent on a wave.
 
     Attributes:
         encoded: documents that went through the model in this run.
         reused_cells: cells that an earlier attempt had finished.
-        counters: what the model saw.
+        counters: documents and tokens that the model read.
     """
 
     encoded: int

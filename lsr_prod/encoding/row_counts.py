@@ -1,7 +1,7 @@
-"""Receipts: every read task says of every cell how many rows it gave it, and a cell is encoded only if all arrived.
+"""Row counts: every read task reports its number of rows for every cell, and a cell is encoded only if all arrived.
 
-They travel as rows of the cell, so that whatever loses a block, cuts a cell in two or drops a task's output between
-reading and encoding is seen before anything is written.
+The counts travel as rows of the cell. So a lost block, a cell cut in two or a lost output of a task between reading and
+encoding is detected before anything is written.
 """
 
 from collections import Counter
@@ -12,47 +12,47 @@ import pyarrow.compute as pc
 
 from lsr_prod.errors import IncompleteWaveError
 
-__all__ = ["RECEIPT", "check_receipts", "with_receipts"]
+__all__ = ["ROW_COUNT", "check_row_counts", "with_row_counts"]
 
-RECEIPT = "receipt"
-"""What stands in ``reason`` of a row that is a receipt; its ``position`` is a number of rows."""
+ROW_COUNT = "row_count"
+"""``reason`` of a row that is a row count; its ``position`` is the number of rows. Never written to a table."""
 
 
-def with_receipts(tables: Iterable[pa.Table], cells: Iterable[int], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The tables of a read task, and behind them a receipt for each of ``cells``.
+def with_row_counts(tables: Iterable[pa.Table], cells: Iterable[int], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the tables of a read task, then a row count for each of ``cells``.
 
     Args:
         tables: of ``rows.row_schema``, all rows of these cells.
         cells: the cells that are encoded.
-        schema: theirs.
+        schema: of the tables.
     """
     counts: Counter[int] = Counter()
     for table in tables:
         for group in pc.value_counts(table["cell"]).to_pylist():
             counts[group["values"]] += group["counts"]
         yield table
-    receipts = [{"cell": cell, "reason": RECEIPT, "position": counts.pop(cell, 0)} for cell in cells]
-    assert not counts, "a row of a cell that nobody waits for"
-    yield pa.Table.from_pylist(receipts, schema=schema)
+    row_counts = [{"cell": cell, "reason": ROW_COUNT, "position": counts.pop(cell, 0)} for cell in cells]
+    assert not counts, "a row of a cell that is not encoded"
+    yield pa.Table.from_pylist(row_counts, schema=schema)
 
 
-def check_receipts(rows: pa.Table, tasks: int, what: str) -> pa.Table:
-    """The rows of a cell without its receipts.
+def check_row_counts(rows: pa.Table, tasks: int, what: str) -> pa.Table:
+    """Return the rows of a cell without its row counts.
 
     Args:
-        rows: all that arrived for the cell.
-        tasks: read tasks, each of which gave a receipt.
-        what: the cell, for the error.
+        rows: all rows that arrived for the cell.
+        tasks: number of read tasks, each of which sent a row count.
+        what: name of the cell in the error message.
 
     Raises:
-        IncompleteWaveError: a receipt or a row is missing, or came twice.
+        IncompleteWaveError: a row count or a row is missing, or arrived twice.
     """
-    are_receipts = pc.equal(pc.fill_null(rows["reason"], ""), RECEIPT)
-    receipts = rows["position"].filter(are_receipts)
-    promised, arrived = pc.sum(receipts).as_py() or 0, rows.num_rows - len(receipts)
-    if len(receipts) != tasks or promised != arrived:
+    are_counts = pc.equal(pc.fill_null(rows["reason"], ""), ROW_COUNT)
+    counts = rows["position"].filter(are_counts)
+    expected, arrived = pc.sum(counts).as_py() or 0, rows.num_rows - len(counts)
+    if len(counts) != tasks or expected != arrived:
         raise IncompleteWaveError(
-            f"{what}: {arrived} of {promised} rows and {len(receipts)} of {tasks} receipts arrived; nothing was "
-            "committed, run the job again"
+            f"{what}: {arrived} of {expected} rows and {len(counts)} of {tasks} row counts arrived; nothing "
+            "was committed, run the job again"
         )
-    return rows.filter(pc.invert(are_receipts))
+    return rows.filter(pc.invert(are_counts))

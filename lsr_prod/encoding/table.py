@@ -1,4 +1,4 @@
-"""The sparse table as the encode job sees it: made once with its properties, opened again, digested."""
+"""The sparse table of the encode job: create it with its properties, check it, digest it."""
 
 import hashlib
 from collections import defaultdict
@@ -28,17 +28,17 @@ PROTOCOL_FOLDER = "_lsr_prod"
 """Folder inside the table's folder with its plans, epochs and markers."""
 
 PLAN_PROPERTY = "lsr_prod.plan"
-"""Names the plan that made the table."""
+"""Table property with the digest of the first plan."""
 
 _MODULUS = 1 << 256
 
 
 def create_sparse_table(store: Store, sink: Sink, properties: TableProperties, plan: str) -> Table:
-    """Open the sparse table, and make it if it is absent.
+    """Open the sparse table, or create it if it does not exist.
 
     Args:
         store: the table's folder.
-        sink: what to make.
+        sink: format of a new table.
         properties: of a new table.
         plan: digest of its first plan.
     """
@@ -47,15 +47,15 @@ def create_sparse_table(store: Store, sink: Sink, properties: TableProperties, p
 
 
 def check_first_plan(table: Table, plan: str) -> None:
-    """Of two first runs with different sources, which made one table at once, the loser has to stop.
+    """Check that this plan created the table: another first run may have created it at the same time.
 
     Raises:
-        ConfigError: another plan made the table.
+        ConfigError: another plan created the table.
     """
     if table.properties.get(PLAN_PROPERTY) != plan:
         raise ConfigError(
             "encode.table",
-            f"{table.store.uri} was made from another source or with other settings, at the same time",
+            f"{table.store.uri} was created at the same time by another run, with another source or other settings",
             "give a new table folder",
         )
 
@@ -65,14 +65,14 @@ def check_table(store: Store, wanted: TableProperties, sink: Sink) -> TablePrope
 
     Args:
         store: the table's folder.
-        wanted: what this run would write; its scale is not compared.
+        wanted: properties of a new table; the impact scale is not compared.
         sink: ``encode.sink``.
 
     Returns:
-        The table's own properties, or None where no table is.
+        The properties of the table, or None if there is no table.
 
     Raises:
-        ConfigError: the folder holds something else, or the table was made with other settings.
+        ConfigError: the folder contains other files, or the table was made with other settings.
         LineageError: another bundle made the table.
         FormatVersionError: the table was written in another format.
     """
@@ -81,10 +81,14 @@ def check_table(store: Store, wanted: TableProperties, sink: Sink) -> TablePrope
         ours = f"{PROTOCOL_FOLDER}/"
         foreign = [name for name in store.names() if not name.startswith(ours) and not is_draft(name)]
         if foreign:
-            raise ConfigError("encode.table", f"{store.uri} holds {foreign[0]} and is no table", "give a new folder")
+            raise ConfigError(
+                "encode.table", f"{store.uri} contains {foreign[0]} and is not a table", "give a new folder"
+            )
         return None
     if table.sink != sink:
-        raise ConfigError("encode.sink", f"{store.uri} is a {table.sink} table", f"set {table.sink}, or a new table")
+        raise ConfigError(
+            "encode.sink", f"{store.uri} is a {table.sink} table", f"set {table.sink}, or give a new table"
+        )
     found = TableProperties.from_delta(dict(table.properties))
     if (found.bundle_digest, found.vocabulary_sha256) != (wanted.bundle_digest, wanted.vocabulary_sha256):
         raise LineageError(
@@ -97,13 +101,13 @@ def check_table(store: Store, wanted: TableProperties, sink: Sink) -> TablePrope
             raise ConfigError(
                 f"{section}.{name}",
                 f"{store.uri} was made with {getattr(found, name)}, not {getattr(wanted, name)}",
-                "set it so, or give a new encode.table",
+                f"set {getattr(found, name)}, or give a new encode.table",
             )
     return found
 
 
 def files_by_bucket(table: Table) -> dict[int, list[str]]:
-    """Paths of the committed parts of every bucket."""
+    """Return the paths of the committed parts by bucket."""
     found: dict[int, list[str]] = defaultdict(list)
     for file in table.files():
         found[int(file.partition["bucket"] or 0)].append(file.path)
@@ -111,10 +115,10 @@ def files_by_bucket(table: Table) -> dict[int, list[str]]:
 
 
 def table_digest(table_uri: str, options: dict[str, str] | None = None, *, version: int | None = None) -> str:
-    """Digest of what a sparse table says, whatever its files are called and however its rows lie.
+    """Return the digest of the contents of a sparse table, independent of file names and of the order of rows.
 
-    The sum modulo 2**256 of the sha256 of every row's doc_id, terms, impacts and content_hash; a row that came twice
-    changes it, as a set's digest would not. Memory is bounded by one batch of rows.
+    The digest is the sum modulo 2**256 of the sha256 of doc_id, terms, impacts and content_hash of every row, so that a
+    duplicated row changes it. One batch of rows is in memory at a time.
 
     Args:
         table_uri: the table.
@@ -130,12 +134,12 @@ def table_digest(table_uri: str, options: dict[str, str] | None = None, *, versi
     store = Store(table_uri, options or {})
     table = open_table(store, version)
     if table is None:
-        raise ArtifactError(f"{store.uri} is no table; give the folder that lsr-prod encode wrote")
+        raise ArtifactError(f"{store.uri} is not a table; give the folder that lsr-prod encode wrote")
     return combine_digests(file_digest(store, file.path) for file in table.files())
 
 
 def file_digest(store: Store, path: str) -> int:
-    """The share of one file in the digest of its table; files can be digested anywhere and in any order.
+    """Return the summand of one file in the digest of its table.
 
     Args:
         store: the table's folder.
@@ -145,7 +149,7 @@ def file_digest(store: Store, path: str) -> int:
 
 
 def combine_digests(shares: Iterable[int]) -> str:
-    """The digest of a table, 64 hex digits, from the shares of its files."""
+    """Return the digest of a table, 64 hex digits, from the summands of its files."""
     return f"{sum(shares) % _MODULUS:064x}"
 
 

@@ -1,7 +1,7 @@
-"""One wave: Ray Data reads and judges slices and brings every cell together, the pool encodes the cells.
+"""Run a wave: Ray Data reads and validates slices and groups rows by cell, then the pool encodes the cells.
 
-Reading with its shuffle ends before encoding starts. The shuffle is a barrier anyway, and encoders that hold every core
-while the shuffle's tasks wait for one would wait for ever (they do, on one core and on two).
+Encoding starts after the shuffle has finished. The shuffle is a barrier anyway, and actors that hold every core while
+tasks of the shuffle wait for one would cause a deadlock (observed on one and on two cores).
 """
 
 import json
@@ -25,7 +25,7 @@ from lsr_prod.encoding.pool import EncoderPool
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.progress import Progress
 from lsr_prod.encoding.results import WaveCosts, WaveResult
-from lsr_prod.encoding.row_counts import with_receipts
+from lsr_prod.encoding.row_counts import with_row_counts
 from lsr_prod.encoding.table import files_by_bucket
 from lsr_prod.errors import EncoderLostError, IncompleteWaveError
 from lsr_prod.formats.table import TableProperties
@@ -37,9 +37,9 @@ __all__ = ["WaveRunner"]
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 4
-_TASKS_PER_ACTOR = 4  # some blocks more than actors are enough to keep all busy
+_TASKS_PER_ACTOR = 4  # a few blocks per actor are enough to keep all actors busy
 
-# The shuffle cuts a partition above this size, and a cell would come in pieces (which the commit refuses).
+# The shuffle splits larger partitions, and the rows of a cell would arrive in several blocks (the commit refuses that).
 _LARGEST_BLOCK_BYTES = 1 << 30
 
 
@@ -51,7 +51,7 @@ class WaveRunner:
         work: the checked job.
         properties: of the sparse table.
         pool: encoder actors.
-        progress: is told of every block.
+        progress: shows finished blocks.
     """
 
     work: Work
@@ -60,14 +60,14 @@ class WaveRunner:
     progress: Progress
 
     def run(self, wave: int) -> tuple[WaveResult, WaveCosts]:
-        """Encode a wave; its parts lie in the tables' folders afterwards and no commit names them.
+        """Encode a wave: write its parts to the folders of the tables, without committing them.
 
-        A wave that loses machines is tried again; what was encoded is not encoded again.
+        A wave that fails because nodes were lost is tried again; finished cells are not encoded again.
 
         Raises:
             IncompleteWaveError: rows were lost between reading and encoding.
-            EncoderLostError: the actors of one block died again and again, or machines did.
-            SourceError: a file is not as the plan pinned it.
+            EncoderLostError: every attempt at a block or at the wave lost its actors or nodes.
+            SourceError: a file has changed since the plan pinned it.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -81,21 +81,21 @@ class WaveRunner:
                 log.warning("wave lost", extra={"fields": fields})
         raise EncoderLostError(
             f"wave {wave} was lost {_ATTEMPTS} times ({type(lost).__name__}); "
-            "look into Ray's logs, then run the job again"
+            "look at Ray's logs, then run the job again"
         ) from lost
 
     def _attempt(self, wave: int) -> tuple[WaveResult, WaveCosts]:
         plan, task = self.work.plan, self._task(wave)
         buckets = plan.buckets_of(wave)
-        everything = range(task.cells) if buckets is None else buckets
+        cells = range(task.cells) if buckets is None else buckets
         finished = finished_cells(task.table, task.quarantine, task.plan, wave, task.cells)
-        # What replaces a part that was compacted since is made again.
+        # A cell that replaces a part which was compacted in the meantime is encoded again.
         done = {cell: result for cell, result in finished.items() if task.has(result.removes)}
-        todo = [cell for cell in everything if cell not in done]
+        todo = [cell for cell in cells if cell not in done]
         self.progress.start_wave(wave)
-        results = [done[cell] for cell in everything if cell in done]
+        results = [done[cell] for cell in cells if cell in done]
         encoded, counters = 0, Counters()
-        # Every cell gets receipts, so an increment also visits a bucket without a row: rows may leave it.
+        # Every cell gets row counts, so an increment also visits buckets without new rows: rows may be deleted there.
         groups = [*_groups(plan.wave(wave), self.work.encode.slice_megabytes * 1_000_000)] or [[]]
         blocks = self._read(groups, todo, task.cells) if todo else []
         for result in self.pool.encode(replace(task, read_tasks=len(groups)), blocks):
@@ -103,11 +103,11 @@ class WaveRunner:
             encoded += sum(cell.encoded for cell in result.cells if not cell.reused)
             counters += result.counters
             self.progress.block(1 / len(blocks))
-        missing = {*everything} - {result.cell for result in results}
+        missing = {*cells} - {result.cell for result in results}
         if missing:
             raise IncompleteWaveError(
-                f"wave {wave}: cell {min(missing)} (of {len(missing)}) did not arrive at the encoders; nothing was "
-                "committed, run the job again"
+                f"wave {wave}: {len(missing)} cells, the first {min(missing)}, did not arrive at the encoders; "
+                "nothing was committed, run the job again"
             )
         return WaveResult(wave, tuple(results)), WaveCosts(encoded, len(done), counters)
 
@@ -127,7 +127,7 @@ class WaveRunner:
         )
 
     def _read(self, groups: Sequence[Sequence[Slice]], todo: Sequence[int], cells: int) -> list[Any]:
-        """References of blocks of rows; all rows of a cell are in one block."""
+        """Return references of blocks of rows; all rows of a cell are in one block."""
         keep = None if len(todo) == cells else frozenset(todo)
         read = _ReadSlices(Reader(self.work.source, cells, self.work.table.options, keep), tuple(todo))
         items = [{"slices": json.dumps([piece.to_json() for piece in group])} for group in groups]
@@ -139,9 +139,9 @@ class WaveRunner:
 
 
 def _cells(plan: Plan, buckets: int, actors: int) -> int:
-    """Cells that ids are hashed to: a multiple of the buckets that keeps every actor busy.
+    """Number of cells that ids are hashed to: a multiple of the buckets, large enough to keep every actor busy.
 
-    An increment has one cell a bucket, as two cells must not replace one part.
+    An increment has one cell per bucket, because two cells must not replace the same part.
     """
     if plan.base is not None:
         return buckets
@@ -149,7 +149,7 @@ def _cells(plan: Plan, buckets: int, actors: int) -> int:
 
 
 def _groups(slices: Sequence[Slice], limit: int) -> Iterator[list[Slice]]:
-    """Small files share a task: a task a file would cost more than the file."""
+    """Group slices into tasks of about ``limit`` bytes: a task per small file would cost more than the file."""
     group: list[Slice] = []
     size = 0
     for piece in slices:
@@ -164,7 +164,7 @@ def _groups(slices: Sequence[Slice], limit: int) -> Iterator[list[Slice]]:
 
 @dataclass(frozen=True, slots=True)
 class _ReadSlices:
-    """Function of the read tasks: a batch of slices in, tables of rows and receipts out."""
+    """Function of the read tasks: takes a batch of slices, yields tables of rows and row counts."""
 
     reader: Reader
     cells: tuple[int, ...]
@@ -174,4 +174,4 @@ class _ReadSlices:
         for task in tasks.to_pylist():
             pieces = [Slice.from_json(fields) for fields in json.loads(task["slices"])]
             tables = (table for piece in pieces for table in self.reader.read(piece))
-            yield from with_receipts(tables, self.cells, schema)
+            yield from with_row_counts(tables, self.cells, schema)

@@ -6,7 +6,7 @@ from lsr_prod.cluster.data import data_settings, our_error
 from lsr_prod.errors import SourceError
 
 
-def test_settings_come_back_even_after_an_error() -> None:
+def test_settings_are_restored_after_an_error() -> None:
     context = DataContext.get_current()
     names = ("enable_progress_bars", "max_errored_blocks", "target_max_block_size")
     before = [getattr(context, name) for name in names]
@@ -23,7 +23,7 @@ def test_settings_come_back_even_after_an_error() -> None:
     assert [getattr(context, name) for name in names] == before
 
 
-def test_an_error_of_ours_is_found_below_ray_s() -> None:
+def test_error_of_lsr_prod_is_found_below_wrappers_of_ray() -> None:
     ours = SourceError("the file is gone")
     wrapped = RayTaskError("task", "traceback", ours)
     outer = RuntimeError("failed")
@@ -31,7 +31,7 @@ def test_an_error_of_ours_is_found_below_ray_s() -> None:
     assert our_error(outer) is ours
 
 
-def test_an_error_of_others_is_not() -> None:
+def test_other_errors_are_not_returned() -> None:
     outer = RuntimeError("failed")
     outer.__cause__ = ValueError("theirs")
     assert our_error(outer) is None

@@ -49,7 +49,7 @@ with ray_session(RaySettings(num_cpus=1)):
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads /proc, which only Linux has")
-def test_a_local_cluster_listens_on_loopback_only() -> None:
+def test_local_cluster_listens_on_loopback_only() -> None:
     done = subprocess.run([sys.executable, "-c", _LISTENERS], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     addresses = json.loads(done.stdout.splitlines()[-1])
@@ -58,7 +58,7 @@ def test_a_local_cluster_listens_on_loopback_only() -> None:
         assert address.endswith("0100007F") or address == "00000000000000000000000001000000", addresses
 
 
-def test_an_open_connection_is_used_and_left_open(ray_local: None) -> None:
+def test_existing_connection_is_used_and_left_open(ray_local: None) -> None:
     import ray
 
     with ray_session(RaySettings(address="127.0.0.1:1")):
@@ -66,7 +66,7 @@ def test_an_open_connection_is_used_and_left_open(ray_local: None) -> None:
     assert ray.is_initialized()
 
 
-def test_an_address_that_does_not_answer_is_a_config_error() -> None:
+def test_address_without_a_listener_raises_config_error() -> None:
     code = (
         "from lsr_prod.cluster import ray_session\nfrom lsr_prod.config import RaySettings\n"
         "from lsr_prod.errors import ConfigError\n"

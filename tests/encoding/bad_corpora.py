@@ -1,4 +1,4 @@
-"""Kinds of broken input: how each is made, and what has to come of it.
+"""Kinds of broken input: how to create each, and its expected outcome.
 
 ``python -m tests.encoding.bad_corpora`` makes all of them and prints the table of docs/operations.md.
 """
@@ -52,7 +52,7 @@ from tests.encoding.bad_files import (
 
 @dataclass(frozen=True)
 class Kind:
-    """One way in which a corpus can be broken.
+    """A way in which a corpus can be broken.
 
     Attributes:
         name: for people.
@@ -71,7 +71,7 @@ class Kind:
     rows: int = 0
 
     def settings(self, folder: Path) -> SourceSettings:
-        """The section ``source`` for the corpus in that folder."""
+        """Return the section ``source`` for the corpus in a folder."""
         return SourceSettings(paths=[str(folder / self.path)], **self.source)
 
 
@@ -79,7 +79,7 @@ ENCODE = EncodeSettings(bundle="b", table="t", slice_megabytes=1)
 
 
 def outcome_of(kind: Kind, folder: Path) -> str:
-    """Make the corpus, list, plan and read it; what came of it in words."""
+    """Create the corpus, list, plan and read it; return the outcome in words."""
     folder.mkdir()
     kind.make(folder)
     source = kind.settings(folder)
@@ -93,14 +93,14 @@ def outcome_of(kind: Kind, folder: Path) -> str:
     assert all(row["source"].startswith(str(folder)) for row in rows)
     reasons = Counter(row["reason"] for row in rows if row["reason"])
     ids = Counter(row["doc_id"] for row in rows if row["reason"] is None)
-    reasons["duplicate_id"] += ids.total() - len(ids)  # the encoder finds these: the first row of an id stays
+    reasons["duplicate_id"] += ids.total() - len(ids)  # found by the encode job, which keeps the first row of an id
     found = [f"{count} `{reason}`" for reason, count in sorted(reasons.items()) if count]
     count = f"{len(ids)} document{'s' if len(ids) != 1 else ''}"
     return ", ".join(["the documents before it" if 0 < len(ids) < kind.rows else count, *found])
 
 
 def table_of(outcomes: Iterable[tuple[str, str]]) -> str:
-    """The Markdown table of docs/operations.md."""
+    """Return the Markdown table of docs/operations.md."""
     lines = [f"| {name} | {outcome} |" for name, outcome in outcomes]
     return "\n".join(["| broken input | result |", "|---|---|", *lines])
 
@@ -245,7 +245,7 @@ KINDS = (
 
 
 def main() -> None:
-    """Print the table as it is."""
+    """Print the table of the current outcomes."""
     with tempfile.TemporaryDirectory() as scratch:
         print(table_of((kind.name, outcome_of(kind, Path(scratch) / f"k{i}")) for i, kind in enumerate(KINDS)))
 

@@ -1,4 +1,4 @@
-"""Broken files, each made in a folder of its own; ids begin with the name of the folder."""
+"""Broken files, each in a separate folder; ids start with the name of the folder."""
 
 import json
 from collections.abc import Callable
@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
 ROWS = 400
-"""Rows of a file that is torn somewhere."""
+"""Rows of a truncated file."""
 
 
 def documents(folder: Path, count: int = 2, first: int = 0) -> list[dict[str, Any]]:
-    """Good rows; ids differ from folder to folder."""
+    """Return good rows; ids differ from folder to folder."""
     numbers = range(first, first + count)
     return [{"_id": f"{folder.name}-{i}", "title": f"t{i}", "text": f"the text {i}"} for i in numbers]
 
@@ -25,7 +25,7 @@ def jsonl(rows: list[dict[str, Any]]) -> bytes:
 
 
 def random_rows(folder: Path, count: int) -> bytes:
-    """Rows that do not compress well, so that a torn file has some before the tear."""
+    """Return rows that do not compress well, so that a truncated file keeps some of them."""
     random = Random(5)
     return jsonl([{"_id": f"{folder.name}-{i}", "text": f"{random.getrandbits(4096)}"} for i in range(count)])
 
@@ -38,7 +38,7 @@ def zstd(data: bytes) -> bytes:
 
 
 def line(*lines: bytes) -> Callable[[Path], None]:
-    """A JSONL file: a good row, the given lines, a good row. ``ID`` stands for the folder's name."""
+    """Write a JSONL file: a good row, the given lines, a good row. ``ID`` is replaced by the name of the folder."""
 
     def make(folder: Path) -> None:
         one, other = (jsonl([row]) for row in documents(folder))
@@ -49,7 +49,7 @@ def line(*lines: bytes) -> Callable[[Path], None]:
 
 
 def file(name: str, content: Callable[[Path], bytes]) -> Callable[[Path], None]:
-    """One file."""
+    """Write one file."""
     return lambda folder: (folder / name).write_bytes(content(folder)) and None
 
 
@@ -60,7 +60,7 @@ def parquet(folder: Path, name: str, rows: list[dict[str, Any]] | dict[str, Any]
 
 
 def two_parquet(rows: Callable[[Path], Any]) -> Callable[[Path], None]:
-    """A good Parquet file, and one after it."""
+    """Write a good Parquet file and a second one after it."""
 
     def make(folder: Path) -> None:
         parquet(folder, "a.parquet", documents(folder))
@@ -93,7 +93,7 @@ def corrupt_page(folder: Path) -> None:
     rows = [{"_id": f"{folder.name}-{i}", "text": f"text {i}"} for i in range(200)]
     options = {"row_group_size": 100, "use_dictionary": False, "write_page_checksum": True}
     path = parquet(folder, "a.parquet", rows, **options)
-    # The last byte before the statistics of the second group's text column lies in its data page.
+    # The last byte before the statistics of the text column of the second row group is in its data page.
     column = pq.ParquetFile(path).metadata.row_group(1).column(1)
     data = bytearray(path.read_bytes())
     data[column.data_page_offset + column.total_compressed_size // 2] ^= 0xFF
@@ -166,7 +166,7 @@ def delta_of_other_size(folder: Path) -> None:
 
 
 def saved_dataset(folder: Path, batches: int = 3) -> Path:
-    """What ``save_to_disk`` of Hugging Face datasets leaves."""
+    """Write a folder like ``save_to_disk`` of Hugging Face datasets."""
     rows = pa.Table.from_pylist(documents(folder, 50 * batches)).combine_chunks()
     path = folder / "data-00000-of-00001.arrow"
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, rows.schema) as stream:
@@ -191,7 +191,7 @@ def dataset_without_file(folder: Path) -> None:
 
 
 def csv(*rows: bytes, header: bytes = b"_id,title,text") -> Callable[[Path], bytes]:
-    """A CSV table: a good row, the given ones, a good one."""
+    """Return a CSV table: a good row, the given rows, a good row."""
 
     def content(folder: Path) -> bytes:
         name = folder.name.encode()

@@ -1,4 +1,4 @@
-"""A sparse table, a quarantine table and waves for them, without Ray and without a model."""
+"""Sparse and quarantine tables and waves for tests, without Ray and without a model."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, (), 30522)
 
 
 def make_tables(folder: Path, sink: Sink = "delta") -> tuple[Store, Store]:
-    """The two tables of plan ``p``, empty."""
+    """Create the two empty tables of plan ``p``."""
     table, quarantine = Store(str(folder / "table")), Store(str(folder / "quarantine"))
     create_sparse_table(table, sink, PROPERTIES, "p")
     create_quarantine(quarantine, sink)
@@ -35,7 +35,7 @@ def make_cell(
     impact: int = 2,
     plan: str = "p",
 ) -> CellResult:
-    """A cell with a document for every character of ``ids`` and a bad row for every one of ``bad``."""
+    """Write a cell with a document per character of ``ids`` and a bad row per character of ``bad``."""
     schema = sparse_schema(())
     schema = schema.remove(schema.get_field_index("bucket"))
     vector = {"terms": [1, 5], "impacts": [impact, 1], "content_hash": "h", "source_file": 7}
@@ -61,34 +61,34 @@ def make_cell(
 
 
 def make_wave(table: Store, quarantine: Store, wave: int, ids: str, bad: str = "") -> WaveResult:
-    """A wave of one cell."""
+    """Write a wave of one cell."""
     return as_wave(wave, make_cell(table, quarantine, wave, ids, bad))
 
 
 def as_wave(wave: int, *cells: CellResult) -> WaveResult:
-    """A wave of these cells."""
+    """Return a wave of these cells."""
     return WaveResult(wave, cells)
 
 
 def newest(store: Store) -> Table:
-    """The newest snapshot."""
+    """Open the newest snapshot."""
     table = open_table(store)
     assert table is not None
     return table
 
 
 def read(store: Store) -> list[dict]:
-    """Every row that the newest snapshot names, as dicts."""
+    """Return every row of the newest snapshot as a dict."""
     return [row for file in newest(store).files() for row in _read_file(store, file.path)]
 
 
 def ids_of(store: Store) -> list[str]:
-    """Ids of the documents, sorted; one that came twice stands twice."""
+    """Return the sorted ids of the documents, duplicates included."""
     return sorted(row["doc_id"] for row in read(store))
 
 
 def bad_rows(quarantine: Store, plan: str = "p") -> int:
-    """Rows of a plan in the quarantine table."""
+    """Return the number of rows of a plan in the quarantine table."""
     return quarantined_by_reason(quarantine, plan, 1000).total()
 
 

@@ -13,7 +13,7 @@ from lsr_prod.encoding.cell import WaveTask
 from lsr_prod.encoding.commit.markers import finished_cells
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.passages import document_factory
-from lsr_prod.encoding.row_counts import with_receipts
+from lsr_prod.encoding.row_counts import with_row_counts
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.inference import BundleEncoder
 from tests.encoding.poison_encoder import poison_factory
@@ -32,7 +32,7 @@ def rows(*cells: int) -> pa.Table:
         for i, c in enumerate(cells)
     ]
     table = pa.Table.from_pylist(records, schema=row_schema(()))
-    return pa.concat_tables(with_receipts([table], (0, 1), table.schema))
+    return pa.concat_tables(with_row_counts([table], (0, 1), table.schema))
 
 
 def bundle_factory(bundle: Path) -> EncoderFactory:

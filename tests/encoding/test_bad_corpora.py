@@ -13,18 +13,18 @@ OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS])
-def test_broken_input_is_quarantined_or_refused_and_nothing_else_is_lost(kind: Kind, tmp_path: Path):
+def test_broken_input_is_quarantined_or_refused_and_no_other_row_lost(kind: Kind, tmp_path: Path):
     assert outcome_of(kind, tmp_path / "k") == kind.outcome
 
 
-def test_the_table_in_the_documentation_is_what_happens():
+def test_table_in_the_documentation_matches_the_outcomes():
     assert len({kind.name for kind in KINDS}) == len(KINDS) >= 30
     assert table_of((kind.name, kind.outcome) for kind in KINDS) in OPERATIONS.read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_all_of_it_at_once_goes_through_the_job(tmp_path: Path, tiny_bundle: Path):
-    """Every kind that needs no setting of its own and is not refused: one corpus, one table, one quarantine."""
+def test_encode_job_handles_all_kinds_of_broken_input_at_once(tmp_path: Path, tiny_bundle: Path):
+    """Encode one corpus of every kind that needs no setting of its own and is not refused."""
     kinds = [kind for kind in KINDS if not kind.source and not kind.outcome.startswith("exit 2")]
     folders = [tmp_path / "corpus" / f"k{i}" for i in range(len(kinds))]
     (tmp_path / "corpus").mkdir()

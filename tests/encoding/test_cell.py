@@ -1,4 +1,4 @@
-"""A cell against what a plain Python dictionary says that the table has to hold."""
+"""Cells compared with a plain Python dictionary of the expected documents."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,7 +14,7 @@ from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.batches import encode_batches
 from lsr_prod.encoding.cell import WaveTask, encode_cell
 from lsr_prod.encoding.results import CellResult
-from lsr_prod.encoding.row_counts import RECEIPT
+from lsr_prod.encoding.row_counts import ROW_COUNT
 from lsr_prod.formats.table import content_hash
 from lsr_prod.storage import Store
 from tests.encoding.poison_encoder import PoisonEncoder, term_of
@@ -29,7 +29,7 @@ def task(folder: Path, committed: Sequence[str] = (), removed: frozenset[int] = 
 
 
 def rows(*records: tuple[str, str, int], bad: int = 0, cell: int = 0) -> pa.Table:
-    """Rows of (doc_id, text, source_key), some broken ones and a receipt."""
+    """Rows of (doc_id, text, source_key), some bad rows, and a row count."""
     good: list[dict[str, Any]] = [
         {
             "cell": cell,
@@ -44,7 +44,7 @@ def rows(*records: tuple[str, str, int], bad: int = 0, cell: int = 0) -> pa.Tabl
     ]
     broken = {"cell": cell, "file": 9, "source_key": 9, "source": "9.jsonl", "reason": "broken_json", "detail": "no"}
     good += [broken | {"position": i, "raw": "{"} for i in range(bad)]
-    good.append({"cell": cell, "reason": RECEIPT, "position": len(good)})
+    good.append({"cell": cell, "reason": ROW_COUNT, "position": len(good)})
     return pa.Table.from_pylist(good, schema=row_schema(()))
 
 
@@ -58,7 +58,7 @@ def balance(result: CellResult) -> int:
     return result.rows_in + result.kept - sum(part.rows for part in result.parts) - quarantined
 
 
-def test_documents_are_encoded_and_bad_rows_quarantined(tmp_path: Path):
+def test_cell_encodes_documents_and_quarantines_bad_rows(tmp_path: Path):
     wave = task(tmp_path)
     result = encode_cell(wave, 0, rows(("b", "two", 1), ("a", "one", 1), ("c", "RAISE", 1), bad=2), encode)
     found = documents(wave.table, result)
@@ -75,14 +75,14 @@ def test_documents_are_encoded_and_bad_rows_quarantined(tmp_path: Path):
     assert (result.rows_in, result.encoded, balance(result)) == (5, 2, 0)
 
 
-def test_the_first_row_of_an_id_in_source_order_is_the_document(tmp_path: Path):
+def test_first_row_of_an_id_in_source_order_is_the_document(tmp_path: Path):
     wave = task(tmp_path)
     result = encode_cell(wave, 0, rows(("a", "late", 5), ("a", "first", 2), ("a", "second", 2)), encode)
     assert documents(wave.table, result)["a"]["content_hash"] == content_hash("first")
     assert result.reasons == {"duplicate_id": 2}
 
 
-def test_ids_of_the_snapshot_are_duplicates(tmp_path: Path):
+def test_committed_ids_are_duplicates(tmp_path: Path):
     first = task(tmp_path)
     before = encode_cell(first, 0, rows(("a", "one", 1), ("b", "two", 1)), encode)
     second = task(tmp_path, [part.path for part in before.parts])
@@ -91,7 +91,7 @@ def test_ids_of_the_snapshot_are_duplicates(tmp_path: Path):
     assert (result.reasons, result.removes, result.kept) == ({"duplicate_id": 1}, (), 0)
 
 
-def test_a_cell_with_receipts_only_writes_nothing(tmp_path: Path):
+def test_cell_without_rows_writes_nothing(tmp_path: Path):
     result = encode_cell(task(tmp_path), 1, rows(cell=1), encode)
     assert (result.rows_in, result.parts, result.quarantine, result.bucket) == (0, (), None, 1)
 
@@ -103,10 +103,10 @@ corpora = st.dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(before=corpora, after=corpora)
-def test_an_increment_ends_as_the_new_corpus(
+def test_increment_gives_the_documents_of_the_new_corpus(
     tmp_path_factory: Any, before: dict[str, tuple[str, int]], after: dict[str, tuple[str, int]]
 ):
-    """Files 1 and 2 are rewritten as 11 and 12; file 3 stays as it was."""
+    """Files 1 and 2 are rewritten as 11 and 12; file 3 is unchanged."""
     folder = tmp_path_factory.mktemp("cell")
     stays = {name: row for name, row in before.items() if row[1] == 3}
     changed = {name: (text, key % 2 + 11) for name, (text, key) in after.items() if name not in stays}

@@ -1,4 +1,4 @@
-"""The whole stage through real Ray: acceptance by what the tables say."""
+"""Encode jobs on a local Ray, verified by the contents of their tables."""
 
 import gzip
 import json
@@ -47,7 +47,7 @@ def snapshot(folder: Path) -> list[str]:
     return sorted(str(path) for path in folder.rglob("*"))
 
 
-def test_a_corpus_with_every_defect_loses_nothing_else(tmp_path: Path, tiny_bundle: Path):
+def test_each_defect_is_quarantined_with_its_reason_and_no_other_row_lost(tmp_path: Path, tiny_bundle: Path):
     good = [json.dumps(document).encode() for document in DOCUMENTS]
     first = tmp_path / "corpus" / "a.jsonl"
     first.parent.mkdir()
@@ -91,7 +91,7 @@ def test_a_corpus_with_every_defect_loses_nothing_else(tmp_path: Path, tiny_bund
     assert len(by_reason["text_too_long"]["raw"]) == 4096
 
 
-def test_every_format_and_any_number_of_waves_give_one_digest(tmp_path: Path, tiny_bundle: Path):
+def test_table_digest_is_independent_of_source_format_and_waves(tmp_path: Path, tiny_bundle: Path):
     long = [{**document, "text": document["text"] + " filler" * 3000} for document in DOCUMENTS]
     text = "".join(json.dumps(document) + "\n" for document in long)
     write_jsonl(tmp_path / "beir" / "corpus.jsonl", long)
@@ -119,7 +119,7 @@ def test_every_format_and_any_number_of_waves_give_one_digest(tmp_path: Path, ti
     assert len(set(digests.values())) == 1, digests
 
 
-def test_a_finished_plan_is_found_done_and_other_settings_are_refused(tmp_path: Path, tiny_bundle: Path):
+def test_finished_plan_skips_all_waves_and_other_settings_are_refused(tmp_path: Path, tiny_bundle: Path):
     corpus = write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)
     settings = deployment(tiny_bundle, tmp_path / "table", corpus)
     first = encode_corpus(settings)
@@ -142,7 +142,7 @@ def test_a_finished_plan_is_found_done_and_other_settings_are_refused(tmp_path: 
 
 
 @pytest.mark.parametrize("bits", [4, 16])
-def test_impacts_of_other_widths_are_the_weights_within_half_a_step(tmp_path: Path, tiny_bundle: Path, bits: int):
+def test_impacts_of_other_widths_are_within_half_a_step_of_the_weights(tmp_path: Path, tiny_bundle: Path, bits: int):
     corpus = write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)
     found = encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus, impact_bits=bits, probe_documents=60))
     texts = {document["_id"]: " ".join([document["title"], document["text"]]) for document in DOCUMENTS}
@@ -152,19 +152,19 @@ def test_impacts_of_other_widths_are_the_weights_within_half_a_step(tmp_path: Pa
         (row,) = [row for row in rows_of(tmp_path / "table") if row["doc_id"] == doc_id]
         weights = dict(zip(*map(np.ndarray.tolist, exact.row(i)), strict=True))
         for term, impact in zip(row["terms"], row["impacts"], strict=True):
-            # A weight below half a step is still one impact: a term that is there is never dropped.
+            # A weight below half a step still has impact 1: no term is dropped.
             assert abs(impact * step - weights[term]) <= (step / 2 if impact > 1 else step) + 1e-4
         assert set(row["terms"]) == weights.keys()
 
 
-def test_a_document_beyond_its_last_passage_is_counted(tmp_path: Path, tiny_bundle: Path):
+def test_document_beyond_its_last_passage_is_counted_as_cut(tmp_path: Path, tiny_bundle: Path):
     corpus = write_jsonl(tmp_path / "c.jsonl", [*DOCUMENTS, {"_id": "long", "title": "t", "text": "word fox " * 100}])
     lengths = {"max_length": 16, "passage_stride": 8, "max_passages": 4}
     found = encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus, **lengths))
     assert (found.cut_documents, found.quarantined) == (1, 0)
 
 
-def test_too_many_bad_rows_stop_the_job_before_the_commit(tmp_path: Path, tiny_bundle: Path):
+def test_too_many_bad_rows_fail_the_job_before_the_commit(tmp_path: Path, tiny_bundle: Path):
     corpus = tmp_path / "c.jsonl"
     corpus.write_text(json.dumps(DOCUMENTS[0]) + "\nno json\n{}\n")
     with pytest.raises(QuarantineOverflowError, match=r"2 of 3 rows are bad .*broken_json 1.*_quarantine/plan="):
@@ -174,7 +174,7 @@ def test_too_many_bad_rows_stop_the_job_before_the_commit(tmp_path: Path, tiny_b
     assert (summary.documents, summary.quarantined) == (1, 2)
 
 
-def test_ids_of_earlier_waves_are_duplicates_in_later_ones(tmp_path: Path, tiny_bundle: Path):
+def test_ids_of_earlier_waves_are_duplicates_in_later_waves(tmp_path: Path, tiny_bundle: Path):
     filler = " filler" * 20_000
     write_jsonl(
         tmp_path / "c" / "1.jsonl", [{**document, "text": document["text"] + filler} for document in DOCUMENTS[:8]]
@@ -199,7 +199,7 @@ def test_ids_of_earlier_waves_are_duplicates_in_later_ones(tmp_path: Path, tiny_
         ({"encode": {"table": "."}}, "encode.table"),
     ],
 )
-def test_a_bad_setting_is_named_and_nothing_is_written(
+def test_wrong_setting_is_named_and_nothing_is_written(
     tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, change: dict, field: str
 ):
     monkeypatch.chdir(tmp_path)
@@ -214,7 +214,7 @@ def test_a_bad_setting_is_named_and_nothing_is_written(
     assert snapshot(tmp_path) == before
 
 
-def test_parquet_without_the_columns_is_refused(tmp_path: Path, tiny_bundle: Path):
+def test_parquet_without_the_configured_columns_is_refused(tmp_path: Path, tiny_bundle: Path):
     pq.write_table(pa.table({"id": [1], "text": ["x"]}), tmp_path / "c.parquet")
     with pytest.raises(ConfigError, match=r"has no column _id; use one of its columns: id, text"):
         encode_corpus(deployment(tiny_bundle, tmp_path / "table", tmp_path / "c.parquet"))

@@ -1,4 +1,4 @@
-"""A changed corpus: only what changed is encoded, and the table is what a full encode of the new corpus makes."""
+"""Increments: only changed documents are encoded, and the table equals that of a full encode of the new corpus."""
 
 import json
 import random
@@ -63,12 +63,12 @@ def rows_of(table: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_one_per_cent_of_inserts_updates_and_deletes_of_a_delta_source(tmp_path: Path, tiny_bundle: Path):
+def test_increment_of_a_delta_source_with_one_percent_of_changes(tmp_path: Path, tiny_bundle: Path):
     rng = random.Random(6)
     corpus = {f"d{i}": document(rng, i) for i in range(1000)}
     source = tmp_path / "source"
     documents = list(corpus.values())
-    for start in range(0, 1000, 100):  # versions 0..9, a file each
+    for start in range(0, 1000, 100):  # versions 0..9, one file each
         write_deltalake(source, pa.Table.from_pylist(documents[start : start + 100]), mode="append")
     first = encode_corpus(deployment(tiny_bundle, tmp_path / "table", source={"paths": [str(source)], "version": 9}))
     assert (first.documents, first.encoded) == (1000, 1000)
@@ -97,7 +97,7 @@ def test_one_per_cent_of_inserts_updates_and_deletes_of_a_delta_source(tmp_path:
 
 
 @pytest.mark.parametrize("sink", ["delta", "parquet"])
-def test_files_that_come_change_and_go(tmp_path: Path, tiny_bundle: Path, sink: str):
+def test_increments_follow_added_changed_and_removed_files(tmp_path: Path, tiny_bundle: Path, sink: str):
     rng = random.Random(1)
     folder = tmp_path / "corpus"
     folder.mkdir()
@@ -111,8 +111,8 @@ def test_files_that_come_change_and_go(tmp_path: Path, tiny_bundle: Path, sink: 
     settings = deployment(tiny_bundle, tmp_path / "table", sink=sink, source={"paths": [str(folder)]})
     encode_corpus(settings)
 
-    write("b.jsonl", [b[0] | {"title": "renamed", "text": b[0]["text"]}, *b[1:20]])  # one changed, ten left
-    write("c.jsonl", [*c, {**a[0], "text": "again"}])  # an id of a file that stayed
+    write("b.jsonl", [b[0] | {"title": "renamed", "text": b[0]["text"]}, *b[1:20]])  # one changed, ten removed
+    write("c.jsonl", [*c, {**a[0], "text": "again"}])  # an id of an unchanged file
     settings = deployment(
         tiny_bundle, tmp_path / "table", sink=sink, max_bad_fraction=0.5, source={"paths": [str(folder)]}
     )
@@ -131,14 +131,14 @@ def test_files_that_come_change_and_go(tmp_path: Path, tiny_bundle: Path, sink: 
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_compaction_between_encoding_and_commit_costs_the_wave_and_no_document(
+def test_compaction_between_encoding_and_commit_repeats_the_wave(
     tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
 ):
     rng = random.Random(2)
     folder, table = tmp_path / "corpus", tmp_path / "table"
     folder.mkdir()
     settings = deployment(tiny_bundle, table, source={"paths": [str(folder)]})
-    for name, start in (("a", 0), ("b", 20), ("c", 40)):  # each an increment, so that buckets have several parts
+    for name, start in (("a", 0), ("b", 20), ("c", 40)):  # one increment per file, so that buckets have several parts
         lines = [json.dumps(document(rng, i)) + "\n" for i in range(start, start + 20)]
         (folder / f"{name}.jsonl").write_text("".join(lines))
         encode_corpus(settings)
@@ -165,11 +165,11 @@ def test_a_compaction_between_encoding_and_commit_costs_the_wave_and_no_document
     assert rows_of(table) == rows_of(tmp_path / "full")
 
 
-def test_a_document_whose_second_row_could_come_back_is_refused(tmp_path: Path, tiny_bundle: Path):
+def test_removing_a_document_with_a_quarantined_duplicate_is_refused(tmp_path: Path, tiny_bundle: Path):
     one, two = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
     one.write_text(json.dumps({"_id": "x", "text": "first fox"}) + "\n")
     two.write_text(json.dumps({"_id": "x", "text": "second fox"}) + "\n" + json.dumps({"_id": "y", "text": "a dog"}))
     settings = {"max_bad_fraction": 0.9}
     encode_corpus(deployment(tiny_bundle, tmp_path / "table", **settings, source={"paths": [str(one), str(two)]}))
-    with pytest.raises(SourceError, match=r"document x left the corpus, and .*2\.jsonl has another row"):
+    with pytest.raises(SourceError, match=r"document x was removed from the corpus, but .*2\.jsonl has another row"):
         encode_corpus(deployment(tiny_bundle, tmp_path / "table", **settings, source={"paths": [str(two)]}))

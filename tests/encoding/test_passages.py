@@ -66,7 +66,7 @@ vectors = st.dictionaries(st.integers(0, 12), weights, max_size=8)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), vectors), max_size=12), st.integers(1, 9))
-def test_merging_is_the_maximum_of_each_term(owned: list[tuple[int, dict[int, float]]], k: int):
+def test_merge_takes_the_maximum_weight_of_each_term(owned: list[tuple[int, dict[int, float]]], k: int):
     ordered = [sorted(vector.items(), key=lambda item: (-item[1], item[0])) for _, vector in owned]
     batch = SparseBatch(
         np.cumsum([0, *map(len, ordered)]),
@@ -81,7 +81,7 @@ def test_merging_is_the_maximum_of_each_term(owned: list[tuple[int, dict[int, fl
     found = merge_passages(batch, owners, 5)
     assert rows_of(found) == [sorted(row.items(), key=lambda item: (-item[1], item[0])) for row in expected]
     assert (found.terms.dtype, found.weights.dtype, found.offsets.dtype) == (np.int32, np.float32, np.int64)
-    # k terms of a passage suffice for k terms of the document
+    # k terms per passage suffice for k terms of the document
     assert rows_of(merge_passages(batch.top(k), owners, 5).top(k)) == rows_of(found.top(k))
 
 
@@ -92,7 +92,7 @@ def test_merging_is_the_maximum_of_each_term(owned: list[tuple[int, dict[int, fl
     stride=st.integers(1, 38),
     most=st.integers(1, 70),
 )
-def test_windows_are_those_of_the_tokenizer(
+def test_windows_equal_those_of_the_tokenizer(
     tokenizer: Tokenizer, words: list[str], length: int, stride: int, most: int
 ):
     text, stride = " ".join(words), min(stride, length - 2)
@@ -107,7 +107,7 @@ def test_windows_are_those_of_the_tokenizer(
     assert cut == (len(expected) > most)
 
 
-def test_every_passage_has_the_prompt_and_a_short_text_is_what_it_is_without_passages(tokenizer: Tokenizer):
+def test_each_passage_has_the_prompt_and_a_short_text_is_one_passage(tokenizer: Tokenizer):
     prompt = "passage of a book: "
     splitter = PassageSplitter(tokenizer, prompt=prompt, max_length=20, stride=6, max_passages=99)
     (long, short, invisible), cut = splitter.split([TEXTS[1], "the fox", " \n"])
@@ -123,7 +123,7 @@ def test_every_passage_has_the_prompt_and_a_short_text_is_what_it_is_without_pas
     assert (invisible, cut) == ([], 0)
 
 
-def test_a_token_that_joins_prompt_and_text_belongs_to_the_text():
+def test_token_that_spans_prompt_and_text_belongs_to_the_text():
     ids = {token: i for i, token in enumerate(["<s>", "</s>", "a", "b", ":", ":a"])}
     tokenizer = Tokenizer(BPE(vocab=ids, merges=[(":", "a")]))
     tokenizer.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)])
@@ -133,7 +133,7 @@ def test_a_token_that_joins_prompt_and_text_belongs_to_the_text():
 
 
 def slow_document(encoder: BundleEncoder, text: str, length: int, stride: int, most: int) -> dict[int, float]:
-    """Every window encoded by itself, joined term by term."""
+    """Encode every window separately and merge them term by term."""
     (ids,) = encoder.token_ids([text], kind="document", max_length=500)
     content, joined = ids[1:-1], dict[int, float]()
     for number in range(most):
@@ -146,7 +146,7 @@ def slow_document(encoder: BundleEncoder, text: str, length: int, stride: int, m
 
 
 @pytest.mark.parametrize(("length", "stride", "most"), [(32, 30, 99), (32, 15, 99), (16, 7, 4), (128, 100, 1)])
-def test_a_document_is_the_maximum_over_its_windows_encoded_one_by_one(
+def test_document_is_the_maximum_of_its_separately_encoded_windows(
     tiny_bundle: Path, length: int, stride: int, most: int
 ):
     lengths = {"max_length": length, "stride": stride, "max_passages": most}
@@ -155,7 +155,7 @@ def test_a_document_is_the_maximum_over_its_windows_encoded_one_by_one(
     assert len(found) == len(TEXTS)
     for text, row in zip(TEXTS, rows_of(found), strict=True):
         expected = slow_document(reference, text, length, stride, most) if text else {}
-        # batches of other shapes round otherwise, so a term at the end of 512 may be another one
+        # batches of other shapes round differently, so the last of the 512 terms may differ
         heaviest = sorted(expected.values(), reverse=True)[:512]
         assert len(row) == len(heaviest)
         for term, weight in row:
@@ -163,7 +163,7 @@ def test_a_document_is_the_maximum_over_its_windows_encoded_one_by_one(
     assert rows_of(open_encoder(tiny_bundle, **lengths, top_k=9).encode(TEXTS)) == rows_of(found.top(9))
 
 
-def test_documents_beyond_the_last_passage_are_counted(tiny_bundle: Path):
+def test_documents_beyond_their_last_passage_are_counted_as_cut(tiny_bundle: Path):
     encoder = open_encoder(tiny_bundle, max_length=32, stride=30, max_passages=4)
     ids = BundleEncoder(tiny_bundle).token_ids(TEXTS, kind="document", max_length=500)
     needed = [-(-max(len(row) - 2, 0) // 30) for row in ids]
@@ -179,7 +179,7 @@ def equal(one: SparseBatch, other: SparseBatch) -> bool:
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("offsets", "terms", "weights"))
 
 
-def test_without_a_stride_documents_are_cut(tiny_bundle: Path):
+def test_documents_are_cut_without_a_stride(tiny_bundle: Path):
     reference = BundleEncoder(tiny_bundle)
     expected = reference.encode(TEXTS, kind="document", top_k=64, batch_tokens=256)
     plain = open_encoder(tiny_bundle, max_length=None, stride=None, max_passages=64, top_k=64)
@@ -193,7 +193,7 @@ def test_without_a_stride_documents_are_cut(tiny_bundle: Path):
 
 
 @pytest.mark.parametrize("stride", [None, 20])
-def test_memory_is_bounded_by_groups_that_change_nothing(
+def test_groups_of_texts_bound_memory_and_keep_the_vectors(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, stride: int | None
 ):
     encoder = open_encoder(tiny_bundle, max_length=32, stride=stride, max_passages=4, batch_tokens=1)
@@ -214,7 +214,7 @@ def test_memory_is_bounded_by_groups_that_change_nothing(
     assert len(encoder.encode([])) == 0
 
 
-def test_the_factory_opens_what_the_settings_say(tiny_bundle: Path):
+def test_factory_opens_an_encoder_with_the_settings(tiny_bundle: Path):
     lengths = {"max_length": 32, "passage_stride": 20, "max_passages": 3}
     chosen = SETTINGS.model_copy(update={**lengths, "store_k": 16, "batch_tokens": 256})
     factory = document_factory(tiny_bundle, chosen, threads=1)
@@ -239,7 +239,7 @@ def test_the_factory_opens_what_the_settings_say(tiny_bundle: Path):
         ({"passage_stride": 127}, "", "encode.passage_stride", "127 is more than the 126 tokens"),
     ],
 )
-def test_lengths_that_do_not_fit_are_refused(
+def test_contradicting_lengths_are_refused(
     tiny_bundle: Path, tmp_path: Path, change: dict, prompt: str, field: str, words: str
 ):
     folder = tmp_path / "bundle"
@@ -253,7 +253,7 @@ def test_lengths_that_do_not_fit_are_refused(
     check_lengths(folder, SETTINGS.model_copy(update={"max_length": 512, "passage_stride": 100}))
 
 
-def test_positions_behind_the_padding_index_are_not_counted(tiny_bundle: Path, tmp_path: Path):
+def test_positions_of_roberta_before_the_padding_index_are_not_counted(tiny_bundle: Path, tmp_path: Path):
     folder = tmp_path / "bundle"
     shutil.copytree(tiny_bundle, folder)
     config = json.loads((folder / "config.json").read_text())

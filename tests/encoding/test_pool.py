@@ -1,4 +1,4 @@
-"""Actors that outlive waves and die: blocks are retried, poison is found, nothing is retried for ever."""
+"""Actors that live for several waves and die: blocks are retried a limited number of times."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from lsr_prod.encoding.cell import WaveTask
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.pool import EncoderPool, pool_size
 from lsr_prod.encoding.results import BlockResult
-from lsr_prod.encoding.row_counts import RECEIPT
+from lsr_prod.encoding.row_counts import ROW_COUNT
 from lsr_prod.errors import ConfigError, EncoderBrokenError
 from tests.encoding.poison_encoder import poison_factory
 from tests.encoding.tables import PROPERTIES, make_tables
@@ -53,8 +53,8 @@ def block(cell: int, texts: list[str]) -> Any:
         }
         for i, text in enumerate(texts)
     ]
-    receipt = {"cell": cell, "file": 0, "source": "c.jsonl", "reason": RECEIPT, "position": len(rows)}
-    return ray.put(pa.Table.from_pylist([*rows, receipt], schema=row_schema(())))
+    row_count = {"cell": cell, "file": 0, "source": "c.jsonl", "reason": ROW_COUNT, "position": len(rows)}
+    return ray.put(pa.Table.from_pylist([*rows, row_count], schema=row_schema(())))
 
 
 def one_actor() -> Any:
@@ -65,7 +65,7 @@ def reasons(results: list[BlockResult]) -> dict[str, int]:
     return {reason: n for result in results for cell in result.cells for reason, n in cell.reasons.items()}
 
 
-def test_documents_that_crash_or_hang_are_quarantined_and_the_others_encoded(tmp_path: Path):
+def test_documents_that_crash_or_hang_are_quarantined_and_others_encoded(tmp_path: Path):
     texts = [f"fox {i}" for i in range(40)]
     texts[7], texts[23] = "SEGFAULT here", "SLEEP here"
     with EncoderPool(one_actor(), model(poison_factory(), batch_timeout_s=4)) as pool:
@@ -79,7 +79,7 @@ def kill_at_first_call(pid_file: Path) -> int:
     while not pid_file.exists() or not pid_file.read_text():
         time.sleep(0.01)
     pid = int(pid_file.read_text())
-    time.sleep(0.5)  # it pauses in its first call
+    time.sleep(0.5)  # its first call takes longer
     os.kill(pid, signal.SIGKILL)
     return pid
 
@@ -92,18 +92,18 @@ def test_blocks_of_a_killed_actor_are_encoded_again(tmp_path: Path):
         results = list(pool.encode(wave(tmp_path), [block(i, [f"fox {i}", "PAUSE"]) for i in range(2)]))
         assert int(pid_file.read_text()) != killed.result()
         assert sum(cell.encoded for result in results for cell in result.cells) == 4
-        # The pool goes on with the actor that took its place.
+        # The pool continues with the restarted actor.
         again = list(pool.encode(wave(tmp_path / "next"), [block(0, ["one more fox"])]))
         assert again[0].cells[0].encoded == 1
 
 
-def test_a_model_that_does_not_open_ends_the_job(tmp_path: Path):
+def test_model_that_does_not_open_raises_encoder_broken_error(tmp_path: Path):
     broken = EncoderFactory("tests.encoding.poison_encoder:open_broken", {"how": "EXIT"})
     with EncoderPool(one_actor(), model(broken)) as pool, pytest.raises(EncoderBrokenError):
         list(pool.encode(wave(tmp_path), [block(0, ["fox"])]))
 
 
-def test_the_size_follows_the_machine_and_the_settings():
+def test_pool_size_follows_machine_and_settings():
     size = pool_size(settings())
     cores = int(ray.cluster_resources()["CPU"])
     assert (size.actors, size.threads, size.gpus) == (cores, 1, 0)

@@ -50,7 +50,7 @@ def digest_of(folder: Path, *commits: Sequence[dict]) -> str:
     return table_digest(str(folder))
 
 
-def test_the_digest_does_not_depend_on_order_or_files(tmp_path: Path):
+def test_digest_is_independent_of_order_and_files(tmp_path: Path):
     digest = digest_of(tmp_path / "a", ROWS)
     assert digest_of(tmp_path / "b", ROWS[::-1]) == digest
     assert digest_of(tmp_path / "c", ROWS[5:], ROWS[:2], ROWS[2:5]) == digest
@@ -63,12 +63,12 @@ def test_the_digest_does_not_depend_on_order_or_files(tmp_path: Path):
 @pytest.mark.parametrize(
     "change", [{"doc_id": "e8"}, {"terms": [7, 6, 5, 4, 3, 2, 1, 0]}, {"impacts": [8] * 8}, {"content_hash": "i"}]
 )
-def test_an_altered_row_changes_the_digest(tmp_path: Path, change: dict):
+def test_changed_row_changes_the_digest(tmp_path: Path, change: dict):
     digest = digest_of(tmp_path / "a", ROWS)
     assert digest_of(tmp_path / "b", [*ROWS[:-1], {**ROWS[-1], **change}]) != digest
 
 
-def test_a_lost_or_doubled_row_changes_the_digest(tmp_path: Path):
+def test_missing_or_duplicated_row_changes_the_digest(tmp_path: Path):
     digests = [
         digest_of(tmp_path / "empty"),
         digest_of(tmp_path / "all", ROWS),
@@ -80,25 +80,25 @@ def test_a_lost_or_doubled_row_changes_the_digest(tmp_path: Path):
     assert table_digest(str(tmp_path / "doubled"), version=1) == digests[1]
 
 
-def test_where_no_table_is_there_is_none(tmp_path: Path):
+def test_folder_without_a_table_gives_none(tmp_path: Path):
     store = Store(str(tmp_path / "t"))
     assert open_table(store) is None
     assert check_table(store, PROPERTIES, "delta") is None
-    store.put_new(f"{PROTOCOL_FOLDER}/plans/p.json", b"{}")  # an attempt that died before it made the table
+    store.put_new(f"{PROTOCOL_FOLDER}/plans/p.json", b"{}")  # of an attempt that died before it created the table
     assert check_table(store, PROPERTIES, "delta") is None
     store.put_new("photo.jpg", b"")
-    with pytest.raises(ConfigError, match=r"holds photo\.jpg and is no table"):
+    with pytest.raises(ConfigError, match=r"contains photo\.jpg and is not a table"):
         check_table(store, PROPERTIES, "delta")
 
 
-def test_the_draft_that_a_killed_maker_of_the_table_left_is_nothing_foreign(tmp_path: Path):
+def test_draft_of_an_interrupted_creation_is_not_a_foreign_file(tmp_path: Path):
     draft = tmp_path / "table" / "_delta_log" / f".{0:020d}.json.{'0f' * 16}.tmp"
     draft.parent.mkdir(parents=True)
     draft.touch()
     assert check_table(Store(str(tmp_path / "table")), PROPERTIES, "delta") is None
 
 
-def test_the_table_keeps_the_step_of_the_attempt_that_made_it(tmp_path: Path, sink: Sink):
+def test_table_keeps_the_impact_step_of_the_attempt_that_created_it(tmp_path: Path, sink: Sink):
     store = Store(str(tmp_path / "t"))
     create_sparse_table(store, sink, PROPERTIES, "p")
     again = create_sparse_table(store, sink, replace(PROPERTIES, impact_step=9.0), "p")
@@ -107,7 +107,7 @@ def test_the_table_keeps_the_step_of_the_attempt_that_made_it(tmp_path: Path, si
     assert files_by_bucket(again) == {}
 
 
-def test_attempts_that_make_the_table_at_once_get_one(tmp_path: Path, sink: Sink):
+def test_concurrent_attempts_create_one_table(tmp_path: Path, sink: Sink):
     def make(step: int) -> str:
         properties = replace(PROPERTIES, impact_step=step / 64)
         return create_sparse_table(Store(str(tmp_path / "t")), sink, properties, "p").properties["lsr_prod.impact_step"]
@@ -116,10 +116,10 @@ def test_attempts_that_make_the_table_at_once_get_one(tmp_path: Path, sink: Sink
         assert len(set(pool.map(make, range(1, 7)))) == 1
 
 
-def test_the_loser_of_two_first_plans_stops(tmp_path: Path, sink: Sink):
+def test_second_of_two_first_plans_is_refused(tmp_path: Path, sink: Sink):
     store = Store(str(tmp_path / "t"))
     check_first_plan(create_sparse_table(store, sink, PROPERTIES, "p"), "p")
-    with pytest.raises(ConfigError, match=r"encode\.table: .* from another source"):
+    with pytest.raises(ConfigError, match=r"encode\.table: .* by another run, with another source"):
         check_first_plan(create_sparse_table(store, sink, PROPERTIES, "q"), "q")
 
 
@@ -133,7 +133,7 @@ def test_the_loser_of_two_first_plans_stops(tmp_path: Path, sink: Sink):
         ({"stored_fields": ()}, ConfigError, r"source\.stored_fields: "),
     ],
 )
-def test_a_table_with_other_settings_is_refused(
+def test_table_with_other_settings_is_refused(
     tmp_path: Path, sink: Sink, change: dict, error: type[Exception], problem: str
 ):
     store = Store(str(tmp_path / "t"))
@@ -142,25 +142,25 @@ def test_a_table_with_other_settings_is_refused(
         check_table(store, replace(PROPERTIES, **change), sink)
 
 
-def test_a_table_of_the_other_sink_is_refused(tmp_path: Path):
+def test_table_of_another_sink_is_refused(tmp_path: Path):
     store = Store(str(tmp_path / "t"))
     create_sparse_table(store, "parquet", PROPERTIES, "p")
     with pytest.raises(ConfigError, match=r"encode\.sink: .* is a parquet table"):
         check_table(store, PROPERTIES, "delta")
 
 
-def test_shares_of_files_add_up_to_the_digest(tmp_path: Path):
+def test_summands_of_files_add_up_to_the_digest(tmp_path: Path):
     digest = digest_of(tmp_path / "a", ROWS[5:], ROWS[:2], ROWS[2:5])
     store = Store(str(tmp_path / "a"))
     paths = [path for paths in files_by_bucket(newest(store)).values() for path in paths]
     assert len(paths) > 3
     assert combine_digests(file_digest(store, path) for path in reversed(paths)) == digest
     assert combine_digests([]) == digest_of(tmp_path / "empty") == "0" * 64
-    with pytest.raises(ArtifactError, match="is no table"):
+    with pytest.raises(ArtifactError, match="is not a table"):
         table_digest(str(tmp_path / "none"))
 
 
-def test_a_delta_table_of_someone_else_is_refused(tmp_path: Path):
+def test_delta_table_of_another_program_is_refused(tmp_path: Path):
     write_deltalake(tmp_path / "t", pa.table({"x": [1]}))
     with pytest.raises(FormatVersionError, match="not written by lsr_prod"):
         check_table(Store(str(tmp_path / "t")), PROPERTIES, "delta")

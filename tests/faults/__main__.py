@@ -1,12 +1,12 @@
-"""Break the encode job and trainings on purpose and count what they lose.
+"""Inject faults into encode jobs and trainings and count lost, duplicated and wrong documents.
 
     make faults
     python -m tests.faults [--seed 7] [--share 10] [--parts committers resume ray training peer] [--world 12]
         [--ray-kills 10] [--training-kills 12]
 
-Every choice is drawn from one seed, which is printed (or taken from ``LSR_FAULTS_SEED``). ``--world`` repeats a single
-world of a seed. Ends with one line ``RESULT {json}``; exit code 1 if anything was lost, doubled, torn or wrong, or if
-the peer lost nothing, for then the harness sees nothing.
+All random choices derive from one seed, which is printed (or taken from ``LSR_FAULTS_SEED``). ``--world`` repeats a
+single world of a seed. Ends with one line ``RESULT {json}``. Exit code 1 if anything was lost, duplicated, truncated or
+wrong, or if the peer lost nothing, because then the harness detects nothing.
 """
 
 import argparse
@@ -41,7 +41,7 @@ PARTS = ("committers", "resume", "ray", "training", "peer")
 
 
 def main() -> int:
-    """Run the parts that were asked for."""
+    """Run the selected parts."""
     arguments = _arguments()
     _may_mount()
     print(f"seed {arguments.seed}; repeat with LSR_FAULTS_SEED={arguments.seed}", flush=True)
@@ -136,18 +136,22 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     seed = os.environ.get("LSR_FAULTS_SEED")
     parser.add_argument("--seed", type=int, default=int(seed) if seed else secrets.randbelow(1_000_000))
-    parser.add_argument("--share", type=int, default=1, help="meet one in so many faults")
+    parser.add_argument("--share", type=int, default=1, help="inject one of this many faults")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--world", type=int, help="only this world of the committers")
-    parser.add_argument("--bundle", help="bundle of the jobs on Ray; unset: the smallest model is exported")
-    parser.add_argument("--ray-kills", type=int, default=10, help="kills of each of actor, worker, raylet, driver")
-    parser.add_argument("--training-kills", type=int, default=12, help="of worker, controller and job of a training")
+    parser.add_argument("--bundle", help="bundle of the jobs on Ray; default: export the smallest model")
+    parser.add_argument(
+        "--ray-kills", type=int, default=10, help="number of kills of each of actor, worker, raylet, driver"
+    )
+    parser.add_argument(
+        "--training-kills", type=int, default=12, help="number of kills of worker, controller and job of a training"
+    )
     parser.add_argument("--ray-documents", type=int, default=300)
     return parser.parse_args()
 
 
 def _may_mount() -> None:
-    """Without the right to mount, start again as root of a user namespace."""
+    """Restart this process as root of a user namespace if it may not mount."""
     libc = ctypes.CDLL(None, use_errno=True)
     with tempfile.TemporaryDirectory() as folder:
         allowed = libc.mount(b"tmpfs", folder.encode(), b"tmpfs", 0, b"size=64k") == 0
@@ -156,7 +160,7 @@ def _may_mount() -> None:
     if allowed:
         return
     if os.environ.get("LSR_FAULTS_NAMESPACE"):
-        raise SystemExit("no tmpfs can be mounted, so no disk can be full; run as root or allow user namespaces")
+        raise SystemExit("cannot mount a tmpfs to simulate a full disk; run as root or allow user namespaces")
     os.environ["LSR_FAULTS_NAMESPACE"] = "1"
     os.execvp("unshare", ["unshare", "-Urm", sys.executable, "-m", "tests.faults", *sys.argv[1:]])
 

@@ -1,4 +1,4 @@
-"""The parent's side of a committer: start it, follow it, kill it, stop it, let it go on."""
+"""Parent side of a committer process: start, follow, kill, stop and continue it."""
 
 import json
 import os
@@ -22,19 +22,19 @@ from tests.faults.protocol import Job
 __all__ = ["Attempt", "Ended", "Launcher", "launcher"]
 
 ROOT = Path(__file__).parents[2]
-_PATIENCE = 120  # seconds; nothing here takes longer than a few
+_PATIENCE = 120  # seconds; every step takes only a few
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an attempt came to its end.
+    """End of an attempt.
 
     Attributes:
         how: ``done``, ``error`` or ``killed``.
-        phase: where it was.
-        detail: the error.
-        encoded: documents that it encoded.
-        faults: faults of its script that came about.
+        phase: its last phase.
+        detail: the error message.
+        encoded: number of encoded documents.
+        faults: faults of its script that occurred.
     """
 
     how: str
@@ -45,7 +45,7 @@ class Ended:
 
 
 class Attempt:
-    """A live process. Use as a context manager: it is gone afterwards."""
+    """A running process. Use as a context manager; it is killed at the end."""
 
     def __init__(self, path: str, job: Job, script: Script) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -67,38 +67,38 @@ class Attempt:
         os.close(self._handle)
 
     def proceed(self) -> None:
-        """Let it pass its gate."""
+        """Let it continue from its gate."""
         self._socket.sendall(b"\n")
 
     def until(self, phase: str, nth: int) -> bool:
-        """Follow it to the nth entry of a phase; False if it ended before."""
+        """Wait until it enters a phase for the nth time; return False if it ended before."""
         return self._until(lambda words: words == ["phase", phase, str(nth)])
 
     def next_phase(self, phase: str, times: int) -> bool:
-        """Follow it until it has entered a phase so many times more; False if it ended before."""
+        """Wait until it has entered a phase ``times`` more times; return False if it ended before."""
         return all(self._until(lambda words: words[:2] == ["phase", phase]) for _ in range(times))
 
     def until_gate(self) -> bool:
-        """Follow it to its gate; False if it ended before."""
+        """Wait until it reaches its gate; return False if it ended before."""
         return self._until(lambda words: words == ["gate"])
 
     def finish(self) -> Ended:
-        """Follow it to its end."""
+        """Wait for its end."""
         self._until(lambda _: False)
         how, detail = self._end or ("killed", "")
         return Ended(how, self.phase, detail, self.encoded, tuple(self._faults))
 
     def kill(self) -> Ended:
-        """SIGKILL; what it said before is heard."""
+        """Send SIGKILL and read the rest of its messages."""
         self._send(signal.SIGKILL)
         return self.finish()
 
     def stop(self) -> None:
-        """SIGSTOP: it stands still wherever it is."""
+        """Send SIGSTOP."""
         self._send(signal.SIGSTOP)
 
-    def go_on(self) -> None:
-        """SIGCONT."""
+    def resume(self) -> None:
+        """Send SIGCONT."""
         self._send(signal.SIGCONT)
 
     def _send(self, number: int) -> None:
@@ -117,10 +117,10 @@ class Attempt:
                 return True
 
     def _next(self, patience: float) -> list[str]:
-        """The next line in words, or none at the end."""
+        """Return the words of the next line, or none at the end."""
         while b"\n" not in self._buffer:
             if not select.select([self._socket], [], [], max(patience, 0))[0]:
-                raise TimeoutError(f"an attempt says nothing since {self.phase}")
+                raise TimeoutError(f"no message from an attempt since phase {self.phase}")
             try:
                 data = self._socket.recv(1 << 16)
             except ConnectionResetError:
@@ -143,31 +143,31 @@ class Attempt:
 
 
 class Launcher:
-    """Starts attempts from a process that has imported everything."""
+    """Starts attempts by forking a process that has imported everything."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def start(self, job: Job, script: Script | None = None) -> Attempt:
-        """A new process that begins an attempt."""
+        """Start an attempt in a new process."""
         return Attempt(self._path, job, script or Script())
 
     def run(self, job: Job, script: Script | None = None) -> Ended:
-        """An attempt from beginning to end."""
+        """Run an attempt until it ends."""
         with self.start(job, script) as attempt:
             return attempt.finish()
 
 
 @contextmanager
 def launcher() -> Iterator[Launcher]:
-    """The process that attempts are forked from; it ends with the context."""
+    """Start the process that attempts are forked from, and end it with the context."""
     with tempfile.TemporaryDirectory(prefix="lsr-faults-") as folder:
         path = f"{folder}/committers"
         command = [sys.executable, "-m", "tests.faults.committer", path]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as server:
             assert server.stdout
             if server.stdout.readline() != b"ready\n":
-                raise RuntimeError("the committers' process did not start; its error stands above")
+                raise RuntimeError("the process of the committers did not start; see its error above")
             try:
                 yield Launcher(path)
             finally:

@@ -1,4 +1,4 @@
-"""The whole campaign against subprocess committers: which faults, spread over which worlds, all drawn from one seed."""
+"""The campaign against committer processes: faults distributed over worlds, all drawn from one seed."""
 
 import random
 import tempfile
@@ -40,14 +40,14 @@ _AT_ONCE = 2
 
 @dataclass(frozen=True, slots=True)
 class WorldPlan:
-    """One world, drawn beforehand.
+    """Plan of one world.
 
     Attributes:
-        number: names it; ``seed/number`` seeds its choices.
+        number: of the world; ``seed/number`` seeds its random choices.
         place: ``local``, ``full`` (a small tmpfs) or ``s3``.
         sink: of both tables.
-        splits: cells of a bucket.
-        flaky: whether documents fail in some attempts and not in others.
+        splits: cells per bucket.
+        flaky: documents fail in some attempts and not in others.
         faults: in their order.
     """
 
@@ -60,11 +60,11 @@ class WorldPlan:
 
 
 def plan_worlds(seed: int, share: int = 1) -> list[WorldPlan]:
-    """Deal the faults to worlds.
+    """Distribute the faults over worlds.
 
     Args:
-        seed: decides order and place.
-        share: one in so many faults.
+        seed: of order and place.
+        share: one of this many faults is used.
     """
     rng = random.Random(f"worlds {seed}")
     worlds: list[WorldPlan] = []
@@ -117,12 +117,12 @@ def _run_world(
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What a kill in the middle costs.
+    """Cost of a kill in the middle of a run.
 
     Attributes:
         documents: of the corpus.
         largest_wave: documents of the largest wave.
-        redone: documents that were encoded twice.
+        redone: number of documents encoded twice.
         findings: of the finished table.
     """
 
@@ -133,7 +133,7 @@ class Resumed:
 
 
 def resume_at_half(seed: int) -> Resumed:
-    """Kill an attempt in the middle of the wave after the middle one, while it writes, and let another finish."""
+    """Kill an attempt while it writes the wave after half of the waves, and let another attempt finish."""
     rng = random.Random(f"resume {seed}")
     with _stage(seed) as (start, folder, corpus):
         job = Job(corpus.paths, str(folder / "whole"), "delta", {})

@@ -1,4 +1,4 @@
-"""A Ray cluster of our own on loopback: a head without cores and workers that can be killed and replaced."""
+"""A local Ray cluster on loopback: a head node without cores, and worker nodes that can be killed and replaced."""
 
 import os
 import re
@@ -19,7 +19,7 @@ class LocalCluster:
     """Worker nodes of one core each.
 
     Attributes:
-        address: what a job gives as ``ray.address``.
+        address: value of ``ray.address`` for a job.
     """
 
     def __init__(self, cluster: Any, workers: int) -> None:
@@ -28,11 +28,11 @@ class LocalCluster:
         self._nodes = [self._add() for _ in range(workers)]
 
     def actors(self) -> list[int]:
-        """Processes of encoder actors."""
+        """Return the process ids of encoder actors."""
         return [pid for pid, title in self._processes() if _ACTOR.match(title)]
 
     def workers(self) -> list[int]:
-        """Processes that run something of Ray Data."""
+        """Return the process ids of workers that run tasks of Ray Data."""
         return [
             pid
             for pid, title in self._processes()
@@ -40,22 +40,22 @@ class LocalCluster:
         ]
 
     def raylets(self) -> list[int]:
-        """Raylets of the worker nodes that are alive."""
+        """Return the process ids of running raylets of worker nodes."""
         return [_raylet(node) for node in self._nodes if _alive(node)]
 
-    def announce_the_end(self, number: int, seconds: float) -> None:
-        """Say that a node will be taken away, as a provider of machines does; the node goes on."""
+    def announce_preemption(self, number: int, seconds: float) -> None:
+        """Announce the preemption of a node as a cloud provider does; the node keeps running."""
         from ray._raylet import GcsClient
         from ray.core.generated.autoscaler_pb2 import DRAIN_NODE_REASON_PREEMPTION
 
         deadline = int((time.time() + seconds) * 1000)
         accepted, refusal = GcsClient(address=self.address).drain_node(
-            self._nodes[number].node_id, DRAIN_NODE_REASON_PREEMPTION, "taken away", deadline
+            self._nodes[number].node_id, DRAIN_NODE_REASON_PREEMPTION, "preempted", deadline
         )
         assert accepted, refusal
 
     def replace_dead(self) -> None:
-        """Clear away nodes whose raylet is gone, and add as many; a busy machine loses one without our doing, too."""
+        """Replace nodes whose raylet has ended; on a busy machine one may end without being killed."""
         for node in [node for node in self._nodes if not _alive(node)]:
             self._nodes.remove(node)
             self._cluster.remove_node(node, allow_graceful=False)
@@ -65,7 +65,7 @@ class LocalCluster:
         return self._cluster.add_node(num_cpus=1, object_store_memory=150_000_000)
 
     def _processes(self) -> list[tuple[int, str]]:
-        """(pid, title) of the children of our raylets."""
+        """Return (pid, title) of the children of the raylets."""
         parents = set(self.raylets())
         found = []
         for folder in Path("/proc").iterdir():
@@ -76,13 +76,13 @@ class LocalCluster:
                 if parent in parents:
                     found.append((int(folder.name), (folder / "cmdline").read_text().replace("\0", " ").strip()))
             except (FileNotFoundError, ProcessLookupError):
-                continue  # it ended while we looked
+                continue  # it ended in the meantime
         return found
 
 
 @contextmanager
 def local_cluster(workers: int) -> Iterator[LocalCluster]:
-    """Start the cluster; all of it is gone after the context."""
+    """Start the cluster, and end all of its processes with the context."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     from ray.cluster_utils import Cluster
 
@@ -96,7 +96,7 @@ def local_cluster(workers: int) -> Iterator[LocalCluster]:
 
 
 def kill(pid: int) -> bool:
-    """SIGKILL; False if it was gone."""
+    """Send SIGKILL; return False if the process has ended."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

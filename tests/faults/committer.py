@@ -1,11 +1,11 @@
-"""The committers: processes that make one attempt each, tell what they do, and meet the faults of their script.
+"""Committer processes: each makes one attempt, reports its progress, and injects the faults of its script.
 
-``python -m tests.faults.committer SOCKET`` imports everything once and forks a process for every connection; a start
-costs milliseconds then. Faults come from outside the production code: functions of Python and of the libraries are
-wrapped here, processes are killed and stopped, files are cut, disks are full. Nothing in ``lsr_prod`` knows of it.
+``python -m tests.faults.committer SOCKET`` imports everything once and forks a process per connection, so that a start
+costs milliseconds. Faults are injected from outside the production code: functions of Python and of libraries are
+wrapped, processes are killed and stopped, files truncated, disks filled. ``lsr_prod`` has no code for it.
 
 Lines on the connection: ``pid N``, ``phase NAME NTH``, ``gate``, ``encoded N``, ``fault NAME``, and at the end
-``done N`` or ``error TYPE TEXT``. A process that was killed says no more, and its last ``phase`` line is where it was.
+``done N`` or ``error TYPE TEXT``. The last ``phase`` line of a killed process tells in which phase it was.
 """
 
 import datetime as dt
@@ -42,16 +42,16 @@ _TOP_K = 64
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What shall happen to one attempt.
+    """Faults of one attempt.
 
     Attributes:
-        kill: (phase, nth, calls): SIGKILL itself that many Python-level calls after entering the phase that often.
-        gate: (phase, nth): wait there for a line from the parent.
-        eio: (call, nth): that ``write``, ``fsync``, ``link`` or ``read`` of a file reports EIO; half the write landed.
-        landed: the nth commit of a table lands and reports an error.
-        refused: the nth commit of a table does not land and reports an error.
-        skew: seconds that its clock is ahead.
-        flaky: a few documents, chosen by this word, fail in this attempt and not in others.
+        kill: (phase, nth, calls): SIGKILL after this many Python calls in the nth entry of the phase.
+        gate: (phase, nth): wait there for a message of the parent.
+        eio: (call, nth): the nth ``write``, ``fsync``, ``link`` or ``read`` of a file fails (EIO); a write is half done.
+        landed: the nth commit of a table succeeds but reports an error.
+        refused: the nth commit of a table fails with an error.
+        skew: seconds by which its clock is ahead.
+        flaky: some documents, chosen by this word, fail in this attempt only.
     """
 
     kill: tuple[str, int, int] | None = None
@@ -63,12 +63,12 @@ class Script:
     flaky: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a message."""
+        """Return JSON values for a message."""
         return asdict(self)
 
 
 class _Stage:
-    """Tells the parent which part of the protocol runs, and keeps the script's appointments."""
+    """Reports the running phase of the protocol to the parent, and carries out kill and gate of the script."""
 
     def __init__(self, connection: socket.socket, script: Script) -> None:
         self._connection, self._script = connection, script
@@ -108,7 +108,7 @@ class _Stage:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def announce(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """``function``, run inside the phase."""
+        """Return ``function`` wrapped in a phase."""
 
         def announced(*args: Any, **kwargs: Any) -> Any:
             with self.phase(name):
@@ -120,19 +120,19 @@ class _Stage:
 def _perform(connection: socket.socket, job: Job, script: Script) -> None:
     stage = _Stage(connection, script)
     stage.tell("pid", os.getpid())
-    if not connection.recv(1):  # the parent holds a handle now
+    if not connection.recv(1):  # the parent has opened a handle
         return
     _wrap(stage, script)
     try:
         waves = run_attempt(job, stage.phase, _Encoder(stage, script.flaky))
-    except Exception as error:  # noqa: BLE001 (whatever it is, the parent judges it)
+    except Exception as error:  # noqa: BLE001 (the parent evaluates any error)
         stage.tell("error", type(error).__name__, error)
     else:
         stage.tell("done", waves)
 
 
 class _Encoder:
-    """In place of a model: a vector from the text alone; some texts it refuses."""
+    """Stand-in for a model: a vector that depends on the text only; some texts raise an error."""
 
     def __init__(self, stage: _Stage, flaky: str | None) -> None:
         self._stage, self._flaky = stage, flaky
@@ -167,13 +167,13 @@ def _wrap(stage: _Stage, script: Script) -> None:
 
 
 class _Commits:
-    """Counts commits of tables, the creation of a table not among them."""
+    """Counts commits of tables, without their creation."""
 
     def __init__(self, stage: _Stage, script: Script) -> None:
         self._stage, self._script, self._times = stage, script, 0
 
     def _error(self, function: Callable[..., Any], what: str) -> Exception:
-        """As our store reports it, or delta-rs, which has two ways."""
+        """Return the error that the store reports, or one of the two kinds of delta-rs."""
         if function.__name__ == "put_new":
             return StorageError(what)
         return DeltaError(what) if self._times % 2 else OSError(errno.EIO, what)
@@ -194,7 +194,7 @@ class _Commits:
 
 
 def _break(stage: _Stage, call: str, nth: int) -> None:
-    """Make the nth call of one kind report EIO, and only that one."""
+    """Make only the nth call of one kind fail with EIO."""
     times = 0
 
     def due() -> bool:
@@ -234,7 +234,7 @@ def _break(stage: _Stage, call: str, nth: int) -> None:
 
 
 class _HalfFile:
-    """A file on a disk that fails in the middle of a write."""
+    """File whose write fails after half of the data."""
 
     def __init__(self, file: Any, error: OSError) -> None:
         self._file, self._error = file, error
@@ -280,8 +280,8 @@ def _serve(path: str) -> None:
         if os.fork() == 0:
             listener.close()
             with connection:
-                asked = json.loads(connection.makefile("r").readline())
-                _perform(connection, Job(**asked["job"]), Script(**_tuples(asked["script"])))
+                message = json.loads(connection.makefile("r").readline())
+                _perform(connection, Job(**message["job"]), Script(**_tuples(message["script"])))
             os._exit(0)
         connection.close()
 

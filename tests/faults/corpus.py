@@ -1,4 +1,4 @@
-"""A small corpus in several waves, with everything that has to be accounted for known beforehand."""
+"""A small corpus of several waves with a known expected outcome of every row."""
 
 import hashlib
 import json
@@ -15,13 +15,13 @@ __all__ = ["POISON", "Corpus", "Row", "fake_vectors", "is_flaky", "make_corpus"]
 
 POISON = "poison"
 _STEADY = "steady"
-_PADDING = 30_000  # bytes a document: a wave is a megabyte at least, and has to be quick
+_PADDING = 30_000  # bytes per document: a wave has at least one megabyte and must be quick
 VOCABULARY = 30_522
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What has to become of a row of the corpus.
+    """Expected outcome of a row of the corpus.
 
     Attributes:
         source: path of its file.
@@ -38,20 +38,20 @@ class Row:
     text: str = ""
 
     def text_fails(self, word: str) -> bool:
-        """Whether a model that is flaky by this word fails on it."""
+        """Return whether a model that is flaky by this word fails on it."""
         return is_flaky(self.text, word)
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Files and the fate of each of their rows."""
+    """Files and the expected outcome of each of their rows."""
 
     paths: tuple[str, ...]
     rows: tuple[Row, ...]
 
     @property
     def documents(self) -> frozenset[str]:
-        """Ids that have to be in the table."""
+        """Ids that the table must have."""
         return frozenset(row.doc_id for row in self.rows if row.reason is None and row.doc_id)
 
 
@@ -64,7 +64,7 @@ def make_corpus(
     padding: int = _PADDING,
     poison: str | None = "encode_failed",
 ) -> Corpus:
-    """Write the corpus: good rows, and among them every 18th a bad one of some kind.
+    """Write the corpus: good rows, and among them every 18th a bad row of some kind.
 
     Args:
         folder: made if absent.
@@ -72,7 +72,7 @@ def make_corpus(
         documents: good rows.
         files: JSONL files of about equal size.
         padding: bytes that a document has beyond its words.
-        poison: what becomes of a document that says "poison"; None where the model takes it.
+        poison: reason of documents with the word "poison"; None if the model accepts them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(f"corpus {seed}")
@@ -81,7 +81,9 @@ def make_corpus(
         file = lines[number * files // documents]
         doc_id = f"d{number}"
         words = [f"w{rng.randrange(500)}" for _ in range(12)]
-        if number % 3 == 0:  # a document that has a twin must not fail in one attempt only: its twin would replace it
+        if (
+            number % 3 == 0
+        ):  # a document with a duplicate must not fail in one attempt only: the duplicate would replace it
             words[0] = _STEADY
         file.append((_line(doc_id, words, padding), doc_id, None, " ".join(words)))
         if number % 18 == 17:
@@ -112,12 +114,12 @@ def _line(doc_id: str, words: Sequence[str], padding: int) -> bytes:
 
 
 def is_flaky(text: str, word: str) -> bool:
-    """Whether an attempt with this word fails on the text; about one in twelve."""
+    """Return whether an attempt with this word fails on the text; about one in twelve does."""
     return _STEADY not in text and hashlib.sha256((word + text.strip()).encode()).digest()[0] < 21
 
 
 def fake_vectors(texts: Sequence[str]) -> SparseBatch:
-    """A vector that depends on nothing but the text, in place of a model's."""
+    """Return vectors that depend only on the texts, in place of those of a model."""
     found = []
     for text in texts:
         digests = [hashlib.sha256(word.encode()).digest() for word in dict.fromkeys(text.split())]

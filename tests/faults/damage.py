@@ -1,4 +1,4 @@
-"""Parts that no commit names yet are torn or vanish, as after a power cut or a wrong clean-up."""
+"""Truncate or delete parts that are not committed yet, as a power failure or a wrong clean-up does."""
 
 import random
 import shutil
@@ -14,7 +14,7 @@ __all__ = ["Damaged", "clear", "remove", "tear"]
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A part that suffered.
+    """A damaged part.
 
     Attributes:
         store: the folder of its table.
@@ -27,12 +27,12 @@ class Damaged:
     whose: str
 
     def committed(self) -> bool:
-        """Whether a snapshot names it now; a part that an earlier attempt left may stay what it is for ever."""
+        """Return whether the newest snapshot names it; a leftover of an earlier attempt may stay damaged."""
         return self.name in visible(self.store)
 
 
 def tear(job: Job, rng: random.Random) -> Damaged | None:
-    """Cut a part, empty it, or lose its tail to zeros. None if there is none."""
+    """Truncate a part, empty it, or overwrite its end with zeros; return None if there is no part."""
     found = _pick(job, rng)
     if found is None:
         return None
@@ -44,7 +44,7 @@ def tear(job: Job, rng: random.Random) -> Damaged | None:
 
 
 def remove(job: Job, rng: random.Random) -> Damaged | None:
-    """Delete a part. None if there is none."""
+    """Delete a part; return None if there is no part."""
     found = _pick(job, rng)
     if found is None:
         return None
@@ -57,7 +57,7 @@ def remove(job: Job, rng: random.Random) -> Damaged | None:
 
 
 def clear(job: Job) -> None:
-    """Delete the tables: a world is over."""
+    """Delete the tables of a finished world."""
     for store in job.stores:
         shutil.rmtree(store.uri, ignore_errors=True)
 

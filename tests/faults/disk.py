@@ -1,4 +1,4 @@
-"""A real disk that can be full: a tmpfs of a few megabytes."""
+"""A disk that can be filled: a tmpfs of a few megabytes."""
 
 import errno
 import subprocess
@@ -19,7 +19,7 @@ class Disk:
 
     @contextmanager
     def filled(self, pages: int) -> Iterator[None]:
-        """Nothing fits any more but so many pages, until the context ends."""
+        """Fill the disk except for some pages, until the context ends."""
         balloon = self.folder / "balloon"
         try:
             with balloon.open("wb", buffering=0) as file:
@@ -37,7 +37,7 @@ class Disk:
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int = 4) -> Iterator[Disk]:
-    """Mount a tmpfs on a folder; it goes with the context.
+    """Mount a tmpfs on a folder, and unmount it with the context.
 
     Raises:
         PermissionError: this process may not mount; ``python -m tests.faults`` takes a namespace of its own then.
@@ -46,7 +46,9 @@ def small_disk(folder: Path, megabytes: int = 4) -> Iterator[Disk]:
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "lsr-faults", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise PermissionError(f"no tmpfs for ENOSPC: {done.stderr.strip()}; run as root or where user namespaces are")
+        raise PermissionError(
+            f"cannot mount a tmpfs to cause ENOSPC: {done.stderr.strip()}; run as root or allow user namespaces"
+        )
     try:
         yield Disk(folder)
     finally:

@@ -1,4 +1,4 @@
-"""What the tables say, read without the code under test, and held against what the corpus has to become."""
+"""Contents of the tables, read without the code under test and compared with the expected outcome of the corpus."""
 
 import json
 import re
@@ -27,7 +27,7 @@ _COMMIT = re.compile(r"_manifest/(\d{20})\.json$")
 
 @dataclass(slots=True)
 class Findings:
-    """What is wrong with a pair of tables; all zero and empty when nothing is.
+    """Errors found in a pair of tables; zero and empty if there are none.
 
     Attributes:
         lost: rows of the corpus that are in neither table.
@@ -44,20 +44,20 @@ class Findings:
     sentences: list[str] = field(default_factory=list)
 
     def note(self, kind: str, count: int, sentence: str) -> None:
-        """Add to a count, with the reason why."""
+        """Add to a count, with an explanation."""
         if count:
             setattr(self, kind, getattr(self, kind) + count)
             self.sentences.append(f"{kind} {count}: {sentence}")
 
     def add(self, other: "Findings") -> None:
-        """Add another's counts."""
+        """Add other findings."""
         for kind in ("lost", "doubled", "torn_visible", "wrong"):
             setattr(self, kind, getattr(self, kind) + getattr(other, kind))
         self.sentences += other.sentences
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no error was found."""
         return not self.sentences
 
 
@@ -69,7 +69,7 @@ class _File:
 
 
 def inspect(job: Job, corpus: Corpus, expected: Vectors, *, finished: bool, flaky: Sequence[str] = ()) -> Findings:
-    """Look at the newest snapshot of both tables.
+    """Check the newest snapshot of both tables.
 
     Args:
         job: the work.
@@ -86,11 +86,15 @@ def inspect(job: Job, corpus: Corpus, expected: Vectors, *, finished: bool, flak
     places = Counter((row["source"], row["position"]) for row in bad)
     reasons = {(row["source"], row["position"]): row["reason"] for row in bad}
     for doc_id, count in ids.items():
-        findings.note("doubled", count - 1, f"{doc_id} stands {count} times in the table")
-        findings.note("doubled", int(doc_id not in corpus.documents), f"{doc_id} is in the table and no document")
+        findings.note("doubled", count - 1, f"{doc_id} is {count} times in the table")
+        findings.note(
+            "doubled",
+            int(doc_id not in corpus.documents),
+            f"{doc_id} is in the table but is not a document of the corpus",
+        )
     for place, count in places.items():
-        # A wave's bad rows are committed before its documents: between the two they are there and not yet final.
-        findings.note("doubled", count - 1, f"{place} stands {count} times in the quarantine")
+        # The bad rows of a wave are committed before its documents: between the two commits they are not final.
+        findings.note("doubled", count - 1, f"{place} is {count} times in the quarantine table")
     known = {(row.source, row.position) for row in corpus.rows}
     findings.note("doubled", len(places.keys() - known), "rows in the quarantine that the corpus does not have")
     for row in documents:
@@ -108,10 +112,10 @@ def _account(
     reasons: Mapping[tuple[str, int], str],
     flaky: Sequence[str],
 ) -> None:
-    """Every row of the corpus: in exactly one of the tables, for the reason it has to be there."""
+    """Check that every row of the corpus is in exactly one of the tables, with the expected reason."""
     for row in corpus.rows:
         reason = reasons.get((row.source, row.position))
-        # A duplicate's id stands in the table, with its first row.
+        # The id of a duplicate is in the table with its first row.
         placed = (row.reason is None and row.doc_id in ids) + (reason is not None)
         findings.note("lost", int(placed == 0), f"{row.doc_id} of {row.source} at {row.position}")
         findings.note("doubled", int(placed == 2), f"{row.doc_id} is in both tables")
@@ -120,24 +124,24 @@ def _account(
 
 
 def vectors(job: Job) -> Vectors:
-    """What the sparse table holds."""
+    """Return the contents of the sparse table."""
     rows = _read(job.stores[0], ["doc_id", "terms", "impacts", "content_hash"], Findings())
     return {row["doc_id"]: (tuple(row["terms"]), tuple(row["impacts"]), row["content_hash"]) for row in rows}
 
 
 def visible(store: Store) -> set[str]:
-    """Paths that the newest snapshot names."""
+    """Return the paths of the newest snapshot."""
     return {file.path for file in _snapshot(store)}
 
 
 def _read(store: Store, columns: list[str], findings: Findings) -> list[dict[str, Any]]:
-    """Rows of every file that the newest snapshot names, read one by one."""
+    """Return the rows of every file of the newest snapshot, read one by one."""
     rows: list[dict[str, Any]] = []
     for file in _snapshot(store):
         data = store.get(file.path)
         if data is None or len(data) != file.size:
             size = None if data is None else len(data)
-            findings.note("torn_visible", 1, f"{file.path} has {size} bytes and not {file.size}")
+            findings.note("torn_visible", 1, f"{file.path} has {size} bytes, expected {file.size}")
             continue
         try:
             found = pq.ParquetFile(pa.BufferReader(data)).read(columns=columns)
@@ -145,7 +149,7 @@ def _read(store: Store, columns: list[str], findings: Findings) -> list[dict[str
             findings.note("torn_visible", 1, f"{file.path} cannot be read: {error}")
             continue
         if found.num_rows != file.rows:
-            findings.note("torn_visible", 1, f"{file.path} has {found.num_rows} rows and not {file.rows}")
+            findings.note("torn_visible", 1, f"{file.path} has {found.num_rows} rows, expected {file.rows}")
         rows += found.to_pylist()
     return rows
 

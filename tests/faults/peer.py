@@ -1,4 +1,4 @@
-"""The peer: Ray's own ``write_delta`` with its row-id checkpoint, killed and started again as our job is.
+"""The peer: ``write_delta`` of Ray with its row-id checkpoint, killed and restarted like the encode job.
 
 What it loses and doubles is counted by the same look at the table: a harness that finds nothing wrong with our job has
 to find what is known to be wrong here.
@@ -25,7 +25,7 @@ _PATIENCE = 180
 
 
 def run_peer(folder: Path, corpus: Corpus) -> dict[str, Findings]:
-    """Kill the peer in the middle of its work and after its commit, each time start it again, and count.
+    """Kill the peer in the middle of its work and after its commit, restart it each time, and count the errors.
 
     Args:
         folder: for its tables and checkpoints.
@@ -96,7 +96,7 @@ def _write(source: str, folder: Path, checkpoint: bool) -> None:
     paths = sorted(str(path) for path in Path(source).glob("*.jsonl"))
     rows = ray.data.read_json(paths, override_num_blocks=8)
     rows.map_batches(_slowly, batch_size=None).write_delta(str(folder / "table"))
-    time.sleep(20 if not checkpoint else 0)  # the commit has landed and nobody heard of it
+    time.sleep(20 if not checkpoint else 0)  # committed, but the driver has not been notified
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""One attempt at an encode job, without Ray and without a model: every step but the vectors is the production code's.
+"""One attempt at an encode job without Ray and without a model; every other step is production code.
 
-This is the only module of the suite that calls the protocol; what the job's driver and its actors do is done here in
-one process, in the same order.
+The steps of the driver and the actors run here in one process, in the same order.
 """
 
 import re
@@ -21,13 +20,13 @@ from lsr_prod.encoding.batches import encode_batches
 from lsr_prod.encoding.cell import WaveTask, encode_cell
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.encoding.commit.markers import finished_cells, mark
+from lsr_prod.encoding.commit.markers import finished_cells, mark_finished
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.plans.increment import prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.encoding.row_counts import with_receipts
+from lsr_prod.encoding.row_counts import with_row_counts
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, create_sparse_table, files_by_bucket
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
@@ -37,7 +36,7 @@ from lsr_prod.tables.quarantine import create_quarantine
 __all__ = ["MANIFEST", "Job", "run_attempt"]
 
 MANIFEST = re.compile(r"_manifest/0*[1-9]\d*\.json$")
-"""Names of the objects whose creation is a commit of a Parquet table."""
+"""Name of an object whose creation commits a Parquet table."""
 
 _BUCKETS = 4
 _STEP = 0.01
@@ -47,14 +46,14 @@ Phase = Callable[[str], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What every attempt at one piece of work has in common.
+    """Input and output of an encode job, the same for all its attempts.
 
     Attributes:
         paths: files of the corpus.
-        table: folder or URI of the sparse table; the quarantine lies beside it.
+        table: folder or URI of the sparse table; the quarantine table is next to it.
         sink: ``delta`` or ``parquet``.
         options: options of the object store.
-        splits: cells of a bucket.
+        splits: cells per bucket.
     """
 
     paths: tuple[str, ...]
@@ -70,15 +69,15 @@ class Job:
 
 
 def run_attempt(job: Job, phase: Phase, encoder: TextEncoder) -> int:
-    """Plan, then encode and commit wave by wave until all are there.
+    """Make a plan, then encode and commit wave by wave until all waves are committed.
 
     Args:
         job: the work.
-        phase: announces the part of the protocol that runs inside it.
-        encoder: texts to vectors; may refuse a text by an exception.
+        phase: context manager that reports the phase of the protocol.
+        encoder: encodes texts; may raise an error for a text.
 
     Returns:
-        Waves that this attempt committed.
+        Number of waves that this attempt committed.
     """
     source = SourceSettings(paths=list(job.paths), text_fields=["text"], stored_fields=[])
     table, quarantine = job.stores
@@ -98,7 +97,7 @@ def run_attempt(job: Job, phase: Phase, encoder: TextEncoder) -> int:
 
 
 def _begin(job: Job, source: SourceSettings) -> tuple[Plan, TableProperties, Committer]:
-    """Everything before the first wave, as the job's driver does it."""
+    """Run the steps of the driver before the first wave."""
     table, quarantine = job.stores
     settings = EncodeSettings(
         bundle="none", table=job.table, wave_megabytes=1, slice_megabytes=1, buckets=_BUCKETS, sink=job.sink
@@ -127,12 +126,12 @@ def _begin(job: Job, source: SourceSettings) -> tuple[Plan, TableProperties, Com
 
 
 def _encode_wave(task: WaveTask, plan: Plan, source: SourceSettings, encoder: TextEncoder) -> WaveResult:
-    """What the actors make of a wave; cells that an earlier attempt finished are not made again."""
+    """Run the steps of the actors for a wave, without the cells that an earlier attempt finished."""
     done = finished_cells(task.table, task.quarantine, task.plan, task.wave, task.cells)
     todo = [cell for cell in range(task.cells) if cell not in done]
     reader = Reader(source, task.cells, {}, None if len(todo) == task.cells else frozenset(todo))
     schema, pieces = row_schema(source.stored_fields), plan.wave(task.wave) if todo else ()
-    tables = [table for piece in pieces for table in with_receipts(reader.read(piece), todo, schema)]
+    tables = [table for piece in pieces for table in with_row_counts(reader.read(piece), todo, schema)]
     rows = pa.concat_tables([schema.empty_table(), *tables])
     results = [*done.values()]
     for cell in todo:
@@ -142,7 +141,7 @@ def _encode_wave(task: WaveTask, plan: Plan, source: SourceSettings, encoder: Te
             rows.filter(pc.equal(rows["cell"], cell)),
             partial(encode_batches, encoder),
         )
-        results.append(mark(task.table, task.quarantine, task.plan, task.wave, task.cells, result))
+        results.append(mark_finished(task.table, task.quarantine, task.plan, task.wave, task.cells, result))
     return WaveResult(task.wave, tuple(results))
 
 

@@ -1,4 +1,4 @@
-"""The real job on a real cluster, and SIGKILL for its actors, its workers, its raylets and its driver."""
+"""Encode jobs on a local cluster with SIGKILL for actors, workers, raylets and drivers."""
 
 import json
 import random
@@ -19,18 +19,18 @@ from tests.faults.protocol import Job
 __all__ = ["VICTIMS", "RayKills"]
 
 VICTIMS = ("actor", "worker", "raylet", "driver")
-_PATIENCE = 60  # seconds until a victim shows itself
+_PATIENCE = 60  # seconds until a process of the kind is found
 
 
 class RayKills:
-    """Job after job, and kills while they run.
+    """Runs jobs and kills their processes.
 
     Args:
         cluster: where the jobs run.
         folder: for tables and logs.
         bundle: the encoder.
         corpus: several waves.
-        rng: chooses victims and moments.
+        rng: of the choice of processes and moments.
     """
 
     def __init__(self, cluster: LocalCluster, folder: Path, bundle: Path, corpus: Corpus, rng: random.Random) -> None:
@@ -43,7 +43,7 @@ class RayKills:
         self.findings = Findings()
 
     def run(self, victims: Sequence[str]) -> None:
-        """Kill each of them once, then let the last job finish; every finished table is judged."""
+        """Kill each of the kinds once, then let the last job finish; check every finished table."""
         self._new_table()
         for victim in victims:
             while not self._kill(victim):
@@ -72,30 +72,32 @@ class RayKills:
             )
 
     def _settle(self) -> None:
-        """The driver has ended, or is about to: judge and begin a new table, or start it again."""
+        """Wait for the end of the driver; check its table and start a new one, or restart the driver."""
         assert self._driver
         output, _ = self._driver.communicate(timeout=600)
         code = self._driver.returncode
         self.runs[{0: "finished", -9: "killed"}.get(code, "failed")] += 1
         if self.runs["failed"] > 40:
-            raise RuntimeError(f"jobs fail again and again; see {self._folder / 'ray.log'}")
+            raise RuntimeError(f"more than 40 jobs failed; see {self._folder / 'ray.log'}")
         if code:
             self._start()
             return
-        self._judge(json.loads(output.rpartition("RESULT ")[2]))
+        self._check(json.loads(output.rpartition("RESULT ")[2]))
         self._driver = None
 
-    def _judge(self, summary: dict[str, Any]) -> None:
+    def _check(self, summary: dict[str, Any]) -> None:
         found = inspect(self._job, self._corpus, {}, finished=True)
         self._digests.add(summary["table_digest"])
         found.note("wrong", len(self._digests) - 1, "tables of one corpus have different digests")
         off = abs(summary["rows_in"] - summary["rows_out"] - summary["quarantined"])
         found.note("lost", off, "rows_in is not rows_out + quarantined")
-        found.note("lost", abs(summary["rows_in"] - len(self._corpus.rows)), "rows_in is not what the corpus has")
+        found.note(
+            "lost", abs(summary["rows_in"] - len(self._corpus.rows)), "rows_in is not the number of rows of the corpus"
+        )
         self.findings.add(found)
 
     def _kill(self, victim: str) -> bool:
-        """Kill one process of this kind at some moment; False if the driver ended before."""
+        """Kill a process of this kind at a random moment; return False if the driver ended before."""
         if self._driver is None:
             self._new_table()
         time.sleep(self._rng.uniform(0.1, 2.5))
@@ -117,7 +119,7 @@ class RayKills:
         finders = {"actor": self._cluster.actors, "worker": self._cluster.workers, "raylet": self._cluster.raylets}
         deadline = time.monotonic() + _PATIENCE
         while self._driver.poll() is None and time.monotonic() < deadline:
-            # A driver or a raylet dies at any moment of the work, and the work begins with the plan.
+            # A driver or a raylet is killed at any moment after the plan was written.
             begun = Path(self._job.table, "_lsr_prod").exists()
             found = ([self._driver.pid] if victim == "driver" else finders[victim]()) if begun else []
             if found:

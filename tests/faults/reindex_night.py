@@ -1,4 +1,4 @@
-"""The index part of one night, in a process that can be killed at a chosen moment.
+"""The index job of one night, in a process that can be killed at a chosen moment.
 
 ``python -m tests.faults.reindex_night ROOT OUTPUT KILL``: the index ``ROOT/OUTPUT`` follows the table.
 The process kills itself with SIGKILL at that many calls of functions, of ours and by ours, counted from the start of
@@ -23,13 +23,13 @@ SETTINGS = {"shards": 2, "max_delta": 0.15, "max_delta_shards": 2}
 
 
 def main() -> None:
-    """Work, count, and die if told to."""
+    """Build the index, count Python calls, and kill the process at the chosen call."""
     root, output, kill = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     calls, ours = 0, str(Path(lsr_prod.__file__).parent)
 
     def count(frame: FrameType, event: str, argument: object) -> None:
         nonlocal calls
-        # What numba does when it compiles, and what it finds in its cache the next time, does not count.
+        # Calls of numba are not counted: their number depends on its cache.
         calls += event in ("call", "c_call") and frame.f_code.co_filename.startswith(ours)
         if 0 < kill == calls:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Sixteen processes commit to one table at once: every commit is there once, whatever the sink and the store."""
+"""Sixteen processes commit to one table at once: every commit is in the table exactly once, for each sink and store."""
 
 import json
 import multiprocessing
@@ -21,7 +21,7 @@ from tests.encoding.tables import PROPERTIES, as_wave, bad_rows, ids_of, make_ce
 WRITERS, COMMITS = 16, 20
 
 
-def test_a_tenth_of_the_race(tmp_path: Path) -> None:
+def test_four_concurrent_writers_commit_exactly_once(tmp_path: Path) -> None:
     for sink in ("delta", "parquet"):
         race("own", {"uri": str(tmp_path / sink), "options": {}}, sink, writers=4, commits=4)
         race("shared", {"uri": str(tmp_path / f"{sink}_shared"), "options": {}}, sink, writers=4, commits=4)
@@ -31,7 +31,7 @@ def test_a_tenth_of_the_race(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sink", ["delta", "parquet"])
 @pytest.mark.parametrize("place", ["local", "s3"])
 @pytest.mark.parametrize("role", ["own", "shared"])
-def test_all_commits_of_sixteen_writers_are_there_once(
+def test_sixteen_concurrent_writers_commit_exactly_once(
     request: pytest.FixtureRequest, tmp_path: Path, role: str, place: str, sink: Sink
 ) -> None:
     table = {"uri": str(tmp_path / "table"), "options": {}}
@@ -41,10 +41,10 @@ def test_all_commits_of_sixteen_writers_are_there_once(
 
 
 def race(role: str, place: dict, sink: Sink, *, writers: int, commits: int) -> None:
-    """Let the writers run, and count what they left.
+    """Run the writers and count the committed documents.
 
     Args:
-        role: ``own``: each has a plan of its own. ``shared``: all attempt the same plan.
+        role: ``own``: each writer has its own plan. ``shared``: all attempt the same plan.
         place: the table.
         sink: of both tables.
         writers: processes.
@@ -85,12 +85,12 @@ def plan(role: str, number: int) -> str:
 
 
 def name(number: int, wave: int) -> str:
-    """The one character that is the document of a wave."""
+    """Return the character that is the only document of a wave."""
     return chr(0x4E00 + number * 64 + wave)
 
 
 def write(role: str, number: int, commits: int, place: dict) -> None:
-    """One process: commit every wave of its plan; a fenced attempt begins anew, later each time, as retried jobs do."""
+    """Commit every wave of a plan; a fenced attempt starts again after an increasing pause, like a retried job."""
     pause, dice = 0.1, random.Random(number)
     table, quarantine = stores(place)
     mine = plan(role, number)

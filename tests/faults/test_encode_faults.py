@@ -1,4 +1,4 @@
-"""A driver that is killed at any moment, and two that run at once: nothing lost, nothing doubled."""
+"""Killed drivers and concurrent drivers: no document lost or duplicated."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def first_wave_committed(table: Path) -> bool:
         pytest.param(first_wave_committed, marks=pytest.mark.slow),
     ],
 )
-def test_a_killed_driver_is_resumed_without_loss_or_double(
+def test_encode_resumes_after_a_killed_driver_without_loss_or_duplicates(
     tmp_path: Path, tiny_bundle: Path, moment: Callable[[Path], bool]
 ):
     rng = random.Random(moment.__name__)
@@ -63,7 +63,7 @@ def test_a_killed_driver_is_resumed_without_loss_or_double(
 
     driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0)
     while not moment(table):
-        assert driver.poll() is None, "the job ended before the moment came"
+        assert driver.poll() is None, "the job ended before the chosen moment"
         time.sleep(0.002)
     time.sleep(rng.random() * 0.05)
     os.killpg(driver.pid, signal.SIGKILL)
@@ -80,7 +80,7 @@ def test_a_killed_driver_is_resumed_without_loss_or_double(
     assert sorted(bad) == ["broken_json", "duplicate_id"]
 
 
-def test_of_two_attempts_the_older_is_fenced(tmp_path: Path):
+def test_older_of_two_attempts_is_fenced(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     older = Committer(take_epoch(table, "p", []), table, quarantine)
     assert older.commit(make_wave(table, quarantine, 0, "a", "x")) is True
@@ -93,7 +93,7 @@ def test_of_two_attempts_the_older_is_fenced(tmp_path: Path):
 
 
 @pytest.mark.parametrize("bad", ["", "x"])
-def test_quarantine_of_a_half_committed_wave_is_replaced(tmp_path: Path, bad: str):
+def test_quarantine_of_a_partly_committed_wave_is_replaced(tmp_path: Path, bad: str):
     table, quarantine = make_tables(tmp_path)
     first = Committer(take_epoch(table, "p", []), table, quarantine)
     half = make_wave(table, quarantine, 0, "a", "xt")
@@ -104,7 +104,7 @@ def test_quarantine_of_a_half_committed_wave_is_replaced(tmp_path: Path, bad: st
     assert bad_rows(quarantine) == len(bad)
 
 
-def test_rows_that_do_not_add_up_and_parts_that_are_gone_are_refused(tmp_path: Path):
+def test_wrong_row_counts_and_deleted_parts_are_refused(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
     result = make_wave(table, quarantine, 0, "a")

@@ -1,4 +1,4 @@
-"""A tenth of ``make faults``, with a seed of its own: what the whole campaign counts is counted here too."""
+"""A tenth of ``make faults`` with a fixed seed."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ def faults(*arguments: str) -> dict[str, Any]:
     return json.loads(done.stdout.rpartition("RESULT ")[2])
 
 
-def test_a_tenth_of_the_faults_loses_doubles_and_tears_nothing():
+def test_tenth_of_the_faults_loses_duplicates_and_truncates_nothing():
     result = faults("--share", "10", "--parts", "committers", "resume")
     assert result["faults"] >= 26
     assert {result[kind] for kind in ("lost", "doubled", "torn_visible", "wrong")} == {0}
@@ -41,13 +41,13 @@ def test_kills_of_actor_worker_raylet_and_driver_lose_nothing(tiny_bundle: Path)
 
 
 @pytest.mark.slow
-def test_the_same_look_sees_what_the_peer_loses_and_doubles():
+def test_oracle_detects_losses_and_duplicates_of_the_peer():
     result = faults("--parts", "peer")
     assert result["peer_lost"] > 0
     assert result["peer_doubled"] > 0
 
 
-def test_the_plan_of_the_campaign_has_enough_of_everything_and_comes_from_its_seed():
+def test_campaign_covers_all_faults_and_depends_on_its_seed():
     worlds = plan_worlds(3)
     found = [fault for world in worlds for fault in world.faults]
     assert len(found) >= 260
@@ -59,7 +59,7 @@ def test_the_plan_of_the_campaign_has_enough_of_everything_and_comes_from_its_se
     assert worlds != plan_worlds(4)
 
 
-def test_the_oracle_sees_a_loss_a_double_a_tear_and_a_wrong_vector(tmp_path: Path):
+def test_oracle_detects_loss_duplicate_truncation_and_wrong_vector(tmp_path: Path):
     from tests.faults.attempts import launcher
     from tests.faults.oracle import vectors
 

@@ -1,7 +1,7 @@
-"""Nights of reindex: killed, started twice, with documents taken down; after each the index is what it should be.
+"""Nightly index jobs that are killed, started twice and followed by takedowns; the index is checked after each.
 
-Every night 1 % of the documents come, 1 % change and 1 % go. What the index holds and finds is held against an index
-that is built whole from the same table; its files against an index whose nights nobody disturbed.
+Every night 1 % of the documents are added, 1 % changed and 1 % removed. Contents and search results are compared with
+an index that is built completely from the same table, the files with an index of undisturbed nights.
 """
 
 import json
@@ -25,7 +25,7 @@ SEED = 20261121
 
 
 @pytest.mark.parametrize("documents", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_five_nights_end_as_five_clean_runs(tmp_path: Path, documents: int) -> None:
+def test_five_disturbed_nights_give_the_index_of_five_clean_runs(tmp_path: Path, documents: int) -> None:
     dice = random.Random(SEED)
     corpus = {f"doc{i:05d}": random_doc(dice) for i in range(documents)}
     build_index(make_world(tmp_path, corpus))
@@ -37,7 +37,7 @@ def test_five_nights_end_as_five_clean_runs(tmp_path: Path, documents: int) -> N
         corpus = change.after(corpus)
         clean = _finish(_start(tmp_path, "clean"))
         assert clean is not None
-        # Killed where nothing is written yet, in the shard, or near the publication: seeded.
+        # Killed at a seeded moment: before the first write, in the shard, or near the publication.
         assert _finish(_start(tmp_path, "index", kill=1 + int(clean["calls"] * dice.uniform(0.02, 0.98)))) is None
         runs = [_start(tmp_path, "index") for _ in range(2 if night == 2 else 1)]
         summaries = [_finish(run) for run in runs]
@@ -62,7 +62,7 @@ def _start(root: Path, output: str, kill: int = 0) -> "subprocess.Popen[str]":
 
 
 def _finish(run: "subprocess.Popen[str]") -> dict[str, Any] | None:
-    """What it printed, or None if it was killed."""
+    """Return its output, or None if it was killed."""
     out, _ = run.communicate(timeout=300)
     assert run.returncode in (0, -9)
     return None if run.returncode else json.loads(out)

@@ -1,7 +1,8 @@
-"""Worlds: a table, a list of faults drawn from the seed, and after each of them a look at the tables.
+"""Worlds: a table and a list of faults drawn from a seed; the tables are checked after each fault.
 
-A world goes on after a fault where the last attempt left it. One that is finished before its faults are used up starts
-again with a new table. At its end an undisturbed attempt finishes the work, and everything has to be accounted for.
+After a fault the next attempt continues with the tables of the last one. If the work is finished before all faults were
+injected, the world starts again with a new table. At the end an undisturbed attempt finishes the work, and every row
+must have its expected outcome.
 """
 
 import random
@@ -22,18 +23,18 @@ from tests.faults.protocol import Job
 __all__ = ["PHASES", "Fault", "Tally", "World"]
 
 PHASES = {"plan": 0.02, "write": 0.004, "read-back": 0.001, "commit": 0.02, "after-commit": 0.003}
-"""The phases of the protocol and about how many seconds each takes here."""
+"""Phases of the protocol and their approximate duration in seconds."""
 
 _CALLS = {"plan": 400, "write": 60, "read-back": 60, "commit": 300, "after-commit": 60}
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is to happen.
+    """A fault to inject.
 
     Attributes:
         kind: ``kill``, ``enospc``, ``eio``, ``torn``, ``missing``, ``landed``, ``refused``, ``zombie`` or ``skew``.
-        where: the phase, or the call that fails.
+        where: the phase, or the failing call.
     """
 
     kind: str
@@ -42,11 +43,11 @@ class Fault:
 
 @dataclass(slots=True)
 class Tally:
-    """What happened, over all worlds.
+    """Results of all worlds.
 
     Attributes:
-        landed: faults by ``kind.where``, where they really struck.
-        findings: what the oracle found.
+        landed: injected faults by ``kind.where``, with the phase they actually hit.
+        findings: errors that the oracle found.
         endings: how attempts that met a fault ended, by kind.
     """
 
@@ -55,7 +56,7 @@ class Tally:
     endings: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Tally") -> None:
-        """Add another world's."""
+        """Add the results of another world."""
         self.landed += other.landed
         self.endings += other.endings
         self.findings.add(other.findings)
@@ -66,12 +67,12 @@ class World:
 
     Args:
         launcher: starts attempts.
-        job: its work; the table's folder is extended by a number at every new beginning.
-        corpus: what it reads.
+        job: of the world; a number is appended to the folder of the table at every start.
+        corpus: source of the job.
         expected: vectors of an undisturbed run.
-        rng: every choice comes from here.
-        flaky: whether documents fail in some attempts and not in others.
-        disk: where the table lies, if it can be filled.
+        rng: of all random choices.
+        flaky: documents fail in some attempts and not in others.
+        disk: disk of the table, if it can be filled.
     """
 
     def __init__(
@@ -93,13 +94,13 @@ class World:
         self.job = job
 
     def run(self, faults: list[Fault]) -> Tally:
-        """Meet every fault, then finish and judge."""
+        """Inject every fault, then finish the work and check the tables."""
         self._begin()
         for fault in faults:
-            while not self._meet(fault):
+            while not self._inject(fault):
                 self._close()
                 self._begin()
-            self._judge(finished=False)
+            self._check(finished=False)
         self._close()
         return self.tally
 
@@ -109,14 +110,14 @@ class World:
         self.job = replace(self._job, table=f"{self._job.table}-{self._beginnings}")
 
     def _close(self) -> None:
-        """The undisturbed attempt; a table that was finished is found so."""
+        """Run an undisturbed attempt; it finishes the table or finds it finished."""
         ended = self._launcher.run(self.job, Script(flaky=self._word()))
         self.tally.findings.note("lost", int(ended.how != "done"), f"{self.job.table} cannot be finished: {ended}")
-        self._judge(finished=True)
+        self._check(finished=True)
         if "://" not in self.job.table:
             damage.clear(self.job)
 
-    def _judge(self, *, finished: bool) -> None:
+    def _check(self, *, finished: bool) -> None:
         found = inspect(self.job, self._corpus, self._expected, finished=finished, flaky=self._words)
         found.sentences = [f"{self.job.table}: {sentence}" for sentence in found.sentences]
         self.tally.findings.add(found)
@@ -130,8 +131,8 @@ class World:
     def _script(self, script: Script) -> Script:
         return replace(script, flaky=self._word())
 
-    def _meet(self, fault: Fault) -> bool:
-        """Bring a fault about; False if the work was finished before it could strike."""
+    def _inject(self, fault: Fault) -> bool:
+        """Inject a fault; return False if the work was finished before."""
         where = getattr(self, f"_{fault.kind}")(fault.where)
         if where is None:
             return False
@@ -146,11 +147,11 @@ class World:
 
     def _kill(self, phase: str) -> str | None:
         nth = self._nth(phase)
-        if self._rng.random() < 0.5:  # at a chosen call, again and again the same
+        if self._rng.random() < 0.5:  # at a chosen call, always the same for a seed
             calls = int(_CALLS[phase] ** self._rng.random())
             ended = self._launcher.run(self.job, self._script(Script(kill=(phase, nth, calls))))
             return ended.phase if ended.how == "killed" else None
-        with self._launcher.start(self.job, self._script(Script())) as attempt:  # at any moment, delta-rs's too
+        with self._launcher.start(self.job, self._script(Script())) as attempt:  # at any moment, also inside delta-rs
             if not attempt.until(phase, nth):
                 return None
             time.sleep(self._rng.random() * PHASES[phase])
@@ -169,7 +170,7 @@ class World:
         return self._commit_error("refused", Script(refused=self._rng.randint(1, 4)))
 
     def _commit_error(self, kind: str, script: Script) -> str | None:
-        """An error of a commit, and soon after it, so that the world goes on, a kill."""
+        """Inject an error into a commit, and a kill soon after it, so that the world continues."""
         kill = ("after-commit", self._rng.randint(1, 2), self._rng.randint(1, 20))
         ended = self._launcher.run(self.job, self._script(replace(script, kill=kill)))
         self._ended(kind, ended)
@@ -182,7 +183,7 @@ class World:
         return self._damage("missing", lambda: damage.remove(self.job, self._rng))
 
     def _damage(self, kind: str, strike: Callable[[], damage.Damaged | None]) -> str | None:
-        """Every part of a wave is written, then one of them suffers, then the attempt or the next one goes on."""
+        """Damage a part after all parts of a wave are written, then continue with this attempt or the next one."""
         with self._launcher.start(self.job, self._script(Script(gate=("commit", 1)))) as attempt:
             if not attempt.until_gate():
                 return None
@@ -206,20 +207,20 @@ class World:
             with self._disk.filled(self._rng.randrange(3)):
                 attempt.proceed()
                 ended = attempt.finish()
-                self._judge(finished=False)
+                self._check(finished=False)
         self._ended("enospc", ended)
         return phase if ended.how == "error" else None
 
     def _zombie(self, phase: str) -> str | None:
-        """One attempt stands still, a newer one works and dies or finishes, then the older one goes on."""
+        """Stop an attempt, let a newer one work until it dies or finishes, then continue the older one."""
         gate = Script(gate=(phase, self._nth(phase))) if self._rng.random() < 0.5 else Script()
         with self._launcher.start(self.job, self._script(gate)) as older:
-            if not self._stands_still(older, gate, phase):
+            if not self._stop(older, gate, phase):
                 return None
             with self._newer() as newer:
                 if self._rng.random() < 0.5:
                     newer.finish()
-                older.go_on()
+                older.resume()
                 if gate.gate:
                     older.proceed()
                 ended = older.finish()
@@ -227,7 +228,7 @@ class World:
         self._ended("zombie", ended)
         return phase
 
-    def _stands_still(self, attempt: Attempt, gate: Script, phase: str) -> bool:
+    def _stop(self, attempt: Attempt, gate: Script, phase: str) -> bool:
         if gate.gate:
             return attempt.until_gate()
         if not attempt.until(phase, self._nth(phase)):
@@ -247,7 +248,7 @@ class World:
             yield attempt
 
     def _skew(self, where: str) -> str | None:
-        """Two attempts whose clocks are hours off, one to each side."""
+        """Run two attempts with clocks hours apart."""
         hours = self._rng.randint(1, 48) * 3600 * self._rng.choice([-1, 1])
         late = self._script(Script(gate=(where, 1), skew=hours))
         kill = ("after-commit", 1, self._rng.randint(1, 20))

@@ -1,8 +1,8 @@
-"""The committer: a wave enters the tables as a whole, once, whatever crashes and however many attempts are alive.
+"""The committer: commits each wave as a whole and exactly once, despite crashes and concurrent attempts.
 
-The quarantine table goes first and the sparse table last, so that the sparse table's app transaction says that a wave
-is done. A commit is made from the snapshot that was read; every sink refuses it if the same plan has committed since.
-After any refusal or error the committer loads the table again and decides again.
+The quarantine table is committed first and the sparse table last, so that the app transaction of the sparse table says
+that a wave is complete. A commit is based on the snapshot that was read, and every sink refuses it if the same plan has
+committed since. After a refusal or an error the committer loads the table and decides again.
 """
 
 import logging
@@ -25,15 +25,15 @@ __all__ = ["Committer", "check_cell", "waves_done"]
 log = logging.getLogger(__name__)
 
 _STORE_TRIES = 5
-# A refusal means that another commit got through: 16 busy writers of one table need some dozens.
+# A refusal means that another commit succeeded: with 16 busy writers of one table, dozens of tries were needed.
 _CONFLICT_TRIES = 200
 
 
 def check_cell(table: Store, quarantine: Store, cell: CellResult) -> None:
-    """Hold the parts of a cell against the stores.
+    """Check the parts of a cell in the stores.
 
     Raises:
-        CommitError: one is not as described.
+        CommitError: a part does not match its description.
     """
     for part in cell.parts:
         check_part(table, part)
@@ -42,7 +42,7 @@ def check_cell(table: Store, quarantine: Store, cell: CellResult) -> None:
 
 
 def waves_done(table: Table, plan: str) -> int:
-    """How many waves of a plan a snapshot has."""
+    """Return the number of waves of a plan that a snapshot has."""
     version = table.transaction_version(plan)
     return 0 if version is None else version + 1
 
@@ -62,15 +62,16 @@ class Committer:
     quarantine: Store
 
     def fence(self) -> None:
-        """Make every snapshot stale that an older attempt has read of the two tables.
+        """Make all snapshots of the two tables stale that older attempts have read.
 
-        An attempt that stalled between its epoch check and its commit could else still win the wave in one of them,
-        after the newer one had its say in the other: a document that failed in one attempt only would be in both
-        tables or in none. The transactions repeat what is done (-1 before the first wave) and add no file.
+        Otherwise an attempt that stalled between its epoch check and its commit could still commit the wave to one
+        table after the newer attempt has committed it to the other, and a document that failed in only one of the
+        attempts would be in both tables or in none. The transactions repeat the last committed wave (-1 before the
+        first) and add no file.
 
         Raises:
             FencedError: a newer attempt has taken over.
-            CommitError: the store keeps refusing.
+            CommitError: the store refused every try.
         """
         for store in (self.quarantine, self.table):
             self._until_accepted(partial(self._repeat, store), "the fence")
@@ -88,18 +89,19 @@ class Committer:
             False if the table had it already.
 
         Raises:
-            IncompleteWaveError: its rows do not add up.
-            StaleWaveError: a part that it replaces is gone.
+            IncompleteWaveError: its row counts do not add up.
+            StaleWaveError: a part that it replaces was replaced by another commit.
             FencedError: a newer attempt has taken over.
-            CommitError: a part is not as described, an earlier wave is missing, or the store keeps refusing.
+            CommitError: a part does not match its description, an earlier wave is missing, or the store refused every
+                try.
         """
         result.check()
         began = self.epoch.began()
         for cell in result.cells:
             for part in cell.parts:
-                _hold(self.table, part, began)
+                _check_and_touch(self.table, part, began)
             if cell.quarantine:
-                _hold(self.quarantine, cell.quarantine, began)
+                _check_and_touch(self.quarantine, cell.quarantine, began)
         return self._until_accepted(lambda: self._decide(result), f"wave {result.wave}")
 
     def _until_accepted(self, decide: Callable[[], bool], what: str) -> bool:
@@ -136,7 +138,7 @@ class Committer:
         return True
 
     def _commit_quarantine(self, wave: int, bad: Sequence[Part]) -> None:
-        """Make the committed bad rows of the wave those of this attempt, whatever an earlier one left."""
+        """Replace the committed bad rows of the wave by those of this attempt."""
         table = _load(self.quarantine)
         values = dict(zip(PARTITION, (self.epoch.plan, str(wave)), strict=True))
         before = set(committed_files(table, self.epoch.plan, wave))
@@ -144,7 +146,7 @@ class Committer:
         adds = [(part, values) for part in bad if part.path not in before]
         if not adds and not before:
             return
-        # Also without a change the transaction is written: it makes the snapshot of an older attempt stale.
+        # The transaction is written even without a change: it makes the snapshot of an older attempt stale.
         self.epoch.check()
         self._write(table, adds, removes, wave)
 
@@ -161,19 +163,20 @@ def _load(store: Store) -> Table:
     return table
 
 
-def _hold(store: Store, part: Part, began: float) -> None:
-    """Check a part, and make it young if it is older than this attempt: a vacuum takes it for garbage else."""
+def _check_and_touch(store: Store, part: Part, began: float) -> None:
+    """Check a part, and touch it if it is older than this attempt: a vacuum would delete it as garbage."""
     if check_part(store, part).modified >= math.floor(began):
         return
     try:
         store.touch(part.path)
     except FileNotFoundError as error:
-        raise CommitError(f"{store.uri}/{part.path} is gone; run the job again") from error
+        raise CommitError(f"{store.uri}/{part.path} was deleted; run the job again") from error
 
 
 def _check_replaced(table: Table, wave: int, removes: Sequence[str]) -> None:
     gone = set(removes) - {file.path for file in table.files()} if removes else None
     if gone:
         raise StaleWaveError(
-            f"wave {wave} replaces {len(gone)} parts that another commit replaced (a compaction?); run the job again"
+            f"wave {wave} replaces {len(gone)} parts that another commit has replaced (a compaction?); "
+            "run the job again"
         )

@@ -1,7 +1,7 @@
-"""Fencing: every attempt at a plan takes the next epoch, and only the newest may commit.
+"""Fencing: every attempt at a plan takes the next epoch, and only the newest attempt may commit.
 
-Two live attempts are a normal event (a lost driver that is not dead, a job submitted twice). The check before a commit
-stops the older one early; that nothing doubles in the gap after the check is the work of the table's app transaction.
+Two running attempts are normal (an unreachable driver that still runs, a job submitted twice). The check before a
+commit stops the older attempt early; between check and commit the app transaction of the table prevents duplicates.
 """
 
 import datetime as dt
@@ -20,7 +20,7 @@ __all__ = ["Epoch", "take_epoch"]
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """An attempt at a plan.
+    """Number of an attempt at a plan.
 
     Attributes:
         store: the sparse table's folder.
@@ -33,14 +33,14 @@ class Epoch:
     number: int
 
     def began(self) -> float:
-        """When the attempt began, seconds since 1970 by the clock of the store."""
+        """Return the start of the attempt, in seconds since 1970 by the clock of the store."""
         entry = self.store.entry(_name(self.plan, self.number))
         if entry is None:
-            raise CommitError(f"{self.store.uri} has lost the epoch of this attempt; run the job again")
+            raise CommitError(f"the epoch of this attempt was deleted from {self.store.uri}; run the job again")
         return entry.modified
 
     def check(self) -> None:
-        """Go on only while this is the newest attempt.
+        """Check that this is the newest attempt.
 
         Raises:
             FencedError: a newer attempt has begun.
@@ -49,7 +49,7 @@ class Epoch:
         if newest > self.number:
             raise FencedError(
                 f"attempt {newest} of plan {self.plan[:12]} has taken over from attempt {self.number}; "
-                "let it finish, this one commits nothing more"
+                "this attempt stops; let the newer one finish"
             )
 
 
@@ -59,7 +59,7 @@ def take_epoch(store: Store, plan: str, sources: Sequence[str]) -> Epoch:
     Args:
         store: the sparse table's folder.
         plan: digest of the plan.
-        sources: where this attempt reads the corpus; recorded for people.
+        sources: paths of the corpus, recorded for diagnosis.
     """
     record = {
         "host": socket.gethostname(),

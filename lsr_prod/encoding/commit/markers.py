@@ -1,7 +1,7 @@
-"""Markers of finished cells: what an attempt encoded is not encoded again by the next one.
+"""Markers of finished cells: cells that an attempt has encoded are not encoded again by the next one.
 
-A marker names parts that no commit names yet. Whoever makes it first decides the cell: outputs need not be bit-equal
-between attempts, and both describe the same rows of the same pinned source.
+A marker contains the receipt of a cell: its result, with parts that are not committed yet. The first marker of a cell
+is valid for all attempts: their outputs need not be equal to the bit, but they describe the same rows of the source.
 """
 
 import json
@@ -17,13 +17,13 @@ from lsr_prod.formats.digest import canonical_json
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part
 
-__all__ = ["MARKERS_FOLDER", "finished_cells", "forget", "mark", "marked_parts"]
+__all__ = ["MARKERS_FOLDER", "delete_markers", "finished_cells", "mark_finished", "marked_parts"]
 
 MARKERS_FOLDER = f"{PROTOCOL_FOLDER}/done"
 
 
-def mark(table: Store, quarantine: Store, plan: str, wave: int, cells: int, result: CellResult) -> CellResult:
-    """Note that a cell is encoded.
+def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, cells: int, result: CellResult) -> CellResult:
+    """Write the marker of an encoded cell.
 
     Args:
         table: the sparse table's folder.
@@ -31,39 +31,39 @@ def mark(table: Store, quarantine: Store, plan: str, wave: int, cells: int, resu
         plan: digest of the plan.
         wave: number of the wave.
         cells: cells of the wave.
-        result: its parts lie in the folders.
+        result: of the cell; its parts are written.
 
     Returns:
-        The result that stands: this one, or that of another attempt that was first, whose parts are whole and which
-        replaces the same parts (a compaction in between would make it one that no commit takes).
+        This result; or the result of another attempt that was first, if its parts are complete and it replaces the
+        same parts (after a compaction in the meantime it could not be committed).
     """
     name = f"{_folder(plan, wave, cells)}/{result.cell}.json"
     data = canonical_json(asdict(result)) + b"\n"
     if table.put_new(name, data):
         return result
-    standing = _read(table, quarantine, name)
-    if standing is not None and standing.rows_in != result.rows_in:
+    earlier = _read(table, quarantine, name)
+    if earlier is not None and earlier.rows_in != result.rows_in:
         raise IncompleteWaveError(
-            f"wave {wave}, cell {result.cell}: {result.rows_in} rows, and {standing.rows_in} for another attempt; "
+            f"wave {wave}, cell {result.cell}: {result.rows_in} rows in this attempt, {earlier.rows_in} in another; "
             "nothing was committed, report this"
         )
-    if standing is None or standing.removes != result.removes:
+    if earlier is None or earlier.removes != result.removes:
         table.delete(name)
         table.put_new(name, data)
         return result
-    return standing
+    return earlier
 
 
 def finished_cells(table: Store, quarantine: Store, plan: str, wave: int, cells: int) -> Mapping[int, CellResult]:
-    """Results of the cells that an earlier attempt finished, by cell; those with damaged parts are left out."""
-    # A process that was killed while it wrote a marker leaves a draft, which may be empty.
+    """Return the results of cells that an earlier attempt finished, by cell, without cells with damaged parts."""
+    # A process that was killed while writing a marker leaves a draft, which may be empty.
     names = [name for name in table.names(_folder(plan, wave, cells)) if name.endswith(".json")]
     results = [_read(table, quarantine, name) for name in names]
     return {result.cell: result for result in results if result is not None}
 
 
-def forget(table: Store, plan: str, wave: int, cells: Collection[int]) -> None:
-    """Have cells of a wave encoded again by the next attempt."""
+def delete_markers(table: Store, plan: str, wave: int, cells: Collection[int]) -> None:
+    """Delete the markers of cells, so that the next attempt encodes them again."""
     for name in table.names(f"{MARKERS_FOLDER}/{plan}/{wave}"):
         stem = name.rpartition("/")[2].removesuffix(".json")
         if stem.isdigit() and int(stem) in cells:
@@ -71,11 +71,11 @@ def forget(table: Store, plan: str, wave: int, cells: Collection[int]) -> None:
 
 
 def marked_parts(table: Store, names: Iterable[str]) -> Iterator[Part]:
-    """Parts, of either table, that markers name.
+    """Yield the parts, of both tables, that markers name.
 
     Args:
         table: the sparse table's folder.
-        names: of the markers; one that is gone names nothing.
+        names: of the markers; a deleted marker is skipped.
     """
     for name in names:
         data = table.get(name)

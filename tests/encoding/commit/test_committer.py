@@ -1,4 +1,4 @@
-"""Races that the kill tests cannot time: a rival acts exactly between a committer's check and its commit."""
+"""Races that kill tests cannot time: another attempt acts exactly between the check and the commit of a committer."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ def sink(request: pytest.FixtureRequest) -> Sink:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted(Epoch):
-    """An epoch whose attempt is stopped after each check until the next of ``events`` is over."""
+    """Epoch that runs the next of ``events`` after each check."""
 
     events: Iterator[Callable[[], object]]
 
@@ -43,7 +43,7 @@ def rival_commits(table: Store, quarantine: Store, result: WaveResult) -> Callab
 
 
 @pytest.mark.parametrize("bad", ["", "xy"])
-def test_a_rival_between_check_and_commit_wins_and_nothing_doubles(tmp_path: Path, sink: Sink, bad: str):
+def test_commit_of_a_rival_between_check_and_commit_duplicates_nothing(tmp_path: Path, sink: Sink, bad: str):
     table, quarantine = make_tables(tmp_path, sink)
     result = make_wave(table, quarantine, 0, "abc", bad)
     committer = interrupted(table, quarantine, rival_commits(table, quarantine, result))
@@ -51,33 +51,33 @@ def test_a_rival_between_check_and_commit_wins_and_nothing_doubles(tmp_path: Pat
     assert (ids_of(table), bad_rows(quarantine)) == (["a", "b", "c"], len(bad))
 
 
-def test_a_rival_between_the_two_commits_replaces_quarantine_and_wins(tmp_path: Path, sink: Sink):
+def test_rival_between_the_two_commits_replaces_the_quarantine(tmp_path: Path, sink: Sink):
     table, quarantine = make_tables(tmp_path, sink)
-    ours = make_wave(table, quarantine, 0, "ab", "cx")  # c failed here and not there
+    ours = make_wave(table, quarantine, 0, "ab", "cx")  # c failed in this attempt only
     theirs = make_wave(table, quarantine, 0, "abc", "x")
     committer = interrupted(table, quarantine, lambda: None, rival_commits(table, quarantine, theirs))
     assert committer.commit(ours) is False
     assert (ids_of(table), bad_rows(quarantine)) == (["a", "b", "c"], 1)
 
 
-def test_an_attempt_that_was_overtaken_between_check_and_commit_is_fenced_at_its_next_wave(tmp_path: Path, sink: Sink):
+def test_attempt_overtaken_between_check_and_commit_is_fenced_at_the_next_wave(tmp_path: Path, sink: Sink):
     table, quarantine = make_tables(tmp_path, sink)
     first, second = make_wave(table, quarantine, 0, "a"), make_wave(table, quarantine, 1, "b")
     committer = interrupted(table, quarantine, lambda: None, rival_commits(table, quarantine, first))
     assert committer.commit(first) is True
-    assert committer.commit(second) is True  # the rival found wave 0 done and has committed nothing since
+    assert committer.commit(second) is True  # the rival found wave 0 committed and has committed nothing since
     with pytest.raises(FencedError):
         committer.commit(make_wave(table, quarantine, 2, "c"))
     assert ids_of(table) == ["a", "b"]
 
 
-def test_a_newer_attempt_makes_the_stalled_commit_of_an_older_one_fail(tmp_path: Path, sink: Sink):
+def test_newer_attempt_makes_a_stalled_commit_of_an_older_one_fail(tmp_path: Path, sink: Sink):
     table, quarantine = make_tables(tmp_path, sink)
-    ours = make_wave(table, quarantine, 0, "ab", "cx")  # c failed here and not there
+    ours = make_wave(table, quarantine, 0, "ab", "cx")  # c failed in this attempt only
     theirs = make_wave(table, quarantine, 0, "abc", "x")
     rival: list[Committer] = []
 
-    def begin() -> None:  # the rival has fenced and not yet committed when the stalled attempt goes on
+    def begin() -> None:  # the rival has fenced but not committed when the stalled attempt continues
         rival.append(Committer(take_epoch(table, "p", []), table, quarantine))
         rival[0].fence()
 
@@ -89,11 +89,9 @@ def test_a_newer_attempt_makes_the_stalled_commit_of_an_older_one_fail(tmp_path:
     assert (ids_of(table), bad_rows(quarantine)) == (["a", "b", "c"], 1)
 
 
-def test_a_quarantine_commit_that_stalled_fails_though_the_newer_attempt_quarantined_nothing(
-    tmp_path: Path, sink: Sink
-):
+def test_stalled_quarantine_commit_fails_after_an_attempt_without_bad_rows(tmp_path: Path, sink: Sink):
     table, quarantine = make_tables(tmp_path, sink)
-    ours = make_wave(table, quarantine, 0, "ab", "c")  # c failed here and not there
+    ours = make_wave(table, quarantine, 0, "ab", "c")  # c failed in this attempt only
     theirs = make_wave(table, quarantine, 0, "abc")
 
     def overtake() -> None:
@@ -105,7 +103,7 @@ def test_a_quarantine_commit_that_stalled_fails_though_the_newer_attempt_quarant
     assert (ids_of(table), bad_rows(quarantine)) == (["a", "b", "c"], 0)
 
 
-def test_a_fence_adds_no_wave_and_an_older_attempt_cannot_fence(tmp_path: Path, sink: Sink):
+def test_fence_adds_no_wave_and_is_refused_for_an_older_attempt(tmp_path: Path, sink: Sink):
     table, quarantine = make_tables(tmp_path, sink)
     older, newer = (Committer(take_epoch(table, "p", []), table, quarantine) for _ in range(2))
     with pytest.raises(FencedError):
@@ -119,7 +117,7 @@ def test_a_fence_adds_no_wave_and_an_older_attempt_cannot_fence(tmp_path: Path, 
     assert ids_of(table) == ["a", "b"]
 
 
-def test_waves_are_counted_by_plan(tmp_path: Path, sink: Sink):
+def test_waves_are_counted_per_plan(tmp_path: Path, sink: Sink):
     table, quarantine = make_tables(tmp_path, sink)
     assert waves_done(newest(table), "p") == 0
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
@@ -131,7 +129,7 @@ def test_waves_are_counted_by_plan(tmp_path: Path, sink: Sink):
     assert bad_rows(quarantine) == 3
 
 
-def test_a_wave_of_only_bad_rows_or_of_none_is_a_commit_too(tmp_path: Path, sink: Sink):
+def test_wave_of_bad_rows_only_or_of_no_rows_is_committed(tmp_path: Path, sink: Sink):
     table, quarantine = make_tables(tmp_path, sink)
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
     assert committer.commit(make_wave(table, quarantine, 0, "", "xyz"))
@@ -141,7 +139,7 @@ def test_a_wave_of_only_bad_rows_or_of_none_is_a_commit_too(tmp_path: Path, sink
 
 
 @pytest.mark.parametrize("kind", ["part", "quarantine"])
-def test_a_torn_part_of_either_table_stops_the_wave(tmp_path: Path, sink: Sink, kind: str):
+def test_truncated_part_of_either_table_is_refused(tmp_path: Path, sink: Sink, kind: str):
     table, quarantine = make_tables(tmp_path, sink)
     cell = make_cell(table, quarantine, 0, "a", "x")
     part = cell.parts[0] if kind == "part" else cell.quarantine
@@ -156,7 +154,7 @@ def test_a_torn_part_of_either_table_stops_the_wave(tmp_path: Path, sink: Sink, 
     assert [newest(folder).version for folder in (table, quarantine)] == [0, 0]
 
 
-def test_a_result_adds_up_its_cells_and_refuses_a_count_that_is_off(tmp_path: Path):
+def test_wave_result_sums_its_cells_and_refuses_a_wrong_count(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     one = make_cell(table, quarantine, 0, "ab", "x", cell=0)
     other = make_cell(table, quarantine, 0, "c", "yz", cell=1)
@@ -175,11 +173,11 @@ def test_a_result_adds_up_its_cells_and_refuses_a_count_that_is_off(tmp_path: Pa
     for cell in wrong:
         with pytest.raises(IncompleteWaveError, match=r"wave 0[:,] "):
             as_wave(0, cell, other).check()
-    with pytest.raises(IncompleteWaveError, match="two cells replace one part"):
+    with pytest.raises(IncompleteWaveError, match="two cells replace the same part"):
         as_wave(0, replace(one, removes=("x",)), replace(other, removes=("x",))).check()
 
 
-def test_cells_of_one_bucket_are_parts_of_it(tmp_path: Path, sink: Sink):
+def test_cells_of_one_bucket_become_parts_of_it(tmp_path: Path, sink: Sink):
     table, quarantine = make_tables(tmp_path, sink)
     cells = [
         make_cell(table, quarantine, 0, name, cell=cell) for cell, name in [(0, "a"), (2, "c"), (4, "e"), (1, "b")]
@@ -190,13 +188,13 @@ def test_cells_of_one_bucket_are_parts_of_it(tmp_path: Path, sink: Sink):
 
 
 def increment(table: Store, quarantine: Store, old: CellResult) -> CellResult:
-    """What becomes of the rows a, b and c: a stays, b is replaced, c leaves, d is new."""
+    """An increment of the rows a, b and c: a is kept, b replaced, c deleted, d added."""
     new = make_cell(table, quarantine, 0, "abd", impact=3)
     (part,) = old.parts
     return replace(new, rows_in=2, removes=(part.path,), kept=1, deleted=1)
 
 
-def test_an_increment_replaces_parts_in_one_commit(tmp_path: Path, sink: Sink):
+def test_increment_replaces_parts_in_one_commit(tmp_path: Path, sink: Sink):
     table, quarantine = make_tables(tmp_path, sink)
     old = make_cell(table, quarantine, 0, "abc")
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
@@ -209,7 +207,7 @@ def test_an_increment_replaces_parts_in_one_commit(tmp_path: Path, sink: Sink):
     assert newest(table).version == 2
 
 
-def test_a_wave_whose_parts_were_replaced_meanwhile_has_to_be_encoded_again(tmp_path: Path, sink: Sink):
+def test_wave_whose_parts_were_compacted_in_the_meantime_is_stale(tmp_path: Path, sink: Sink):
     table, quarantine = make_tables(tmp_path, sink)
     old = make_cell(table, quarantine, 0, "abc")
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
@@ -226,7 +224,7 @@ def test_a_wave_whose_parts_were_replaced_meanwhile_has_to_be_encoded_again(tmp_
     assert ids_of(table) == ["a", "b", "c"]
 
 
-def test_a_commit_that_landed_and_reported_an_error_is_not_made_again(
+def test_commit_that_succeeded_but_reported_an_error_is_not_repeated(
     tmp_path: Path, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ):
     from lsr_prod.tables.delta import DeltaSink
@@ -249,7 +247,7 @@ def test_a_commit_that_landed_and_reported_an_error_is_not_made_again(
     assert len(told) == 2
 
 
-def test_a_store_that_keeps_failing_ends_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_store_that_fails_every_try_raises_commit_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     table, quarantine = make_tables(tmp_path, "parquet")
     result = make_wave(table, quarantine, 0, "a")
     epoch = take_epoch(table, "p", [])
@@ -266,7 +264,7 @@ def test_a_store_that_keeps_failing_ends_in_one_sentence(tmp_path: Path, monkeyp
     assert ids_of(table) == ["a"]
 
 
-def test_parts_of_an_older_attempt_become_young_before_they_are_committed(tmp_path: Path):
+def test_parts_of_an_older_attempt_are_touched_before_their_commit(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     cell = make_cell(table, quarantine, 0, "a", "x")
     assert cell.quarantine
@@ -278,7 +276,7 @@ def test_parts_of_an_older_attempt_become_young_before_they_are_committed(tmp_pa
     assert all(path.stat().st_mtime >= int(epoch.began()) for path in paths)
 
 
-def test_a_table_that_is_gone_is_an_error_and_not_made_again(tmp_path: Path, sink: Sink):
+def test_deleted_table_is_an_error_and_not_created_again(tmp_path: Path, sink: Sink):
     store = Store(str(tmp_path / "gone"))
     epoch = take_epoch(store, "p", [])
     with pytest.raises(CommitError, match="no longer a table"):

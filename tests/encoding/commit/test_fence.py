@@ -9,7 +9,7 @@ from lsr_prod.errors import CommitError, FencedError
 from lsr_prod.storage import Store
 
 
-def test_only_the_newest_attempt_of_a_plan_passes(tmp_path: Path):
+def test_only_the_newest_attempt_of_a_plan_passes_the_check(tmp_path: Path):
     store = Store(str(tmp_path))
     epochs = [take_epoch(store, "p", []) for _ in range(12)]
     assert [epoch.number for epoch in epochs] == list(range(1, 13))
@@ -24,13 +24,13 @@ def test_only_the_newest_attempt_of_a_plan_passes(tmp_path: Path):
     assert issubclass(FencedError, CommitError)
 
 
-def test_attempts_that_begin_at_once_get_numbers_of_their_own(tmp_path: Path):
+def test_concurrent_attempts_get_different_epochs(tmp_path: Path):
     with ThreadPoolExecutor(8) as pool:
         epochs = list(pool.map(lambda _: take_epoch(Store(str(tmp_path)), "p", []), range(24)))
     assert sorted(epoch.number for epoch in epochs) == list(range(1, 25))
 
 
-def test_an_epoch_records_who_took_it_and_other_files_do_not_count(tmp_path: Path):
+def test_epoch_records_its_process_and_other_files_are_ignored(tmp_path: Path):
     take_epoch(Store(str(tmp_path)), "p", ["s3://corpus/a.jsonl"])
     (file,) = tmp_path.rglob("000001.json")
     record = json.loads(file.read_bytes())

@@ -1,61 +1,61 @@
 from dataclasses import replace
 from pathlib import Path
 
-from lsr_prod.encoding.commit.markers import finished_cells, forget, mark
+from lsr_prod.encoding.commit.markers import delete_markers, finished_cells, mark_finished
 from tests.encoding.tables import make_cell, make_tables, make_wave
 
 
-def test_a_marker_is_what_the_cell_came_to(tmp_path: Path):
+def test_marker_contains_the_result_of_the_cell(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     (cell,) = make_wave(table, quarantine, 3, "ab", "x").cells
-    assert mark(table, quarantine, "p", 3, 2, cell) == cell
+    assert mark_finished(table, quarantine, "p", 3, 2, cell) == cell
     assert finished_cells(table, quarantine, "p", 3, 2) == {cell.cell: replace(cell, reused=True)}
     assert finished_cells(table, quarantine, "p", 3, 4) == {}
     assert finished_cells(table, quarantine, "q", 3, 2) == {}
 
 
-def test_the_first_of_two_attempts_decides(tmp_path: Path):
+def test_marker_of_the_first_attempt_is_kept(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     (first,) = make_wave(table, quarantine, 0, "ab", "x").cells
     (second,) = make_wave(table, quarantine, 0, "a", "xb").cells
-    mark(table, quarantine, "p", 0, 2, first)
-    assert mark(table, quarantine, "p", 0, 2, second) == replace(first, reused=True)
+    mark_finished(table, quarantine, "p", 0, 2, first)
+    assert mark_finished(table, quarantine, "p", 0, 2, second) == replace(first, reused=True)
 
 
-def test_a_marker_whose_part_is_torn_counts_for_nothing(tmp_path: Path):
+def test_marker_with_a_truncated_part_is_ignored(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     (first,) = make_wave(table, quarantine, 0, "ab").cells
-    mark(table, quarantine, "p", 0, 2, first)
+    mark_finished(table, quarantine, "p", 0, 2, first)
     part = Path(table.uri) / first.parts[0].path
     part.write_bytes(part.read_bytes()[:-9])
     assert finished_cells(table, quarantine, "p", 0, 2) == {}
     (second,) = make_wave(table, quarantine, 0, "a", "b").cells
-    assert mark(table, quarantine, "p", 0, 2, second) == second
+    assert mark_finished(table, quarantine, "p", 0, 2, second) == second
     assert finished_cells(table, quarantine, "p", 0, 2)[0].parts == second.parts
 
 
-def test_cells_that_are_forgotten_are_encoded_again(tmp_path: Path):
+def test_cells_with_deleted_markers_are_encoded_again(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     cells = [make_cell(table, quarantine, 0, name, cell=i) for i, name in enumerate("ab")]
     for cell in cells:
-        mark(table, quarantine, "p", 0, 2, cell)
-    forget(table, "p", 0, {1})
+        mark_finished(table, quarantine, "p", 0, 2, cell)
+    delete_markers(table, "p", 0, {1})
     assert finished_cells(table, quarantine, "p", 0, 2).keys() == {0}
 
 
-def test_the_draft_of_a_process_that_was_killed_is_no_marker(tmp_path: Path):
+def test_draft_of_an_interrupted_process_is_not_a_marker(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     (cell,) = make_wave(table, quarantine, 0, "ab").cells
-    mark(table, quarantine, "p", 0, 2, cell)
+    mark_finished(table, quarantine, "p", 0, 2, cell)
     folder = tmp_path / "table" / "_lsr_prod" / "done" / "p" / "0" / "2"
     (folder / ".1.json.0f3a.tmp").touch()
     assert finished_cells(table, quarantine, "p", 0, 2) == {0: replace(cell, reused=True)}
 
 
-def test_a_marker_that_replaces_parts_that_a_compaction_took_gives_way(tmp_path: Path):
+def test_marker_that_replaces_compacted_parts_is_replaced(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     (cell,) = make_wave(table, quarantine, 0, "ab").cells
     before, after = replace(cell, removes=("old",)), replace(cell, removes=("compacted",))
-    mark(table, quarantine, "p", 0, 2, before)
-    assert mark(table, quarantine, "p", 0, 2, after) == after
+    mark_finished(table, quarantine, "p", 0, 2, before)
+    assert mark_finished(table, quarantine, "p", 0, 2, after) == after
     assert finished_cells(table, quarantine, "p", 0, 2) == {0: replace(after, reused=True)}

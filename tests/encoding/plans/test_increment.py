@@ -29,7 +29,7 @@ ENCODE = EncodeSettings(bundle="b", table="t", buckets=4, wave_megabytes=1, slic
 
 
 def files_of(names: Iterable[str], *, uri: str = "/corpus", size: int = 10) -> list[SourceFile]:
-    """A file for every character: a letter is a content."""
+    """Return one file per character; the character is its content."""
     return [SourceFile(uri, f"{name}.jsonl", "jsonl", size, f"tag-{name}") for name in names]
 
 
@@ -42,7 +42,7 @@ def increment(base: Plan, files: Iterable[SourceFile], *, finished: bool = True)
 
 
 def prepare(table: Store, files: Iterable[SourceFile], root: Plan | None, **changed: Any) -> Plan:
-    """A run on a table that has all waves of all plans, unless ``done`` says how many of each."""
+    """Prepare a run on a table with all waves of all plans, or with ``done`` waves of each."""
     done = changed.pop("done", None)
     return prepare_plan(
         files,
@@ -66,7 +66,7 @@ def read_names(plan: Plan) -> list[str]:
 
 @settings(deadline=None)
 @given(old=st.text("abcde", max_size=8), new=st.text("abcde", max_size=8))
-def test_an_increment_reads_what_is_new_and_removes_what_is_gone(old: str, new: str):
+def test_increment_reads_new_files_and_removes_deleted_ones(old: str, new: str):
     base = first_plan(old)
     plan = increment(base, files_of(new))
     assert Counter(read_names(plan) if plan is not base else []) == Counter(new) - Counter(old)
@@ -77,7 +77,7 @@ def test_an_increment_reads_what_is_new_and_removes_what_is_gone(old: str, new: 
         assert listed.tolist() == [file.key for file in files_of(new)]
 
 
-def test_the_same_files_in_other_folders_and_another_order_are_no_difference(tmp_path: Path):
+def test_moved_or_reordered_files_are_unchanged(tmp_path: Path):
     table = Store(str(tmp_path))
     root = first_plan("abca")
     save_plan(root, table)
@@ -89,7 +89,7 @@ def test_the_same_files_in_other_folders_and_another_order_are_no_difference(tmp
     assert {piece.file.uri for piece in resumed.slices()} == {"s3://elsewhere"}
 
 
-def test_an_unfinished_increment_is_resumed_where_its_files_lie_today(tmp_path: Path):
+def test_unfinished_increment_resumes_with_the_current_locations_of_its_files(tmp_path: Path):
     table = Store(str(tmp_path))
     root = first_plan("ab")
     save_plan(root, table)
@@ -101,7 +101,7 @@ def test_an_unfinished_increment_is_resumed_where_its_files_lie_today(tmp_path: 
     assert load_plan(table, after.digest).wave(0) == after.wave(0)
 
 
-def test_increments_follow_each_other_and_one_state_may_come_back(tmp_path: Path):
+def test_increments_form_a_chain_and_an_earlier_state_may_return(tmp_path: Path):
     table = Store(str(tmp_path))
     root = prepare(table, files_of("a"), None)
     save_plan(root, table)
@@ -111,7 +111,7 @@ def test_increments_follow_each_other_and_one_state_may_come_back(tmp_path: Path
         save_plan(plan, table)
         assert (plan.base, read_names(plan), plan.removed) == (digests[-1], list(added), keys(removed))
         assert newest_plan(table, root.digest) == plan.digest
-        assert prepare(table, files_of(names), root).digest == plan.digest  # nothing to do
+        assert prepare(table, files_of(names), root).digest == plan.digest  # no difference
         digests.append(plan.digest)
     assert len(set(digests)) == len(digests)
 
@@ -119,7 +119,7 @@ def test_increments_follow_each_other_and_one_state_may_come_back(tmp_path: Path
 @pytest.mark.parametrize(
     ("size", "files", "waves"), [(0, 1, 1), (1, 1, 1), (MEGABYTE, 2, 2), (MEGABYTE + 1, 2, 3), (MEGABYTE, 9, 4)]
 )
-def test_the_waves_of_an_increment_share_its_buckets_out_and_each_reads_all_new_files(size, files, waves):
+def test_waves_of_an_increment_partition_buckets_and_read_all_new_files(size, files, waves):
     names = "cdefghijk"[:files]
     plan = increment(first_plan("ab"), files_of("ab", size=10) + files_of(names, size=size))
     assert plan.waves == waves
@@ -131,12 +131,12 @@ def test_the_waves_of_an_increment_share_its_buckets_out_and_each_reads_all_new_
     assert first_plan("ab").buckets_of(0) is None
 
 
-def test_files_that_are_only_gone_take_a_wave_of_every_bucket():
+def test_increment_of_removed_files_only_has_one_wave_of_all_buckets():
     plan = increment(first_plan("ab"), files_of("a"))
     assert (plan.waves, plan.wave(0), plan.buckets_of(0)) == (1, (), range(4))
 
 
-def test_files_that_stay_are_not_opened(tmp_path: Path):
+def test_unchanged_files_are_not_opened(tmp_path: Path):
     gone = [SourceFile("/nowhere", f"{name}.parquet", "parquet", 100 * MEGABYTE, name) for name in "ab"]
     base = replace(first_plan(""), files=list_files(gone))
     pq.write_table(pa.table({"_id": ["a"], "text": ["x"]}), tmp_path / "c.parquet")
@@ -144,7 +144,7 @@ def test_files_that_stay_are_not_opened(tmp_path: Path):
     assert [piece.file for piece in increment(base, gone + new).wave(0)] == new
 
 
-def test_a_source_that_changes_before_the_newest_plan_is_finished_is_refused(tmp_path: Path):
+def test_source_that_changed_before_the_newest_plan_is_finished_is_refused(tmp_path: Path):
     table = Store(str(tmp_path))
     root = first_plan("ab")
     save_plan(root, table)
@@ -170,7 +170,7 @@ CHANGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", sorted(ROW_SETTINGS | PLAN_SETTINGS))
-def test_settings_that_decide_rows_stay_those_of_the_table(tmp_path: Path, name: str):
+def test_settings_that_differ_from_those_of_the_table_are_refused(tmp_path: Path, name: str):
     table = Store(str(tmp_path))
     root = first_saved(table, "ab")
     encode = ENCODE.model_copy(update={name: CHANGES[name]})
@@ -185,7 +185,7 @@ def test_settings_that_decide_rows_stay_those_of_the_table(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize(("name", "value"), [("text_fields", ["text"]), ("separator", "\n"), ("stored_fields", [])])
-def test_fields_stay_those_of_the_table(tmp_path: Path, name: str, value: Any):
+def test_fields_that_differ_from_those_of_the_table_are_refused(tmp_path: Path, name: str, value: Any):
     table = Store(str(tmp_path))
     root = first_saved(table, "ab")
     with pytest.raises(ConfigError, match="is made with") as refused:
@@ -193,13 +193,13 @@ def test_fields_stay_those_of_the_table(tmp_path: Path, name: str, value: Any):
     assert refused.value.field == f"source.{name}"
 
 
-def test_the_bundle_stays_that_of_the_table(tmp_path: Path):
+def test_bundle_other_than_that_of_the_table_is_refused(tmp_path: Path):
     table = Store(str(tmp_path))
     with pytest.raises(LineageError, match=r"was made by bundle b, encode\.bundle is c"):
         prepare(table, files_of("ab"), first_saved(table, "ab"), bundle="c")
 
 
-def test_of_two_increments_on_one_plan_one_takes_its_place(tmp_path: Path):
+def test_only_one_of_concurrent_increments_follows_a_plan(tmp_path: Path):
     table = Store(str(tmp_path))
     root = first_saved(table, "ab")
     plans = [prepare(table, files_of("ab" + name), root) for name in "cdefgh"]
@@ -217,19 +217,19 @@ def test_of_two_increments_on_one_plan_one_takes_its_place(tmp_path: Path):
         attempt.start()
     for attempt in attempts:
         attempt.join()
-    head = newest_plan(table, root.digest)
+    newest = newest_plan(table, root.digest)
     assert sorted(digest for digest, _ in lost) == sorted(
-        plan.digest for plan in plans for _ in range(2) if plan.digest != head
+        plan.digest for plan in plans for _ in range(2) if plan.digest != newest
     )
-    assert all(head[:12] in message and "let that run finish" in message for _, message in lost)
-    assert load_plan(table, head).base == root.digest
+    assert all(newest[:12] in message and "let that run finish" in message for _, message in lost)
+    assert load_plan(table, newest).base == root.digest
 
 
 def resolved(uri: Path, version: int | None = None) -> Sequence[SourceFile]:
     return list(resolve_source(SourceSettings(paths=[str(uri)], version=version), {}))
 
 
-def test_of_a_delta_source_only_the_files_that_a_version_rewrote_are_read(tmp_path: Path):
+def test_increment_of_a_delta_source_reads_only_rewritten_files(tmp_path: Path):
     folder, table = tmp_path / "delta", Store(str(tmp_path / "table"))
     rows = [{"_id": f"{part}-{i}", "text": f"text {i}", "part": f"p{part}"} for part in range(6) for i in range(20)]
     write_deltalake(folder, pa.Table.from_pylist(rows), partition_by=["part"])
@@ -277,7 +277,7 @@ def test_of_a_delta_source_only_the_files_that_a_version_rewrote_are_read(tmp_pa
     assert prepare(table, resolved(folder), root, source=source).digest == plan.digest
 
 
-def test_many_files_are_compared_quickly_and_exactly():
+def test_twenty_thousand_files_are_compared_exactly():
     rng = random.Random(3)
     tags = [f"{rng.getrandbits(64):x}" for _ in range(20_000)]
     base = replace(first_plan(""), files=list_files(SourceFile("/c", "f", "jsonl", 1, tag) for tag in tags))

@@ -43,7 +43,7 @@ def waves_of(plan: Plan) -> list[tuple[Slice, ...]]:
     slice_megabytes=st.integers(1, 4),
     wave_megabytes=st.integers(1, 9),
 )
-def test_waves_hold_every_byte_once_in_order_and_within_their_limits(sizes, slice_megabytes, wave_megabytes):
+def test_waves_cover_every_byte_once_in_order_within_their_limits(sizes, slice_megabytes, wave_megabytes):
     files = [file_of(size, file_format="jsonl.gz" if zipped else "jsonl") for size, zipped in sizes]
     encode = ENCODE.model_copy(update={"slice_megabytes": slice_megabytes, "wave_megabytes": wave_megabytes})
     waves = waves_of(plan_of(*files, encode=encode))
@@ -64,10 +64,10 @@ def test_waves_hold_every_byte_once_in_order_and_within_their_limits(sizes, slic
     for wave, size in zip(waves, sums, strict=True):
         assert len(wave) == 1 or size <= wave_megabytes * MEGABYTE
     for size, after in zip(sums, waves[1:], strict=False):
-        assert size + after[0].size > wave_megabytes * MEGABYTE  # no wave is cut early
+        assert size + after[0].size > wave_megabytes * MEGABYTE  # no wave ends early
 
 
-def test_nothing_to_read_is_no_wave():
+def test_empty_corpus_has_no_wave():
     assert plan_of(file_of(0), file_of(0, file_format="parquet")).waves == 0
     assert plan_of().waves == 0
     assert list(plan_of().slices()) == []
@@ -75,7 +75,7 @@ def test_nothing_to_read_is_no_wave():
         plan_of().wave(0)
 
 
-# field -> (another value, whether it can change which rows a commit of the plan has)
+# field -> (another value, can it change the rows of a commit)
 SOURCE_CHANGES: dict[str, tuple[Any, bool]] = {
     "paths": (["elsewhere"], False),  # the files themselves are in the digest
     "format": ("jsonl", False),
@@ -115,29 +115,29 @@ ENCODE_CHANGES: dict[str, tuple[Any, bool]] = {
 }
 
 
-def test_every_setting_is_judged_here():
+def test_every_setting_is_classified():
     assert set(SOURCE_CHANGES) == set(SourceSettings.model_fields)
     assert set(ENCODE_CHANGES) == set(EncodeSettings.model_fields)
-    judged = [*ROW_SETTINGS, *PLAN_SETTINGS, *RUN_SETTINGS]
-    assert sorted(judged) == sorted(EncodeSettings.model_fields)  # each in one of them
+    classified = [*ROW_SETTINGS, *PLAN_SETTINGS, *RUN_SETTINGS]
+    assert sorted(classified) == sorted(EncodeSettings.model_fields)  # each in exactly one of the sets
     assert {name for name, (_, matters) in ENCODE_CHANGES.items() if not matters} == RUN_SETTINGS
 
 
 @pytest.mark.parametrize("field", SOURCE_CHANGES)
-def test_the_digest_changes_with_the_source_settings_that_can_change_a_row(field: str):
+def test_digest_depends_on_source_settings_that_can_change_a_row(field: str):
     value, matters = SOURCE_CHANGES[field]
     changed = plan_of(file_of(), source=SOURCE.model_copy(update={field: value}))
     assert (changed.digest != plan_of(file_of()).digest) is matters
 
 
 @pytest.mark.parametrize("field", ENCODE_CHANGES)
-def test_the_digest_changes_with_the_encode_settings_that_can_change_a_row(field: str):
+def test_digest_depends_on_encode_settings_that_can_change_a_row(field: str):
     value, matters = ENCODE_CHANGES[field]
     changed = plan_of(file_of(), encode=ENCODE.model_copy(update={field: value}))
     assert (changed.digest != plan_of(file_of()).digest) is matters
 
 
-def test_the_digest_names_bundle_files_and_their_order():
+def test_digest_depends_on_bundle_files_and_their_order():
     a, b = file_of(name="a.jsonl"), file_of(name="b.jsonl")
     plans = [
         plan_of(a, b),
@@ -154,7 +154,7 @@ def test_the_digest_names_bundle_files_and_their_order():
     assert plan_of(moved, b).digest == plans[0].digest
 
 
-def test_a_saved_plan_is_read_back_whole_and_is_never_replaced(tmp_path: Path):
+def test_saved_plan_is_loaded_completely_and_never_replaced(tmp_path: Path):
     table = Store(str(tmp_path))
     files = [
         SourceFile("/c", "a/x.jsonl", "jsonl", 90 * MEGABYTE, "t", (("lang", "en"), ("day", None))),
@@ -174,7 +174,7 @@ def test_a_saved_plan_is_read_back_whole_and_is_never_replaced(tmp_path: Path):
     assert {name: (tmp_path / name).stat() for name in table.names()} == before
 
 
-def test_a_plan_is_there_when_its_header_is(tmp_path: Path):
+def test_plan_exists_only_with_its_header(tmp_path: Path):
     table = Store(str(tmp_path))
     plan = plan_of(file_of())
     save_plan(plan, table)
@@ -187,7 +187,7 @@ def test_a_plan_is_there_when_its_header_is(tmp_path: Path):
 
 
 @pytest.mark.parametrize("ending", [".json", ".files.parquet", ".slices.parquet"])
-def test_a_part_of_another_plan_is_not_taken_for_this_one_s(tmp_path: Path, ending: str):
+def test_object_of_another_plan_is_refused(tmp_path: Path, ending: str):
     table = Store(str(tmp_path))
     plan, other = plan_of(file_of()), plan_of(file_of(11))
     save_plan(plan, table)
@@ -198,7 +198,7 @@ def test_a_part_of_another_plan_is_not_taken_for_this_one_s(tmp_path: Path, endi
         load_plan(table, plan.digest)
 
 
-def test_a_plan_of_another_format_is_refused(tmp_path: Path):
+def test_plan_of_another_format_is_refused(tmp_path: Path):
     table = Store(str(tmp_path))
     plan = plan_of(file_of())
     save_plan(plan, table)
@@ -207,7 +207,7 @@ def test_a_plan_of_another_format_is_refused(tmp_path: Path):
         load_plan(table, plan.digest)
 
 
-def test_the_memory_of_a_plan_is_bounded_by_its_files_and_not_by_python_objects():
+def test_memory_of_a_plan_is_bounded_by_its_arrow_columns():
     count = 50_000
     plan_of(*(file_of(name=f"{i}.jsonl.gz", file_format="jsonl.gz") for i in range(100)))  # imports, caches
     files = (

@@ -51,7 +51,7 @@ def test_a_machine_that_is_taken_away_costs_a_checkpoint_and_the_run_goes_on_wit
         training.start()
         while not training.reports():
             time.sleep(0.05)
-        cluster.announce_the_end(0, seconds=20)
+        cluster.announce_preemption(0, seconds=20)
         saved = training.until_saved(patience=60)
         assert kill(cluster.raylets()[0])
         training.finish()

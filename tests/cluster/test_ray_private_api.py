@@ -1,0 +1,107 @@
+"""Private API of Ray that lsr_prod uses: each test fails if an upgrade of Ray changes what the code relies on."""
+
+import ast
+import inspect
+from collections import defaultdict
+from pathlib import Path
+
+import ray
+from ray.data import DataContext, Dataset
+
+PACKAGE = Path(__file__).parents[2] / "lsr_prod"
+
+PRIVATE_IMPORTS = {
+    "ray._common.tls_utils.add_port_to_grpc_server",
+    "ray._raylet.PlacementGroupID",
+    "ray.serve._private.replica",
+    "ray.train.v2._internal.callbacks.placement_group_callback.PlacementGroupCleanerCallback",
+}
+
+
+def private_imports() -> dict[str, set[str]]:
+    """Return the files of lsr_prod that import each private name of Ray."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names: list[str] = []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            for name in names:
+                if name.startswith("ray.") and "._" in name:
+                    found[name].add(str(path.relative_to(PACKAGE)))
+    return found
+
+
+def test_private_names_of_ray_are_imported_in_one_file_each():
+    found = private_imports()
+    assert found.keys() == PRIVATE_IMPORTS, "move a new use of private API into one module and test it here"
+    assert all(len(files) == 1 for files in found.values()), found
+
+
+def test_trainer_builds_its_callbacks_in_an_overridable_method_that_adds_the_cleaner():
+    from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    assert list(inspect.signature(DataParallelTrainer._create_default_callbacks).parameters) == ["self"]
+    source = inspect.getsource(DataParallelTrainer)
+    assert "self._create_default_callbacks()" in source
+    assert f"{PlacementGroupCleanerCallback.__name__}()" in source
+
+
+def test_trainer_registers_its_sigint_handler_in_an_overridable_method():
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    assert list(inspect.signature(DataParallelTrainer._register_sigint_handler).parameters) == ["self", "controller"]
+    assert "self._register_sigint_handler(controller)" in inspect.getsource(DataParallelTrainer)
+
+
+def test_trainer_of_ray_train_is_the_version_2_trainer_with_its_result():
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+    from ray.train.v2.api.result import Result
+
+    assert inspect.signature(DataParallelTrainer.fit).return_annotation in (Result, "Result")
+
+
+def test_placement_group_is_built_from_an_id_in_hex(ray_local: None):
+    from ray._raylet import PlacementGroupID
+    from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+
+    group = placement_group([{"CPU": 0.01}])
+    ray.get(group.ready())
+    job = ray.get_runtime_context().get_job_id()
+    (name,) = [name for name, found in placement_group_table().items() if found["state"] != "REMOVED"]
+    assert name.endswith(job)
+    assert name == group.id.hex()
+    remove_placement_group(PlacementGroup(PlacementGroupID(bytes.fromhex(name))))
+    assert placement_group_table()[name]["state"] == "REMOVED"
+
+
+def test_serve_replica_opens_its_grpc_port_with_the_function_that_we_replace():
+    from ray._common.tls_utils import add_port_to_grpc_server
+    from ray.serve._private import replica
+
+    assert list(inspect.signature(add_port_to_grpc_server).parameters) == ["server", "address"]
+    assert inspect.getsource(replica).count("add_port_to_grpc_server(") == 1
+
+
+def test_environment_variables_that_we_set_are_read_by_ray():
+    from ray._private import ray_constants
+    from ray._private.accelerators import RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO_ENV_VAR
+    from ray.serve._private import constants as serve_constants
+    from ray.train.v2._internal import constants as train_constants
+
+    assert ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR == "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    assert RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO_ENV_VAR == "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
+    assert train_constants.COLLECTIVE_TIMEOUT_S_ENV_VAR == "RAY_TRAIN_COLLECTIVE_TIMEOUT_S"
+    assert train_constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR == "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"
+    assert serve_constants.RAY_SERVE_USE_GRPC_BY_DEFAULT is False
+
+
+def test_settings_of_ray_data_that_we_change_exist():
+    context = DataContext.get_current()
+    names = ("enable_progress_bars", "print_on_execution_start", "max_errored_blocks", "target_max_block_size")
+    assert all(hasattr(context, name) for name in names)
+    assert list(inspect.signature(Dataset.to_arrow_refs).parameters) == ["self"]
+    assert "keys" in inspect.signature(Dataset.repartition).parameters
