@@ -47,7 +47,7 @@ class Script:
     Attributes:
         kill: (phase, nth, calls): SIGKILL after this many Python calls in the nth entry of the phase.
         gate: (phase, nth): wait there for a message of the parent.
-        eio: (call, nth): the nth ``write``, ``fsync``, ``link`` or ``read`` of a file fails (EIO); a write is half done.
+        eio: (call, nth): the nth ``write``, ``fsync``, ``link`` or ``read`` of a file fails (EIO), a write half-way.
         landed: the nth commit of a table succeeds but reports an error.
         refused: the nth commit of a table fails with an error.
         skew: seconds by which its clock is ahead.
