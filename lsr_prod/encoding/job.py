@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.read import Reader
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.batches import ENCODER_REASONS
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import delete_markers
 from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
-from lsr_prod.encoding.plans.plan import Slice
 from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.prepare import Work, prepare
 from lsr_prod.encoding.probe import probe_scale, spread_slices

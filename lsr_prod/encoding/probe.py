@@ -5,10 +5,11 @@ import math
 from collections.abc import Iterator, Sequence
 
 from lsr_prod.corpus.read import Reader
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.batches import encode_batches
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE
-from lsr_prod.encoding.plans.plan import Plan, Slice
+from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
 
 __all__ = ["probe_scale", "spread_slices"]

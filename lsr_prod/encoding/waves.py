@@ -18,9 +18,10 @@ from ray.exceptions import RayError
 from lsr_prod.cluster.data import data_settings, our_error
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.cell import WaveTask
 from lsr_prod.encoding.commit.markers import finished_cells
-from lsr_prod.encoding.plans.plan import Plan, Slice
+from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.pool import EncoderPool
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.progress import Progress

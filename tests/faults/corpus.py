@@ -26,9 +26,9 @@ class Row:
     Attributes:
         source: path of its file.
         position: first byte of its line.
-        doc_id: of a document; None where the row has none.
-        reason: of the quarantine; None for a document.
-        text: its words, of a document.
+        doc_id: id of the row, or None.
+        reason: quarantine reason; None for a document.
+        text: words of a document.
     """
 
     source: str
@@ -67,11 +67,11 @@ def make_corpus(
     """Write the corpus: good rows, and among them every 18th a bad row of some kind.
 
     Args:
-        folder: made if absent.
+        folder: created if it does not exist.
         seed: the same seed gives the same bytes.
-        documents: good rows.
+        documents: number of good rows.
         files: JSONL files of about equal size.
-        padding: bytes that a document has beyond its words.
+        padding: bytes added to the words of a document.
         poison: reason of documents with the word "poison"; None if the model accepts them.
     """
     folder.mkdir(parents=True, exist_ok=True)

@@ -17,8 +17,8 @@ class Damaged:
     """A damaged part.
 
     Attributes:
-        store: the folder of its table.
-        name: its path.
+        store: folder of its table.
+        name: path of the part.
         whose: ``table`` or ``quarantine``.
     """
 

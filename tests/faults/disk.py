@@ -40,7 +40,7 @@ def small_disk(folder: Path, megabytes: int = 4) -> Iterator[Disk]:
     """Mount a tmpfs on a folder, and unmount it with the context.
 
     Raises:
-        PermissionError: this process may not mount; ``python -m tests.faults`` takes a namespace of its own then.
+        PermissionError: this process may not mount; ``python -m tests.faults`` restarts in a user namespace then.
     """
     folder.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "lsr-faults", str(folder)]

@@ -31,10 +31,10 @@ class Findings:
 
     Attributes:
         lost: rows of the corpus that are in neither table.
-        doubled: rows that are in a table twice, or in both, or that the corpus does not have.
-        torn_visible: files that a snapshot names and that are not there, whole, with the rows it says.
-        wrong: rows with another vector or another reason than they have to have.
-        sentences: what and where.
+        doubled: rows that are twice in a table, in both tables, or not in the corpus.
+        torn_visible: files of a snapshot that are missing, truncated, or have another number of rows than recorded.
+        wrong: rows with an unexpected vector or reason.
+        sentences: description of each error.
     """
 
     lost: int = 0
@@ -72,11 +72,11 @@ def inspect(job: Job, corpus: Corpus, expected: Vectors, *, finished: bool, flak
     """Check the newest snapshot of both tables.
 
     Args:
-        job: the work.
-        corpus: what it reads.
+        job: input and output of the job.
+        corpus: source of the job.
         expected: vectors of an undisturbed run.
-        finished: every row has to be there; else only what is there is judged.
-        flaky: documents that one of these words makes fail may be in quarantine instead.
+        finished: every row must be in a table; otherwise only existing rows are checked.
+        flaky: documents that fail by one of these words may be in quarantine instead.
     """
     findings = Findings()
     table, quarantine = job.stores

@@ -1,7 +1,7 @@
 """The peer: ``write_delta`` of Ray with its row-id checkpoint, killed and restarted like the encode job.
 
-What it loses and doubles is counted by the same look at the table: a harness that finds nothing wrong with our job has
-to find what is known to be wrong here.
+Its losses and duplicates are counted by the same oracle: a harness that finds no error in the encode job must find the
+known errors of the peer.
 """
 
 import json
@@ -28,8 +28,8 @@ def run_peer(folder: Path, corpus: Corpus) -> dict[str, Findings]:
     """Kill the peer in the middle of its work and after its commit, restart it each time, and count the errors.
 
     Args:
-        folder: for its tables and checkpoints.
-        corpus: only its documents are given.
+        folder: of its tables and checkpoints.
+        corpus: only its documents are used.
     """
     rows = [{"_id": row.doc_id, "text": row.text} for row in corpus.rows if row.reason is None]
     source = folder / "source"

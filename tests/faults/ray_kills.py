@@ -26,10 +26,10 @@ class RayKills:
     """Runs jobs and kills their processes.
 
     Args:
-        cluster: where the jobs run.
-        folder: for tables and logs.
+        cluster: runs the jobs.
+        folder: of tables and logs.
         bundle: the encoder.
-        corpus: several waves.
+        corpus: of several waves.
         rng: of the choice of processes and moments.
     """
 

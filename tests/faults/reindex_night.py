@@ -1,8 +1,8 @@
 """The index job of one night, in a process that can be killed at a chosen moment.
 
 ``python -m tests.faults.reindex_night ROOT OUTPUT KILL``: the index ``ROOT/OUTPUT`` follows the table.
-The process kills itself with SIGKILL at that many calls of functions, of ours and by ours, counted from the start of
-the work; 0: never. It prints one line of JSON: how many calls there were, and the summary.
+The process kills itself with SIGKILL after KILL calls of functions of lsr_prod or by them, counted from the start of
+the work; 0: never. It prints one line of JSON: the number of calls and the summary.
 """
 
 import json

@@ -48,7 +48,7 @@ class Tally:
     Attributes:
         landed: injected faults by ``kind.where``, with the phase they actually hit.
         findings: errors that the oracle found.
-        endings: how attempts that met a fault ended, by kind.
+        endings: number of attempts by fault and kind of end.
     """
 
     landed: Counter[str] = field(default_factory=Counter)

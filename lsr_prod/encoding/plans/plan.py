@@ -17,7 +17,7 @@ import pyarrow as pa
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.filelist import REMOVED, file_keys, file_of, files_digest, iterate_files, list_files
-from lsr_prod.corpus.slices import WHOLE, Slice
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.formats.digest import digest_json
 
@@ -25,11 +25,9 @@ __all__ = [
     "PLAN_SETTINGS",
     "ROW_SETTINGS",
     "RUN_SETTINGS",
-    "WHOLE",
     "ListDigest",
     "Plan",
     "PlanHeader",
-    "Slice",
     "make_plan",
     "plan_files",
     "slices_digest",

@@ -9,9 +9,9 @@ from deltalake import write_deltalake
 
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.read import Reader
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.corpus.sources import resolve_source
-from lsr_prod.encoding.plans.plan import Slice
 from lsr_prod.errors import ConfigError
 
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.encoding.plans.plan import PLAN_SETTINGS, ROW_SETTINGS, RUN_SETTINGS, Plan, Slice, make_plan
+from lsr_prod.encoding.plans.plan import PLAN_SETTINGS, ROW_SETTINGS, RUN_SETTINGS, Plan, make_plan
 from lsr_prod.encoding.plans.saved import load_plan, save_plan
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError
