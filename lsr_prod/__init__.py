@@ -1,6 +1,6 @@
 """lsr_prod: learned sparse retrieval in production.
 
-The names below are the public interface. Importing the package is light: each name loads its module on first use, and
+The names in ``__all__`` are the public interface. Each is imported on first use, so importing the package is fast;
 only ``SparseEncoder`` needs torch.
 """
 

@@ -1,1 +1,1 @@
-"""The embedded default deployment: real text that is on every machine, and a small real checkpoint."""
+"""The default deployment on one machine: text that is on every machine, and a small trained checkpoint."""

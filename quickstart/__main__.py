@@ -1,9 +1,8 @@
-"""The whole way on real text, by one command: ``python -m quickstart --config quickstart/deployment.yaml``.
+"""Run every step on real text: ``python -m quickstart --config quickstart/deployment.yaml``.
 
-Makes a collection from the documentation of the installed packages, exports a small SPLADE checkpoint, encodes,
-indexes, publishes, searches and evaluates; trains the checkpoint on the rest of the collection, does the same with what
-it became, and prints what each stage took and what it gave. Starts from nothing each time: ``.quickstart`` is removed
-first.
+Builds a collection from the docstrings of the installed packages, exports a small SPLADE checkpoint, encodes, indexes,
+publishes and evaluates it. Then trains the checkpoint on the rest of the collection and repeats these steps with the
+trained model. Prints duration and results per step. The folder ``.quickstart`` is deleted first.
 """
 
 import shutil
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from lsr_prod import SparseEncoder
 from lsr_prod.cluster import ray_session
@@ -25,16 +23,18 @@ from lsr_prod.export import export_bundle
 from lsr_prod.indexing import build_index
 from lsr_prod.jobs.evaluate import print_systems
 from lsr_prod.jobs.run import log_to_stderr, print_result
+from lsr_prod.jobs.tables import print_columns
 from lsr_prod.training.chain import run_chain
 from quickstart.docstrings import collect, write_collection
 from quickstart.models import model_folder
 
 DOCUMENTS, QUERIES = 10_000, 1_000
 FOLDER = Path(".quickstart")
+_PER_DOCUMENT = ("collect", "encode", "index")
 
 
 def main() -> int:
-    """Run every stage, then print the tables and ``RESULT {json}``."""
+    """Run all steps, then print the tables and ``RESULT {json}``."""
     log_to_stderr()
     start = time.perf_counter()
     deployment = load_deployment(
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def run_stages(deployment: Deployment) -> tuple[dict[str, float], dict[str, Mapping[str, Any]]]:
-    """Every arrow from text and checkpoint to measures; returns seconds and summary by stage."""
+    """Run the steps from text and checkpoint to measures; returns seconds and summary per step."""
     seconds: dict[str, float] = {}
     summaries: dict[str, Mapping[str, Any]] = {}
 
@@ -80,7 +80,7 @@ def run_stages(deployment: Deployment) -> tuple[dict[str, float], dict[str, Mapp
 
 
 def of_trained_model(deployment: Deployment) -> Deployment:
-    """The same deployment with the trained model in place of the checkpoint, and artefacts of its own."""
+    """Return the deployment with the trained model instead of the checkpoint, and with separate artifacts."""
     train, export, encode = deployment.train, deployment.export, deployment.encode
     index, evaluate = deployment.index, deployment.evaluate
     assert train is not None
@@ -101,7 +101,7 @@ def of_trained_model(deployment: Deployment) -> Deployment:
 
 
 def systems(summaries: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The systems of both evaluations, named by their model."""
+    """Return the systems of both evaluations, named after their model."""
     return [
         {**system, "name": system["name"].replace("threshold", model)}
         for model, stage in (("checkpoint", "evaluate"), ("finetuned", "evaluate 2"))
@@ -122,10 +122,7 @@ def _export(deployment: Deployment) -> Mapping[str, Any]:
 
 
 def print_stages(seconds: Mapping[str, float], summaries: Mapping[str, Mapping[str, Any]], total: float) -> None:
-    """Print seconds and rate of every stage, and where the bytes of the index are."""
-    table = Table(title="stages", title_justify="left")
-    for heading in ("stage", "seconds", "documents/s", "what"):
-        table.add_column(heading, justify="left" if heading in ("stage", "what") else "right")
+    """Print seconds, rate and main figures of every step."""
     notes = {
         "collect": f"{DOCUMENTS:,} docstrings, {QUERIES:,} held-out queries",
         "train": _trained(summaries["train"]["stage_rows"][0]),
@@ -135,14 +132,17 @@ def print_stages(seconds: Mapping[str, float], summaries: Mapping[str, Mapping[s
         notes |= {
             f"export{run}": f"{export['precision']} graph of {export['graph_bytes'] / 1e6:.1f} MB",
             f"encode{run}": f"{encode['rows_out']:,} vectors, {encode['quarantined']} quarantined",
-            f"index{run}": f"{index['bytes_per_doc']:.0f} bytes a document ({_bytes_by_part(index)})",
+            f"index{run}": f"{index['bytes_per_doc']:.0f} bytes per document ({_bytes_by_part(index)})",
             f"evaluate{run}": _evaluated(summaries[f"evaluate{run}"]),
         }
-    for name, value in seconds.items():
-        rate = f"{DOCUMENTS / value:,.0f}" if name.split()[0] in ("collect", "encode", "index") else ""
-        table.add_row(name, f"{value:.1f}", rate, notes[name])
-    table.add_row("total", f"{total:.1f}", "", "")
-    Console(width=max(120, Console().width)).print(table)
+    rates = {name: DOCUMENTS / value for name, value in seconds.items() if name.split()[0] in _PER_DOCUMENT}
+    rows: list[list[Any]] = [
+        [name, round(value, 1), round(rates[name]) if name in rates else None, notes[name]]
+        for name, value in seconds.items()
+    ]
+    print_columns(
+        "stages", ("stage", "seconds", "documents/s", "result"), [*rows, ["total", round(total, 1), None, None]]
+    )
 
 
 def _trained(row: Mapping[str, Any]) -> str:
@@ -150,7 +150,7 @@ def _trained(row: Mapping[str, Any]) -> str:
 
 
 def _evaluated(evaluate: Mapping[str, Any]) -> str:
-    l0 = f"L0 {evaluate['l0_query']:.0f} a query, {evaluate['l0_document']:.0f} a document"
+    l0 = f"L0 {evaluate['l0_query']:.0f} per query, {evaluate['l0_document']:.0f} per document"
     systems = f"{evaluate['queries']:,} queries x {len(evaluate['systems'])} systems"
     return f"{systems}; {l0}, FLOPS {evaluate['flops']:.2f}"
 
@@ -162,7 +162,7 @@ def _bytes_by_part(index: Mapping[str, Any]) -> str:
 
 
 def result(seconds: Mapping[str, float], summaries: Mapping[str, Mapping[str, Any]], total: float) -> dict[str, Any]:
-    """The figures of the run, flat, for machines."""
+    """Return the figures of the run as a flat mapping."""
     values: dict[str, Any] = {"docs": DOCUMENTS, "queries": QUERIES, "seconds": round(total, 1)}
     values |= {f"seconds.{name.replace(' ', '_')}": round(value, 1) for name, value in seconds.items()}
     values |= {"encode_docs_per_s": round(DOCUMENTS / seconds["encode"], 1)}

@@ -1,8 +1,7 @@
-"""A retrieval collection from documentation that every machine has.
+"""Retrieval collection from the docstrings of the Python standard library and the installed packages.
 
-The docstrings of the Python standard library and of the installed packages, read from source with ``ast`` and never
-imported. A document's id is its qualified name; its query is the first sentence of the docstring, which is taken out of
-the document; its text is the rest.
+Sources are parsed with ``ast`` and never imported. The id of a document is the qualified name, its query is the first
+sentence of the docstring, and its text is the rest.
 """
 
 import ast
@@ -21,7 +20,7 @@ __all__ = ["Entry", "collect", "write_collection"]
 MIN_TEXT_WORDS = 20
 MIN_QUERY_WORDS = 3
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n\s*\n")
-_SURROGATE = re.compile("[\ud800-\udfff]")  # an escape in a docstring can make one; UTF-8 has no form for it
+_SURROGATE = re.compile("[\ud800-\udfff]")  # an escape in a docstring can produce one; it cannot be encoded as UTF-8
 _SKIPPED_FOLDERS = {"__pycache__", "site-packages", "test", "tests", "idlelib", "lib2to3"}
 
 
@@ -35,13 +34,13 @@ class Entry:
 
 
 def collect(documents: int) -> list[Entry]:
-    """The first ``documents`` entries in an order that a hash decides, deduplicated by text and by name.
+    """Return the first ``documents`` entries in the order of a hash, deduplicated by text and by name.
 
-    Files are visited in the order of the hash of their module's name until there are enough, so that a sample is drawn
-    from all packages without parsing every file.
+    Files are read in the order of the hash of their module name until there are enough entries: a sample of all
+    packages without parsing every file.
 
     Raises:
-        ValueError: the machine has fewer docstrings than that.
+        ValueError: the machine has fewer docstrings.
     """
     entries: dict[str, Entry] = {}
     texts: set[str] = set()
@@ -53,18 +52,18 @@ def collect(documents: int) -> list[Entry]:
         if len(entries) >= documents:
             return sorted(entries.values(), key=lambda entry: _hash(entry.name))[:documents]
     raise ValueError(
-        f"only {len(entries)} docstrings with {MIN_TEXT_WORDS} words are installed; {documents} were asked for"
+        f"only {len(entries)} docstrings with {MIN_TEXT_WORDS} words are installed; {documents} are needed"
     )
 
 
 def write_collection(folder: Path, entries: list[Entry], queries: int) -> None:
-    """Write ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv`` as BEIR does, and ``pairs.jsonl`` to train on.
+    """Write ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv`` as in BEIR, and ``pairs.jsonl`` for training.
 
     Args:
-        folder: made if absent.
-        entries: every one becomes a document.
-        queries: number of entries, chosen by hash, whose first sentence is a held-out query. The others, but those with
-            the same first sentence as one of these, are the pairs.
+        folder: created if absent.
+        entries: the documents.
+        queries: number of entries, chosen by hash, whose first sentence is a held-out query. The pairs are the other
+            entries, except those with the same first sentence as a held-out query.
     """
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     held_out = sorted(entries, key=lambda entry: _hash("query:" + entry.name))[:queries]
@@ -89,10 +88,10 @@ def _modules() -> Iterator[tuple[str, Path]]:
 def _entries(module: str, path: Path) -> Iterator[Entry]:
     try:
         with tokenize.open(path) as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+            warnings.simplefilter("ignore")  # invalid escapes in strings of third-party code
             tree = ast.parse(file.read())
     except (SyntaxError, UnicodeDecodeError, ValueError):
-        return  # a template or a test vector of some package: no document of ours
+        return  # a template or test data of some package
     yield from _walk(tree, module)
 
 

@@ -6,17 +6,17 @@ import lsr_prod
 PUBLIC = ["ConfigError", "Hit", "LsrError", "QueryError", "SearchResult", "Searcher", "SparseEncoder"]
 
 
-def test_the_public_names_are_these_and_all_load() -> None:
+def test_public_names_are_listed_and_load() -> None:
     assert lsr_prod.__all__ == PUBLIC
     for name in PUBLIC:
         assert getattr(lsr_prod, name).__name__ == name
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     assert not hasattr(lsr_prod, "Sercher")
 
 
-def test_importing_the_package_is_light() -> None:
+def test_import_of_package_loads_neither_numpy_nor_ray_nor_torch() -> None:
     code = "import lsr_prod, sys; print(sorted({m.split('.')[0] for m in sys.modules} & {'numpy', 'ray', 'torch'}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

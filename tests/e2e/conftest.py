@@ -1,4 +1,4 @@
-"""A Ray cluster that takes jobs, on loopback."""
+"""Ray cluster on loopback that accepts submitted jobs."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ def free_ports(count: int) -> list[int]:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Loopback only, and a token of this test's own: a cluster that takes jobs wants one."""
+    """Environment for loopback only, with an authentication token that this test creates."""
     token = tmp_path / "token"
     token.write_text(secrets.token_hex(32))
     settings = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -37,7 +37,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def head(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
-    """The dashboard's address of a Ray head that ends with the test."""
+    """Dashboard address of a Ray head node that is stopped after the test."""
     gcs, dashboard, client, agent = free_ports(4)
     command = [
         str(BIN / "ray"), "start", "--head", "--block", "--node-ip-address=127.0.0.1", f"--port={gcs}",
@@ -54,7 +54,7 @@ def head(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
         _wait(address, process, tmp_path / "head.log")
         yield address
     finally:
-        # Asked to end, Ray waits half a minute for its agent; nothing of this cluster is kept.
+        # Killed: a graceful stop of Ray waits half a minute for its agent.
         with contextlib.suppress(psutil.NoSuchProcess):
             for each in psutil.Process(process.pid).children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -69,7 +69,7 @@ def _wait(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
         try:
             urllib.request.urlopen(f"{address}/api/version", timeout=5).close()
             return
-        except urllib.error.HTTPError:  # it answers, and wants its token
+        except urllib.error.HTTPError:  # it answers and requires the token
             return
         except OSError:
             time.sleep(0.1)

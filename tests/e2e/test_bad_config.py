@@ -1,4 +1,4 @@
-"""Every job refuses a wrong setting with exit code 2, one line that names field and remedy, and nothing written."""
+"""Every job refuses a wrong setting with exit code 2 and one line with field and remedy, and writes nothing."""
 
 import importlib
 import subprocess
@@ -11,7 +11,7 @@ import yaml
 
 JOBS = ("export", "encode", "index", "evaluate", "reindex", "train")
 ROOT = Path(__file__).parents[2]
-# One impossible number a job, in a section that it reads.
+# One impossible number per job, in a section that it reads.
 NEGATIVE = {
     "export": "export.top_k",
     "encode": "encode.batch_tokens",
@@ -32,7 +32,7 @@ MISSING = {
 
 @pytest.fixture
 def deployment(tmp_path: Path, tiny_bundle: Path) -> dict[str, Any]:
-    """A whole deployment whose inputs exist, as far as they exist before any job ran."""
+    """Complete deployment whose inputs exist, except those that jobs create."""
     (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "a text"}\n')
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "a query"}\n')
     (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\n")
@@ -82,7 +82,7 @@ def _refused(job: str, deployment: dict[str, Any], folder: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_misspelt_key(
+def test_misspelled_key_is_refused_with_suggestion(
     job: str, deployment: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     section, name = NEGATIVE[job].split(".")
@@ -93,7 +93,7 @@ def test_a_misspelt_key(
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_an_impossible_number(
+def test_impossible_number_is_refused_with_bound(
     job: str, deployment: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = _refused(job, deployment, tmp_path, capsys, f"--{NEGATIVE[job]}", "-1")
@@ -102,7 +102,7 @@ def test_an_impossible_number(
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_path_that_is_not_there(
+def test_missing_path_is_refused(
     job: str, deployment: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _set(deployment, MISSING[job], str(tmp_path / "nowhere"))
@@ -112,7 +112,7 @@ def test_a_path_that_is_not_there(
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_section_that_is_not_there(
+def test_missing_section_is_refused(
     job: str, deployment: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     section = MISSING[job].split(".")[0]
@@ -122,7 +122,7 @@ def test_a_section_that_is_not_there(
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_the_exit_code_reaches_the_shell(job: str, tmp_path: Path) -> None:
+def test_exit_code_reaches_shell(job: str, tmp_path: Path) -> None:
     command = [sys.executable, f"jobs/{job}.py", "--config", str(tmp_path / "absent.yaml")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2

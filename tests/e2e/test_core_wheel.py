@@ -1,4 +1,4 @@
-"""The core wheel with ``[cpu]`` in an empty environment: it searches, and needs nothing that trains or encodes."""
+"""The core wheel with ``[cpu]`` in an empty environment searches without the dependencies of other extras."""
 
 import json
 import subprocess
@@ -47,7 +47,7 @@ def index(tiny_bundle, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
-    """The interpreter of an environment with the locked core, ``[cpu]`` and the wheel."""
+    """Interpreter of an environment with the locked core, ``[cpu]`` and the wheel."""
     folder = tmp_path_factory.mktemp("core")
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, ROOT, cwd=folder)
     (wheel,) = folder.glob("lsr_prod-*.whl")
@@ -59,12 +59,12 @@ def python(tmp_path_factory):
     return python
 
 
-def test_the_core_wheel_searches_text_and_without_cpu_vectors(index, python, tmp_path):
+def test_core_wheel_searches_text_and_only_vectors_without_onnxruntime(index, python, tmp_path):
     answer = json.loads(run(python, "-c", SEARCH, index, cwd=tmp_path))
     assert answer["absent"] == ["torch", "ray", "transformers", "pydantic", "deltalake"]
     assert answer["text"][0] == "lock"
     assert answer["vector"] == ["sqrt"]
-    prompt = [str(python.parent / "lsr-search"), str(index)]
+    prompt = [str(python.parent / "lsr-prod"), "search", str(index)]
     shown = subprocess.run(prompt, input="lock", cwd=tmp_path, text=True, capture_output=True, check=True, timeout=60)
     assert "1. " in shown.stdout
 

@@ -1,4 +1,4 @@
-"""Output terms that are not the tokenizer's, more than 16 bits count, from the bundle to the hits and their reasons."""
+"""Output vocabulary of more words than 16 bits can number, from the bundle to the hits and their explanations."""
 
 import json
 from dataclasses import replace
@@ -26,7 +26,7 @@ LAST = SIZE - 1
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every 900th term can be active, the last one among them; all other biases are far below zero."""
+    """Model whose active terms are every 900th term and the last; all other biases are far below zero."""
     folder = tmp_path_factory.mktemp("words")
     encoder = SparseEncoder.load(tiny_checkpoint(folder / "checkpoint", "bert"))
     words = [f"term{i}" for i in range(SIZE)]
@@ -46,7 +46,7 @@ def _texts(count: int) -> list[str]:
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_words_from_the_bundle_to_the_explanation(model: Path, tmp_path: Path) -> None:
+def test_words_beyond_16_bits_survive_from_bundle_to_explanation(model: Path, tmp_path: Path) -> None:
     texts = _texts(40)
     (tmp_path / "corpus.jsonl").write_text(
         "".join(json.dumps({"_id": f"d{i}", "text": text}) + "\n" for i, text in enumerate(texts))
@@ -78,7 +78,7 @@ index: {{table: "{tmp_path}/table", bundle: "{bundle}", output: "{tmp_path}/inde
     for i in (0, 7, 39):
         terms, weights = vectors.row(i)
         hits = searcher.search(texts[i], k=3).hits
-        assert scores[i, int(hits[0].doc_id[1:])] > 0.98 * scores[i].max(), "but for 8-bit impacts the best document"
+        assert scores[i, int(hits[0].doc_id[1:])] > 0.98 * scores[i].max(), "best up to 8-bit errors"
         explanation = searcher.explain(texts[i], f"d{i}")
         named = {one.term for one in explanation.contributions}
         assert named <= {encoder.vocabulary[term] for term in terms}

@@ -1,4 +1,4 @@
-"""``ray job submit`` against a cluster on loopback gives the table that the direct run gives."""
+"""``ray job submit`` on a cluster gives the same table as a direct run."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 
 
-def test_a_submitted_job_gives_the_digest_of_the_direct_run(
+def test_submitted_job_gives_table_digest_of_direct_run(
     tmp_path: Path, tiny_bundle: Path, environment: dict[str, str], head: str
 ):
     corpus = tmp_path / "c.jsonl"

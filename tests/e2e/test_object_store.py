@@ -1,4 +1,4 @@
-"""Source, sparse table and quarantine on an S3 endpoint over HTTP give what local folders give."""
+"""Source, sparse table and quarantine on an S3 endpoint give the same results as local folders."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def _corpus(root: str, options: dict[str, str]) -> None:
     assert store.put_new("b.jsonl", ("\n".join([*lines[30:], "{broken"]) + "\n").encode())
 
 
-def test_a_table_on_s3_is_the_table_of_a_local_folder(
+def test_table_on_s3_equals_table_in_local_folder(
     tmp_path: Path, tiny_bundle: Path, s3_options: dict[str, str]
 ) -> None:
     summaries = {}

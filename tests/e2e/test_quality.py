@@ -1,4 +1,4 @@
-"""The whole way keeps the ranking of the torch model: checkpoint -> bundle -> table -> index -> hits."""
+"""The index ranks as the torch model does: checkpoint -> bundle -> table -> index -> hits."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.indexing import build_index
 
 COLLECTIONS = {"scifact": 0.58, "msmarco_5k": 0.716}
-# MS MARCO's grades are 0..3 and the reference figures have TREC's gains of 2^grade - 1; SciFact's are 0 and 1.
+# Grades are 0..3 for MS MARCO, whose reference figures use the gains 2^grade - 1 of TREC, and 0 or 1 for SciFact.
 MEASURE = "nDCG(dcg='exp-log2')@10"
 NDCG = ir_measures.parse_measure(MEASURE)
 
@@ -32,7 +32,7 @@ def model(splade_tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _torch_ndcg(collection: Path, model: Path) -> float:
-    """Brute force with the torch model: every query against every document, all active terms, no quantisation."""
+    """Brute force with the torch model: every query against every document, all active terms, no quantization."""
     encoder = SparseEncoder.load(model)
     judged = read_judged(collection / "queries.jsonl", collection / "qrels" / "test.tsv")
     with (collection / "corpus.jsonl").open(encoding="utf-8") as file:
@@ -84,7 +84,7 @@ def _index_measures(folder: Path, collection: Path, model: Path, precision: str)
 
 
 def _part(collection: Path, folder: Path, documents: int) -> Path:
-    """The first documents of a collection, and the judgements of those."""
+    """Write the first documents of a collection and their relevance judgements."""
     (folder / "qrels").mkdir(parents=True)
     lines = (collection / "corpus.jsonl").read_text(encoding="utf-8").splitlines()[:documents]
     ids = {str(json.loads(line)["_id"]) for line in lines}
@@ -104,7 +104,7 @@ def _part(collection: Path, folder: Path, documents: int) -> Path:
         pytest.param("scifact", ("fp32", "int8"), None, marks=pytest.mark.slow),
     ],
 )
-def test_the_index_ranks_as_torch_does(
+def test_index_ranks_as_torch_model(
     name: str,
     precisions: tuple[str, ...],
     documents: int | None,

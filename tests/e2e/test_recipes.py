@@ -1,4 +1,4 @@
-"""Every recipe is short, and its settings are possible."""
+"""Every recipe is short and valid."""
 
 import re
 from pathlib import Path
@@ -17,25 +17,25 @@ NAMED = {
 }  # fmt: skip
 
 
-def test_there_are_recipes() -> None:
+def test_recipes_are_the_named_ones() -> None:
     assert {path.stem for path in RECIPES} == NAMED
 
 
-def test_the_page_of_methods_names_every_recipe_and_no_other() -> None:
+def test_methods_page_names_exactly_the_recipes() -> None:
     page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`recipes/([a-z-]+)\.yaml`", page)) == NAMED
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_is_valid_and_short(path: Path) -> None:
+def test_recipe_is_valid_and_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) < 40
     deployment = load_deployment(["--config", str(path)], job="lsr-prod train", description="", needs=("train",))
     assert deployment.train is not None
     assert deployment.train.stages
 
 
-def test_esplade_is_that_of_the_paper() -> None:
-    """papers/esplade-pretraining, appendix C.3."""
+def test_esplade_recipe_has_settings_of_the_paper() -> None:
+    """See papers/esplade-pretraining, appendix C.3."""
     path = next(path for path in RECIPES if path.stem == "esplade")
     train = load_deployment(["--config", str(path)], job="lsr-prod train", description="", needs=("train",)).train
     assert train is not None

@@ -1,4 +1,4 @@
-"""The nightly chain on a small real collection: run twice, it ends in the state of one run."""
+"""The nightly chain on a small collection is idempotent."""
 
 import importlib
 import json
@@ -54,7 +54,7 @@ def _run(job: str, config: Path, capsys: pytest.CaptureFixture[str], *argv: str)
     return result
 
 
-def test_run_twice_it_ends_in_the_state_of_one_run(
+def test_reindex_run_twice_ends_in_state_of_one_run(
     config: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = config.parent
@@ -75,7 +75,7 @@ def test_run_twice_it_ends_in_the_state_of_one_run(
     assert len(list((folder / "runs").glob("*.trec"))) == 5
 
 
-def test_a_first_sentence_finds_its_docstring(
+def test_text_of_docstring_finds_its_document(
     config: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _run("reindex", config, capsys)
@@ -86,13 +86,13 @@ def test_a_first_sentence_finds_its_docstring(
     assert searcher.search(row["text"][:300], k=3).hits[0].doc_id == row["_id"]
 
 
-def test_a_night_with_few_changes_builds_few_documents(
+def test_reindex_after_few_changes_builds_few_documents(
     config: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _run("reindex", config, capsys)
     corpus = config.parent / "collection" / "corpus.jsonl"
     lines = corpus.read_text(encoding="utf-8").splitlines()
-    kept = lines[3:-2]  # whose file is another one now: every part of the table is replaced
+    kept = lines[3:-2]  # the file has changed, so every part of the table is replaced
     changed = [json.dumps({**json.loads(line), "text": "a lock that nobody holds"}) for line in lines[-2:]]
     new = json.dumps({"_id": "new", "title": "", "text": "a shelf of zinc ingots"})
     corpus.write_text("\n".join([*kept, *changed, new]) + "\n", encoding="utf-8")
@@ -111,7 +111,7 @@ def test_a_night_with_few_changes_builds_few_documents(
 
 
 @pytest.mark.slow
-def test_started_twice_at_once_it_ends_in_the_state_of_one_run(
+def test_reindex_started_twice_at_once_ends_in_state_of_one_run(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deployment = yaml.safe_load(config.read_text())
@@ -124,7 +124,7 @@ def test_started_twice_at_once_it_ends_in_the_state_of_one_run(
     command = [sys.executable, "jobs/reindex.py", "--config", str(twice)]
     both = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     ended = [(one.communicate(timeout=300)[1].splitlines()[-1], one.returncode) for one in both]
-    # Of two that encode at once the newer attempt takes over, and the older one says so.
+    # Of two concurrent encode jobs, the newer attempt fences the older one.
     assert 0 in {code for _, code in ended}
     assert all(code == 0 or "FencedError" in line for line, code in ended), ended
     assert current_publication(tmp_path / "index").number == 1
@@ -133,7 +133,7 @@ def test_started_twice_at_once_it_ends_in_the_state_of_one_run(
     assert again["encode.waves_skipped"] == again["encode.waves"]
 
 
-def test_the_parts_of_the_chain_must_agree(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reindex_refuses_settings_that_do_not_chain(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = reindex.main(["--config", str(config), "--index.table", "elsewhere"])
     assert code == 2
     assert "index.table: 'elsewhere' is not what the step before writes" in capsys.readouterr().err

@@ -26,7 +26,7 @@ Settings = dict[str, Any]
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """One stage of a few steps on some pairs of words."""
+    """Settings of one stage of a few steps on pairs of words."""
     tiny_model("bert").save_pretrained(tmp_path / "bert")
     tiny_tokenizer().save_pretrained(tmp_path / "bert")
     rows = [{"query": f"w{i} w7", "positive": f"w{i} w9 w5"} for i in range(1, 60)]
@@ -77,7 +77,7 @@ VALIDATION = dict.fromkeys(("corpus", "queries", "qrels"), "/nowhere")
         ("ray", {"address": "127.0.0.1:1"}, "ray.address: nothing answers at 127.0.0.1:1"),
     ],
 )
-def test_a_wrong_setting_is_one_line_and_nothing_is_written(
+def test_wrong_setting_is_reported_in_one_line_and_nothing_is_written(
     settings: Settings,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -87,7 +87,7 @@ def test_a_wrong_setting_is_one_line_and_nothing_is_written(
     words: str,
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr("ray.is_initialized", lambda: False)  # a test before this one may have left a connection
+    monkeypatch.setattr("ray.is_initialized", lambda: False)  # an earlier test may have left a connection
     target = settings["train"]["stages"][0] if place == "stage" else settings[place]
     target |= json.loads(json.dumps(change).replace("PAIRS", str(tmp_path / "pairs.jsonl")))
     argv = ["--config", config(tmp_path, settings)]
@@ -101,7 +101,7 @@ def test_a_wrong_setting_is_one_line_and_nothing_is_written(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_submitted_chain_succeeds(settings: Settings, tmp_path: Path, environment: dict[str, str], head: str) -> None:
+def test_submitted_chain_succeeds(settings: Settings, tmp_path: Path, environment: dict[str, str], head: str) -> None:
     job = [sys.executable, "jobs/train.py", "--config", config(tmp_path, settings)]
     submit = [str(BIN / "ray"), "job", "submit", "--address", head, "--working-dir", ".", "--", *job]
     del settings["ray"]
@@ -118,7 +118,7 @@ def test_a_submitted_chain_succeeds(settings: Settings, tmp_path: Path, environm
 
 
 @pytest.mark.slow
-def test_a_killed_job_goes_on_at_its_stage(settings: Settings, tmp_path: Path) -> None:
+def test_killed_job_resumes_at_its_stage(settings: Settings, tmp_path: Path) -> None:
     first = settings["train"]["stages"][0]
     settings["train"]["stages"].append({**copy.deepcopy(first), "seed": 2, "steps": 40, "checkpoint_every": 5})
     command = [sys.executable, "jobs/train.py", "--config", config(tmp_path, settings)]
@@ -146,7 +146,7 @@ def test_a_killed_job_goes_on_at_its_stage(settings: Settings, tmp_path: Path) -
 
 
 def _second_stage_saved(work: Path) -> bool:
-    """Whether the first stage has its record and the second a checkpoint."""
+    """Return whether the first stage is finished and the second has a checkpoint."""
     done = [path.stem for path in work.glob("stages/*.json")]
     return bool(done) and any(
         path.parent.name not in done and path.is_dir() for path in work.glob("runs/*/checkpoint_*")

@@ -31,7 +31,7 @@ def twin():
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine whose only package is ``pack``."""
+    """Machine whose only package is ``pack``."""
     (tmp_path / "site" / "pack" / "tests").mkdir(parents=True)
     words = " ".join(f"word{i}" for i in range(20))
     (tmp_path / "site" / "pack" / "__init__.py").write_text(SOURCE.replace("{words}", words))
@@ -42,20 +42,20 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_ids_queries_and_texts_are_as_documented(installed: Path) -> None:
+def test_collect_returns_names_first_sentences_and_texts(installed: Path) -> None:
     entries = {entry.name: entry for entry in collect(2)}
-    # The module, the class and twin() share their text: one of them stays.
+    # The module, the class and twin() have the same text: only the first is kept.
     assert set(entries) == {"pack", "pack.Thing.other"}
     assert entries["pack"].query == "Module summary sentence here."
     assert entries["pack"].text.split() == [f"word{i}" for i in range(20)]
 
 
-def test_too_few_docstrings_are_an_error(installed: Path) -> None:
+def test_collect_raises_if_there_are_too_few_docstrings(installed: Path) -> None:
     with pytest.raises(ValueError, match="only 2 docstrings"):
         collect(3)
 
 
-def test_the_collection_has_beirs_layout(installed: Path) -> None:
+def test_write_collection_uses_layout_of_beir(installed: Path) -> None:
     write_collection(installed / "c", collect(2), queries=1)
     corpus = [json.loads(line) for line in (installed / "c" / "corpus.jsonl").read_text().splitlines()]
     queries = [json.loads(line) for line in (installed / "c" / "queries.jsonl").read_text().splitlines()]
@@ -66,18 +66,18 @@ def test_the_collection_has_beirs_layout(installed: Path) -> None:
     assert queries[0]["text"] not in " ".join(row["text"] for row in corpus)
 
 
-def test_no_held_out_query_is_trained_on(tmp_path: Path) -> None:
+def test_pairs_contain_no_held_out_query(tmp_path: Path) -> None:
     entries = [Entry(f"pack.f{i}", f"Sentence number {i % 7} here.", f"text {i}") for i in range(20)]
     write_collection(tmp_path, entries, queries=3)
-    asked = {json.loads(line)["text"] for line in (tmp_path / "queries.jsonl").read_text().splitlines()}
+    held_out = {json.loads(line)["text"] for line in (tmp_path / "queries.jsonl").read_text().splitlines()}
     pairs = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
     assert [(row["query"], row["positive"]) for row in pairs] == [
-        (entry.query, entry.text) for entry in entries if entry.query not in asked
+        (entry.query, entry.text) for entry in entries if entry.query not in held_out
     ]
     assert 0 < len(pairs) < 17
 
 
-def test_this_machine_has_a_sample() -> None:
+def test_collect_is_deterministic_on_this_machine() -> None:
     entries = collect(200)
     assert entries == collect(200)
     assert len({entry.text for entry in entries}) == 200
