@@ -1,1 +1,1 @@
-"""Training: what is minimised, on what batches, by one loop on Ray Train, in stages from model to model."""
+"""Training of encoders: chains of stages, objectives, and one training loop on Ray Train."""

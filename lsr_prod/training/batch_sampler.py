@@ -1,7 +1,7 @@
-"""Which rows a step trains on: a pure function of seed and step, in memory that does not grow with the rows.
+"""Batch sampler: the rows of a step as a pure function of seed and step, in constant memory.
 
-The rows of an epoch are permuted by a keyed bijection (a Feistel network over the bits of a row's number, with cycle
-walking: Black and Rogaway, CT-RSA 2002), which is computed where it is asked for and never stored.
+The rows of an epoch are permuted by a keyed bijection: a Feistel network over the bits of a row number, with cycle
+walking (Black and Rogaway, CT-RSA 2002). The permutation is computed on demand and never stored.
 """
 
 import numpy as np
@@ -17,17 +17,17 @@ WINDOW = 64
 """Batches whose rows are sorted by length together."""
 
 _ROUNDS = 8
-_FEWEST_BITS = 4  # rows outside of the range are walked over, so more would cost time on tiny sets
-_ORDER, _BATCHES = 1, 2  # what a number is drawn for
+_FEWEST_BITS = 4  # more bits would mean more values outside the range, and slow down tiny sets
+_ORDER, _BATCHES = 1, 2  # purpose of random numbers
 
 
 def permuted(places: npt.NDArray[np.int64], count: int, key: int) -> npt.NDArray[np.int64]:
-    """Where a pseudo-random permutation of 0..count-1 sends some places.
+    """Return the images of positions under a pseudo-random permutation of 0..count-1.
 
     Args:
         places: int64 [n], each in 0..count-1.
-        count: size of what is permuted, at most 2**62.
-        key: names the permutation; 64 bits, signed.
+        count: size of the permutation, at most 2**62.
+        key: key of the permutation; 64 bits, signed.
 
     Returns:
         int64 [n].
@@ -36,14 +36,14 @@ def permuted(places: npt.NDArray[np.int64], count: int, key: int) -> npt.NDArray
     low = bits // 2
     values = _shuffled_bits(places, bits - low, low, key)
     outside = np.flatnonzero(values >= count)
-    while len(outside):  # the cycle of a place inside comes back inside
+    while len(outside):  # the cycle of a value in range returns into the range
         values[outside] = _shuffled_bits(values[outside], bits - low, low, key)
         outside = outside[values[outside] >= count]
     return values
 
 
 def _shuffled_bits(values: npt.NDArray[np.int64], high: int, low: int, key: int) -> npt.NDArray[np.int64]:
-    """A bijection of numbers of ``high + low`` bits: each half in turn is changed by a hash of the other one."""
+    """Apply a bijection of ``high + low`` bits: each half in turn is XORed with a hash of the other one."""
     left, right = values >> low, values & ((1 << low) - 1)
     for turn in range(0, _ROUNDS, 2):
         left = left ^ _hash(right, key, turn, high)
@@ -56,42 +56,42 @@ def _hash(values: npt.NDArray[np.int64], key: int, turn: int, bits: int) -> npt.
 
 
 class BatchSampler:
-    """The rows of every step.
+    """Sampler of the rows of every step.
 
-    An epoch has each row once, except the remainder that does not fill a batch, which differs from epoch to epoch.
-    With lengths, the rows of ``WINDOW`` batches in a row are sorted by length and cut into batches, and these come in
-    random order: a batch has texts of similar length, and which ones stays random.
+    An epoch contains each row once, except a remainder that does not fill a batch, which differs between epochs. With
+    lengths, the rows of ``WINDOW`` consecutive batches are sorted by length, cut into batches, and these are shuffled:
+    the texts of a batch have similar lengths, but remain random.
 
     Attributes:
         rows: rows of the training set.
-        queries: rows of a step.
-        steps_per_epoch: steps that an epoch has.
+        queries: rows per step.
+        steps_per_epoch: steps per epoch.
     """
 
     def __init__(self, rows: int, queries: int, seed: int, lengths: npt.NDArray[np.int32] | None = None) -> None:
-        """Fix the order.
+        """Create a sampler.
 
         Args:
             rows: rows of the training set.
-            queries: rows of a step, over all workers.
-            seed: another seed is another order.
-            lengths: int32 [rows], tokens of a row; None: batches are not grouped by length.
+            queries: rows per step, over all workers.
+            seed: seed of the order.
+            lengths: int32 [rows], tokens per row; None: batches are not grouped by length.
 
         Raises:
-            ConfigError: there are fewer rows than a step needs.
+            ConfigError: fewer rows than a step needs.
         """
         if rows < queries:
             raise ConfigError(
-                "batch.queries", f"{queries} is more than the {rows} good rows", f"give {rows} or less, or more data"
+                "batch.queries", f"{queries} is more than the {rows} valid rows", f"give {rows} or less, or more data"
             )
         if lengths is not None and lengths.shape != (rows,):
             raise ValueError(f"{lengths.shape} lengths for {rows} rows")
         self.rows, self.queries, self.steps_per_epoch = rows, queries, rows // queries
         self._seed, self._lengths = seed, lengths
-        self._window: tuple[int, int, npt.NDArray[np.int64]] | None = None  # the last one asked for
+        self._window: tuple[int, int, npt.NDArray[np.int64]] | None = None  # the last window
 
     def rows_of(self, step: int) -> npt.NDArray[np.int64]:
-        """The rows of a step, int64 [queries]; with lengths the shortest first."""
+        """Return the rows of a step, int64 [queries]; with lengths, the shortest first."""
         epoch, batch = divmod(step, self.steps_per_epoch)
         if self._lengths is None:
             return self._places(epoch, batch * self.queries, (batch + 1) * self.queries)
@@ -110,7 +110,7 @@ class BatchSampler:
         return [rows[part::parts][group.rank :: group.world] for part in range(parts)]
 
     def _sorted_window(self, epoch: int, window: int, lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """int64 [batches, queries]: the batches of a window in the order in which they come."""
+        """Return the shuffled batches of a window, int64 [batches, queries]."""
         first, last = window * WINDOW, min((window + 1) * WINDOW, self.steps_per_epoch)
         rows = self._places(epoch, first * self.queries, last * self.queries)
         batches = rows[np.argsort(lengths[rows], kind="stable")].reshape(-1, self.queries)

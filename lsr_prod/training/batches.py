@@ -1,4 +1,4 @@
-"""Examples become the padded batch of a step, with negatives drawn for exactly this step."""
+"""Padded batches of a step, with negatives sampled for this step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from lsr_prod.training_data.training_set import Example
 
 __all__ = ["TokenBatch", "TrainBatch", "make_batch", "pad"]
 
-_MULTIPLE = 8  # what tensor cores like, and fewer shapes to compile for
-_NEGATIVES = 3  # what a number is drawn for
+_MULTIPLE = 8  # suits tensor cores, and leaves fewer shapes to compile
+_NEGATIVES = 3  # purpose of random numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class TokenBatch:
 
 @dataclass(frozen=True, slots=True)
 class TrainBatch:
-    """What one worker trains on in one step.
+    """Batch of one worker for one part of a step.
 
     Attributes:
         queries: n texts.
         documents: n * c texts; those of query i are i*c .. i*c+c-1, its positive first.
-        scores: float32 [n, c], a teacher's; None where the rows have none.
+        scores: float32 [n, c], teacher's scores; None if the training set has none.
     """
 
     queries: TokenBatch
@@ -65,21 +65,21 @@ def make_batch(
     step: int,
     pad_id: int,
 ) -> TrainBatch:
-    """Draw negatives and pad. The draw of a row depends on seed, step and row, and not on who asks for which rows.
+    """Sample negatives and pad; the sample of a row depends only on seed, step and row number.
 
     Args:
         examples: n rows of a training set.
-        rows: int64 [n], their numbers.
-        negatives: hard negatives of a query; a row with fewer repeats them, each about equally often.
-        seed: of the draw.
-        step: the step, counted over all epochs.
-        pad_id: token of the padding.
+        rows: int64 [n], row numbers.
+        negatives: hard negatives per query; a row with fewer repeats them, each about equally often.
+        seed: seed of the sample.
+        step: number of the step, counted over all epochs.
+        pad_id: padding token.
 
     Returns:
         Tensors on the CPU, padded to a multiple of 8 tokens.
 
     Raises:
-        TrainingError: a row has no negative, though some are wanted.
+        TrainingError: a row has no negative, but ``negatives`` is above 0.
     """
     if len(examples) != len(rows):
         raise ValueError(f"{len(examples)} examples for {len(rows)} rows")
@@ -98,7 +98,7 @@ def make_batch(
 
 
 def pad(texts: Sequence[npt.NDArray[np.int32]], pad_id: int) -> TokenBatch:
-    """Token lists, one text each, as a rectangle whose width is a multiple of 8."""
+    """Pad token lists, one per text, to a common width that is a multiple of 8."""
     lengths = np.array([len(text) for text in texts], np.int64)
     width = -(-int(lengths.max(initial=1)) // _MULTIPLE) * _MULTIPLE
     present = np.arange(width) < lengths[:, None]  # [B, L]
@@ -110,19 +110,19 @@ def pad(texts: Sequence[npt.NDArray[np.int32]], pad_id: int) -> TokenBatch:
 def _drawn_documents(
     counts: list[int], rows: npt.NDArray[np.int64], negatives: int, seed: int, step: int
 ) -> npt.NDArray[np.int64]:
-    """int64 [n, 1 + negatives]: places in a row's documents; the positive's, 0, then those that were drawn."""
+    """Return int64 [n, 1 + negatives]: positions in the documents of a row; 0, the positive, then the sample."""
     drawn = np.zeros((len(rows), 1 + negatives), np.int64)
     if not negatives or not len(rows):
         return drawn
-    there = np.array(counts, np.int64) - 1  # [n] negatives that a row has
-    if there.min() < 1:
-        row = int(rows[int(there.argmin())])
+    available = np.array(counts, np.int64) - 1  # [n] negatives of each row
+    if available.min() < 1:
+        row = int(rows[int(available.argmin())])
         raise TrainingError(f"row {row} has no negative; prepare the training set for batch.negatives of {negatives}")
-    starts = np.cumsum(there) - there
-    owners = np.repeat(np.arange(len(rows)), there)
-    places = np.arange(int(there.sum())) - starts[owners]
-    # Every row's negatives in a random order of their own; the first of them are drawn.
+    starts = np.cumsum(available) - available
+    owners = np.repeat(np.arange(len(rows)), available)
+    places = np.arange(int(available.sum())) - starts[owners]
+    # Permute the negatives of each row and take the first ones.
     order = np.lexsort((draw(seed, _NEGATIVES, step, rows[owners], places), owners))
-    picks = starts[:, None] + np.arange(negatives) % there[:, None]
+    picks = starts[:, None] + np.arange(negatives) % available[:, None]
     drawn[:, 1:] = 1 + places[order][picks]
     return drawn

@@ -1,6 +1,6 @@
-"""Where a trained model comes from: ``training.json`` beside its card, and the digests of all that it was made from.
+"""Lineage of a trained model: ``training.json`` in its directory, and the digests of its ancestors.
 
-Nothing in it is volatile, no time and no path: a stage that is run again makes the same model directory.
+The file contains no time and no path: a repeated stage makes the same model directory.
 """
 
 import json
@@ -26,11 +26,11 @@ _REMEDY = "take a model that lsr-prod train wrote"
 
 @dataclass(frozen=True, slots=True)
 class Ancestor:
-    """One model on the way back.
+    """Ancestor of a model.
 
     Attributes:
-        model: its digest.
-        training: its ``training.json``; None: it was not trained by a chain, or is not at hand.
+        model: digest of the ancestor.
+        training: its ``training.json``; None: it was not trained by a chain, or is not in the store.
     """
 
     model: str
@@ -38,13 +38,13 @@ class Ancestor:
 
 
 def write_lineage(folder: Path, *, parent: str, parents: tuple[str, ...], training: Mapping[str, Any]) -> str:
-    """Complete a model directory that nobody reads yet.
+    """Add the lineage to a new model directory that has no readers yet.
 
     Args:
         folder: the model directory.
         parent: digest of the model that it was made from.
-        parents: those that the parent was made from, nearest first.
-        training: what made it; JSON values.
+        parents: ancestors of the parent, nearest first.
+        training: description of the training; JSON values.
 
     Returns:
         The digest (hex) of the model directory.
@@ -58,10 +58,10 @@ def write_lineage(folder: Path, *, parent: str, parents: tuple[str, ...], traini
 
 
 def read_training(folder: Path) -> Mapping[str, Any] | None:
-    """``training.json`` of a model directory; None: it has none.
+    """Return ``training.json`` of a model directory; None: there is none.
 
     Raises:
-        ArtifactError: it is damaged.
+        ArtifactError: the file is damaged.
         FormatVersionError: a newer release wrote it.
     """
     path = folder / TRAINING_FILE
@@ -69,14 +69,14 @@ def read_training(folder: Path) -> Mapping[str, Any] | None:
 
 
 def lineage(folder: Path, store: Store | None = None) -> list[Ancestor]:
-    """The model and all that it was made from, itself first.
+    """Return the model and its ancestors, the model first.
 
     Args:
         folder: a model directory.
-        store: the work store of the chain, which has what the parents were made by.
+        store: the work store of the chain, with the ancestors; None: only their digests are known.
 
     Raises:
-        ArtifactError: a record is missing or damaged, or names another parent than the card.
+        ArtifactError: a record is missing or damaged, or contradicts the card.
     """
     card = EncoderCard.load(folder)
     found = [Ancestor(model_digest(folder), read_training(folder))]
@@ -84,7 +84,7 @@ def lineage(folder: Path, store: Store | None = None) -> list[Ancestor]:
         training = found[-1].training
         if training is not None and training["parent"] != digest:
             raise ArtifactError(
-                f"{folder} names {digest} as a parent, and its training {training['parent']}; {_REMEDY}"
+                f"{folder}: the card names the parent {digest}, but the training {training['parent']}; {_REMEDY}"
             )
         found.append(Ancestor(digest, _training_of(store, digest) if store else None))
     return found
@@ -102,7 +102,7 @@ def _parse(data: bytes, where: str) -> Mapping[str, Any]:
         if value["format"] != TRAINING_FORMAT:
             raise FormatVersionError(f"{where} has format {value['format']}; this release reads {TRAINING_FORMAT}")
         if not isinstance(value["parent"], str) or not isinstance(value["stage"], str):
-            raise TypeError("parent and stage are names")
+            raise TypeError("parent and stage must be strings")
     except (ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{where} is damaged ({type(error).__name__}: {error}); {_REMEDY}") from error
     training: Mapping[str, Any] = value

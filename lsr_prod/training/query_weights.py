@@ -1,8 +1,8 @@
-"""Queries without a model, in a training: vectors that are fixed, against which documents are trained.
+"""Inference-free queries in training: fixed query vectors, so that only documents are trained.
 
-Their terms are weighed by inverse document frequencies (``formats.idf``), of the documents that are trained on or of a
-corpus. No gradient reaches them; losses, masks and the regularisers of documents are those of any training, and FLOPS
-with or without ``l0_mask`` (arXiv 2504.14839, which masks documents that are sparse enough) among them.
+Their terms are weighted by inverse document frequencies (``formats.idf``) of the training documents or of a corpus. No
+gradient reaches them. Losses, masks and document regularizers are the usual ones, including FLOPS with ``l0_mask``
+(arXiv 2504.14839 excludes documents that are sparse enough).
 """
 
 import hashlib
@@ -35,22 +35,22 @@ Encode = Callable[[Sequence[str], Kind], SparseBatch]
 
 
 def reader_of(encoder: SparseEncoder) -> TermReader:
-    """What finds the output terms of texts, as the encoder's bundle will."""
+    """Return the reader of output terms of texts, equal to that of the exported bundle."""
     return TermReader(encoder.tokenizer.backend_tokenizer.to_str(), encoder.card, encoder.vocabulary)
 
 
 def count_terms(data: TrainingDataSettings, encoder: SparseEncoder, work: Store, options: dict[str, str]) -> FileDigest:
-    """Count how many documents have each output term, unless that was done; each document once, all of its text.
+    """Count the documents with each output term, unless the counts exist; each distinct document once, untruncated.
 
     Args:
-        data: rows whose documents are counted.
-        encoder: whose terms.
-        work: the work store, which keeps the counts.
+        data: rows with the documents.
+        encoder: encoder with the output terms.
+        work: the work store, which stores the counts.
         options: options of the object stores of ``data.paths``.
 
     Raises:
-        ConfigError: a path points nowhere, or no document has a term.
-        QuarantineOverflowError: more bad rows than ``data.max_bad_fraction`` allows.
+        ConfigError: a path does not exist, or no document has an output term.
+        QuarantineOverflowError: more bad rows than ``data.max_bad_fraction``.
     """
     made_from = {
         "format": _FORMAT,
@@ -67,7 +67,9 @@ def count_terms(data: TrainingDataSettings, encoder: SparseEncoder, work: Store,
         texts = _distinct(text for row in read_good_rows(data, options) for text in row.documents)
         counts = reader_of(encoder).count(texts)
         if not counts.documents:
-            raise ConfigError("data.paths", "no document has an output term", "give documents of the model's language")
+            raise ConfigError(
+                "data.paths", "no document contains an output term of the model", "use documents in its language"
+            )
         work.put_new(name, counts.to_bytes())
         found = work.get(name)
         assert found is not None
@@ -75,29 +77,29 @@ def count_terms(data: TrainingDataSettings, encoder: SparseEncoder, work: Store,
 
 
 def query_weights(file: FileDigest, work: Store, vocabulary_size: int) -> Tensor:
-    """The weight of every term in a query, float32 [V].
+    """Return the weight of every query term, float32 [V].
 
     Args:
-        file: what ``count_terms`` returned.
+        file: result of ``count_terms``.
         work: the work store.
         vocabulary_size: V.
 
     Raises:
-        ArtifactError: the counts are gone or damaged.
+        ArtifactError: the counts were deleted or damaged.
     """
     data = work.get(file.path)
     if data is None:
-        raise ArtifactError(f"{work.uri}/{file.path} is gone; run the job again")
+        raise ArtifactError(f"{work.uri}/{file.path} was deleted; run the job again")
     if hashlib.sha256(data).hexdigest() != file.sha256:
         raise DigestMismatchError(f"{work.uri}/{file.path} has changed; delete it and run the job again")
     return torch.from_numpy(TermCounts.from_bytes(data, vocabulary_size, file.path).weights())
 
 
 def weigh_queries(queries: TokenBatch, weights: Tensor) -> Tensor:
-    """Vectors of queries: presence times weight.
+    """Return query vectors: the weight of each term that is present.
 
     Args:
-        queries: output terms, each once in a row.
+        queries: output terms, each at most once per row.
         weights: float32 [V].
 
     Returns:
@@ -105,20 +107,20 @@ def weigh_queries(queries: TokenBatch, weights: Tensor) -> Tensor:
     """
     device = weights.device
     present = queries.attention_mask.to(device)
-    ids = queries.input_ids.to(device) * present  # what pads a row may be no output term
+    ids = queries.input_ids.to(device) * present  # the padding token may not be an output term
     rows = weights.new_zeros(len(ids), len(weights))
     return rows.scatter_add_(1, ids, weights[ids] * present)
 
 
 def idf_encoder(encoder: SparseEncoder, documents: Iterable[str]) -> Callable[[SparseEncoder], Encode]:
-    """What encodes a collection whose queries are weighed by its documents, as those of its index would be.
+    """Return an encoder factory for a collection whose queries are weighted by its own documents, as in its index.
 
     Args:
-        encoder: with the tokenizer and the output terms.
-        documents: all texts of the collection. Words that are no output terms are left out of queries.
+        encoder: encoder with tokenizer and output terms.
+        documents: all texts of the collection. Words that are not output terms are left out of queries.
 
     Returns:
-        A function: the encoder of documents, in whatever state, to one of both kinds of texts.
+        A function from the current document encoder to an encoder of queries and documents.
     """
     reader = reader_of(encoder)
     weights = TermWeights(reader.count(documents), encoder.vocabulary)
@@ -135,7 +137,7 @@ def idf_encoder(encoder: SparseEncoder, documents: Iterable[str]) -> Callable[[S
 
 
 def _distinct(texts: Iterable[str]) -> Iterator[str]:
-    """Every text once: a document stands in as many rows as have it."""
+    """Yield every distinct text once: a document can occur in several rows."""
     seen: set[bytes] = set()
     for text in texts:
         digest = hashlib.blake2b(text.encode(), digest_size=16).digest()

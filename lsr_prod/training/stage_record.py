@@ -1,4 +1,4 @@
-"""The record of a finished stage: ``stages/<stage digest>.json`` in the work store."""
+"""Record of a finished stage: ``stages/<stage digest>.json`` in the work store."""
 
 import json
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """What a finished stage made.
+    """Record of a finished stage.
 
     Attributes:
-        model: digest of its model, which lies in the work store.
+        model: digest of its model in the work store.
         parent: digest of the model that it started from.
-        training: what its model directory says of it.
-        summary: its figures, as the run that finished it gave them.
+        training: description of the training, as in the model directory.
+        summary: figures of the run that finished it.
     """
 
     model: str
@@ -32,10 +32,10 @@ class StageRecord:
 
 
 def load_record(store: Store, name: str) -> StageRecord | None:
-    """The record of a stage; None: it is not finished.
+    """Return the record of a stage; None: the stage is not finished.
 
     Raises:
-        ArtifactError: it is damaged.
+        ArtifactError: the record is damaged.
         FormatVersionError: a newer release wrote it.
     """
     data = store.get(_path(name))
@@ -54,7 +54,7 @@ def load_record(store: Store, name: str) -> StageRecord | None:
 
 
 def save_record(store: Store, name: str, record: StageRecord) -> StageRecord:
-    """Write the record of a stage that is done; returns the one that counts: another run may have been quicker."""
+    """Write the record of a finished stage; return the valid one, as a concurrent run may have finished first."""
     value = {
         "format": _FORMAT,
         "model": record.model,

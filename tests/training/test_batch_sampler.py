@@ -135,7 +135,7 @@ def test_hundreds_of_millions_of_rows_take_no_memory():
 
 
 def test_too_few_rows_for_a_step_are_refused():
-    with pytest.raises(ConfigError, match=r"batch.queries: 32 is more than the 31 good rows; give 31 or less"):
+    with pytest.raises(ConfigError, match=r"batch.queries: 32 is more than the 31 valid rows; give 31 or less"):
         BatchSampler(31, 32, 0)
     with pytest.raises(ValueError, match="lengths"):
         BatchSampler(40, 32, 0, np.zeros(39, np.int32))

@@ -85,7 +85,7 @@ def test_every_document_counts_once_all_of_it(start, tmp_path):
     with pytest.raises(DigestMismatchError, match="has changed"):
         query_weights(replace(file, sha256=hashlib.sha256(b"").hexdigest()), work, len(VOCABULARY))
     work.delete(file.path)
-    with pytest.raises(ArtifactError, match="is gone"):
+    with pytest.raises(ArtifactError, match="was deleted"):
         query_weights(file, work, len(VOCABULARY))
 
 

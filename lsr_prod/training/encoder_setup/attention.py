@@ -1,8 +1,8 @@
-"""Attention with dropout on a CPU, in tiles that stay in the cache.
+"""Attention with dropout on a CPU, in tiles that fit into the cache.
 
-torch's fast attention for CPUs has no dropout: it falls back to a plain form that draws a number for each pair of
-tokens one at a time and keeps three tensors of all pairs for the way back. Here the pairs of a few heads are made at a
-time, nothing of their size is kept, and one draw of 64 bits decides on four of them.
+The fast CPU attention of torch has no dropout: it falls back to a plain form that draws one random number per pair of
+tokens and keeps three tensors of all pairs for the backward pass. Here the pairs of a few heads are computed at a time,
+nothing of their size is kept, and 64 random bits decide on four pairs.
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 __all__ = ["attention_with_dropout", "kept_pairs", "use_cpu_attention"]
 
 _NAME = "lsr_cpu_dropout"
-_TILE = 1 << 18  # pairs of tokens in hand at once: 1 MB
+_TILE = 1 << 18  # pairs of tokens per tile: 1 MB
 
 
 def use_cpu_attention(model: PreTrainedModel) -> None:
-    """Let a model that is trained on a CPU drop attention by ``attention_with_dropout``."""
+    """Make a model use ``attention_with_dropout`` for training on a CPU."""
     AttentionInterface.register(_NAME, _attend)
     AttentionMaskInterface.register(_NAME, sdpa_mask)
     model.set_attn_implementation(_NAME)
@@ -39,7 +39,7 @@ def _attend(
     is_causal: bool | None = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """What transformers calls; all that this module is not for goes to torch's own attention."""
+    """Compute attention for transformers; delegate to torch's own attention all cases without CPU dropout."""
     causal = module.is_causal if is_causal is None else is_causal
     ours = dropout > 0 and not causal and query.shape == key.shape and query.device.type == "cpu"
     if not ours or torch.is_autocast_enabled("cpu"):
@@ -54,15 +54,15 @@ def _attend(
 def attention_with_dropout(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, scale: float
 ) -> Tensor:
-    """``dropout(softmax(scale * query key^T)) value``; its random numbers follow from torch's generator.
+    """Return ``dropout(softmax(scale * query key^T)) value``; its random numbers follow from torch's generator.
 
     Args:
         query: [B, H, L, d].
-        key: the same.
-        value: the same.
-        mask: bool [B, 1 or H, 1 or L, L], True where a key is seen, or a float one that is added; None: all are seen.
-        dropout: share of the pairs that is dropped, rounded to 1 / 65,536.
-        scale: of the products.
+        key: [B, H, L, d].
+        value: [B, H, L, d].
+        mask: bool [B, 1 or H, 1 or L, L], True for visible keys, or a float mask that is added; None: all are visible.
+        dropout: share of dropped pairs, rounded to 1 / 65,536.
+        scale: factor of the products.
 
     Returns:
         [B, H, L, d].
@@ -74,9 +74,9 @@ def attention_with_dropout(
 
 
 def kept_pairs(pairs: int, dropout: float, generator: torch.Generator) -> Tensor:
-    """Which pairs stay, bool [pairs]."""
-    draws = torch.empty(-(-pairs // 4), dtype=torch.int64).random_(-(2**63), 2**63 - 1, generator=generator)
-    return draws.view(torch.int16)[:pairs] >= round(dropout * 65_536) - 32_768
+    """Return the mask of kept pairs, bool [pairs]."""
+    bits = torch.empty(-(-pairs // 4), dtype=torch.int64).random_(-(2**63), 2**63 - 1, generator=generator)
+    return bits.view(torch.int16)[:pairs] >= round(dropout * 65_536) - 32_768
 
 
 class _Attention(torch.autograd.Function):
@@ -121,7 +121,7 @@ def _factor(dropout: float) -> float:
 def _tiles(
     query: Tensor, key: Tensor, mask: Tensor | None, dropout: float, scale: float, seed: int
 ) -> Iterator[tuple[int, slice, Tensor, Tensor]]:
-    """Text, heads, the softmax of their pairs [h, L, L] and which of these stay; the same whenever it is asked."""
+    """Yield text, heads, the softmax of their pairs [h, L, L] and the mask of kept pairs; equal in both passes."""
     B, H, L, _ = query.shape
     generator = torch.Generator().manual_seed(seed)
     several = max(1, _TILE // (L * L))

@@ -1,4 +1,4 @@
-"""Which weights of a model are trained; the others are frozen."""
+"""Freezing of weights."""
 
 from typing import Literal
 
@@ -10,12 +10,12 @@ __all__ = ["freeze"]
 
 
 def freeze(model: PreTrainedModel, trained: Literal["all", "embeddings", "head"]) -> None:
-    """Freeze all weights but some, in place.
+    """Freeze all weights except the trained ones, in place.
 
     Args:
         model: a language model.
-        trained: ``all``; ``embeddings``, those of tokens, the output matrix and its bias (vocabulary-transfer, 4.2.3);
-            or ``head``, all that stands behind the backbone.
+        trained: ``all``; ``embeddings``: token embeddings, output matrix and its bias (vocabulary-transfer, 4.2.3); or
+            ``head``: everything after the backbone.
     """
     if trained == "all":
         return
@@ -24,5 +24,5 @@ def freeze(model: PreTrainedModel, trained: Literal["all", "embeddings", "head"]
         layer.add(id(model.get_input_embeddings().weight))
     prefix = f"{model.base_model_prefix}."
     for name, parameter in model.named_parameters():
-        behind = trained == "head" and not name.startswith(prefix)
-        parameter.requires_grad_(behind or id(parameter) in layer)
+        after = trained == "head" and not name.startswith(prefix)
+        parameter.requires_grad_(after or id(parameter) in layer)

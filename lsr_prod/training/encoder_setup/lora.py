@@ -1,4 +1,4 @@
-"""Low-rank updates of the backbone's linear layers (LoRA), by peft: put in before training, merged at the end."""
+"""Low-rank updates (LoRA) of the backbone's linear layers with peft: added before training, merged at the end."""
 
 from collections.abc import Collection
 
@@ -15,15 +15,15 @@ __all__ = ["add_lora", "check_lora", "merge_lora"]
 
 
 def check_lora(settings: LoraSettings, names: Collection[str], architecture: str) -> None:
-    """Refuse target modules that a model does not have.
+    """Reject target modules that a model does not have.
 
     Args:
-        settings: names the targets.
-        names: of the linear modules of the backbone, the last part each.
+        settings: settings with the targets.
+        names: last parts of the names of the backbone's linear modules.
         architecture: class name of the model, for the error.
 
     Raises:
-        ConfigError: a name is that of no linear module of the backbone.
+        ConfigError: the backbone has no linear module of this name.
         MissingExtraError: peft is not installed.
     """
     try:
@@ -40,9 +40,9 @@ def check_lora(settings: LoraSettings, names: Collection[str], architecture: str
 
 
 def add_lora(model: PreTrainedModel, settings: LoraSettings) -> None:
-    """Add updates in place; afterwards they, and the head's bias where asked, are all that is trained.
+    """Add low-rank updates in place; afterwards only they and, if configured, the bias of the head are trained.
 
-    A head that is tied to the embeddings stays as it is; where it has no bias it gets one, of zeros.
+    A head that is tied to the embeddings is not changed; a head without bias gets one of zeros.
     """
     from peft import LoraConfig, inject_adapter_in_model
 
@@ -63,7 +63,7 @@ def add_lora(model: PreTrainedModel, settings: LoraSettings) -> None:
 
 
 def merge_lora(model: PreTrainedModel) -> None:
-    """Add the updates to the weights in place; the modules are those of the plain model again."""
+    """Add the updates to the weights in place, and restore the modules of the plain model."""
     from peft.tuners.lora import LoraLayer
 
     for name, module in list(model.named_modules()):

@@ -19,14 +19,14 @@ __all__ = ["MaskedTokens", "MaskedWords"]
 
 
 class MaskedTokens:
-    """Masked language modelling with the overlap-aware curriculum (vocabulary-transfer, 4.2.3)."""
+    """Masked language modeling with the overlap-aware curriculum (vocabulary-transfer, 4.2.3)."""
 
     losses: tuple[str, ...] = ("masked_tokens",)
     figures: tuple[str, ...] = ("accuracy",)
     pools = False
 
     def __init__(self, stage: AdaptMlmSettings, encoder: SparseEncoder, new_tokens: Sequence[int]) -> None:
-        """Weigh every token by whether it is new."""
+        """Compute the mask weight of every token; new tokens are masked more often."""
         tokenizer = encoder.tokenizer
         assert tokenizer.mask_token_id is not None
         self._mask_id, self._ordinary = int(tokenizer.mask_token_id), ordinary(tokenizer)
@@ -36,7 +36,7 @@ class MaskedTokens:
         self._rate, self._seed, self._pad = stage.mask_rate, stage.seed, padding(encoder)
 
     def batch(self, examples: Sequence[Example], rows: Rows, step: int, /) -> LanguageBatch:
-        """Texts with some tokens masked."""
+        """Return texts with masked tokens."""
         texts = pad([example.documents[0] for example in examples], self._pad)
         ids, present = texts.input_ids.numpy(), texts.attention_mask.numpy()
         rates = mask_rates(np.where(present > 0, self._weights[ids], 0.0), self._rate)
@@ -46,24 +46,24 @@ class MaskedTokens:
         return _masked_batch(masked, texts.attention_mask)
 
     def sums(self, encoder: SparseEncoder, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The cross entropy of what was masked, and how often it was found."""
+        """Return the cross entropy of the masked tokens, and the number predicted correctly."""
         return _masked_sums(encoder, *inputs)
 
 
 class MaskedWords:
-    """Expanded masked language modelling (papers/esplade-pretraining, appendix B.2)."""
+    """Expanded masked language modeling (papers/esplade-pretraining, appendix B.2)."""
 
     losses: tuple[str, ...] = ("masked_words",)
     figures: tuple[str, ...] = ("accuracy",)
     pools = False
 
     def __init__(self, stage: PretrainEmlmSettings, encoder: SparseEncoder, masked: Which = "all") -> None:
-        """Mask words.
+        """Create the objective.
 
         Args:
-            stage: the settings.
-            encoder: what is trained.
-            masked: sub-tokens of a word that are masked; a validation masks some only, and always (3.2).
+            stage: settings of the stage.
+            encoder: the encoder that is trained.
+            masked: masked sub-tokens of a word; ``first`` and ``later`` are for validations, which always mask (3.2).
         """
         tokenizer = encoder.tokenizer
         assert tokenizer.mask_token_id is not None
@@ -71,7 +71,7 @@ class MaskedWords:
         self._stage, self._masked, self._pad = stage, masked, padding(encoder)
 
     def batch(self, examples: Sequence[Example], rows: Rows, step: int, /) -> LanguageBatch:
-        """Texts with some words masked."""
+        """Return texts with masked words."""
         texts = pad([example.documents[0] for example in examples], self._pad)
         masked = mask_words(
             texts.input_ids.numpy(),
@@ -89,7 +89,7 @@ class MaskedWords:
         return _masked_batch(masked, texts.attention_mask)
 
     def sums(self, encoder: SparseEncoder, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The cross entropy of the masked words, and how often they were found."""
+        """Return the cross entropy of the masked words, and the number predicted correctly."""
         return _masked_sums(encoder, *inputs)
 
 

@@ -15,18 +15,18 @@ __all__ = ["NextTokens"]
 
 
 class NextTokens:
-    """Next-token prediction by logits and by their activations (papers/csplade, 3.2)."""
+    """Next-token prediction with logits and with their activations (papers/csplade, 3.2)."""
 
     losses: tuple[str, ...] = ("next_token", "activated_next_token")
     figures: tuple[str, ...] = ("accuracy",)
     pools = False
 
     def __init__(self, stage: AdaptCausalSettings, encoder: SparseEncoder) -> None:
-        """Predict the token behind each."""
+        """Create the objective."""
         self._relu_weight, self._pad = stage.relu_weight, padding(encoder)
 
     def batch(self, examples: Sequence[Example], _rows: Rows, _step: int, /) -> LanguageBatch:
-        """Blocks of text, each token the label of the one before it."""
+        """Return blocks of text; the label of a token is the next token."""
         texts = pad([example.documents[0] for example in examples], self._pad)
         ids, mask = texts.input_ids, texts.attention_mask
         has_next = torch.zeros_like(mask)
@@ -36,5 +36,5 @@ class NextTokens:
         return LanguageBatch((ids, mask, places, labels), len(places), len(ids), int(mask.sum()))
 
     def sums(self, encoder: SparseEncoder, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Both cross entropies, and how often the largest logit is the token's."""
+        """Return both cross entropies, and the number of tokens predicted correctly."""
         return token_sums(encoder, *inputs, attention="causal", relu_weight=self._relu_weight)

@@ -1,9 +1,9 @@
-"""Cross entropy over a large vocabulary, of logits and of their activations, which never holds logits [N, V].
+"""Cross entropy over a large vocabulary, of logits and of their activations, without a tensor of all logits [N, V].
 
-The loss is made for some tokens at a time, and so is its gradient, at once: with ``p = softmax(z)`` a row's slopes are
+Loss and gradient are computed together, for some tokens at a time: with ``p = softmax(z)``, the gradient of a row is
 ``p - 1_y``. The second term, the cross entropy of ``log(1 + relu(z))`` (papers/csplade, 3.2), needs no tensor of its
-own: ``exp(log(1 + relu(z))) = 1 + relu(z)``, so that its logarithm of a sum is ``log(V + sum relu(z))``, and its slopes
-are ``1[z > 0] (1 / (V + sum relu(z)) - 1_y / (1 + z_y))``.
+own: since ``exp(log(1 + relu(z))) = 1 + relu(z)``, its log-sum-exp is ``log(V + sum relu(z))``, and its gradient is
+``1[z > 0] (1 / (V + sum relu(z)) - 1_y / (1 + z_y))``.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 __all__ = ["token_losses"]
 
-# Logits in hand at once: 64 MB on a CPU. The output matrix is gone through once a tile, there and back.
+# Logits per tile: 64 MB on a CPU. Each tile reads the output matrix once forward and once backward.
 _CPU_TILE = 1 << 24
 _GPU_TILE = 1 << 27
 
@@ -22,18 +22,18 @@ _GPU_TILE = 1 << 27
 def token_losses(
     states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, *, relu_weight: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Cross entropies summed over tokens. Under autocast products have its type; all else is float32.
+    """Return cross entropies summed over tokens. Under autocast, products have its dtype; all else is float32.
 
     Args:
-        states: [N, d], what the output matrix is multiplied with; N may be 0.
+        states: [N, d], inputs of the output matrix; N may be 0.
         weight: [V, d], the output matrix, tied to the embeddings or not.
         bias: [V], or None.
         labels: int64 [N], each in 0..V-1.
-        relu_weight: weight of the cross entropy of ``log(1 + relu(logits))``; 0: it is not made.
+        relu_weight: weight of the cross entropy of ``log(1 + relu(logits))``; 0: not computed.
 
     Returns:
-        The sum to minimise, which alone has a gradient; and [3], without one: the sum of the cross entropies of logits,
-        of activations (0 where they are not made), and the number of tokens whose label has the largest logit.
+        The sum to minimize, with gradient; and, without gradient, [3]: the sum of the cross entropies of logits, the
+        same of activations (0 if not computed), and the number of tokens whose label has the largest logit.
     """
     function: Any = _TokenLosses
     total, parts = function.apply(states, weight, bias, labels, relu_weight, torch.is_grad_enabled())
@@ -91,7 +91,7 @@ class _TokenLosses(torch.autograd.Function):
 
 
 def _losses_and_slopes_(logits: Tensor, labels: Tensor, relu_weight: float) -> tuple[Tensor, Tensor]:
-    """Cross entropies and labels that have the largest logit, [3]; and the gradient, in the place of [n, V]."""
+    """Return cross entropies and the count of labels with the largest logit, [3]; overwrite logits by the gradient."""
     own = logits.gather(1, labels[:, None])  # [n, 1]
     largest = logits.amax(dim=1, keepdim=True)
     hits = (own >= largest).sum(dtype=torch.float64)
@@ -112,7 +112,7 @@ def _losses_and_slopes_(logits: Tensor, labels: Tensor, relu_weight: float) -> t
 
 
 def _add(gradients: list[Tensor | None], slopes: Tensor, states: Tensor, matrix: Tensor, block: slice) -> None:
-    """Add what some tokens give to the gradients of states, matrix and bias, those that are wanted."""
+    """Add the contribution of some tokens to the required gradients of states, matrix and bias."""
     of_states, of_matrix, of_bias = gradients
     products = slopes.to(matrix.dtype)
     if of_states is not None:

@@ -1,6 +1,6 @@
-"""Masks of masked language modelling: which tokens are hidden and what stands in their place (BERT's 80/10/10).
+"""Masks of masked language modeling: selection of tokens and their replacements (BERT's 80/10/10).
 
-Every draw is a function of seed, step, row and position, so that a batch is the same however many workers share it.
+All random numbers are functions of seed, step, row and position: masks do not depend on the number of workers.
 """
 
 from collections.abc import Iterable
@@ -13,18 +13,18 @@ from lsr_prod.training.rng import draw
 
 __all__ = ["Masked", "hide", "mask_rates", "mask_tokens", "token_weights", "uniform"]
 
-_CHOICE, _FATE, _RANDOM = 11, 12, 13  # what a number is drawn for
-_HIDDEN, _REPLACED = 0.8, 0.9  # up to these: the mask token, a random one; above: unchanged (Devlin et al., 2019)
+_CHOICE, _FATE, _RANDOM = 11, 12, 13  # purpose of random numbers
+_HIDDEN, _REPLACED = 0.8, 0.9  # below: mask token, random token; above: unchanged (Devlin et al., 2019)
 
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """A batch with masks.
+    """Masked batch.
 
     Attributes:
         input_ids: int64 [B, L].
-        places: int64 [M], positions to predict, counted through the batch row after row.
-        labels: int64 [M], what stands there.
+        places: int64 [M], positions to predict, in the flattened batch.
+        labels: int64 [M], tokens or terms to predict.
     """
 
     input_ids: npt.NDArray[np.int64]
@@ -33,21 +33,21 @@ class Masked:
 
 
 def mask_rates(weights: npt.NDArray[np.float64], rate: float) -> npt.NDArray[np.float64]:
-    """Probability of each token to be masked: in proportion to its weight, ``rate`` of a text's tokens expected.
+    """Return the mask probability of each token: proportional to its weight, on average ``rate`` per text.
 
-    The weights are omega of vocabulary-transfer, 4.2.3. The expected rate is that of every single text (ours). Where a
-    proportional share would be above 1 it is 1, and the rest of the text gets the remainder.
+    The weights are omega of vocabulary-transfer, 4.2.3; that the average holds for each text is our choice.
+    Probabilities above 1 are cut to 1, and the remainder is distributed over the rest of the text.
 
     Args:
-        weights: float64 [B, L], omega; 0 for what is never masked.
-        rate: expected share of the tokens with a weight.
+        weights: float64 [B, L], omega; 0 for tokens that are never masked.
+        rate: expected share of masked tokens among those with a weight above 0.
 
     Returns:
-        float64 [B, L]; of each row the sum is ``rate`` times its tokens with a weight.
+        float64 [B, L]; a row sums to ``rate`` times its tokens with a weight above 0.
     """
-    can = weights > 0
-    wanted = rate * can.sum(axis=1, keepdims=True)
-    certain = np.zeros_like(can)
+    maskable = weights > 0
+    wanted = rate * maskable.sum(axis=1, keepdims=True)
+    certain = np.zeros_like(maskable)
     while True:
         free = np.where(certain, 0.0, weights)
         total = free.sum(axis=1, keepdims=True)
@@ -69,16 +69,16 @@ def mask_tokens(
     mask_id: int,
     ordinary: npt.NDArray[np.int64],
 ) -> Masked:
-    """Mask each token by chance.
+    """Mask each token with its probability.
 
     Args:
         input_ids: int64 [B, L].
-        rates: float64 [B, L], probability of each token.
-        rows: int64 [B], number of each text in the training set.
-        seed: of the draw.
-        step: the step, counted over all epochs.
-        mask_id: the mask token.
-        ordinary: int64 [n], tokens that a random one is drawn from.
+        rates: float64 [B, L], mask probability of each token.
+        rows: int64 [B], row number of each text in the training set.
+        seed: seed of the random numbers.
+        step: number of the step, counted over all epochs.
+        mask_id: mask token.
+        ordinary: int64 [n], candidates for random tokens.
     """
     chosen = uniform(seed, _CHOICE, step, rows[:, None], np.arange(input_ids.shape[1])) < rates
     places = np.flatnonzero(chosen)
@@ -97,35 +97,35 @@ def hide(
     ordinary: npt.NDArray[np.int64],
     groups: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[np.int64]:
-    """Replace chosen tokens: 80 % by the mask token, 10 % by a random one, 10 % stay.
+    """Replace chosen tokens: 80 % by the mask token, 10 % by a random token; 10 % are unchanged.
 
     Args:
         input_ids: int64 [B, L].
         chosen: bool [B, L].
-        rows: int64 [B], number of each text in the training set.
-        seed: of the draw.
-        step: the step.
-        mask_id: the mask token.
-        ordinary: int64 [n], tokens that a random one is drawn from.
-        groups: int64 [B, L], tokens of one number in a row share their fate; None: each has its own.
+        rows: int64 [B], row number of each text in the training set.
+        seed: seed of the random numbers.
+        step: number of the step.
+        mask_id: mask token.
+        ordinary: int64 [n], candidates for random tokens.
+        groups: int64 [B, L], tokens of a row with the same number are replaced in the same way; None: independently.
 
     Returns:
         int64 [B, L].
     """
     positions = np.arange(input_ids.shape[1])
-    fates = uniform(seed, _FATE, step, rows[:, None], positions if groups is None else groups)
+    kinds = uniform(seed, _FATE, step, rows[:, None], positions if groups is None else groups)
     drawn = draw(seed, _RANDOM, step, rows[:, None], positions) % np.uint64(len(ordinary))
-    replaced = np.where(fates < _HIDDEN, mask_id, np.where(fates < _REPLACED, ordinary[drawn], input_ids))
+    replaced = np.where(kinds < _HIDDEN, mask_id, np.where(kinds < _REPLACED, ordinary[drawn], input_ids))
     return np.where(chosen, replaced, input_ids)
 
 
 def uniform(*names: int | npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """A number in [0, 1) for every combination of names, as ``draw`` gives them."""
+    """Return a number in [0, 1) for every combination of names; see ``rng.draw``."""
     return (draw(*names) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def token_weights(size: int, new: Iterable[int], special: Iterable[int], weight: float) -> npt.NDArray[np.float64]:
-    """Omega of every token, float64 [size]: ``weight`` of a new one, 1 of another, 0 of a special one."""
+    """Return omega of every token, float64 [size]: ``weight`` for new tokens, 0 for special tokens, otherwise 1."""
     omega = np.ones(size)
     omega[list(new)] = weight
     omega[list(special)] = 0.0

@@ -1,4 +1,4 @@
-"""The training of a language model by one worker, without Ray: a step, and all that a checkpoint has to keep."""
+"""Training on plain text by one worker: a step from batch to updated weights, and the tensors of a checkpoint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,16 +27,16 @@ __all__ = ["LanguageStep", "LanguageTrainer"]
 
 @dataclass(frozen=True, slots=True)
 class LanguageStep:
-    """What a step did.
+    """Result of one step.
 
     Attributes:
         losses: the loss of the global batch, ``total``, and its terms by name.
-        grad_norm: of all gradients together, before they are scaled down.
-        learning_rate: of this step.
-        others: what is reported beside the loss, means over what was predicted.
-        texts: of this worker.
-        tokens: of them, padding excluded.
-        predicted: tokens of this worker that logits were made of; None: vectors were made.
+        grad_norm: norm of all gradients together, before clipping.
+        learning_rate: learning rate of this step.
+        others: further reported figures, means over predictions.
+        texts: texts of this worker.
+        tokens: tokens of these texts, padding excluded.
+        predicted: tokens of this worker with logits; None: the objective computes vectors.
         active: (text, term) pairs of this worker's vectors with a weight above 0.
     """
 
@@ -50,19 +50,19 @@ class LanguageStep:
     active: int
 
     def figures(self) -> dict[str, float]:
-        """What is reported beside the loss."""
+        """Return the figures other than the loss."""
         return self.others
 
     def count(self, meter: ThroughputMeter) -> None:
-        """Count the work of the step."""
+        """Add the work of this step to the meter."""
         meter.count(documents=self.texts, tokens=self.tokens, active=self.active, predicted=self.predicted)
 
 
 class LanguageTrainer:
-    """An encoder, its optimizer and texts, at some step.
+    """Trainer of a stage on plain text on one worker.
 
     Attributes:
-        step: steps that are done.
+        step: completed steps.
         steps: steps of the stage.
         encoder: the module; its parameters are shards under FSDP2.
     """
@@ -79,13 +79,13 @@ class LanguageTrainer:
 
         Args:
             encoder: whole, and equal on every worker.
-            data: what it trains on.
+            data: the training set.
             settings: the stage.
             group: this process among the workers.
-            objective: what is minimised.
+            objective: the objective.
 
         Raises:
-            ConfigError: the data, or the number of workers, does not fit the batch.
+            ConfigError: the data or the workers cannot fill the batch.
         """
         self._settings, self._data, self._group, self._objective = settings, data, group, objective
         self.step, self.steps = 0, language_steps(settings, data.rows)
@@ -103,18 +103,18 @@ class LanguageTrainer:
         self._autocast = settings.scale.precision == "bf16"
 
     def train_step(self) -> LanguageStep:
-        """Do the next step."""
+        """Run the next step: batch, forward and backward pass, optimizer."""
         rate = self._optimizer.begin(self.step, self.steps)
         parts = self._parts()
         predicted = sum(part.predicted for part in parts)
-        everyones = max(1, int(sum_of_workers(torch.tensor(predicted))))
+        all_predicted = max(1, int(sum_of_workers(torch.tensor(predicted))))
         sums = torch.stack(
-            [self._backward(part, number, number == len(parts) - 1, everyones) for number, part in enumerate(parts)]
+            [self._backward(part, number, number == len(parts) - 1, all_predicted) for number, part in enumerate(parts)]
         ).sum(dim=0)
         norm = self._optimizer.apply()
         self.step += 1
         names, losses = ("total", *self._objective.losses, *self._objective.figures), len(self._objective.losses)
-        means = dict(zip(names, (sum_of_workers(sums) / everyones).tolist(), strict=True))
+        means = dict(zip(names, (sum_of_workers(sums) / all_predicted).tolist(), strict=True))
         return LanguageStep(
             losses={name: means[name] for name in names[: 1 + losses]},
             grad_norm=norm,
@@ -133,44 +133,44 @@ class LanguageTrainer:
             for rows in self._sampler.worker_rows(self.step, self._settings.batch.accumulate, self._group)
         ]
 
-    def _backward(self, part: LanguageBatch, number: int, last: bool, everyones: int) -> Tensor:
-        """Add the gradient of a part; the sums of its loss, its terms and its figures."""
+    def _backward(self, part: LanguageBatch, number: int, last: bool, all_predicted: int) -> Tensor:
+        """Add the gradient of a part; return the sums of its loss, terms and figures."""
         device = self._group.device
         seed_torch(self._settings.seed, self.step, self._group.rank, number)
         with self._replica.synchronized(last=last):
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._autocast):
                 total, sums = self._replica.run(*(one.to(device, non_blocking=True) for one in part.inputs))
-            # The workers' gradients are averaged, not added.
-            torch.autograd.backward(total * (self._group.world / everyones))
+            # The gradients of workers are averaged, not added.
+            torch.autograd.backward(total * (self._group.world / all_predicted))
         return torch.cat([total.detach()[None], sums]).to(torch.float64)
 
     def figures(self) -> dict[str, float | None]:
-        """What is known of all steps so far: nothing more than of the last one."""
+        """Return figures of all steps so far: none."""
         return {}
 
     @property
     def sharded(self) -> bool:
-        """Whether each worker holds a part of the weights only."""
+        """True if each worker holds only a shard of the weights."""
         return self._replica.sharded
 
     def weights(self, keep: bool) -> dict[str, Tensor]:
-        """The trained parameters, whole and on the CPU; every worker has to ask at the same time.
+        """Return the trained parameters, whole and on the CPU; a collective operation of all workers.
 
         Args:
-            keep: whether this worker wants them; the others get none.
+            keep: return them on this worker; the others get none.
         """
         return self._optimizer.weights(keep)
 
     def tensors(self, keep: bool) -> dict[str, dict[str, Tensor]]:
-        """All that a checkpoint keeps, by part; every worker has to ask at the same time.
+        """Return the tensors of a checkpoint by part; a collective operation of all workers.
 
         Args:
-            keep: whether this worker wants them; the others get empty parts.
+            keep: return them on this worker; the others get empty parts.
         """
         state: Any = self._optimizer.state()
         return {"weights": self.weights(keep), "optimizer": {name: value for name, value in state if keep}}
 
     def load(self, step: int, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Go on from what ``tensors`` gave after ``step`` steps."""
+        """Restore the tensors of a checkpoint of ``step`` steps."""
         self.step = step
         self._optimizer.load(tensors["weights"], tensors["optimizer"])

@@ -1,7 +1,7 @@
-"""The loss of a language model on held-out texts: masked as in training, and always in the same way.
+"""Validation on held-out texts: the loss with masks as in training, equal in every validation.
 
-Of masked words there are two sets more (papers/esplade-pretraining, 3.2): ``firstword``, in which of every chosen word
-only the first sub-token is masked, and ``subword``, in which only the later ones are.
+Masked words have two more sets (papers/esplade-pretraining, 3.2): in ``firstword`` only the first sub-token of a chosen
+word is masked, in ``subword`` only the later ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ from lsr_prod.training_data.training_set import TrainingSet
 
 __all__ = ["LanguageValidator"]
 
-_TEXTS = 32  # of a forward pass
-_STEP = -1  # no step of a training has this number, so no mask of one is drawn again
+_TEXTS = 32  # per forward pass
+_STEP = -1  # no step of a training has this number, so no mask of a step is repeated
 
 
 class LanguageValidator:
-    """Judges a model by texts; in the process of the first worker."""
+    """Validator of a language model, in the process of the first worker."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class LanguageValidator:
         new_tokens: Sequence[int] = (),
         teacher: Path | None = None,
     ) -> None:
-        """Choose the texts.
+        """Select the texts.
 
         Args:
-            stage: its settings.
-            data: the texts, laid out as those that it trains on.
-            encoder: what is trained, for its tokenizer.
-            new_tokens: as the training has them.
-            teacher: as the training has it.
+            stage: settings of the stage.
+            data: the texts, in the layout of the training set.
+            encoder: the encoder that is trained, for its tokenizer.
+            new_tokens: as in training.
+            teacher: as in training.
         """
         assert stage.validation is not None
         self._data = data
@@ -58,9 +58,9 @@ class LanguageValidator:
 
     @torch.no_grad()
     def __call__(self, encoder: SparseEncoder) -> Mapping[str, float]:
-        """Means over what is predicted, by name: ``masked_tokens``, ``accuracy``, ``firstword/masked_words``, ...
+        """Return means over predictions by name: ``masked_tokens``, ``accuracy``, ``firstword/masked_words``, ...
 
-        A set without anything to predict is left out.
+        A set without predictions is left out.
         """
         was_training = encoder.training
         encoder.eval()

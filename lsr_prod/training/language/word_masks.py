@@ -1,8 +1,8 @@
-"""Masks of expanded masked language modelling (papers/esplade-pretraining, appendix B.2).
+"""Masks of expanded masked language modeling (papers/esplade-pretraining, appendix B.2).
 
-A fixed count of a text's words is chosen, 15 % of those that are output terms and one at least. All sub-tokens of a
-chosen word are masked, and what they have to predict is the word. The fate of a word (masked, random, unchanged) is one
-for all its sub-tokens (ours).
+A fixed number of words is chosen per text: 15 % of those that are output terms, at least one. All sub-tokens of a
+chosen word are masked and predict the word. All sub-tokens of a word are replaced in the same way (mask token, random
+token, unchanged); this is our choice.
 """
 
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ from lsr_prod.training.rng import draw
 
 __all__ = ["Words", "mask_words", "masked_count"]
 
-_WORD = 14  # what a number is drawn for
+_WORD = 14  # purpose of random numbers
 
 Words = npt.NDArray[np.int32]
-"""int32 [w, 3]: first position, the one behind the last, and output term of each word of a text that is one."""
+"""int32 [w, 3]: start, end (exclusive) and output term of each word of a text that is an output term."""
 
 Which = Literal["all", "first", "later"]
 
 
 def masked_count(words: int, share: float) -> int:
-    """How many of a text's words are masked: ``share`` of them, rounded, and one at least."""
+    """Return the number of masked words of a text: ``share`` of them, rounded, at least one."""
     return max(1, int(share * words + 0.5))
 
 
@@ -47,27 +47,27 @@ def mask_words(
 
     Args:
         input_ids: int64 [B, L].
-        words: of each text, in their order.
-        rows: int64 [B], number of each text in the training set.
-        share: of a text's words that is chosen.
-        seed: of the draw.
-        step: the step.
-        mask_id: the mask token.
-        ordinary: int64 [n], tokens that a random one is drawn from.
-        masked: sub-tokens of a chosen word that are masked: all, the first, or all but the first (3.2).
-        labelled: masked sub-tokens that have to predict the word: all, or the first of a word.
-        always: what is masked becomes the mask token always, as in a validation.
+        words: words of each text, in order.
+        rows: int64 [B], row number of each text in the training set.
+        share: share of chosen words per text.
+        seed: seed of the random numbers.
+        step: number of the step.
+        mask_id: mask token.
+        ordinary: int64 [n], candidates for random tokens.
+        masked: masked sub-tokens of a chosen word: all, the first, or all but the first (3.2).
+        labelled: masked sub-tokens that predict the word: all, or the first of a word.
+        always: replace all masked tokens by the mask token, as in a validation.
 
     Returns:
-        The batch; labels are output terms.
+        The masked batch; labels are output terms.
     """
     groups = np.full(input_ids.shape, -1, np.int64)
     places: list[int] = []
     labels: list[int] = []
     for text, (spans, row) in enumerate(zip(words, rows.tolist(), strict=True)):
         for word in _chosen(len(spans), share, seed, step, row):
-            first, behind, term = spans[word].tolist()
-            start, stop = _masked_span(first, behind, masked)
+            first, end, term = spans[word].tolist()
+            start, stop = _masked_span(first, end, masked)
             groups[text, start:stop] = word
             last = min(start + 1, stop) if labelled == "first" else stop
             places += range(text * input_ids.shape[1] + start, text * input_ids.shape[1] + last)
@@ -83,14 +83,14 @@ def mask_words(
 
 
 def _chosen(words: int, share: float, seed: int, step: int, row: int) -> list[int]:
-    """The first of a text's words in a random order of their own, by rising place."""
+    """Return a random choice of a text's words, in increasing order."""
     if not words:
         return []
     order = np.argsort(draw(seed, _WORD, step, row, np.arange(words)), kind="stable")
     return sorted(order[: masked_count(words, share)].tolist())
 
 
-def _masked_span(first: int, behind: int, masked: Which) -> tuple[int, int]:
+def _masked_span(first: int, end: int, masked: Which) -> tuple[int, int]:
     if masked == "first":
         return first, first + 1
-    return (first + 1, behind) if masked == "later" else (first, behind)
+    return (first + 1, end) if masked == "later" else (first, end)

@@ -2,12 +2,12 @@
 
 ::
 
-    checkpoint.json       step, settings' digest, states that are no tensors, and the digest of every other file
+    checkpoint.json       step, digest of the stage, state other than tensors, and the digest of every other file
     weights.safetensors   the trained parameters
-    <part>.safetensors    optimizer, best weights, counts of terms, queue of negatives, slow copy
-    steps.jsonl           the reports so far
+    <part>.safetensors    optimizer, best weights, term counts, momentum queue
+    steps.jsonl           reports so far
 
-There is no state of random numbers and no cursor but the step: order, draws and dropout are functions of it.
+A checkpoint has no random state and no data cursor: order, samples and dropout are functions of the step.
 """
 
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a stage goes on from.
+    """State of a stage to resume from.
 
     Attributes:
-        step: steps that are done.
-        tensors: by part, then by name; on the CPU.
-        state: what is no tensor.
+        step: completed steps.
+        tensors: tensors by part, then by name; on the CPU.
+        state: state other than tensors, as JSON values.
     """
 
     step: int
@@ -45,12 +45,12 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint, *, name: str) -> None:
-    """Write a checkpoint into an existing folder; ``checkpoint.json`` comes last.
+    """Write a checkpoint; ``checkpoint.json`` is written last.
 
     Args:
-        folder: may hold ``steps.jsonl`` already.
-        checkpoint: what is written.
-        name: digest of the stage that it belongs to.
+        folder: existing folder; may contain ``steps.jsonl``.
+        checkpoint: the checkpoint.
+        name: digest of the stage.
     """
     for part, tensors in checkpoint.tensors.items():
         save_file({key: value.contiguous() for key, value in tensors.items()}, folder / f"{part}.safetensors")
@@ -70,12 +70,12 @@ def read_checkpoint(folder: Path, *, name: str) -> Checkpoint:
 
     Raises:
         ArtifactError: a file is missing, or the record is damaged.
-        DigestMismatchError: a file's bytes are not those that were written.
+        DigestMismatchError: a file has changed.
         LineageError: it belongs to another stage.
     """
-    record = read_record(folder / RECORD_FILE, dict, "remove the run's folder to start it anew")
+    record = read_record(folder / RECORD_FILE, dict, "delete the folder of the run to start again")
     if record["format"] != _FORMAT or record["name"] != name:
-        raise LineageError(f"{folder} is a checkpoint of stage {record['name']}, not of {name}; remove it")
+        raise LineageError(f"{folder} is a checkpoint of stage {record['name']}, not of {name}; delete it")
     files = [FileDigest.from_json(file) for file in record["files"]]
     verify_files(folder, files)
     parts = [file.path.removesuffix(".safetensors") for file in files if file.path.endswith(".safetensors")]

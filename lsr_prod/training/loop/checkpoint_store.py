@@ -1,4 +1,4 @@
-"""Where Ray Train writes checkpoints: through a file system of Arrow's, when the rest of a job takes obstore."""
+"""File system of checkpoints: Ray Train writes through pyarrow, while the rest of a job uses obstore."""
 
 import pyarrow.fs
 
@@ -13,10 +13,10 @@ _KNOWN = {"s3": {*_ENDPOINTS, *_REGIONS, "allow_http", "skip_signature"}, "gs": 
 
 
 def check_work(work: Store) -> None:
-    """Refuse a work store that checkpoints cannot be written to as everything else is.
+    """Reject a work store to which Ray Train cannot write checkpoints.
 
     Raises:
-        ConfigError: Arrow does not know its kind, or has no counterpart of one of its options.
+        ConfigError: pyarrow does not support the scheme, or has no counterpart of an option.
     """
     if not is_remote(work.uri):
         return
@@ -24,20 +24,20 @@ def check_work(work: Store) -> None:
     if scheme not in _KNOWN:
         raise ConfigError(
             "train.work",
-            f"Ray Train writes no checkpoints to {scheme}://",
-            "name s3://, gs:// or a folder of all machines",
+            f"Ray Train cannot write checkpoints to {scheme}://",
+            "use s3://, gs:// or a folder that all machines share",
         )
     if unknown := sorted(name for name in work.options if _plain(name) not in _KNOWN[scheme]):
         raise ConfigError(
-            f"storage.options.{unknown[0]}", "checkpoints of a training cannot be written with it", "leave it out"
+            f"storage.options.{unknown[0]}", "Ray Train cannot write checkpoints with this option", "leave it out"
         )
 
 
 def file_system(work: Store) -> pyarrow.fs.FileSystem | None:
-    """What Ray Train writes checkpoints through; None is the local disk.
+    """Return the file system for checkpoints; None: the local disk.
 
     Args:
-        work: checked by ``check_work``.
+        work: a work store that ``check_work`` accepted.
     """
     if not is_remote(work.uri):
         return None
@@ -55,5 +55,5 @@ def file_system(work: Store) -> pyarrow.fs.FileSystem | None:
 
 
 def _plain(name: str) -> str:
-    """obstore takes every option with and without the prefix, in any case."""
+    """Normalize the name of an option: obstore accepts it with and without prefix, in any case."""
     return name.lower().removeprefix("aws_")

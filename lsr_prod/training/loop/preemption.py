@@ -1,4 +1,4 @@
-"""Machines that are about to be taken away: all workers hear of it at the same step, and save once."""
+"""Preemption: before machines are taken away, all workers save a checkpoint once, at the same step."""
 
 import time
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from lsr_prod.training.parallel.process_group import Group
 
 __all__ = ["Announced", "Preemption"]
 
-_EVERY_S = 2.0  # machines are announced half a minute before they go, or earlier
+_EVERY_S = 2.0  # preemptions are announced at least half a minute ahead
 
 
 class Announced(Protocol):
-    """What Ray Train says of machines that will go; ``ray.train.PreemptionInfo``."""
+    """Announced preemptions, as ``ray.train.PreemptionInfo``."""
 
     preempted_node_to_ranks: dict[str, list[int]]
 
 
 class Preemption:
-    """Asks Ray Train now and then; its answer comes through an actor, which is too slow for every step."""
+    """Poll of Ray Train for preemptions; the answer of its actor is too slow for every step."""
 
     def __init__(
         self,
@@ -31,19 +31,19 @@ class Preemption:
         ask: Callable[[], Announced | None] = ray.train.get_preemption_info,
         every_s: float = _EVERY_S,
     ) -> None:
-        """Nothing is announced yet.
+        """Start without announced preemptions.
 
         Args:
             group: this process among the workers.
-            ask: every worker calls it equally often, and all get the same answer.
-            every_s: seconds between two questions.
+            ask: returns the announcements; a collective operation of all workers, with equal results.
+            every_s: seconds between polls.
         """
         self._group, self._ask, self._every = group, ask, every_s
         self._asked = time.monotonic()
         self._known: set[str] = set()
 
     def is_new(self) -> bool:
-        """Whether a machine is about to go that was not before; every worker has to call it, and all get one answer."""
+        """Return True if a preemption is new; a collective operation of all workers, with equal results."""
         if not self._is_due():
             return False
         self._asked = time.monotonic()
@@ -54,7 +54,7 @@ class Preemption:
         return new
 
     def _is_due(self) -> bool:
-        """Clocks differ, and a question is one of all workers: one whose time has come asks for all."""
+        """Return True on all workers as soon as a poll is due on one of them: their clocks differ."""
         due = time.monotonic() - self._asked >= self._every
         if self._group.world == 1:
             return due

@@ -1,7 +1,7 @@
-"""The checkpoint that a run goes on from where Ray Train's own list of them does not help.
+"""Resumption without Ray Train's list of checkpoints.
 
-Ray Train rewrites its list in place at every checkpoint. A kill or a full disk at that moment leaves half a list, with
-which no controller starts. Checkpoints say themselves what they are, so the newest whole one is found without the list.
+Ray Train rewrites its list in place at every checkpoint. A kill or a full disk at that moment leaves a truncated list,
+with which no controller starts. Checkpoints are self-describing, so the newest complete one is found without the list.
 """
 
 import json
@@ -21,29 +21,31 @@ log = logging.getLogger(__name__)
 
 
 def find_checkpoint(files: FileSystem, run: str, *, name: str) -> str | None:
-    """The newest whole checkpoint of a run whose list is missing or damaged; a damaged list is removed.
+    """Find the newest complete checkpoint of a run whose list is missing or damaged; delete a damaged list.
 
     Args:
-        files: where the run is stored.
-        run: its folder.
+        files: file system of the run.
+        run: folder of the run.
         name: digest of the stage.
 
     Returns:
-        Path of the checkpoint. None: there is none, or the list is fine and Ray Train gives the last one itself.
+        Path of the checkpoint; None: there is none, or the list is valid and Ray Train resumes by itself.
     """
-    whole = {path: step for path in _folders(files, run) if (step := _step_of_whole(files, path, name)) is not None}
+    complete = {
+        path: step for path in _folders(files, run) if (step := _step_of_complete(files, path, name)) is not None
+    }
     listed = _listed(files, f"{run}/{CHECKPOINT_LIST}")
-    if listed is not None and all(f"{run}/{folder}" in whole for folder in listed):
+    if listed is not None and all(f"{run}/{folder}" in complete for folder in listed):
         return None
-    newest = max(whole, key=lambda path: (whole[path], path), default=None)
+    newest = max(complete, key=lambda path: (complete[path], path), default=None)
     if _size(files, f"{run}/{CHECKPOINT_LIST}") is not None:
         files.delete_file(f"{run}/{CHECKPOINT_LIST}")
-        log.warning("the list of checkpoints was damaged", extra={"fields": {"run": name, "goes_on_from": newest}})
+        log.warning("damaged list of checkpoints replaced", extra={"fields": {"run": name, "resumes_from": newest}})
     return newest
 
 
 def remove_strays(files: FileSystem, run: str) -> None:
-    """Remove checkpoints that a kill left half written; the list has to be fine, and no worker to be running."""
+    """Delete incomplete checkpoints of interrupted runs; requires a valid list and no running worker."""
     listed = _listed(files, f"{run}/{CHECKPOINT_LIST}") or set()
     for path in _folders(files, run):
         if listed and path.rpartition("/")[2] not in listed:
@@ -56,7 +58,7 @@ def _folders(files: FileSystem, run: str) -> list[str]:
 
 
 def _listed(files: FileSystem, path: str) -> set[str] | None:
-    """Folder names in the list; None: it is missing or damaged."""
+    """Return the folder names in the list; None: the list is missing or damaged."""
     found = _read_json(files, path)
     try:
         return None if found is None else listed_checkpoints(found)
@@ -64,8 +66,8 @@ def _listed(files: FileSystem, path: str) -> set[str] | None:
         return None
 
 
-def _step_of_whole(files: FileSystem, folder: str, name: str) -> int | None:
-    """The step of a checkpoint of the stage all of whose files have their sizes; None: it is another or not whole."""
+def _step_of_complete(files: FileSystem, folder: str, name: str) -> int | None:
+    """Return the step of a complete checkpoint of the stage; None: of another stage, or incomplete."""
     record = _read_json(files, f"{folder}/{RECORD_FILE}")
     if record is None or record["name"] != name:
         return None
@@ -79,7 +81,7 @@ def _size(files: FileSystem, path: str) -> int | None:
 
 
 def _read_json(files: FileSystem, path: str) -> Any:
-    """None: there is no such file, or what it holds is no JSON."""
+    """Return the content of a JSON file; None: it is missing or damaged."""
     if _size(files, path) is None:
         return None
     with files.open_input_stream(path) as stream:

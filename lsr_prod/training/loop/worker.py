@@ -1,7 +1,7 @@
-"""What one training process does under Ray Train: join the others, go on from the last checkpoint, train to the end.
+"""Training process under Ray Train: join the other workers, resume from the last checkpoint, train to the end.
 
-Every decision that workers have to take together (stop, save, validate) follows from the step or from values that are
-equal on all of them.
+All joint decisions of the workers (stop, save, validate) follow from the step, or from values that are equal on all
+workers.
 """
 
 import contextlib
@@ -44,10 +44,10 @@ Validate = Callable[[SparseEncoder], ValidationResult]
 
 
 def train_worker(job: WorkerJob) -> str | None:
-    """Train from the last checkpoint, or the start, to the end; Ray Train runs it on each worker.
+    """Train from the last checkpoint, or from the start, to the end; Ray Train calls it on each worker.
 
     Returns:
-        Why the training ended early: a collapse, which is the same on every worker. An error would be tried again.
+        The description of a collapse, equal on every worker; after an error Ray Train would retry. None: completed.
     """
     torch.set_num_threads(job.threads)
     context = ray.train.get_context()
@@ -69,7 +69,7 @@ def train_worker(job: WorkerJob) -> str | None:
 
 
 class _Run:
-    """One worker's part in a run of a stage."""
+    """Run of a stage on one worker."""
 
     def __init__(self, job: WorkerJob, group: Group, scratch: Path) -> None:
         self._job, self._group, self._scratch, self._first = job, group, scratch, group.rank == 0
@@ -84,10 +84,10 @@ class _Run:
         self._restore()
 
     def train(self) -> None:
-        """Steps, and what is due between them, until the end.
+        """Run all remaining steps, with reports, validations and checkpoints.
 
         Raises:
-            TrainingCollapsedError: on every worker at the same step.
+            TrainingCollapsedError: vectors or loss collapsed; on every worker at the same step.
         """
         trainer, stage = self._trainer, self._job.stage
         validator = self._validator() if self._first else None
@@ -100,10 +100,10 @@ class _Run:
             while trainer.step < trainer.steps:
                 result = trainer.train_step()
                 result.count(meter)
-                judged = self._validation_is_due()
+                due = self._validation_is_due()
                 with meter.paused():
-                    validation = self._validate(validator) if judged else {}
-                if judged or trainer.step % stage.watch.every == 0 or trainer.step == trainer.steps:
+                    validation = self._validate(validator) if due else {}
+                if due or trainer.step % stage.watch.every == 0 or trainer.step == trainer.steps:
                     self._report(result, validation, meter, reporter)
                 with meter.paused():
                     if self._save_is_due():
@@ -144,8 +144,8 @@ class _Run:
         return validation is not None and (step % validation.every == 0 or step == self._trainer.steps)
 
     def _validate(self, validator: Validate | None) -> dict[str, float]:
-        """Judge the model; every worker comes here, and those but the first learn nothing."""
-        weights = self._trainer.weights(keep=self._first)  # sharded ones are gathered from all workers
+        """Validate the model on the first worker; a collective operation, as sharded weights are gathered."""
+        weights = self._trainer.weights(keep=self._first)
         if validator is None:
             return {}
         found = validator(self._encoder(weights))
@@ -153,7 +153,7 @@ class _Run:
         return {f"validation/{name}": value for name, value in (found.measures | found.others).items()}
 
     def _encoder(self, weights: Mapping[str, Tensor]) -> SparseEncoder:
-        """The encoder whole: the trained one, or a copy of it where that is in shards."""
+        """Return the whole encoder: the trained one, or a copy if that is sharded."""
         if not self._trainer.sharded:
             return self._trainer.encoder
         copy = load_start(self._model, self._job.stage)

@@ -1,7 +1,7 @@
-"""Threshold-aware training (ESPLADE, J.3): queries and their positives learn to share terms.
+"""Overlap term (ESPLADE, J.3): queries and their positives learn to share enough terms for the overlap threshold.
 
-Serving counts shared terms and does not look at their weights. Here a term of weight w counts as ``w / (w +
-softness)``: 0 where it is inactive, close to 1 where it is heavy, and with a gradient in between.
+Search counts shared terms and ignores their weights. Here a term of weight w counts as ``w / (w + softness)``: 0 if it
+is inactive, close to 1 if it is heavy, and differentiable in between.
 """
 
 from collections.abc import Callable
@@ -22,18 +22,18 @@ _ROWS = 64
 
 
 class OverlapTerm:
-    """Either threshold-aware term.
+    """Overlap term of queries and their positives.
 
-    With a and b the soft counts of a query's and its positive's terms, both pruned as serving prunes them:
+    With a and b the soft counts of the terms of a query and its positive, both pruned as in search:
 
-    - co_occurrence: ``max(0, required / size - sum(a * b) / sum(a))``, where ``size`` is the number of the query's
-      terms after qk and ``required`` the number of shared ones that serving asks for;
+    - co_occurrence: ``max(0, required / size - sum(a * b) / sum(a))``, where ``size`` is the number of query terms
+      after pruning to qk, and ``required`` the minimum number of shared query terms;
     - jaccard: ``1 - sum(a * b) / (sum(a) + sum(b) - sum(a * b))``.
 
-    A query without terms has the term 0.
+    The value of a query without terms is 0.
 
     Args:
-        settings: which term, threshold, softness and pruning.
+        settings: kind of the term, threshold, softness and pruning.
         vocabulary_size: V.
     """
 
@@ -48,11 +48,11 @@ class OverlapTerm:
         )
 
     def __call__(self, queries: Vectors, positives: Vectors) -> Tensor:
-        """The term, summed over queries.
+        """Return the term, summed over queries.
 
         Args:
-            queries: n vectors, cut to qk terms.
-            positives: n vectors, cut to dk terms.
+            queries: n vectors, pruned to qk terms.
+            positives: n vectors, pruned to dk terms.
 
         Returns:
             Scalar.
@@ -84,7 +84,7 @@ class OverlapTerm:
 
 
 class _SumOfSlices(torch.autograd.Function):
-    """A sum over rows; some rows at a time, and again in the backward pass, as soft counts are as large as vectors."""
+    """Sum over slices of rows, recomputed in the backward pass: soft counts are as large as the vectors."""
 
     @staticmethod
     def forward(

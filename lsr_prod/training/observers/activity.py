@@ -1,4 +1,4 @@
-"""How sparse the vectors of a training are: active terms, what retrieval would cost, and terms that died."""
+"""Sparsity of vectors in training: active terms, cost of retrieval, and dead terms."""
 
 from collections.abc import Mapping
 
@@ -9,22 +9,21 @@ from lsr_prod.training.parallel.totals import largest_of_workers, sum_of_workers
 
 __all__ = ["DeadTerms", "measure_activity"]
 
-_ROWS = 256  # looked at together: a mask of the whole batch would be a quarter of its memory
+_ROWS = 256  # rows per slice: a mask of the whole batch would need a quarter of its memory
 
 
 def measure_activity(queries: Tensor, documents: Tensor) -> dict[str, float]:
-    """Figures of the global batch; every worker has to call it.
+    """Return figures of the global batch, equal on all workers; a collective operation of all workers.
 
     Args:
-        queries: [n, V], this worker's, at least 0.
-        documents: [m, V], this worker's, at least 0.
+        queries: [n, V], of this worker, at least 0.
+        documents: [m, V], of this worker, at least 0.
 
     Returns:
-        ``l0_query`` and ``l0_document``: active terms of a text, the mean. ``activation_rate_query`` and
-        ``activation_rate_document``: share of (text, term) above 0. ``empty_query`` and ``empty_document``: share of
-        texts without an active term. ``flops``: sum_t p_q(t) p_d(t), p the share of texts in which t is active, which
-        is the cost of retrieval (papers/esplade-pretraining, eq. 1) with this batch as collection. All are the same
-        on each worker.
+        ``l0_query`` and ``l0_document``: mean number of active terms per text. ``activation_rate_query`` and
+        ``activation_rate_document``: share of (text, term) pairs above 0. ``empty_query`` and ``empty_document``: share
+        of texts without active terms. ``flops``: sum_t p_q(t) p_d(t), with p the share of texts in which t is active:
+        the cost of retrieval (papers/esplade-pretraining, eq. 1) with this batch as collection.
     """
     counts = torch.zeros(2, queries.shape[1], dtype=torch.float64, device=queries.device)
     empty = torch.zeros(2, dtype=torch.float64, device=queries.device)
@@ -33,7 +32,7 @@ def measure_activity(queries: Tensor, documents: Tensor) -> dict[str, float]:
             counts[kind] += rows.sign().sum(dim=0, dtype=torch.float32)  # a tenth of the time of rows > 0
             empty[kind] += (rows.amax(dim=1) == 0).sum()
     texts = torch.tensor([len(queries), len(documents)], dtype=torch.float64, device=queries.device)
-    # [2V + 4]: one message for all figures
+    # [2V + 4]: one collective operation for all figures
     total = sum_of_workers(torch.cat([counts.flatten(), texts, empty]))
     V = queries.shape[1]
     of_query, of_document, (query_texts, document_texts, query_empty, document_empty) = torch.split(total, [V, V, 4])
@@ -51,53 +50,53 @@ def measure_activity(queries: Tensor, documents: Tensor) -> dict[str, float]:
 
 
 class DeadTerms:
-    """Counts the terms that no text of the last steps activated; part of a checkpoint.
+    """Counter of the terms that no text of the last steps activated; part of a checkpoint.
 
-    A worker notes its own texts without a message; the workers' notes are joined when they are read.
+    Observation is local to a worker; only reading combines the workers.
     """
 
     def __init__(self, vocabulary_size: int, *, window: int, device: torch.device | str = "cpu") -> None:
-        """Begin with no step seen.
+        """Start without observations.
 
         Args:
             vocabulary_size: V.
-            window: steps without activation after which a term is dead, 1 or more.
-            device: where the vectors lie.
+            window: steps without activation after which a term is dead, at least 1.
+            device: device of the vectors.
         """
         self._window = window
         self._last = torch.full((vocabulary_size,), -1, dtype=torch.int64, device=device)
 
     def observe(self, vectors: Tensor, step: int) -> None:
-        """Note which terms are active.
+        """Record the active terms of a step.
 
         Args:
-            vectors: [n, V], this worker's, at least 0.
-            step: number of the step, from 0; never smaller than before.
+            vectors: [n, V], of this worker, at least 0.
+            step: from 0, never decreasing.
         """
         if len(vectors):
             self._last[vectors.detach().amax(dim=0) > 0] = step
 
     def count(self, step: int) -> int | None:
-        """Terms that no worker's text activated in the last ``window`` steps; every worker has to call it.
+        """Return the number of dead terms; a collective operation of all workers.
 
         Args:
-            step: the step that was observed last.
+            step: the last observed step.
 
         Returns:
-            None before ``window`` steps have passed.
+            Terms that no text activated in the last ``window`` steps; None before ``window`` steps.
         """
         if step + 1 < self._window:
             return None
         return int((largest_of_workers(self._last) <= step - self._window).sum())
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps, the same on all workers; every worker has to call it.
+        """Return the tensors of a checkpoint, equal on all workers; a collective operation of all workers.
 
         Returns:
-            ``last_active``: int64 [V], the last step at which a term was active, -1 for never.
+            ``last_active``: int64 [V], the last step at which a term was active; -1 for never.
         """
         return {"last_active": largest_of_workers(self._last).cpu().clone()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from a checkpoint, on any number of workers."""
+        """Restore a checkpoint, on any number of workers."""
         self._last.copy_(state["last_active"])

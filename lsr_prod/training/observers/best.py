@@ -1,4 +1,4 @@
-"""The best weights so far by a measure of the validations."""
+"""Best weights so far by a measure of the validations."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,28 +11,28 @@ __all__ = ["Best"]
 
 
 class Best:
-    """Keeps the weights of the best validation, where ``validation.keep_best`` asks for them.
+    """Weights of the best validation by the measure ``validation.keep_best``.
 
     Attributes:
-        step: steps that were done then; None before the first validation.
-        value: the measure then.
-        weights: the weights then; on the first worker only.
+        step: completed steps at the best validation; None before the first one.
+        value: the measure at that step.
+        weights: the weights at that step; on the first worker only.
     """
 
     def __init__(self, settings: ValidationSettings | None) -> None:
-        """Nothing was validated yet."""
+        """Start without validations."""
         self._measure = settings.keep_best if settings else None
         self.step: int | None = None
         self.value: float | None = None
         self.weights: Mapping[str, Tensor] | None = None
 
     def offer(self, step: int, measures: Mapping[str, float], weights: Mapping[str, Tensor]) -> None:
-        """Take a validation into account; of equal ones the first stays.
+        """Record a validation; of equally good ones the first is kept.
 
         Args:
-            step: steps that are done.
-            measures: what was measured, by name.
-            weights: on the CPU, and not changed afterwards.
+            step: completed steps.
+            measures: measures by name.
+            weights: on the CPU; must not be changed afterwards.
         """
         if self._measure is None:
             return
@@ -41,9 +41,9 @@ class Best:
             self.step, self.value, self.weights = step, value, weights
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps beside the weights, as JSON."""
+        """Return the state of a checkpoint without the weights, as JSON values."""
         return {"step": self.step, "value": self.value}
 
     def load_state(self, state: Mapping[str, Any], weights: Mapping[str, Tensor] | None) -> None:
-        """Continue from a checkpoint."""
+        """Restore a checkpoint."""
         self.step, self.value, self.weights = state["step"], state["value"], weights

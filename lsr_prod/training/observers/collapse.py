@@ -1,4 +1,4 @@
-"""End a run whose vectors have become empty or full, or whose loss is no number, before it costs more."""
+"""Detection of collapse: end a run whose vectors are empty or full, or whose loss is not finite."""
 
 import logging
 import math
@@ -16,33 +16,32 @@ _FULL = 10  # times the target
 
 
 class CollapseGuard:
-    """Looks at every report; part of a checkpoint.
+    """Check of every report for collapse; part of a checkpoint.
 
-    What is no number ends the run at once. Empty or full vectors are logged when they are first seen, and end the run
-    when ``watch.patience`` reports in a row show them: an encoder can pass through such a state early in its ramps.
+    A loss that is not finite ends the run at once. Empty or full vectors are logged when they first occur, and end the
+    run after ``watch.patience`` consecutive reports: an encoder can recover from such a state early in its ramps.
     """
 
     def __init__(self, settings: WatchSettings, ramps_end: int) -> None:
-        """Begin without a symptom.
+        """Start without symptoms.
 
         Args:
             settings: ``l0_target`` and ``patience``.
-            ramps_end: the step from which the weights of all regularisers are whole.
+            ramps_end: the first step with the full weights of all regularizers.
         """
         self._settings = settings
         self._ramps_end = ramps_end
         self._streaks: dict[str, int] = {}
 
     def check(self, step: int, values: Mapping[str, float | None]) -> None:
-        """Judge a report.
+        """Check a report.
 
         Args:
-            step: its step.
-            values: of them, ``loss``, ``grad_norm``, ``l0_query`` and ``l0_document`` are read; an absent one is not
-                judged.
+            step: step of the report.
+            values: of these, ``loss``, ``grad_norm``, ``l0_query`` and ``l0_document`` are checked if present.
 
         Raises:
-            TrainingCollapsedError: the run is of no use any more.
+            TrainingCollapsedError: the run has collapsed.
         """
         _check_numbers(step, values)
         found = dict(self._symptoms(step, values))
@@ -50,27 +49,27 @@ class CollapseGuard:
         for name, (sentence, remedy) in found.items():
             seen = self._streaks[name]
             if seen >= self._settings.patience:
-                raise TrainingCollapsedError(f"step {step}: {sentence}, for {seen} reports in a row; {remedy}")
+                raise TrainingCollapsedError(f"step {step}: {sentence} in {seen} consecutive reports; {remedy}")
             if seen == 1:
                 fields = {"step": step, "symptom": name, "ends_after_reports": self._settings.patience}
-                log.warning("collapse looms: %s; %s", sentence, remedy, extra={"fields": fields})
+                log.warning("possible collapse: %s; %s", sentence, remedy, extra={"fields": fields})
 
     def _symptoms(self, step: int, values: Mapping[str, float | None]) -> Iterator[tuple[str, tuple[str, str]]]:
         for kind, plural in (("document", "documents"), ("query", "queries")):
             if values.get(f"l0_{kind}") == 0:
-                sentence = f"all {plural} have 0 terms"
-                yield f"empty_{kind}", (sentence, "lower the regularisers or the learning rate, or lengthen the ramps")
+                sentence = f"all {plural} have 0 active terms"
+                yield f"empty_{kind}", (sentence, "lower the regularizers or the learning rate, or lengthen the ramps")
         target, l0 = self._settings.l0_target, values.get("l0_document")
         if target is not None and l0 is not None and step >= self._ramps_end and l0 > _FULL * target:
-            sentence = f"documents have {l0:.0f} terms, more than {_FULL} times watch.l0_target ({target})"
-            yield "full_document", (sentence, "raise the document regulariser, or lower the learning rate")
+            sentence = f"documents have {l0:.0f} active terms, more than {_FULL} times watch.l0_target ({target})"
+            yield "full_document", (sentence, "raise the document regularizer, or lower the learning rate")
 
     def state(self) -> dict[str, int]:
-        """What a checkpoint keeps, as JSON: reports in a row by symptom."""
+        """Return the state of a checkpoint, as JSON values: consecutive reports by symptom."""
         return dict(self._streaks)
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from a checkpoint."""
+        """Restore a checkpoint."""
         self._streaks = {str(name): int(seen) for name, seen in state.items()}
 
 

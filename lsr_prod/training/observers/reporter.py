@@ -1,4 +1,4 @@
-"""What a run reports, and to whom: a JSONL log, Ray's metrics, TensorBoard and MLflow."""
+"""Reports of a run: a JSONL log, Ray's metrics, TensorBoard and MLflow."""
 
 import json
 import math
@@ -20,32 +20,31 @@ Values = Mapping[str, float | None]
 
 
 class Reporter:
-    """Takes the values of a step to the log and to all trackers. One a run, in the process of rank 0.
+    """Writer of reports to the log and to all trackers; one per run, in the process of rank 0.
 
-    The log has one line a report: ``{"step": 120, "time": 1.7e9, "values": {"loss": 0.5, ...}}``; ``time`` is seconds
-    since 1970, and a value that is no number is the string ``nan``, ``inf`` or ``-inf``. After a resumption it is as if
-    the run had never stopped: every step stands once. TensorBoard leaves out what is repeated; MLflow, which cannot
-    delete, keeps both.
+    The log has one line per report: ``{"step": 120, "time": 1.7e9, "values": {"loss": 0.5, ...}}``; ``time`` is seconds
+    since 1970, and a value that is not finite is the string ``nan``, ``inf`` or ``-inf``. After a resumption the log
+    contains every step once, as in an undisturbed run; so does TensorBoard. MLflow cannot delete and keeps repetitions.
 
-    A tracker that fails while the run goes on is logged, left out for a while, then tried again: no run ends by it.
+    A failure of a tracker is logged; the tracker is skipped for a while, then tried again. It never ends the run.
     """
 
     def __init__(self, path: Path, settings: WatchSettings, *, run: str, resumed_at: int | None = None) -> None:
         """Open the log and the trackers.
 
         Args:
-            path: the JSONL file; its folder is made.
+            path: the JSONL file; its folder is created.
             settings: ``tensorboard`` and ``mlflow``.
-            run: name of the run: the folder in TensorBoard's, the run in MLflow, a tag of Ray's metrics.
-            resumed_at: the step of the checkpoint that the run goes on from; lines of later steps are cut off. None: a
-                new run, an old log is emptied.
+            run: name of the run: folder in TensorBoard, run in MLflow, tag of Ray's metrics.
+            resumed_at: the step of the checkpoint to resume from; lines of later steps are deleted. None: a new run;
+                an old log is deleted.
 
         Raises:
-            ConfigError: a tracker is not installed, or refuses a new run.
+            ConfigError: a tracker is not installed, or cannot start a new run.
             StorageError: the log cannot be written.
         """
         if not re.fullmatch(r"[\w-][\w.-]*", run):
-            raise ValueError(f"the run {run!r} is to be made of letters, digits, '_', '-' and, after the first, '.'")
+            raise ValueError(f"the run {run!r} may contain only letters, digits, '_', '-' and, not at the start, '.'")
         check_watch(settings)
         _cut(path, resumed_at)
         self._file = append_file(path)
@@ -60,8 +59,8 @@ class Reporter:
         """Report a step.
 
         Args:
-            step: rises from report to report.
-            values: by name, such as ``loss`` or ``validation/RR@10``; None: unknown this time, in the log only.
+            step: increases from report to report.
+            values: values by name, such as ``loss`` or ``validation/RR@10``; None: unknown at this step, log only.
 
         Raises:
             StorageError: the log cannot be written.
@@ -78,25 +77,25 @@ class Reporter:
             tracker.report(step, known, now)
 
     def close(self, *, failed: bool = False) -> None:
-        """End the trackers and close the log; MLflow is told whether the run failed."""
+        """Close the trackers and the log; MLflow records whether the run failed."""
         for tracker in self._trackers:
             tracker.close(failed=failed)
         self._trackers = []
         self._file.close()
 
     def __enter__(self) -> Self:
-        """The reporter itself; it is closed at the end of the block."""
+        """Return the reporter, which is closed at the end of the block."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close; an error that passes through is a failed run."""
+        """Close; an exception means a failed run."""
         self.close(failed=error is not None)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The reports of a log, by rising step; a last line that was cut short by a killed process is left out."""
+    """Return the reports of a log, by increasing step, without a truncated last line of a killed process."""
     reports = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
@@ -108,7 +107,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def _cut(path: Path, resumed_at: int | None) -> None:
-    """Keep the lines up to a step; the file is replaced whole."""
+    """Keep the lines up to a step; the file is replaced atomically."""
     if not path.exists():
         return
     kept = [] if resumed_at is None else [report for report in read_log(path) if report["step"] <= resumed_at]

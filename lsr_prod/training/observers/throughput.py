@@ -1,4 +1,4 @@
-"""How fast a training is: texts and tokens a second, share of the machine's arithmetic, peak memory."""
+"""Throughput of a training: documents and tokens per second, model FLOPs utilization (MFU), peak memory."""
 
 import math
 import resource
@@ -15,8 +15,8 @@ from lsr_prod.training.parallel.totals import largest_of_workers, sum_of_workers
 
 __all__ = ["ModelWork", "ThroughputMeter", "known_peak", "measured_peak"]
 
-# NVIDIA's data sheets: dense operations a second with bf16 tensor cores, and in fp32 without tensor cores, which is
-# what torch computes fp32 with unless TF32 is allowed. The first name that the device's begins with counts.
+# NVIDIA's data sheets: dense operations per second in bf16 with tensor cores, and in fp32 without them: torch uses none
+# for fp32 unless TF32 is allowed. The first prefix of the device's name applies.
 _PEAKS = {
     "NVIDIA H200": (989e12, 67e12),
     "NVIDIA H100 PCIe": (756e12, 51e12),
@@ -30,13 +30,13 @@ _PEAKS = {
 
 @dataclass(frozen=True, slots=True)
 class ModelWork:
-    """What one token costs: two operations a weight and pass of every linear layer; attention scores are not counted.
+    """Arithmetic work per token: two operations per weight and pass of every linear layer, without attention scores.
 
     Attributes:
-        body: operations a token of all linear layers but the vocabulary head, forward and backward. Going back costs
-            as much again for the inputs and, where the weights are trained, for the weights.
-        head: operations a token of the vocabulary head, forward.
-        head_active: operations of its way back for each active (text, term): the maximum over tokens has one source.
+        body: operations per token of all linear layers except the vocabulary head, forward and backward. The backward
+            pass costs as much again for the inputs and, if the weights are trained, for the weights.
+        head: operations per token of the forward pass of the vocabulary head.
+        head_active: operations of its backward pass per active (text, term): a maximum over tokens has one source.
     """
 
     body: int
@@ -45,7 +45,7 @@ class ModelWork:
 
     @classmethod
     def of(cls, model: nn.Module, vocabulary_size: int) -> "ModelWork":
-        """Count the linear layers of a model; the head are those with V outputs.
+        """Count the linear layers of a model; those with V outputs are the head.
 
         Args:
             model: before or after it is wrapped for several workers.
@@ -65,34 +65,34 @@ class ModelWork:
         return cls(body, head, head_active)
 
     def operations(self, tokens: int, active: int) -> int:
-        """Operations of a step.
+        """Return the operations of a step.
 
         Args:
-            tokens: padding excluded.
+            tokens: number of tokens, padding excluded.
             active: (text, term) pairs with a weight above 0.
         """
         return (self.body + self.head) * tokens + self.head_active * active
 
     def language_operations(self, tokens: int, predicted: int) -> int:
-        """Operations of a step of language modelling, whose head is gone through there and back.
+        """Return the operations of a step of language modeling, with forward and backward pass of the head.
 
         Args:
-            tokens: padding excluded.
-            predicted: tokens that logits are made of.
+            tokens: number of tokens, padding excluded.
+            predicted: number of tokens with logits.
         """
         return self.body * tokens + 3 * self.head * predicted
 
 
 class ThroughputMeter:
-    """Measures the steps between two reports; the wall clock runs, except while it is paused."""
+    """Meter of the steps between two reports, by wall clock, excluding pauses."""
 
     def __init__(self, work: ModelWork, device: torch.device, *, peak: float | None) -> None:
         """Start the clock.
 
         Args:
-            work: of the model.
-            device: of this worker.
-            peak: operations a second that it can do at most, or None; see ``known_peak`` and ``measured_peak``.
+            work: arithmetic work of the model.
+            device: device of this worker.
+            peak: maximum operations per second of the device; None: unknown. See ``known_peak``, ``measured_peak``.
         """
         self._work, self._device, self._peak = work, device, peak
         self._begin()
@@ -105,10 +105,10 @@ class ThroughputMeter:
         """Count a step of this worker.
 
         Args:
-            documents: that it encoded; each once, though a step may encode it twice to save memory.
-            tokens: of queries and documents, padding excluded.
+            documents: encoded documents, counted once even if a step encodes them twice to save memory.
+            tokens: tokens of queries and documents, padding excluded.
             active: (text, term) pairs of queries and documents with a weight above 0.
-            predicted: of a language model, tokens that logits over the whole vocabulary are made of; None: it is none.
+            predicted: for a language model, tokens with logits over the vocabulary; None: retrieval.
         """
         self._steps += 1
         self._documents += documents
@@ -120,22 +120,22 @@ class ThroughputMeter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave out what is no training: a validation, a checkpoint."""
+        """Exclude the block, such as a validation or a checkpoint, from the measured time."""
         start = self._now()
         yield
         self._start += self._now() - start
 
     def report(self) -> dict[str, float | None]:
-        """Figures of all workers since the report before; every worker has to call it.
+        """Return figures of all workers since the last report; a collective operation of all workers.
 
         Returns:
-            ``docs_per_s`` and ``tokens_per_s`` of all workers; ``step_s``, seconds of a step; ``mfu``, the model's
-            operations as a share of what the devices could do, None where a peak is unknown; ``peak_memory_bytes`` of
-            the worker that needed most, since its start: of a GPU what torch allocated, else the process's resident
-            memory. All None where no step was counted, but for the memory.
+            ``docs_per_s`` and ``tokens_per_s`` of all workers; ``step_s``, seconds per step; ``mfu``, the model's
+            operations as a share of the devices' peak, None if a peak is unknown; ``peak_memory_bytes``, the maximum
+            over workers since their start: memory allocated by torch on a GPU, otherwise resident memory of the
+            process. Without a counted step, all except the memory are None.
         """
         seconds = self._now() - self._start
-        peak = math.nan if self._peak is None else self._peak  # one that is unknown makes the sum unknown
+        peak = math.nan if self._peak is None else self._peak  # an unknown peak makes the sum unknown
         sums = torch.tensor([self._documents, self._tokens, self._operations, peak], dtype=torch.float64)
         documents, tokens, operations, peaks = sum_of_workers(sums).tolist()
         most = torch.tensor([seconds, _peak_memory(self._device)], dtype=torch.float64)
@@ -154,15 +154,15 @@ class ThroughputMeter:
 
     def _now(self) -> float:
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)  # kernels still run when their calls have returned
+            torch.cuda.synchronize(self._device)  # calls return before their kernels end
         return time.perf_counter()
 
 
 def known_peak(name: str, precision: str) -> float | None:
-    """Operations a second that a GPU does at most, or None for one that is not known.
+    """Return the maximum operations per second of a GPU; None: unknown.
 
     Args:
-        name: as ``torch.cuda.get_device_name`` gives it.
+        name: name from ``torch.cuda.get_device_name``.
         precision: ``bf16`` or ``fp32``.
     """
     for prefix, (bf16, fp32) in _PEAKS.items():
@@ -172,12 +172,12 @@ def known_peak(name: str, precision: str) -> float | None:
 
 
 def measured_peak(precision: str, *, size: int = 1024, repeats: int = 5) -> float:
-    """Operations a second of a matrix product on this CPU, with the threads that torch has here.
+    """Measure the operations per second of a matrix product on this CPU, with torch's current threads.
 
     Args:
         precision: ``bf16`` or ``fp32``.
         size: rows and columns of the matrices.
-        repeats: of which the fastest counts.
+        repeats: repetitions, of which the fastest counts.
     """
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     left, right = torch.ones(size, size, dtype=dtype), torch.ones(size, size, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Whoever keeps the curves of a training beside its log: Ray's metrics, TensorBoard, MLflow."""
+"""Trackers of the curves of a training: Ray's metrics, TensorBoard, MLflow."""
 
 import importlib
 import logging
@@ -17,7 +17,7 @@ __all__ = ["GuardedTracker", "Tracker", "check_watch", "open_trackers"]
 
 log = logging.getLogger(__name__)
 
-_REMEDY = "give one that answers, or leave it unset"
+_REMEDY = "set one that is reachable, or leave it unset"
 _MLFLOW_DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -26,7 +26,7 @@ _MLFLOW_DEFAULTS = {
 
 
 def check_watch(settings: WatchSettings) -> None:
-    """Refuse trackers that are asked for and cannot be imported, before anything is trained.
+    """Check that the configured trackers are installed, before anything is trained.
 
     Raises:
         ConfigError: TensorBoard or MLflow is not installed.
@@ -38,15 +38,15 @@ def check_watch(settings: WatchSettings) -> None:
 
 
 def open_trackers(settings: WatchSettings, run: str, resumed_at: int | None) -> "list[GuardedTracker]":
-    """Open what is asked for, and Ray's metrics where this process is one of Ray's.
+    """Open the configured trackers, and Ray's metrics in a process of Ray.
 
     Args:
         settings: ``tensorboard`` and ``mlflow``.
         run: letters, digits, '.', '_' and '-'.
-        resumed_at: the step that the run goes on from; None: a new run.
+        resumed_at: the step to resume from; None: a new run.
 
     Raises:
-        ConfigError: a tracker refuses a new run. One that refuses a run that goes on is logged and left out.
+        ConfigError: a tracker cannot start a new run. A failure to resume is logged, and the tracker is left out.
     """
     openers: list[tuple[str, Callable[[], Tracker]]] = []
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
@@ -63,36 +63,36 @@ def open_trackers(settings: WatchSettings, run: str, resumed_at: int | None) -> 
             if resumed_at is None:
                 for tracker in trackers:
                     tracker.close(failed=True)
-                raise ConfigError(f"watch.{name}", f"it cannot be opened ({_short(error)})", _REMEDY) from error
+                raise ConfigError(f"watch.{name}", f"{name} cannot be opened ({_short(error)})", _REMEDY) from error
             log.warning("tracker not opened", extra={"fields": {"tracker": name, "error": _short(error)}})
     return trackers
 
 
 class Tracker(Protocol):
-    """Whoever keeps curves."""
+    """Tracker of curves."""
 
     def report(self, step: int, values: Mapping[str, float], now: float) -> None:
-        """Take the values of a step; ``now`` is seconds since 1970."""
+        """Record the values of a step; ``now`` is seconds since 1970."""
 
     def close(self, *, failed: bool) -> None:
-        """The run has ended."""
+        """End the run."""
 
 
 class GuardedTracker:
-    """A tracker whose failures end no run: after each in a row, twice as many reports are kept from it."""
+    """Tracker whose failures do not end the run: each consecutive failure doubles the number of skipped reports."""
 
     def __init__(self, name: str, tracker: Tracker) -> None:
         self._name, self._tracker = name, tracker
         self._failures = self._skip = 0
 
     def report(self, step: int, values: Mapping[str, float], now: float) -> None:
-        """Pass the values on; a failure is logged."""
+        """Forward the values; log a failure."""
         if self._skip:
             self._skip -= 1
             return
         try:
             self._tracker.report(step, values, now)
-        except Exception as error:  # noqa: BLE001 - whatever ails a tracker, the training goes on
+        except Exception as error:  # noqa: BLE001 - no failure of a tracker ends the training
             self._failures += 1
             self._skip = 2**self._failures
             fields = {"tracker": self._name, "step": step, "error": _short(error), "reports_skipped": self._skip}
@@ -101,7 +101,7 @@ class GuardedTracker:
             self._failures = 0
 
     def close(self, *, failed: bool) -> None:
-        """Close; a failure is logged."""
+        """Close the tracker; log a failure."""
         try:
             self._tracker.close(failed=failed)
         except Exception as error:  # noqa: BLE001 - as above
@@ -117,7 +117,7 @@ class _RayMetrics:
         self._make, self._run = Gauge, run
         self._gauges: dict[str, Any] = {}
 
-    def report(self, step: int, values: Mapping[str, float], now: float) -> None:  # noqa: ARG002 - Ray has its clock
+    def report(self, step: int, values: Mapping[str, float], now: float) -> None:  # noqa: ARG002 - Ray uses its own clock
         for name, value in {**values, "step": float(step)}.items():
             if name not in self._gauges:
                 metric = f"lsr_train_{re.sub('[^A-Za-z0-9_]', '_', name)}"
@@ -125,11 +125,11 @@ class _RayMetrics:
             self._gauges[name].set(value, tags={"run": self._run})
 
     def close(self, *, failed: bool) -> None:
-        """The last values stay until the process ends."""
+        """Keep the last values until the process ends."""
 
 
 class _TensorBoard:
-    """An event file in the run's folder."""
+    """Event file in the folder of the run."""
 
     def __init__(self, folder: Path, resumed_at: int | None) -> None:
         module = _import_tensorboard()
@@ -141,12 +141,12 @@ class _TensorBoard:
             self._writer.add_scalar(name, value, step, walltime=now)
         self._writer.flush()
 
-    def close(self, *, failed: bool) -> None:  # noqa: ARG002 - an event file does not say
+    def close(self, *, failed: bool) -> None:  # noqa: ARG002 - event files have no status
         self._writer.close()
 
 
 class _Mlflow:
-    """The run of this name in the experiment ``lsr_prod``; one that is there already goes on."""
+    """Run of this name in the experiment ``lsr_prod``; an existing run is continued."""
 
     def __init__(self, uri: str, run: str) -> None:
         self._module = _import_mlflow()
@@ -172,7 +172,7 @@ class _Mlflow:
 
 
 def _metric_name(name: str) -> str:
-    """MLflow takes letters, digits and some marks."""
+    """Replace characters that MLflow does not allow in names."""
     return re.sub(r"[^\w\-. :/]", "_", name)
 
 
@@ -181,7 +181,7 @@ def _import_tensorboard() -> Any:
 
 
 def _import_mlflow() -> Any:
-    # A training tells nobody who was not asked, and a server that is away keeps it for seconds, not for minutes.
+    # No telemetry; and an unreachable server delays the training for seconds, not minutes.
     for name, value in _MLFLOW_DEFAULTS.items():
         os.environ.setdefault(name, value)
     return _import("mlflow", "mlflow", "mlflow-skinny")

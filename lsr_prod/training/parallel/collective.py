@@ -1,8 +1,8 @@
-"""What workers tell each other inside a loss: all rows, and sums over everyone.
+"""Collective operations with gradients, inside a loss: rows of all workers, and sums over workers.
 
-Each worker computes the share of the loss that its own queries have. The sum of the shares is the loss of the global
-batch, and the sum of their gradients its gradient, whatever the number of workers and however unequal their parts.
-Without torch.distributed, or with one worker, everything here is the identity.
+Each worker computes the share of its own queries in the loss. The shares add up to the loss of the global batch, and
+their gradients to its gradient, for any number of workers and any division of the batch. Without torch.distributed, or
+with one worker, every operation is the identity.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ __all__ = ["Shares", "all_rows", "global_sum", "rank", "row_counts", "shares", "
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How a global batch is shared.
+    """Division of a global batch among workers.
 
     Attributes:
-        queries: of every worker, in rank order.
-        documents: the same.
+        queries: number of queries of every worker, in rank order.
+        documents: number of documents of every worker, in rank order.
     """
 
     queries: list[int]
@@ -30,49 +30,49 @@ class Shares:
 
     @property
     def documents_of_a_query(self) -> int:
-        """c: the positive and the hard negatives of a query; a worker without queries learns it from the others."""
+        """c, the positive and the hard negatives of a query; known even to a worker without queries."""
         return sum(self.documents) // max(1, sum(self.queries))
 
 
 def world_size() -> int:
-    """The number of workers; 1 without torch.distributed."""
+    """Return the number of workers; 1 without torch.distributed."""
     return dist.get_world_size() if _distributed() else 1
 
 
 def rank() -> int:
-    """The number of this worker; 0 without torch.distributed."""
+    """Return the rank of this worker; 0 without torch.distributed."""
     return dist.get_rank() if _distributed() else 0
 
 
 def row_counts(rows: int, device: torch.device) -> list[int]:
-    """How many rows every worker has, in rank order.
+    """Return the number of rows of every worker, in rank order.
 
     Args:
-        rows: of this worker.
-        device: where the workers' tensors are.
+        rows: number of rows of this worker.
+        device: device of the workers' tensors.
     """
-    return _everyones([rows], device)[0]
+    return _of_all_workers([rows], device)[0]
 
 
 def shares(queries: int, documents: int, device: torch.device) -> Shares:
-    """How the global batch is shared; one question for all that a step has to know of other workers' rows.
+    """Return the division of the global batch, by a single collective operation.
 
     Args:
-        queries: of this worker.
-        documents: of this worker.
-        device: where the workers' tensors are.
+        queries: number of queries of this worker.
+        documents: number of documents of this worker.
+        device: device of the workers' tensors.
     """
-    return Shares(*_everyones([queries, documents], device))
+    return Shares(*_of_all_workers([queries, documents], device))
 
 
 def all_rows(rows: Tensor, counts: Sequence[int] | None = None) -> Tensor:
-    """The rows of all workers in rank order.
+    """Return the rows of all workers in rank order.
 
-    Backward gives each worker the sum over all workers of the gradients of its rows.
+    In the backward pass, each worker receives the sum over all workers of the gradients of its rows.
 
     Args:
         rows: [B, ...]; B may differ between workers and may be 0.
-        counts: every worker's B where they are known; unset: asked for.
+        counts: B of every worker; None: exchanged first.
 
     Returns:
         [sum of the Bs, ...], equal on all workers.
@@ -86,12 +86,12 @@ def all_rows(rows: Tensor, counts: Sequence[int] | None = None) -> Tensor:
 
 
 def global_sum(values: Tensor) -> Tensor:
-    """The sum over workers; backward is the identity.
+    """Return the sum over workers; the backward pass is the identity.
 
-    A term that every worker computes from global sums counts once: each worker holds the gradient of its own share.
+    A term that every worker computes from global sums counts once: each worker has the gradient of its own share.
 
     Args:
-        values: of the same shape on all workers.
+        values: any shape, the same on all workers.
 
     Returns:
         The same shape, equal on all workers.
@@ -102,8 +102,8 @@ def global_sum(values: Tensor) -> Tensor:
     return total
 
 
-def _everyones(numbers: list[int], device: torch.device) -> list[list[int]]:
-    """A list of all workers' values for each of one's own numbers."""
+def _of_all_workers(numbers: list[int], device: torch.device) -> list[list[int]]:
+    """Return, for each number of this worker, the numbers of all workers."""
     if world_size() == 1:
         return [[number] for number in numbers]
     table = torch.zeros(len(numbers), world_size(), dtype=torch.int64, device=device)
@@ -123,7 +123,7 @@ class _AllRows(torch.autograd.Function):
         gathered = rows.new_empty(sum(counts), *rows.shape[1:])
         parts = torch.split(gathered, counts)
         parts[rank()].copy_(rows)
-        # One broadcast for each worker: no padding where the counts differ, and as many bytes as an all-gather.
+        # One broadcast per worker needs no padding for unequal counts, and as many bytes as an all-gather.
         works = [dist.broadcast(part, src=owner, async_op=True) for owner, part in enumerate(parts) if len(part)]
         for work in works:
             work.wait()

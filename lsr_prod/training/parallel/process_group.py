@@ -1,7 +1,7 @@
-"""The process group of the training processes: they meet at one address, and listen on no other.
+"""Process group of the training processes; it listens on a single address.
 
-torch's own rendezvous listens on every interface of the machine. Here the first worker opens the socket itself, on the
-address by which Ray knows its machine, and gloo and NCCL are told the interface that has that address.
+The rendezvous of torch listens on all interfaces of a machine. Here the first worker opens the socket itself, on the
+address under which Ray knows its machine, and gloo and NCCL use the interface with that address.
 """
 
 import os
@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import TCPStore
 
 __all__ = ["Group", "process_group"]
 
-# A validation keeps the other workers waiting; a worker that dies is noticed at once by its closed connections.
+# Other workers wait during a validation; a dead worker is noticed at once by its closed connections.
 _TIMEOUT = timedelta(hours=2)
 
 
@@ -27,9 +27,9 @@ class Group:
     """This process among the workers.
 
     Attributes:
-        rank: its number; 0 is the first.
+        rank: rank of this worker; 0 is the first.
         world: number of workers.
-        device: where it computes.
+        device: device of the computation.
     """
 
     rank: int
@@ -41,14 +41,14 @@ class Group:
 def process_group(
     rank: int, world: int, *, use_gpu: bool, address: str, share: Callable[[tuple[str, int] | None], tuple[str, int]]
 ) -> Iterator[Group]:
-    """Join the workers; one alone has nothing to join.
+    """Join the process group; a single worker needs none.
 
     Args:
-        rank: number of this worker.
-        world: how many there are.
-        use_gpu: whether each computes on the GPU that it sees.
+        rank: rank of this worker.
+        world: number of workers.
+        use_gpu: each worker computes on its visible GPU.
         address: IP address of this worker's machine.
-        share: hands the first worker's address and port to all; called once by each, by the others with None.
+        share: broadcasts address and port of the first worker; called once per worker, by the others with None.
     """
     group = Group(rank, world, torch.device("cuda", 0) if use_gpu else torch.device("cpu"))
     if use_gpu:

@@ -1,4 +1,4 @@
-"""The model on one worker: as it is, as a replica (DDP), or as a shard (FSDP2)."""
+"""The model on one worker: plain, as a replica (DDP), or as a shard (FSDP2)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ __all__ = ["Replica"]
 
 
 class _Representations(nn.Module):
-    """Several batches through one encoder in one forward pass, which is what DDP synchronises."""
+    """Encoder of several batches in one forward pass, so that DDP synchronizes once."""
 
     def __init__(self, encoder: SparseEncoder) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class _Representations(nn.Module):
     def forward(
         self, *batches: Tensor, found: PooledArgmax | None = None, search: bool = False
     ) -> tuple[Tensor, ...] | PooledArgmax:
-        """Token ids and attention mask of each batch in turn, int64 [B, L] -> weights [B, V] of each batch."""
+        """Encode batches, given as token ids and attention masks in turn: int64 [B, L] -> [B, V] each."""
         if search:
             return self.encoder.find_argmax(*batches)
         pairs = zip(batches[::2], batches[1::2], strict=True)
@@ -38,10 +38,10 @@ class _Representations(nn.Module):
 
 
 def _mean_in_order(world: int, bucket: GradBucket) -> Future[Tensor]:
-    """The mean of a bucket over workers, added up by their ranks.
+    """Return the mean of a bucket over workers, added up in rank order.
 
-    Gloo adds an element in an order that depends on its place in the bucket, and DDP makes other buckets after the
-    first step of a process: three summands would differ in their last bit after every restart.
+    Gloo adds elements in an order that depends on their place in the bucket, and DDP changes its buckets after the
+    first step of a process: sums of three summands would differ in their last bit after a restart.
     """
     own = bucket.buffer()
     parts = [torch.empty_like(own) for _ in range(world)]
@@ -59,7 +59,7 @@ def _mean_in_order(world: int, bucket: GradBucket) -> Future[Tensor]:
 
 
 class Replica:
-    """The encoder as it stands on this worker.
+    """The encoder on this worker.
 
     Attributes:
         encoder: the module; under FSDP2 its parameters are shards.
@@ -72,14 +72,14 @@ class Replica:
         group: Group,
         around: Callable[[SparseEncoder], nn.Module] | None = None,
     ) -> None:
-        """Spread an encoder that is whole and equal on every worker.
+        """Distribute an encoder.
 
         Args:
-            encoder: the encoder.
-            strategy: how it is spread.
+            encoder: whole, and equal on every worker.
+            strategy: replicas or shards.
             group: this process among the workers.
-            around: makes the module whose forward pass is synchronised, with the encoder inside; None: one that makes
-                the vectors of several batches.
+            around: wraps the encoder in the module whose forward pass is synchronized; None: a module that encodes
+                several batches.
         """
         self.encoder = encoder.to(group.device)
         self._module: Any = (around or _Representations)(self.encoder)
@@ -96,32 +96,32 @@ class Replica:
                 self._module.register_comm_hook(group.world, _mean_in_order)
 
     def __call__(self, *batches: Tensor, found: PooledArgmax | None = None) -> tuple[Tensor, ...]:
-        """Weights [B, V] of each batch, given by token ids and attention mask in turn.
+        """Encode batches, given as token ids and attention masks in turn, to weights [B, V] of each batch.
 
         Args:
             batches: int64 [B, L] each.
-            found: of a single batch, what ``find_argmax`` returned for it.
+            found: for a single batch, the result of ``find_argmax``.
         """
         weights: tuple[Tensor, ...] = self._module(*batches, found=found)
         return weights
 
     def run(self, *inputs: Tensor) -> Any:
-        """The forward pass of the module around the encoder."""
+        """Run the forward pass of the module around the encoder."""
         return self._module(*inputs)
 
     def find_argmax(self, ids: Tensor, mask: Tensor) -> PooledArgmax:
-        """The vectors of a batch without a graph, and the token behind each weight."""
-        maxima: PooledArgmax = self._module(ids, mask, search=True)
-        return maxima
+        """Return the weights of a batch, without graph, and the token of each weight."""
+        found: PooledArgmax = self._module(ids, mask, search=True)
+        return found
 
     @property
     def sharded(self) -> bool:
-        """Whether each worker holds a part of the weights only."""
+        """True if each worker holds only a shard of the weights."""
         return self._sharded
 
     @contextmanager
     def synchronized(self, last: bool) -> Iterator[None]:
-        """Forward and backward inside; gradients of the workers are averaged where it is the ``last`` of a step."""
+        """Context of a forward and backward pass; the ``last`` one of a step averages the gradients of all workers."""
         if self._replicated and not last:
             with self._module.no_sync():
                 yield

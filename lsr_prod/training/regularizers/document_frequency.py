@@ -1,4 +1,4 @@
-"""How many documents have each term, for DF-FLOPS (arXiv 2505.15070)."""
+"""Document frequencies of terms, for DF-FLOPS (arXiv 2505.15070)."""
 
 import math
 
@@ -12,16 +12,16 @@ __all__ = ["DocumentFrequency", "frequency_weights"]
 
 
 class DocumentFrequency:
-    """Document frequencies of the documents seen in windows of ``every`` steps, over all workers.
+    """Document frequencies in windows of ``every`` steps, over all workers.
 
-    The weights of a window are made from the counts of the one before it; those of the first from the counts so far.
-    The counts are integers, so they do not depend on the number of workers, and are equal on all.
+    The weights of a window follow from the counts of the previous window; in the first window, from the counts so far.
+    Counts are integers, so they do not depend on the number of workers, and are equal on all workers.
 
     Args:
         vocabulary_size: V.
-        alpha: document frequency, as a share, at which the weight is one half.
-        beta: how sharply it rises there.
-        every: steps of a window.
+        alpha: document frequency, as a share, with weight one half.
+        beta: steepness of the weight at alpha.
+        every: steps per window.
     """
 
     def __init__(self, vocabulary_size: int, *, alpha: float, beta: float, every: int) -> None:
@@ -32,11 +32,11 @@ class DocumentFrequency:
 
     @torch.no_grad()
     def observe(self, documents: Vectors, step: int) -> None:
-        """Count the documents of a step, or of one part of it; all workers call it together.
+        """Count the documents of a step, or of one part of it; a collective operation of all workers.
 
         Args:
-            documents: this worker's m.
-            step: from 0, never falling.
+            documents: m documents of this worker.
+            step: from 0, never decreasing.
         """
         window = step // self._every
         active = _documents_with(documents)
@@ -52,23 +52,23 @@ class DocumentFrequency:
             self._shares = self._counts.double() / max(1, self._documents)
 
     def weights(self, device: torch.device) -> Tensor:
-        """Factors of the terms' mean weights, float32 [V] between 0 and 1; 0 before anything was counted."""
+        """Return factors of the terms' mean weights, float32 [V] in [0, 1]; 0 before the first count."""
         self._shares = self._shares.to(device)
         return frequency_weights(self._shares, alpha=self._alpha, beta=self._beta).float()
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps; copies on the CPU."""
+        """Return the tensors of a checkpoint, copied to the CPU."""
         position = torch.tensor([self._documents, self._window])
         return {"counts": self._counts.cpu().clone(), "shares": self._shares.cpu().clone(), "position": position}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state()``."""
+        """Restore ``state()``."""
         self._counts, self._shares = state["counts"].clone(), state["shares"].clone()
         self._documents, self._window = (int(number) for number in state["position"])
 
 
 def _documents_with(documents: Vectors) -> Tensor:
-    """How many documents have each term, int64 [V]."""
+    """Return the number of documents with each term, int64 [V]."""
     if isinstance(documents, Tensor):
         return torch.count_nonzero(documents, dim=0)
     active = documents.weights > 0
@@ -77,15 +77,15 @@ def _documents_with(documents: Vectors) -> Tensor:
 
 
 def frequency_weights(shares: Tensor, *, alpha: float, beta: float) -> Tensor:
-    """``1 / (1 + (x ** log_alpha(2) - 1) ** beta)``: 0 for a term of no document, 1/2 at alpha, 1 for one of all.
+    """Return ``1 / (1 + (x ** log_alpha(2) - 1) ** beta)``: 0 for x = 0, 1/2 for x = alpha, 1 for x = 1.
 
     Args:
-        shares: x, the document frequencies as shares, [V] between 0 and 1.
+        shares: x, the document frequencies as shares, [V] in [0, 1].
         alpha: above 0 and below 1.
         beta: above 0.
 
     Returns:
-        [V], in the type of ``shares``.
+        [V], in the dtype of ``shares``.
     """
-    exponent = math.log(2) / math.log(alpha)  # below 0: x = 0 gives an infinite power, and so the weight 0
+    exponent = math.log(2) / math.log(alpha)  # negative: x = 0 gives an infinite power, hence weight 0
     return 1 / (1 + (shares.pow(exponent) - 1).clamp_min(0).pow(beta))

@@ -1,7 +1,7 @@
-"""Dot products with vectors of few terms, over blocks of those terms that can meet.
+"""Dot products with pruned vectors, by blocks of shared columns.
 
-Made dense, vectors of few terms are as large as whole ones. Here a block of columns at a time is made dense, in the
-forward pass and again in the backward pass, and columns that one side lacks altogether are left out.
+Pruned vectors are as large as whole ones once they are dense. Here only one block of columns at a time is dense, in the
+forward pass and again in the backward pass, and columns without terms on the pruned side are skipped.
 """
 
 from typing import Any
@@ -15,11 +15,11 @@ from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors
 __all__ = ["BLOCK", "block_dot"]
 
 BLOCK = 8192
-"""Columns that are dense at a time."""
+"""Columns per dense block."""
 
 
 def block_dot(queries: Vectors, documents: Vectors) -> Tensor:
-    """Dot products of all queries with all documents; on one side at least terms are few.
+    """Return the dot products of all queries with all documents; at least one side is pruned.
 
     Args:
         queries: n vectors.
@@ -85,18 +85,18 @@ class _BlockDot(torch.autograd.Function):
 
 
 class _Side:
-    """Vectors as dense blocks of columns, between two columns of zeros where terms outside of the block fall."""
+    """Vectors as dense blocks of columns; a column of zeros on either side receives terms outside the block."""
 
     def __init__(self, weights: Tensor, terms: Tensor | None, columns: Tensor, vocabulary_size: int) -> None:
         self._weights, self._columns = weights, columns
-        self._places = None  # which of the columns each kept term is; beyond the last if it is none
+        self._places = None  # index of each kept term among the columns; len(columns) if it is none of them
         if terms is not None:
             lookup = torch.full((vocabulary_size,), len(columns), device=columns.device)
             lookup[columns] = torch.arange(len(columns), device=columns.device)
             self._places = lookup[terms]
 
     def block(self, start: int) -> Tensor:
-        """[B, 1 + columns of the block + 1]."""
+        """Return a dense block, [B, 1 + columns of the block + 1]."""
         columns = self._columns[start : start + BLOCK]
         block = self._weights.new_zeros(len(self._weights), len(columns) + 2)
         if self._places is None:
@@ -107,7 +107,7 @@ class _Side:
         return block
 
     def add(self, gradient: Tensor, block: Tensor, start: int) -> None:
-        """Add the gradient of a block to that of the weights."""
+        """Add the gradient of a block to the gradient of the weights."""
         columns = self._columns[start : start + BLOCK]
         if self._places is None:
             gradient[:, columns] = block[:, 1:-1]
@@ -115,6 +115,6 @@ class _Side:
             gradient += block.gather(1, self._positions(start, len(columns)))
 
     def _positions(self, start: int, width: int) -> Tensor:
-        """Columns of the block that the kept terms fall into, int64 [B, k]."""
+        """Return the column of each kept term in the block, int64 [B, k]."""
         assert self._places is not None
         return (self._places - (start - 1)).clamp_(0, width + 1)

@@ -1,24 +1,24 @@
-"""The heaviest terms of a vector: what training masks keep, and what serving prunes to."""
+"""Heaviest terms of a vector, for training masks and pruning."""
 
 import torch
 from torch import Tensor
 
 __all__ = ["heaviest_terms", "keep_top"]
 
-_ROWS = 64  # rows with ties that are looked at together
+_ROWS = 64  # rows with ties per batch
 
 
 def keep_top(weights: Tensor, k: int | None) -> Tensor:
-    """Keep the ``k`` heaviest terms of every row; of equally heavy ones those with the lower ids.
+    """Set all but the ``k`` heaviest terms of every row to 0; ties go to the lower id.
 
-    Beside the result, the memory is that of one boolean mask.
+    Needs the memory of the result and one boolean mask.
 
     Args:
         weights: [B, V], at least 0.
         k: terms kept; 0 or None: all.
 
     Returns:
-        [B, V], zero elsewhere; the gradient passes through the kept terms.
+        [B, V]; kept terms pass the gradient.
     """
     if not k or k >= weights.shape[1]:
         return weights
@@ -29,14 +29,14 @@ def keep_top(weights: Tensor, k: int | None) -> Tensor:
 
 @torch.no_grad()
 def heaviest_terms(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Ids and weights of the ``k`` heaviest terms of every row, by rising id; ties go to the lower id.
+    """Return ids and weights of the ``k`` heaviest terms of every row, by increasing id; ties go to the lower id.
 
     Args:
         weights: [B, V], at least 0.
         k: at most V.
 
     Returns:
-        int64 [B, k] and [B, k]. A row with fewer active terms is filled up with inactive ones of weight 0.
+        int64 [B, k] and [B, k]. Rows with fewer active terms are filled up with inactive terms of weight 0.
     """
     values, terms = weights.topk(k, dim=1, sorted=False)
     least = values.amin(dim=1, keepdim=True)
@@ -48,7 +48,7 @@ def heaviest_terms(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _lowest_ids(weights: Tensor, least: Tensor, k: int) -> Tensor:
-    """The ``k`` ids of rows in which more than ``k`` terms weigh ``least`` or more."""
+    """Return the ``k`` kept ids of rows in which more than ``k`` terms weigh ``least`` or more."""
     tied = weights == least
     room = k - (weights > least).sum(dim=1, keepdim=True)
     kept = (weights > least) | (tied & (tied.cumsum(dim=1) <= room))

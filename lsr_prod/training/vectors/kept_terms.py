@@ -1,4 +1,4 @@
-"""Vectors of which only the heaviest terms are left: ids and weights, in place of a copy as wide as the vocabulary."""
+"""Vectors pruned to their heaviest terms, stored as ids and weights instead of dense rows."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ class KeptTerms:
     """The heaviest terms of B vectors.
 
     Attributes:
-        terms: int64 [B, k], rising in a row, no id twice.
-        weights: [B, k], the gradient passes through those above 0; 0 where a vector has fewer than k terms.
+        terms: int64 [B, k], strictly increasing within a row.
+        weights: [B, k]; weights above 0 pass the gradient; 0 fills up vectors with fewer than k terms.
         vocabulary_size: V.
     """
 
@@ -27,22 +27,22 @@ class KeptTerms:
     vocabulary_size: int
 
     def __len__(self) -> int:
-        """The number of vectors."""
+        """Return the number of vectors."""
         return len(self.terms)
 
     def __getitem__(self, rows: slice) -> "KeptTerms":
-        """Some of the vectors."""
+        """Return a slice of the vectors."""
         return KeptTerms(self.terms[rows], self.weights[rows], self.vocabulary_size)
 
     def top(self, k: int) -> "KeptTerms":
-        """The ``k`` heaviest of them; ties go to the lower id."""
+        """Return the ``k`` heaviest of these terms; ties go to the lower id."""
         if k >= self.terms.shape[1]:
             return self
         places, _ = heaviest_terms(self.weights.detach(), k)
         return KeptTerms(self.terms.gather(1, places), self.weights.gather(1, places), self.vocabulary_size)
 
     def dense(self) -> Tensor:
-        """[B, V]."""
+        """Return dense rows, [B, V]."""
         rows = self.weights.new_zeros(len(self), self.vocabulary_size)
         return rows.scatter(1, self.terms, self.weights)
 
@@ -52,11 +52,11 @@ Vectors = Tensor | KeptTerms
 
 
 def keep_terms(vectors: Vectors, k: int) -> KeptTerms:
-    """The ``k`` heaviest terms of every vector, ties to the lower id.
+    """Return the ``k`` heaviest terms of every vector; ties go to the lower id.
 
     Args:
         vectors: B vectors, at least 0.
-        k: 1 or more; above V it is V.
+        k: 1 or more; values above V mean V.
     """
     if isinstance(vectors, KeptTerms):
         return vectors.top(k)
@@ -66,16 +66,16 @@ def keep_terms(vectors: Vectors, k: int) -> KeptTerms:
 
 
 def cut(vectors: Vectors, k: int | None) -> Vectors:
-    """The ``k`` heaviest terms; the vectors as they are where ``k`` is 0, None or as many as there are."""
+    """Prune to the ``k`` heaviest terms; return the vectors unchanged if ``k`` is 0, None or not below their width."""
     return vectors if not k or k >= _width(vectors) else keep_terms(vectors, k)
 
 
 class Prunable:
-    """Vectors that are needed cut to several sizes: they are searched for their heaviest terms once.
+    """Vectors that are pruned to several sizes with a single search for their heaviest terms.
 
     Args:
         vectors: B vectors, at least 0.
-        sizes: every size that will be asked for; 0 and None are all terms.
+        sizes: all requested sizes; 0 and None mean all terms.
     """
 
     def __init__(self, vectors: Vectors, sizes: Iterable[int | None]) -> None:
@@ -83,16 +83,16 @@ class Prunable:
         self._heaviest = cut(vectors, max((size for size in sizes if size and size < _width(vectors)), default=0))
 
     def keep(self, k: int | None) -> Vectors:
-        """The ``k`` heaviest terms; 0 and None: the vectors as they are."""
+        """Return the ``k`` heaviest terms; for 0 and None, the whole vectors."""
         return self._whole if not k or k >= _width(self._whole) else cut(self._heaviest, k)
 
 
 def all_vectors(vectors: Vectors, counts: Sequence[int]) -> Vectors:
-    """The vectors of all workers in rank order, as ``collective.all_rows``; of kept terms only these travel.
+    """Return the vectors of all workers in rank order, like ``collective.all_rows``; pruned vectors are sent pruned.
 
     Args:
-        vectors: this worker's.
-        counts: how many every worker has.
+        vectors: vectors of this worker.
+        counts: number of vectors of every worker.
     """
     if isinstance(vectors, Tensor):
         return collective.all_rows(vectors, counts)

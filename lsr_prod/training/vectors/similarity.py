@@ -1,4 +1,4 @@
-"""How alike queries and documents are: dot products, and cosines made from them."""
+"""Similarity of queries and documents: dot products, and cosines computed from them."""
 
 import torch
 from torch import Tensor
@@ -8,11 +8,11 @@ from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors
 
 __all__ = ["cosine", "dot", "norms", "pair_dot"]
 
-_ZERO = 1e-6  # a vector of a smaller norm counts as the zero vector
+_ZERO = 1e-6  # vectors with a smaller norm count as zero vectors
 
 
 def dot(queries: Vectors, documents: Vectors) -> Tensor:
-    """Dot products of all queries with all documents.
+    """Return the dot products of all queries with all documents.
 
     Args:
         queries: n vectors.
@@ -27,7 +27,7 @@ def dot(queries: Vectors, documents: Vectors) -> Tensor:
 
 
 def pair_dot(queries: Vectors, documents: Vectors) -> Tensor:
-    """Dot products of each query with its own documents.
+    """Return the dot products of each query with its own documents.
 
     Args:
         queries: n vectors.
@@ -50,7 +50,7 @@ def pair_dot(queries: Vectors, documents: Vectors) -> Tensor:
 
 
 def _weights_of(queries: Vectors, terms: Tensor) -> Tensor:
-    """What each query's weights of some terms are, int64 [n, j] -> [n, j]."""
+    """Return each query's weights of the given terms, int64 [n, j] -> [n, j]."""
     if isinstance(queries, Tensor):
         return queries.gather(1, terms)
     places = torch.searchsorted(queries.terms.contiguous(), terms).clamp_max(queries.terms.shape[1] - 1)
@@ -59,21 +59,21 @@ def _weights_of(queries: Vectors, terms: Tensor) -> Tensor:
 
 
 def norms(vectors: Vectors) -> Tensor:
-    """Euclidean norms, [B]."""
+    """Return Euclidean norms, [B]."""
     weights = vectors if isinstance(vectors, Tensor) else vectors.weights
     lengths: Tensor = torch.linalg.vector_norm(weights, dim=1)
     return lengths
 
 
 def cosine(dots: Tensor, query_norms: Tensor, document_norms: Tensor) -> Tensor:
-    """Cosines from dot products; no normalised copy of the vectors is made.
+    """Return cosines from dot products, without a normalized copy of the vectors.
 
-    The cosine of a zero vector is 0, and so is its gradient.
+    The cosine of a zero vector and its gradient are 0.
 
     Args:
         dots: [n, m].
         query_norms: [n].
-        document_norms: [m], or [n, m] where each query has documents of its own.
+        document_norms: [m], or [n, m] if each query has its own documents.
 
     Returns:
         [n, m].

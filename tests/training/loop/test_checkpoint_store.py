@@ -35,7 +35,7 @@ def test_a_folder_needs_no_file_system(tmp_path) -> None:
 
 @pytest.mark.parametrize("uri", ["az://container/work", "abfss://c@account.host/work"])
 def test_stores_that_ray_train_does_not_write_to(uri: str) -> None:
-    with pytest.raises(ConfigError, match=r"train\.work: Ray Train writes no checkpoints to"):
+    with pytest.raises(ConfigError, match=r"train\.work: Ray Train cannot write checkpoints to"):
         check_work(Store(uri))
 
 

@@ -33,10 +33,14 @@ def test_what_is_no_number_ends_the_run_at_once(name: str, words: str, value: fl
 def test_empty_vectors_end_the_run_when_patience_does(name: str, words: str, caplog: pytest.LogCaptureFixture) -> None:
     one = guard()
     one.check(10, {**GOOD, name: 0.0})
-    assert [record.getMessage().split(";")[0] for record in caplog.records] == [f"collapse looms: {words} have 0 terms"]
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
+        f"possible collapse: {words} have 0 active terms"
+    ]
     one.check(20, {**GOOD, name: 0.0})
     assert len(caplog.records) == 1, "the warning comes once"
-    with pytest.raises(TrainingCollapsedError, match=f"step 30: {words} have 0 terms, for 3 reports in a row; lower"):
+    with pytest.raises(
+        TrainingCollapsedError, match=f"step 30: {words} have 0 active terms in 3 consecutive reports; lower"
+    ):
         one.check(30, {**GOOD, name: 0.0})
 
 
@@ -61,7 +65,9 @@ def test_full_documents_end_the_run_after_the_ramps_only() -> None:
         one.check(step, {**GOOD, "l0_document": 101.0})
     one.check(100, {**GOOD, "l0_document": 101.0})
     one.check(110, {**GOOD, "l0_document": 101.0})
-    with pytest.raises(TrainingCollapsedError, match=r"documents have 101 terms, more than 10 times watch.l0_target"):
+    with pytest.raises(
+        TrainingCollapsedError, match=r"documents have 101 active terms, more than 10 times watch.l0_target"
+    ):
         one.check(120, {**GOOD, "l0_document": 101.0})
 
 

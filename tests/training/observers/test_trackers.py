@@ -89,7 +89,7 @@ def test_a_password_in_an_address_is_not_repeated() -> None:
 
 def test_a_tracker_that_refuses_a_new_run_is_a_wrong_setting(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = WatchSettings(tensorboard=str(tmp_path / "tb"), mlflow="nowhere://x")
-    with pytest.raises(ConfigError, match=r"watch.mlflow: it cannot be opened \(.*nowhere://x.*\); give one"):
+    with pytest.raises(ConfigError, match=r"watch.mlflow: mlflow cannot be opened \(.*nowhere://x.*\); set one"):
         open_trackers(settings, "run-1", None)
     trackers = open_trackers(settings, "run-1", 10)
     assert [record.getMessage() for record in caplog.records] == ["tracker not opened"]
