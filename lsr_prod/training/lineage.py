@@ -21,7 +21,7 @@ __all__ = ["TRAINING_FILE", "Ancestor", "lineage", "read_training", "write_linea
 
 TRAINING_FILE = "training.json"
 TRAINING_FORMAT = 1
-_REMEDY = "take a model that lsr-prod train wrote"
+_REMEDY = "use a model that lsr-prod train wrote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def lineage(folder: Path, store: Store | None = None) -> list[Ancestor]:
         training = found[-1].training
         if training is not None and training["parent"] != digest:
             raise ArtifactError(
-                f"{folder}: the card names the parent {digest}, but the training {training['parent']}; {_REMEDY}"
+                f"{folder}: the card names the parent {digest}, but its {TRAINING_FILE} {training['parent']}; {_REMEDY}"
             )
         found.append(Ancestor(digest, _training_of(store, digest) if store else None))
     return found

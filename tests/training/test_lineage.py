@@ -55,10 +55,10 @@ def test_the_same_training_writes_the_same_bytes(tmp_path: Path) -> None:
     assert len(digests) == 1
 
 
-def test_a_card_and_a_training_that_disagree_are_refused(family: list[Path]) -> None:
+def test_lineage_rejects_card_and_training_that_disagree(family: list[Path]) -> None:
     training = json.loads((family[2] / TRAINING_FILE).read_text())
     (family[2] / TRAINING_FILE).write_text(json.dumps({**training, "parent": "b" * 64}))
-    with pytest.raises(ArtifactError, match="as a parent"):
+    with pytest.raises(ArtifactError, match="the card names the parent"):
         lineage(family[2])
 
 

@@ -41,5 +41,5 @@ def test_stores_that_ray_train_does_not_write_to(uri: str) -> None:
 
 def test_an_option_that_checkpoints_would_not_have() -> None:
     for uri in ("s3://bucket/work", "gs://bucket/work"):
-        with pytest.raises(ConfigError, match=r"options\.aws_sse: checkpoints of a training cannot be"):
+        with pytest.raises(ConfigError, match=r"options\.aws_sse: Ray Train cannot write checkpoints"):
             check_work(Store(uri, {"aws_sse": "aws:kms"}))

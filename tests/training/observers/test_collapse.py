@@ -88,6 +88,6 @@ def test_patience_goes_on_from_a_checkpoint(caplog: pytest.LogCaptureFixture) ->
     first.check(20, {**GOOD, "l0_query": 0.0})
     second.load_state(json.loads(json.dumps(first.state())))
     caplog.clear()
-    with caplog.at_level(logging.WARNING), pytest.raises(TrainingCollapsedError, match="for 3 reports"):
+    with caplog.at_level(logging.WARNING), pytest.raises(TrainingCollapsedError, match="in 3 consecutive reports"):
         second.check(30, {**GOOD, "l0_query": 0.0})
     assert not caplog.records
