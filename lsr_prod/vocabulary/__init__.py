@@ -1,1 +1,1 @@
-"""What a model's output terms are: words and surfaces, transfer onto another vocabulary, expansion, casing, scale."""
+"""Operations on the output vocabulary of a model: transfer, initialization, expansion, casing and scale of the head."""

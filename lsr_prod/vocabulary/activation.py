@@ -1,7 +1,7 @@
-"""Activation potential calibration, APC: the share of active terms is set by one constant (vocabulary-transfer, 4.2.3).
+"""Activation potential calibration (APC): set the share of active terms by one constant (vocabulary-transfer, 4.2.3).
 
-The activation rate is our definition: the share of pairs of text and term whose largest logit over the text is above 0,
-on texts of the length that is trained with.
+The activation rate (our definition) is the share of pairs (text, term) whose largest logit over the text is above 0,
+for texts of the length used in training.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ _BATCH = 16
 
 
 def shift_bias(encoder: SparseEncoder, shift: float) -> None:
-    """Take the constant c from every bias, in place; a head without a bias gets one: ``b' <- b' - c``."""
+    """Subtract the constant c from every bias, in place, and add a bias if the head has none: ``b' <- b' - c``."""
     matrix, bias = output_layer(encoder.model)
     with torch.no_grad():
         if bias is None:
@@ -36,14 +36,14 @@ def shift_bias(encoder: SparseEncoder, shift: float) -> None:
 
 
 def shift_for_rate(maxima: NDArray[np.float32], rate: float) -> float:
-    """The constant c with which that share of pooled maxima stays above 0: their quantile.
+    """Return the constant c for which a share ``rate`` of the pooled maxima stays above 0: a quantile.
 
     Args:
-        maxima: pooled maxima of every pair of text and term, any shape.
-        rate: share wanted, between 0 and 1.
+        maxima: pooled maxima of all pairs (text, term), any shape.
+        rate: the share, between 0 and 1.
 
     Returns:
-        Midway between the last maximum that stays above 0 and the first that does not.
+        The midpoint between the lowest maximum that stays above 0 and the next lower one.
     """
     values = maxima.ravel()
     kept = min(max(round(rate * len(values)), 1), len(values) - 1)
@@ -53,7 +53,7 @@ def shift_for_rate(maxima: NDArray[np.float32], rate: float) -> float:
 
 
 def activation_rate(encoder: SparseEncoder, texts: Sequence[str], *, max_length: int) -> float:
-    """Share of pairs of text and term with a weight above 0.
+    """Return the share of pairs (text, term) with a weight above 0.
 
     Args:
         encoder: any encoder.
@@ -65,22 +65,22 @@ def activation_rate(encoder: SparseEncoder, texts: Sequence[str], *, max_length:
 
 
 def pooled_maxima(encoder: SparseEncoder, texts: Sequence[str], rate: float, *, max_length: int) -> NDArray[np.float32]:
-    """Largest logit of every text and term; at least that share of them exactly, the others as some lower value.
+    """Return the largest logit of every text and term; at least a share ``rate`` is exact, the rest are lower values.
 
-    They are read off the weights, so whatever an encoder does between logits and weights is in them. Where fewer terms
-    than asked for are active, the biases are lifted for as long as it takes to read them.
+    The logits are computed from the weights, so they include everything between logits and weights. If fewer terms
+    than needed are active, the biases are raised while the weights are computed.
 
     Args:
-        encoder: any encoder; it is the same afterwards, but that a head without a bias may have one of zeros.
+        encoder: any encoder; unchanged afterwards, except that a head without a bias may get one of zeros.
         texts: documents; each has a visible character.
-        rate: share of the maxima that is needed.
+        rate: share of the maxima that must be exact.
         max_length: tokens of a text.
 
     Returns:
         [n, V].
 
     Raises:
-        ConfigError: the head's logits are no numbers.
+        ConfigError: the logits of the head are not numbers.
     """
     lift = 0.0
     while True:
@@ -92,13 +92,17 @@ def pooled_maxima(encoder: SparseEncoder, texts: Sequence[str], rate: float, *, 
                 maxima = torch.expm1(maxima)
             return maxima.sub_(lift).numpy()
         if lift > _LARGEST_LIFT:
-            raise ConfigError("activation_rate", "no constant reaches it with this head", "look at its norms")
+            raise ConfigError(
+                "activation_rate",
+                "no constant reaches this rate with this head",
+                "check the norms of the head with inspect-vocabulary",
+            )
         lift = max(4.0, 4 * lift)
 
 
 @contextmanager
 def _lifted(encoder: SparseEncoder, lift: float) -> Iterator[None]:
-    """Every bias is larger inside the block."""
+    """Raise every bias inside the block."""
     if not lift:
         yield
         return
@@ -117,7 +121,7 @@ def _lifted(encoder: SparseEncoder, lift: float) -> Iterator[None]:
 
 @torch.inference_mode()
 def _weights(encoder: SparseEncoder, texts: Sequence[str], max_length: int) -> Iterator[Tensor]:
-    """Weights [16, V] of texts of like length."""
+    """Yield weights [16, V] of texts of similar length."""
     was_training = encoder.training
     encoder.eval()
     form = TextForm(encoder.card.document_prompt, max_length)

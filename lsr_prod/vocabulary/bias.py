@@ -9,14 +9,14 @@ __all__ = ["transfer_bias", "unigram_bias"]
 
 
 def transfer_bias(source: Tensor, target: Tensor) -> Tensor:
-    """The target's bias in the source's scale; every row is replaced (vocabulary-transfer, eq. 10).
+    """Return the target's bias, scaled to mean and deviation of the source's bias (vocabulary-transfer, eq. 10).
 
     Args:
-        source: [V], of the model that is moved.
+        source: [V], of the model to transfer.
         target: [V'], of a model with the new vocabulary.
 
     Returns:
-        [V'], of the source's type; all at the source's mean where the target's values are all equal.
+        [V'], with the source's dtype; the source's mean everywhere if all target values are equal.
     """
     wide, like = source.detach().double(), target.detach().double()
     spread = like.std(correction=0)
@@ -25,9 +25,9 @@ def transfer_bias(source: Tensor, target: Tensor) -> Tensor:
 
 
 def unigram_bias(counts: Sequence[int]) -> Tensor:
-    """A bias for a vocabulary that has none: log counts of its terms in texts, of mean 0 (ours).
+    """Return a bias for a vocabulary without one: log counts of its terms in texts, with mean 0 (ours).
 
-    A term that was not seen counts as seen once, so do all once more.
+    One is added to every count, so unseen terms have a logarithm.
 
     Args:
         counts: of each of V terms.

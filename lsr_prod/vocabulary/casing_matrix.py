@@ -1,4 +1,4 @@
-"""Which casing of input tokens leads to which casing of output terms (papers/casing.txt, 5.2 and figure 2)."""
+"""Casing of output terms by the casing of the input tokens that activate them (papers/casing.txt, 5.2 and figure 2)."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _BATCH = 32
 
 @dataclass(frozen=True, slots=True)
 class CasingMatrix:
-    """Active output terms by the casing of the input token that has their maximum, and by their own.
+    """Counts of active output terms by the casing of the input token with their maximum and by their own casing.
 
     Attributes:
         counts: int64 [3, 3], input token x output term, in the order of ``CLASSES``.
@@ -45,7 +45,7 @@ class CasingMatrix:
         write_file(path, f"{content}\n".encode())
 
     def draw(self, path: Path, title: str = "") -> None:
-        """Write the picture, absolute counts as in the paper; what has no count in row and column is left out.
+        """Draw the absolute counts, as in the paper; the class ``special`` is left out if it has no counts.
 
         Raises:
             ConfigError: matplotlib is not installed.
@@ -78,20 +78,24 @@ class CasingMatrix:
 
 @torch.inference_mode()
 def casing_matrix(encoder: SparseEncoder, texts: Sequence[str], kind: Kind = "query") -> CasingMatrix:
-    """Count the active terms of texts. The token with a term's maximum is where the term comes from.
+    """Count the active terms of texts; each term is attributed to the token that has its maximum.
 
     Args:
         encoder: any encoder that pools its tokens.
         texts: each with a visible character.
-        kind: decides prompt and length; the paper has queries.
+        kind: selects prompt and length; the paper uses queries.
 
     Raises:
-        ConfigError: the encoder averages hidden states, so that no term comes from one token, or has no cased terms.
+        ConfigError: the encoder averages hidden states, so no term comes from a single token, or has no cased terms.
     """
     if encoder.card.pooled_states == "mean":
-        raise ConfigError("model", "it averages its hidden states, so no term comes from one token", "take another one")
+        raise ConfigError(
+            "model",
+            "it averages its hidden states, so no term comes from a single token",
+            "use a model that pools tokens",
+        )
     if encoder.card.output_casing == "uncased":
-        raise ConfigError("model", "its output is uncased, whatever its input", "take the model with all its terms")
+        raise ConfigError("model", "its output is always uncased", "use the model with output_casing all")
     tokenizer = encoder.tokenizer
     tokens = _classes(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))), set(tokenizer.all_special_tokens))
     terms = _classes(encoder.vocabulary, set(tokenizer.all_special_tokens))
@@ -113,7 +117,7 @@ def casing_matrix(encoder: SparseEncoder, texts: Sequence[str], kind: Kind = "qu
 
 
 def _classes(terms: Sequence[str], special: set[str]) -> NDArray[np.int64]:
-    """Place in ``CLASSES`` of each term."""
+    """Return the position of each term's class in ``CLASSES``."""
     places = (surface.place for surface in surfaces(terms))
     return np.array(
         [

@@ -1,4 +1,4 @@
-"""A tokenizer for the texts of a domain: lowercase, without accents, of a given size (vocabulary-transfer, 6.6)."""
+"""Training of a tokenizer for the texts of a domain: lowercase, without accents (vocabulary-transfer, 6.6)."""
 
 from collections.abc import Iterable
 from string import ascii_uppercase
@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 __all__ = ["train_tokenizer"]
 
-# Padding first, as in BERT: a model that pads with 0 pads right.
+# Padding has id 0, as in BERT, for models that always pad with 0.
 _SPECIAL = {
     "pad_token": "[PAD]",
     "unk_token": "[UNK]",
@@ -22,13 +22,13 @@ _SPECIAL = {
 def train_tokenizer(
     texts: Iterable[str], *, model: Literal["word_piece", "bpe"], size: int, min_count: int
 ) -> PreTrainedTokenizerFast:
-    """Train a tokenizer; texts are read once and not kept, only the counts of their words are.
+    """Train a tokenizer. Texts are read once; only the counts of their words are kept in memory.
 
     Args:
         texts: of the domain.
         model: WordPiece, or byte-level BPE.
-        size: tokens, special ones included; fewer where the texts have no more.
-        min_count: times that a pair of pieces is seen before it is merged.
+        size: number of tokens, including special ones; fewer if the texts do not yield as many.
+        min_count: minimum count of a pair of pieces to be merged.
 
     Returns:
         A tokenizer with the special tokens of BERT.
@@ -44,7 +44,7 @@ def train_tokenizer(
         tokenizer, trainer = _word_piece(), trainers.WordPieceTrainer(**common)
     else:
         tokenizer = _bpe()
-        # Every byte has a token, so that nothing is unknown, but for capital letters, which are never left.
+        # Every byte has a token, so no text is unknown; capital letters need none after lowercasing.
         alphabet = [letter for letter in pre_tokenizers.ByteLevel.alphabet() if letter not in ascii_uppercase]
         trainer = trainers.BpeTrainer(**common, initial_alphabet=alphabet)
     tokenizer.train_from_iterator(texts, trainer)
@@ -70,7 +70,7 @@ def _word_piece() -> Tokenizer:
 def _bpe() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE(unk_token=_SPECIAL["unk_token"]))
     tokenizer.normalizer = normalizers.BertNormalizer(strip_accents=True, lowercase=True, handle_chinese_chars=False)
-    # The first word of a text gets the marker of a word's beginning too, so that each word has one token.
+    # The first word of a text also gets the marker of the start of a word, so each word has one token.
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer

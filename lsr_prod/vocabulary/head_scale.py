@@ -1,4 +1,4 @@
-"""The scale of a head: norms of its rows before training, and what scores and weights come of them (head-rescaling)."""
+"""Scale of a vocabulary head: norms of its rows, and the scores and weights that result (head-rescaling)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ __all__ = ["ALPHAS", "HeadNorms", "Probe", "choose_alpha", "head_norms", "probe_
 ALPHAS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """The constants that the paper tries (table 2)."""
 
-_BLOCK = 65_536  # rows that are normalised at once
+_BLOCK = 65_536  # rows that are normalized at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class HeadNorms:
         mean_norm: mean L2 norm of the output matrix's rows.
         max_norm: the largest.
         anisotropy: mean cosine of all pairs of rows.
-        tied: the matrix is that of the input embeddings.
+        tied: the output matrix is tied to the input embeddings.
         has_bias: the head has a bias.
     """
 
@@ -43,15 +43,15 @@ class HeadNorms:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a head of some scale does with sample pairs (ours).
+    """Scores and weights of sample pairs with a head of some scale (ours).
 
     Attributes:
-        alpha: the constant that the matrix was divided by.
+        alpha: the constant that divided the matrix.
         positive_score: mean score of a query and its positive.
         other_score: mean score of a query and the positives of others.
         largest_weight: mean over the texts of the largest weight.
-        query_terms: active terms of a query, the mean.
-        document_terms: the same of a document.
+        query_terms: mean number of active terms per query.
+        document_terms: mean number of active terms per document.
     """
 
     alpha: float
@@ -63,7 +63,7 @@ class Probe:
 
 
 def head_norms(encoder: SparseEncoder) -> HeadNorms:
-    """Norms and anisotropy of an encoder's output matrix."""
+    """Return norms and anisotropy of an encoder's output matrix."""
     matrix, bias = output_layer(encoder.model)
     norms, total = [], torch.zeros(matrix.shape[1], dtype=torch.float64)
     for start in range(0, len(matrix), _BLOCK):
@@ -71,7 +71,7 @@ def head_norms(encoder: SparseEncoder) -> HeadNorms:
         norms.append(block.norm(dim=1))
         total += normalize(block.double(), dim=1).sum(dim=0)
     norm, n = torch.cat(norms), len(matrix)
-    # The cosines of all pairs add up to |sum u|^2, those of a row with itself to the number of rows that are not 0.
+    # The cosines of all pairs sum to |sum u|^2; those of rows with themselves sum to the number of nonzero rows.
     pairs = float(total @ total) - int((norm > 0).sum())
     return HeadNorms(
         rows=n,
@@ -86,7 +86,7 @@ def head_norms(encoder: SparseEncoder) -> HeadNorms:
 def scale_head(encoder: SparseEncoder, alpha: float) -> None:
     """Divide the output matrix by alpha, in place: ``W <- W / alpha`` (eq. 6).
 
-    A matrix that is tied stays so, which divides the input embeddings too. The bias stays.
+    A tied matrix stays tied, so the input embeddings are divided too. The bias stays.
     """
     matrix, _ = output_layer(encoder.model)
     with torch.no_grad():
@@ -94,12 +94,12 @@ def scale_head(encoder: SparseEncoder, alpha: float) -> None:
 
 
 def probe_scale(encoder: SparseEncoder, queries: Sequence[str], positives: Sequence[str], alpha: float) -> Probe:
-    """What the encoder does with pairs once its head is divided by alpha; it is the same afterwards.
+    """Measure scores and weights of pairs with the head divided by alpha; the encoder is unchanged afterwards.
 
     Args:
         encoder: any encoder.
         queries: n queries, 2 or more.
-        positives: a positive of each.
+        positives: one positive per query.
         alpha: the constant.
     """
     matrix, _ = output_layer(encoder.model)
@@ -124,13 +124,13 @@ def probe_scale(encoder: SparseEncoder, queries: Sequence[str], positives: Seque
 
 
 def choose_alpha(probes: Sequence[Probe], *, max_score: float, max_weight: float) -> float:
-    """The smallest alpha with which scores and weights are small enough to be trained (ours).
+    """Return the smallest alpha for which scores and weights are small enough for training (ours).
 
-    A scale that leaves queries or documents without terms is never chosen. If none is small enough, it is the largest
-    that leaves some.
+    A scale that leaves queries or documents without terms is never chosen. If no scale is small enough, the largest
+    one that leaves terms is returned.
 
     Args:
-        probes: of rising alpha, the first being 1.
+        probes: in ascending order of alpha, starting at 1.
         max_score: largest mean score of a query and its positive.
         max_weight: largest mean of the texts' largest weights.
     """

@@ -1,4 +1,4 @@
-"""What ``lsr-prod inspect-vocabulary`` shows of a model, its vocabulary, and one that it could be moved onto."""
+"""Figures of a model's vocabulary, and of a target to which it could be transferred."""
 
 import json
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ class Neighbours:
     Attributes:
         term: a term of the target.
         pieces: its sub-tokens in the model's vocabulary.
-        nearest: terms of the model that its row is made of, heaviest first, and their weights.
-        support: how many there are.
-        shared: the model has the term too; its row is copied.
+        nearest: the heaviest terms of the model that make up its row, and their weights.
+        support: number of terms that make up its row.
+        shared: the model also has the term, so its row is copied.
     """
 
     term: str
@@ -43,16 +43,16 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """All figures of a model and a target.
+    """Figures of a model and a target.
 
     Attributes:
         terms: V.
         cased: terms with a capital letter.
         norms: of the head.
         target_terms: V'; None without a target.
-        overlap: share of the target's terms that the model has.
+        overlap: share of the target's terms that the model also has.
         fragmentation: tokens per word in the texts, of the model and of the target; None without texts.
-        neighbours: of the words that were asked for.
+        neighbours: of the requested words.
     """
 
     terms: int
@@ -67,17 +67,17 @@ class Inspection:
 def inspect_vocabulary(
     model: str, *, target: str | None, target_embeddings: str | None, words: Sequence[str], texts: Sequence[str]
 ) -> Inspection:
-    """Look at a model.
+    """Compute the figures of a model and a target.
 
     Args:
         model: a source of ``SparseEncoder.load``.
         target: a tokenizer's folder or file, or a model directory.
         target_embeddings: folder of a model with the target's tokens, for ``words``; None: the target itself.
-        words: words of the target whose neighbours are wanted.
-        texts: to count tokens and words in.
+        words: words of the target whose neighbours to compute.
+        texts: texts in which to count tokens and words.
 
     Raises:
-        ConfigError: something is not there, or a word is no term of the target.
+        ConfigError: a path does not exist, or a word is not a term of the target.
     """
     encoder = SparseEncoder.load(model)
     tokenizer = None if target is None else read_target(target)
@@ -86,13 +86,13 @@ def inspect_vocabulary(
     if tokenizer is not None:
         if encoder.card.output_vocabulary == "words":
             raise ConfigError("--target", "the model's output terms are not its tokens", "leave it out")
-        whole = encoder.with_card(output_casing="all")  # as a transfer takes it
+        whole = encoder.with_card(output_casing="all")  # as in a transfer
         source = Terms.of(whole.tokenizer, whole.vocabulary)
         overlap = overlap_share(align(source, Terms.of(tokenizer, target_terms(tokenizer))))
         if words:
             found = neighbours(whole, tokenizer, target_embeddings or str(target), words)
     elif words:
-        raise ConfigError("--words", "neighbours are those in another vocabulary", "give --target too")
+        raise ConfigError("--words", "they need a target vocabulary", "also give --target")
     other = None if tokenizer is None or not texts else fragmentation(list(texts), tokenizer)
     return Inspection(
         terms=encoder.card.vocabulary_size,
@@ -108,16 +108,16 @@ def inspect_vocabulary(
 def neighbours(
     encoder: SparseEncoder, tokenizer: PreTrainedTokenizerFast, target_embeddings: str, words: Sequence[str]
 ) -> list[Neighbours]:
-    """What the rows of some words of a target would be made of, by semantic and by sub-token initialization.
+    """Return the terms that would make up the rows of words of a target, by semantic and sub-token initialization.
 
     Args:
-        encoder: the model that would be moved.
+        encoder: the model to transfer.
         tokenizer: of the target.
-        target_embeddings: folder of a model with its tokens.
-        words: as people write them.
+        target_embeddings: folder of a model with the target's tokens.
+        words: words in normal spelling.
 
     Raises:
-        ConfigError: a word is no term of the target.
+        ConfigError: a word is not a term of the target.
     """
     terms = target_terms(tokenizer)
     rows = [_row(word, terms) for word in words]
@@ -137,10 +137,10 @@ def neighbours(
 
 
 def read_texts(path: Path, count: int) -> list[str]:
-    """The first texts of a JSONL file with a field ``text``.
+    """Return the first texts of a JSONL file with a field ``text``.
 
     Raises:
-        ConfigError: it is not there, or has other lines.
+        ConfigError: the file does not exist, or a line has no text.
     """
     try:
         with path.open(encoding="utf-8") as lines:
@@ -152,5 +152,7 @@ def read_texts(path: Path, count: int) -> list[str]:
 def _row(word: str, terms: Sequence[str]) -> int:
     term = spell(Surface(word, "initial"), notation_of(terms))
     if term not in terms:
-        raise ConfigError("--words", f"{word!r} is no term of the target", "give words that are one of its tokens")
+        raise ConfigError(
+            "--words", f"{word!r} is not a term of the target", "give words that are a single token of the target"
+        )
     return terms.index(term)

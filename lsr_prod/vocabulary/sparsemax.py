@@ -1,31 +1,31 @@
-"""Sparsemax (Martins and Astudillo 2016): the projection of scores onto the simplex, which leaves most weights at 0."""
+"""Sparsemax (Martins and Astudillo 2016): projection of scores onto the simplex; most weights become 0."""
 
 import torch
 from torch import Tensor
 
 __all__ = ["sparsemax", "sparsemax_support"]
 
-_SUPPORT = 64  # scores that are sorted at first
+_SUPPORT = 64  # scores that are sorted in the first attempt
 
 
 def sparsemax(scores: Tensor) -> Tensor:
-    """Weights of each row: at least 0, of sum 1, nearest to the scores (vocabulary-transfer, eq. 8).
+    """Return the weights nearest to the scores of each row, at least 0 and with sum 1 (vocabulary-transfer, eq. 8).
 
     Args:
         scores: [B, n], n at least 1.
 
     Returns:
-        [B, n], of the scores' type.
+        [B, n], with the dtype of the scores.
     """
     columns, weights = sparsemax_support(scores)
     return torch.zeros_like(scores).scatter_(1, columns, weights)
 
 
 def sparsemax_support(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """The same as columns and weights.
+    """Return the weights of ``sparsemax`` as columns and values.
 
-    Only the k highest scores of a row are sorted. They decide the row where its threshold is above the lowest of
-    them; k grows until that holds in every row, so the result is exact.
+    Only the k highest scores of a row are sorted. They are sufficient if the threshold of the row is above the lowest
+    of them; k grows until this holds for every row, so the result is exact.
 
     Args:
         scores: [B, n], n at least 1.
@@ -45,7 +45,7 @@ def sparsemax_support(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _threshold(highest: Tensor) -> Tensor:
-    """What is taken from every score; of descending scores [B, k], the support at least among them."""
+    """Return the threshold of each row [B, 1], given its highest scores [B, k] in descending order."""
     sums = highest.cumsum(dim=1) - 1
     counts = torch.arange(1, highest.shape[1] + 1, dtype=highest.dtype, device=highest.device)
     support = (counts * highest > sums).sum(dim=1, keepdim=True)  # [B, 1], at least 1

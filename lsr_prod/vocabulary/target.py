@@ -1,4 +1,4 @@
-"""What a model is moved onto: the tokenizer of a target, and the embeddings and bias of a model that has its tokens."""
+"""Target of a vocabulary transfer: a tokenizer, and embeddings and bias of a model that has its tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _WEIGHTS = "model.safetensors"
-# Names that special tokens have where nothing but tokenizer.json says what they are for.
+# Usual names of special tokens, for a tokenizer.json without a tokenizer_config.json.
 _KNOWN = {
     "pad_token": ("[PAD]", "<pad>"),
     "unk_token": ("[UNK]", "<unk>"),
@@ -42,11 +42,11 @@ _KNOWN = {
 
 @dataclass(frozen=True, slots=True)
 class TargetModel:
-    """What a model knows of a vocabulary.
+    """Embeddings and bias of a model for the terms of a vocabulary.
 
     Attributes:
-        embeddings: [V', d'], in the order of the terms that were asked for.
-        bias: [V'] of its head; None: it has none.
+        embeddings: [V', d'], in the order of the requested terms.
+        bias: [V'] of its head; None: it has none, or it was not requested.
     """
 
     embeddings: Tensor
@@ -54,10 +54,10 @@ class TargetModel:
 
 
 def read_target(target: str) -> PreTrainedTokenizerFast:
-    """The tokenizer of a model directory, of a folder, or in a ``tokenizer.json``.
+    """Read the tokenizer of a model directory, of a folder, or of a ``tokenizer.json``.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: it does not exist or cannot be read.
     """
     path = Path(target)
     if path.is_file():
@@ -71,33 +71,35 @@ def read_target(target: str) -> PreTrainedTokenizerFast:
     except (OSError, ValueError) as error:
         raise ConfigError("target", f"the tokenizer of {target} cannot be read ({error})", "save it again") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise ConfigError("target", f"the tokenizer of {target} is no fast one", "convert it")
+        raise ConfigError(
+            "target", f"the tokenizer of {target} is not a fast tokenizer", "convert it to a fast tokenizer"
+        )
     return tokenizer
 
 
 def target_terms(tokenizer: PreTrainedTokenizerFast) -> list[str]:
-    """Tokens in the order of their ids."""
+    """Return the tokens in the order of their ids."""
     vocabulary = tokenizer.get_vocab()
     return sorted(vocabulary, key=lambda token: vocabulary[token])
 
 
 def digest_target(target: str) -> str:
-    """Digest (hex) of a tokenizer, whatever folder it lies in."""
+    """Return the digest (hex) of a tokenizer; it does not depend on the path."""
     tokenizer = read_target(target)
     special = {name: str(token) for name, token in sorted(tokenizer.special_tokens_map.items())}
     return digest_json({"tokenizer": tokenizer.backend_tokenizer.to_str(), "special": special})
 
 
 def read_embeddings(folder: str, terms: Sequence[str], *, bias: bool) -> TargetModel:
-    """Input embeddings, and the head's bias if there is one, of any model that has these tokens.
+    """Read input embeddings, and the bias of the head, of a model that has the tokens ``terms``.
 
     Args:
-        folder: model directory, or folder of any encoder of transformers; a head is not needed.
-        terms: the tokens wanted, in any order.
-        bias: read the head's bias; a model without a head has none.
+        folder: model directory, or folder of any encoder of transformers, with or without a head.
+        terms: the tokens to read, in any order.
+        bias: also read the bias of the head, if there is one.
 
     Raises:
-        ConfigError: nothing loadable is there, or it lacks a token.
+        ConfigError: the folder has no model that can be read, or the model lacks a token.
     """
     path = check_embeddings(folder)
     vocabulary = read_target(folder).get_vocab()
@@ -121,7 +123,7 @@ def read_embeddings(folder: str, terms: Sequence[str], *, bias: bool) -> TargetM
 
 
 def check_embeddings(folder: str) -> Path:
-    """Refuse a folder that no embeddings can be read of.
+    """Refuse a folder from which no embeddings can be read.
 
     Raises:
         ConfigError: it has no weights in safetensors, or no configuration.
@@ -137,34 +139,36 @@ def check_embeddings(folder: str) -> Path:
 
 
 def _has_head(path: Path) -> bool:
-    """Whether a folder of a model holds a vocabulary head with weights of its own."""
+    """Return whether the model of a folder has a vocabulary head."""
     architecture = (AutoConfig.from_pretrained(path, trust_remote_code=False).architectures or [""])[0]
     return "ForMaskedLM" in architecture or "ForCausalLM" in architecture
 
 
 def digest_embeddings(folder: str) -> str:
-    """Digest (hex) of the files that embeddings are read of."""
+    """Return the digest (hex) of the files from which embeddings are read."""
     path = check_embeddings(folder)
     files = [path / name for name in (_WEIGHTS, "config.json", TOKENIZER_FILE) if (path / name).is_file()]
     return digest_json([file.to_json() for file in digest_files(path, files)])
 
 
 def has_bias(folder: str) -> bool:
-    """Whether the head of a model in safetensors has a bias for each token; no weight is read."""
+    """Return whether the head of a model has a bias for each token; only the headers of safetensors are read."""
     path = check_embeddings(folder)
     if not _has_head(path):
         return False
     size = int(AutoConfig.from_pretrained(path, trust_remote_code=False).vocab_size)
     with safe_open(path / _WEIGHTS, "pt") as weights:
-        biases = [name for name in weights.keys() if name.endswith("bias")]  # noqa: SIM118 - it is no mapping
+        biases = [name for name in weights.keys() if name.endswith("bias")]  # noqa: SIM118 - not a mapping
         return any(weights.get_slice(name).get_shape() == [size] for name in biases)
 
 
 def _from_file(path: Path) -> PreTrainedTokenizerFast:
     try:
         backend = Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises nothing more special
-        raise ConfigError("target", f"{path} is no tokenizer.json ({error})", "name one") from error
+    except Exception as error:  # tokenizers raises plain Exception
+        raise ConfigError(
+            "target", f"{path} is not a readable tokenizer.json ({error})", "name a tokenizer.json"
+        ) from error
     names = {role: [name for name in known if backend.token_to_id(name) is not None] for role, known in _KNOWN.items()}
     make: Any = PreTrainedTokenizerFast
     tokenizer: PreTrainedTokenizerFast = make(

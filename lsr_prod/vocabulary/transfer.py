@@ -1,4 +1,4 @@
-"""A model on another vocabulary: embeddings and head are made anew, all else stays (vocabulary-transfer, 4.2)."""
+"""Transfer of a model to another vocabulary: new embeddings and head, all else stays (vocabulary-transfer, 4.2)."""
 
 import copy
 from collections.abc import Sequence
@@ -21,20 +21,20 @@ from lsr_prod.vocabulary.initialization import Initialization
 
 __all__ = ["check_tokenizer", "move_to_vocabulary", "replace_head", "tied"]
 
-# Roles of special tokens in a model's configuration, and the tokens that may have them.
+# Roles of special tokens in a model's configuration, and the special tokens that can fill them, in order.
 _ROLES = {"pad": ("pad",), "bos": ("bos", "cls"), "eos": ("eos", "sep"), "cls": ("cls", "bos"), "sep": ("sep", "eos")}
 
 
 def move_to_vocabulary(
     encoder: SparseEncoder, tokenizer: PreTrainedTokenizerFast, initialization: Initialization, bias: Tensor | None
 ) -> SparseEncoder:
-    """The encoder with another tokenizer, whose tokens are its inputs and its output terms.
+    """Return the encoder with another tokenizer, whose tokens are its inputs and its output terms.
 
     Args:
-        encoder: a masked or causal language model; it is left as it is.
-        tokenizer: of the V' new tokens.
-        initialization: how rows of input embeddings and output matrix, one where they are tied, are made.
-        bias: [V'] of the head; None for a head without one.
+        encoder: a masked or causal language model; not changed.
+        tokenizer: the tokenizer of the V' new tokens.
+        initialization: makes the rows of input embeddings and output matrix, once if they are tied.
+        bias: [V'] of the head; None for a head without bias.
 
     Raises:
         ConfigError: the tokenizer has no padding token, or its ids have gaps.
@@ -48,7 +48,7 @@ def move_to_vocabulary(
         if not tied(model):
             moved.get_output_embeddings().weight.copy_(initialization.rows(matrix))
     _set_bias(moved, bias)
-    # Types of the target that this model has no embeddings for would be refused by its forward pass.
+    # The forward pass of a model without embeddings of token types refuses them.
     takes_types = int(getattr(moved.config, "type_vocab_size", 0) or 0) > 1
     tokenizer = copy.deepcopy(tokenizer)
     if is_causal(encoder.card.architecture):
@@ -68,13 +68,13 @@ def move_to_vocabulary(
 def replace_head(
     encoder: SparseEncoder, terms: Sequence[str], initialization: Initialization, bias: Tensor | None
 ) -> SparseEncoder:
-    """The encoder with other output terms; its tokenizer and its input embeddings stay.
+    """Return the encoder with other output terms; tokenizer and input embeddings stay.
 
     Args:
-        encoder: a masked or causal language model; it is left as it is.
+        encoder: a masked or causal language model; not changed.
         terms: U output terms.
-        initialization: how rows of the output matrix are made.
-        bias: [U]; None for a head without one.
+        initialization: makes the rows of the output matrix.
+        bias: [U]; None for a head without bias.
     """
     model: Any = copy.deepcopy(encoder.model)
     matrix, _ = output_layer(model)
@@ -91,12 +91,12 @@ def replace_head(
 
 
 def tied(model: PreTrainedModel) -> bool:
-    """Whether the output matrix is that of the input embeddings."""
+    """Return whether the output matrix is tied to the input embeddings."""
     return output_layer(model)[0] is _embeddings(model)
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
-    """Refuse a tokenizer that a model cannot be moved onto.
+    """Refuse a tokenizer that cannot be the target of a transfer.
 
     Raises:
         ConfigError: it has no padding token, or its ids have gaps.
@@ -116,7 +116,7 @@ def _embeddings(model: PreTrainedModel) -> Tensor:
 
 
 def _config(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast) -> PreTrainedConfig:
-    """The configuration for another vocabulary: its size and the ids of its special tokens."""
+    """Return the configuration with the size and the special token ids of the new vocabulary."""
     config = copy.deepcopy(config)
     old_padding = config.pad_token_id
     config.vocab_size = len(tokenizer)
@@ -131,7 +131,7 @@ def _config(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast) -> Pre
 
 
 def _rebuilt(model: PreTrainedModel, config: PreTrainedConfig) -> PreTrainedModel:
-    """A model of this configuration with the weights of another; those of its vocabulary are not set."""
+    """Return a model of this configuration with the weights of ``model``, except those of the vocabulary."""
     with torch.random.fork_rng():
         fresh: Any = type(model)(config)
     old, new = model.state_dict(), fresh.state_dict()
@@ -146,7 +146,7 @@ def _rebuilt(model: PreTrainedModel, config: PreTrainedConfig) -> PreTrainedMode
 
 
 def _shifted_positions(positions: Tensor, size: int) -> Tensor:
-    """RoBERTa's positions begin behind the padding id: each one's row moves with it."""
+    """Shift the rows of RoBERTa's position embeddings, whose first position follows the padding id."""
     moved = positions.new_zeros(size, positions.shape[1])
     kept = min(size, len(positions))
     moved[-kept:] = positions[-kept:]
@@ -154,16 +154,16 @@ def _shifted_positions(positions: Tensor, size: int) -> Tensor:
 
 
 def _vocabulary_names(model: PreTrainedModel) -> set[str]:
-    """Names of the parameters that have a row for each token, second names included."""
+    """Return the names of the parameters with one row per token, including second names of the same parameter."""
     weight = _embeddings(model)
     names = {name for name, value in model.named_parameters(remove_duplicate=False) if value is weight}
     return names | output_layer_names(model)
 
 
 def _set_bias(model: PreTrainedModel, bias: Tensor | None) -> None:
-    _, there = output_layer(model)
-    if there is None and bias is not None:
+    _, current = output_layer(model)
+    if current is None and bias is not None:
         add_output_bias(model, bias)
-    elif there is not None:
+    elif current is not None:
         with torch.no_grad():
-            there.copy_(torch.zeros_like(there) if bias is None else bias)
+            current.copy_(torch.zeros_like(current) if bias is None else bias)

@@ -1,4 +1,4 @@
-"""The most frequent words of a corpus, counted by Ray Data (esplade-pretraining, B.1)."""
+"""Counting of the most frequent words of a corpus with Ray Data (esplade-pretraining, B.1)."""
 
 import heapq
 import json
@@ -29,14 +29,14 @@ __all__ = ["WordCount", "count_words"]
 
 log = logging.getLogger(__name__)
 
-_GOOD, _BAD = "\x00good", "\x00bad"  # rows of either kind travel with the counts; no word holds white space
-_SUM = "sum(count)"  # what Ray Data calls it
-_PARTITIONS = 8  # groups of words that are added up apart
+_GOOD, _BAD = "\x00good", "\x00bad"  # row counts are sent along with word counts; the names cannot be words
+_SUM = "sum(count)"  # name given by Ray Data
+_PARTITIONS = 8  # partitions of the words in the final sum
 
 
 @dataclass(frozen=True, slots=True)
 class WordCount:
-    """A word and how often the corpus has it."""
+    """A word and its count in the corpus."""
 
     word: str
     count: int
@@ -50,35 +50,34 @@ def count_words(
     min_count: int,
     options: dict[str, str],
 ) -> list[WordCount]:
-    """The most frequent words, ties in the order of their letters. Needs a Ray session.
+    """Return the most frequent words; ties are in alphabetical order. Needs a Ray session.
 
-    Words that the tokenizer cannot spell, an unknown token among their pieces, are left out: no input tells them
-    apart (ours).
+    Words with an unknown token among their sub-tokens are left out, because no input can distinguish them (ours).
 
     Args:
         data: texts.
-        tokenizer: of the model that will predict them.
-        size: words at most.
-        min_count: times that a word has to be there.
+        tokenizer: of the model that will predict the words.
+        size: maximum number of words.
+        min_count: minimum count of a word.
         options: options of the object store.
 
     Raises:
-        ConfigError: no word is there as often as that.
+        ConfigError: no word occurs ``min_count`` times.
         QuarantineOverflowError: more bad rows than ``data.max_bad_fraction`` allows.
         SourceError: a file cannot be read.
-        WorkersLostError: tasks, or their machines, died again and again.
+        WorkersLostError: tasks or machines failed repeatedly.
     """
     slices = [{"slice": json.dumps(piece.to_json())} for piece in cut_slices(data, options)]
     heap: list[tuple[int, _Reversed]] = []
     rows = {_GOOD: 0, _BAD: 0}
     try:
-        # Sums by sorting need no processes of their own, which take longer to start than a small corpus to count.
+        # Sums by sorting need no separate processes, whose start takes longer than counting a small corpus.
         with data_settings(shuffle_strategy=ShuffleStrategy.SORT_SHUFFLE_PULL_BASED):
             pieces = ray.data.from_items(slices, override_num_blocks=len(slices))
             parts = pieces.map_batches(_Count(data, tokenizer, options), batch_size=1, batch_format="pyarrow")
             totals = parts.groupby("word", num_partitions=min(_PARTITIONS, len(slices))).sum("count")
-            spelt = totals.map_batches(_Spellable(tokenizer, min_count), batch_format="pyarrow", batch_size=None)
-            for entry in spelt.iter_rows():
+            spellable = totals.map_batches(_Spellable(tokenizer, min_count), batch_format="pyarrow", batch_size=None)
+            for entry in spellable.iter_rows():
                 word, count = str(entry["word"]), int(entry["count"])
                 if word in rows:
                     rows[word] = count
@@ -88,18 +87,18 @@ def count_words(
         if (ours := our_error(error)) is not None:
             raise ours from error
         raise WorkersLostError(
-            f"counting words was lost ({type(error).__name__}); look into Ray's logs, then run the job again"
+            f"the tasks that count words failed ({type(error).__name__}); read Ray's logs, then run the job again"
         ) from error
     check_bad_rows(rows[_GOOD], rows[_BAD], data)
     if not heap:
-        raise ConfigError("min_count", f"no word of the corpus is there {min_count} times", "give more text, or less")
+        raise ConfigError("min_count", f"no word of the corpus occurs {min_count} times", "give more text, or lower it")
     found = [WordCount(entry.word, count) for count, entry in sorted(heap, reverse=True)]
     log.info("words counted", extra={"fields": {"texts": rows[_GOOD], "words": len(found), "least": found[-1].count}})
     return found
 
 
 class _Reversed:
-    """A word that is the smaller the later it comes in the order of letters, for a heap that drops the smallest."""
+    """A word with reversed alphabetical order, for a heap that drops the smallest entry."""
 
     __slots__ = ("word",)
 
@@ -126,7 +125,7 @@ def _keep(heap: list[tuple[int, _Reversed]], word: str, count: int, size: int) -
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """Function of the read tasks: slices in, counts of their words out."""
+    """Function of the read tasks: counts the words of slices."""
 
     data: TrainingDataSettings
     tokenizer: PreTrainedTokenizerFast
@@ -149,7 +148,7 @@ class _Count:
 
 @dataclass(frozen=True, slots=True)
 class _Spellable:
-    """Function of the tasks behind the sums: words that are frequent enough and have no unknown piece."""
+    """Function of the tasks after the sums: keeps words that are frequent enough and have no unknown sub-token."""
 
     tokenizer: PreTrainedTokenizerFast
     min_count: int
@@ -161,6 +160,6 @@ class _Spellable:
         totals, known = totals.filter(pa.array(frequent)), known[frequent]
         unknown = self.tokenizer.unk_token_id
         pieces = word_pieces(totals["word"].to_pylist(), self.tokenizer)
-        spelt = np.array([bool(ids) and unknown not in ids for ids in pieces], dtype=bool)
-        kept = totals.filter(pa.array(known | spelt))
+        spellable = np.array([bool(ids) and unknown not in ids for ids in pieces], dtype=bool)
+        kept = totals.filter(pa.array(known | spellable))
         return pa.table({"word": kept["word"], "count": pc.cast(kept[_SUM], pa.int64())})

@@ -1,4 +1,4 @@
-"""Texts as files, for the stages that read some."""
+"""Text files for stages that read texts."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ __all__ = ["random_texts", "write_pairs", "write_texts"]
 
 
 def write_texts(folder: Path, texts: list[str], *, files: int = 1) -> TrainingDataSettings:
-    """One JSONL file or more."""
+    """Write texts as JSONL files."""
     for number in range(files):
         lines = [json.dumps({"text": text}) + "\n" for text in texts[number::files]]
         (folder / f"texts-{number}.jsonl").write_text("".join(lines), encoding="utf-8")
@@ -19,13 +19,13 @@ def write_texts(folder: Path, texts: list[str], *, files: int = 1) -> TrainingDa
 
 
 def write_pairs(folder: Path, pairs: list[tuple[str, str]]) -> TrainingDataSettings:
-    """Queries and their positives."""
+    """Write queries and their positives as JSONL."""
     lines = [json.dumps({"query": query, "positive": positive}) + "\n" for query, positive in pairs]
     (folder / "pairs.jsonl").write_text("".join(lines), encoding="utf-8")
     return TrainingDataSettings(paths=[str(folder / "pairs.jsonl")], kind="pairs")
 
 
 def random_texts(words: list[str], count: int, length: int) -> list[str]:
-    """Texts of one length."""
+    """Return random texts of one length."""
     random = np.random.default_rng(0)
     return [" ".join(random.choice(words, length)) for _ in range(count)]

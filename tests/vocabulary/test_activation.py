@@ -19,20 +19,20 @@ from tests.vocabulary.corpora import random_texts
 RATES = (0.2, 0.3, 0.4, 0.5)
 
 
-def test_by_hand():
+def test_shift_equals_value_by_hand():
     # Two of five maxima stay above 0: c is between 4 and 3.
     assert shift_for_rate(np.array([5.0, 1.0, 3.0, 2.0, 4.0], np.float32), 0.4) == 3.5
 
 
 @given(st.integers(0, 10_000), st.integers(10, 300), st.floats(0.05, 0.95))
-def test_the_constant_is_the_quantile(seed: int, n: int, rate: float):
+def test_shift_is_quantile_of_maxima(seed: int, n: int, rate: float):
     maxima = np.random.default_rng(seed).normal(size=(n, 3)).astype(np.float32)
     shift = shift_for_rate(maxima, rate)
     assert (maxima - shift > 0).mean() == pytest.approx(rate, abs=1 / maxima.size)
 
 
 def plain_maxima(encoder: SparseEncoder, text: str, length: int) -> np.ndarray:
-    """max_j (h_j W^T + b), the whole of it."""
+    """Compute max_j (h_j W^T + b) without tiles."""
     ids = encoder.tokenizer(text, truncation=True, max_length=length, return_tensors="pt")["input_ids"]
     mask = torch.ones_like(ids)
     with torch.no_grad():
@@ -44,7 +44,7 @@ def plain_maxima(encoder: SparseEncoder, text: str, length: int) -> np.ndarray:
 
 @pytest.mark.parametrize("rate", [0.1, 0.99], ids=["active", "inactive"])
 @pytest.mark.parametrize("activation", ["log1p_relu", "l0"])
-def test_maxima_are_read_off_the_weights(tmp_path: Path, rate: float, activation: str):
+def test_pooled_maxima_equal_plain_logits(tmp_path: Path, rate: float, activation: str):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert"), activation=activation)
     before = output_layer(encoder.model)[1].detach().clone()
     texts = random_texts(WORDS, 20, 5)
@@ -55,7 +55,7 @@ def test_maxima_are_read_off_the_weights(tmp_path: Path, rate: float, activation
     assert torch.equal(output_layer(encoder.model)[1], before)
 
 
-def test_a_head_without_a_bias_gets_one(tmp_path: Path):
+def test_shift_adds_bias_to_head_without_bias(tmp_path: Path):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "gpt_neox", "gpt_neox"))
     shift_bias(encoder, 0.5)
     torch.testing.assert_close(output_layer(encoder.model)[1].detach(), torch.full((97,), -0.5))
@@ -64,7 +64,7 @@ def test_a_head_without_a_bias_gets_one(tmp_path: Path):
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_the_rate_that_was_asked_for_on_held_out_texts_and_through_onnx(tmp_path: Path, rate: float):
+def test_rate_holds_for_held_out_texts_in_torch_and_onnx(tmp_path: Path, rate: float):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert"), document_max_length=14)
     texts = random_texts(WORDS, 400, 12)
     chosen_on, held_out = texts[::2], texts[1::2]
@@ -76,7 +76,7 @@ def test_the_rate_that_was_asked_for_on_held_out_texts_and_through_onnx(tmp_path
     assert len(exported.terms) / (len(held_out) * 97) == pytest.approx(rate, abs=0.01)
 
 
-def test_a_real_model_at_the_rates_of_the_paper(splade_tiny: Path, shared_data: Path):
+def test_real_model_reaches_rates_of_paper(splade_tiny: Path, shared_data: Path):
     encoder = SparseEncoder.load(splade_tiny)
     with (shared_data / "scifact" / "corpus.jsonl").open(encoding="utf-8") as lines:
         texts = [json.loads(line)["text"] for line, _ in zip(lines, range(96), strict=False)]

@@ -43,24 +43,24 @@ def test_every_active_term_is_counted_once(tmp_path: Path):
     assert saved["texts"] == 3
 
 
-def test_a_lowercasing_tokenizer_has_no_cased_input(tmp_path: Path):
+def test_lowercasing_tokenizer_has_no_cased_input(tmp_path: Path):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert"), casing="lowercase")
     assert casing_matrix(encoder, TEXTS).counts[1].sum() == 0
 
 
-def test_averaged_states_have_no_token(tmp_path: Path):
+def test_model_with_averaged_states_is_refused(tmp_path: Path):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert"), pooled_states="mean")
     with pytest.raises(ConfigError, match="model: it averages its hidden states"):
         casing_matrix(encoder, TEXTS)
 
 
-def test_the_picture(tmp_path: Path):
+def test_picture_is_drawn(tmp_path: Path):
     pytest.importorskip("matplotlib")
     CasingMatrix(np.array([[120_000, 12, 0], [900, 40, 0], [0, 0, 0]]), 100).draw(tmp_path / "casing.png", "none")
     assert (tmp_path / "casing.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_uncased_output_has_no_casing(tmp_path: Path):
+def test_model_with_uncased_output_is_refused(tmp_path: Path):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "bert", "bert"), output_casing="uncased")
-    with pytest.raises(ConfigError, match="model: its output is uncased"):
+    with pytest.raises(ConfigError, match="model: its output is always uncased"):
         casing_matrix(encoder, TEXTS)

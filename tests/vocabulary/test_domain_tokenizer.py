@@ -12,7 +12,7 @@ TEXTS = ["Naïve T-cells and Naïve mice", "the cells of the mice, the cells"] *
 
 
 @pytest.mark.parametrize(("model", "notation"), [("word_piece", "word_piece"), ("bpe", "byte_level")])
-def test_lowercase_without_accents_and_of_the_size_asked_for(model: str, notation: str):
+def test_tokenizer_is_lowercase_without_accents_and_of_given_size(model: str, notation: str):
     tokenizer = train_tokenizer(iter(TEXTS), model=model, size=320, min_count=2)  # type: ignore[arg-type]
     terms = target_terms(tokenizer)
     assert len(terms) <= 320
@@ -27,12 +27,12 @@ def test_lowercase_without_accents_and_of_the_size_asked_for(model: str, notatio
     assert tokenizer.pad_token_id == 0
 
 
-def test_a_frequent_word_is_one_token_at_the_beginning_too():
+def test_frequent_word_at_start_of_text_is_one_token():
     tokenizer = train_tokenizer(TEXTS, model="bpe", size=400, min_count=2)
     assert tokenizer.tokenize("cells cells") == ["Ġcells", "Ġcells"]
 
 
-def test_texts_are_read_once_and_not_kept():
+def test_texts_are_read_once_as_iterator():
     read = 0
 
     def stream() -> Iterator[str]:

@@ -15,7 +15,7 @@ def encoder(request: pytest.FixtureRequest, tmp_path: Path) -> SparseEncoder:
     return SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", request.param))
 
 
-def test_the_table_of_a_head(encoder: SparseEncoder):
+def test_norms_of_head(encoder: SparseEncoder):
     matrix = output_layer(encoder.model)[0].detach().numpy().astype(np.float64)
     norms = np.linalg.norm(matrix, axis=1)
     cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for i, a in enumerate(matrix) for b in matrix[:i]]
@@ -26,7 +26,7 @@ def test_the_table_of_a_head(encoder: SparseEncoder):
     assert found.tied == found.has_bias == (encoder.card.architecture == "BertForMaskedLM")
 
 
-def test_the_matrix_is_divided_and_the_bias_stays(encoder: SparseEncoder, tmp_path: Path):
+def test_scale_divides_matrix_and_keeps_bias(encoder: SparseEncoder, tmp_path: Path):
     matrix, bias = output_layer(encoder.model)
     inputs = encoder.model.get_input_embeddings().weight
     before = [tensor.detach().clone() for tensor in (matrix, inputs)]
@@ -42,7 +42,7 @@ def test_the_matrix_is_divided_and_the_bias_stays(encoder: SparseEncoder, tmp_pa
     assert (output_layer(scaled)[0] is scaled.get_input_embeddings().weight) == was_tied
 
 
-def test_a_probe_scores_pairs_as_they_would_be(encoder: SparseEncoder):
+def test_probe_equals_scores_of_scaled_head(encoder: SparseEncoder):
     queries, positives = ["w1 W2", "w3", "W4 w5 w7"], ["w1 w9", "w3 W10 w11", "w7"]
     before = output_layer(encoder.model)[0].detach().clone()
     probe = probe_scale(encoder, queries, positives, 2.0)
@@ -67,23 +67,23 @@ def _dense(encoder: SparseEncoder, texts: list[str], kind: str) -> np.ndarray:
 
 
 def probes(*rows: tuple[float, float, float]) -> list[Probe]:
-    """(score, weight, terms) for alpha 1, 2, 4, ..."""
+    """Probes from (score, weight, terms) for alpha 1, 2, 4, ..."""
     return [Probe(2.0**i, score, 0.0, weight, terms, terms) for i, (score, weight, terms) in enumerate(rows)]
 
 
-def test_the_smallest_alpha_that_is_small_enough():
+def test_smallest_sufficient_alpha_is_chosen():
     found = probes((500, 4, 90), (90, 3.5, 60), (40, 2.5, 30), (5, 1, 10))
     assert choose_alpha(found, max_score=100, max_weight=3) == 4
     assert choose_alpha(found, max_score=100, max_weight=4) == 2
     assert choose_alpha(found, max_score=1000, max_weight=4) == 1
 
 
-def test_no_alpha_that_leaves_texts_empty():
+def test_alpha_that_leaves_texts_empty_is_not_chosen():
     assert choose_alpha(probes((500, 4, 90), (200, 3.5, 5), (0, 0, 0.1)), max_score=100, max_weight=3) == 2
     assert choose_alpha(probes((0, 0, 0)), max_score=100, max_weight=3) == 1
 
 
-def test_auto_leaves_a_trained_model_alone_and_scales_an_inflated_one_back(splade_tiny: Path):
+def test_auto_keeps_trained_model_and_rescales_inflated_one(splade_tiny: Path):
     encoder = SparseEncoder.load(splade_tiny)
     queries = ["what is a neuron", "capital of france", "how to brew coffee", "symptoms of flu"]
     positives = [

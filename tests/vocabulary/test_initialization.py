@@ -17,23 +17,23 @@ def center(aligned: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(aligned[aligned >= 0])
 
 
-def test_sub_tokens_by_hand():
+def test_sub_token_rows_equal_values_by_hand():
     made = Initialization(copy_overlap(ALIGNED, subtoken([[9], [1, 2], [9], [3]])), center(ALIGNED))
     torch.testing.assert_close(made.rows(OLD), torch.tensor([[4.0, 4.0], [2.0, 3.0], [1.0, 0.0], [-1.0, 3.0]]))
     torch.testing.assert_close(made.values(torch.tensor([1.0, 2.0, 3.0, 4.0])), torch.tensor([3.0, 2.5, 1.0, 4.0]))
 
 
-def test_the_mean_is_that_of_the_overlap():
+def test_rows_without_entries_are_mean_of_overlap():
     made = Initialization(copy_overlap(ALIGNED), center(ALIGNED))
     torch.testing.assert_close(made.rows(OLD), torch.tensor([[4.0, 4.0], [2.5, 2.0], [1.0, 0.0], [2.5, 2.0]]))
 
 
-def test_a_term_without_pieces_is_the_mean():
+def test_term_without_pieces_is_mean_of_overlap():
     made = Initialization(copy_overlap(ALIGNED, subtoken([[], [], [], [3]])), center(ALIGNED))
     torch.testing.assert_close(made.rows(OLD)[1], torch.tensor([2.5, 2.0]))
 
 
-def test_drawn_rows_have_the_scale_of_the_old_and_their_seed():
+def test_random_rows_have_scale_of_old_rows_and_depend_on_seed():
     old = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)) * 3 + 1
     aligned = np.where(np.arange(2000) < 5, np.arange(2000), -1)
     drawn = [
@@ -46,7 +46,7 @@ def test_drawn_rows_have_the_scale_of_the_old_and_their_seed():
     assert not torch.equal(drawn[0][5:], drawn[2][5:])
 
 
-def test_drawing_all_leaves_no_old_row():
+def test_random_all_keeps_no_old_row():
     made = Initialization(copy_overlap(np.full(4, -1)), center(ALIGNED), drawn=True).rows(OLD)
     assert not any(torch.equal(row, old) for row in made for old in OLD)
 
@@ -65,7 +65,7 @@ def plain_semantic(aligned: np.ndarray, target: np.ndarray, old: np.ndarray) -> 
 
 
 @given(st.integers(0, 10_000), st.integers(2, 60), st.integers(1, 7))
-def test_semantic_rows_are_those_of_the_paper(seed: int, tokens: int, block: int):
+def test_semantic_rows_equal_equations_of_paper(seed: int, tokens: int, block: int):
     random = np.random.default_rng(seed)
     aligned = np.where(random.random(tokens) < 0.6, random.permutation(tokens), -1)
     aligned[0] = 0
@@ -78,7 +78,7 @@ def test_semantic_rows_are_those_of_the_paper(seed: int, tokens: int, block: int
     np.testing.assert_array_equal(made[aligned >= 0], old[aligned[aligned >= 0]])
 
 
-def test_entries_are_the_neighbours_of_a_token():
+def test_entries_are_nearest_tokens_with_weights():
     target = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
     cosine = 1 / 1.01**0.5  # with token 0; a tenth of it with token 2
     threshold = (1.1 * cosine - 1) / 2

@@ -20,7 +20,7 @@ from tests.vocabulary.test_transfer import other_tokenizer
 TEXTS = ["collaborations of nationalists", "clears centimetres"]
 
 
-def test_neighbours_of_a_word_that_the_model_lacks(tmp_path: Path):
+def test_neighbors_of_word_that_model_lacks(tmp_path: Path):
     source = tiny_checkpoint(tmp_path / "source", "bert")
     terms = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w1", "w3", "new"]
     tiny_checkpoint(tmp_path / "target", "bert")
@@ -40,7 +40,7 @@ def test_neighbours_of_a_word_that_the_model_lacks(tmp_path: Path):
     assert found.fragmentation == (1.0, 1.0)
 
 
-def test_the_command_prints_a_real_model(
+def test_command_prints_figures_of_real_model(
     splade_tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("COLUMNS", "200")
@@ -58,7 +58,7 @@ def test_the_command_prints_a_real_model(
     }
 
 
-def test_neighbours_in_the_embeddings_of_a_model_without_a_head(splade_tiny: Path):
+def test_neighbors_in_embeddings_of_model_without_head(splade_tiny: Path):
     found = inspect_vocabulary(
         str(splade_tiny), target=str(model_folder("minilm")), target_embeddings=None, words=["clears"], texts=[]
     )
@@ -66,19 +66,19 @@ def test_neighbours_in_the_embeddings_of_a_model_without_a_head(splade_tiny: Pat
     assert found.neighbours[0].shared
 
 
-def test_what_is_wrong_is_one_line(splade_tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_errors_are_one_line(splade_tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["inspect-vocabulary", str(splade_tiny), "--words", "x"]) == 2
-    assert "--words: neighbours are those in another vocabulary; give --target too" in capsys.readouterr().err
+    assert "--words: they need a target vocabulary; also give --target" in capsys.readouterr().err
     assert main(["inspect-vocabulary", str(splade_tiny), "--casing", "x.json"]) == 2
     assert "give --texts too" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"--texts: .* cannot be read"):
         read_texts(tmp_path / "nowhere.jsonl", 3)
     minilm = str(model_folder("minilm"))
-    with pytest.raises(ConfigError, match="--words: 'qqqq' is no term of the target"):
+    with pytest.raises(ConfigError, match="--words: 'qqqq' is not a term of the target"):
         inspect_vocabulary(str(splade_tiny), target=minilm, target_embeddings=None, words=["qqqq"], texts=[])
 
 
-def test_a_model_with_uncased_output_is_seen_as_a_transfer_takes_it(tmp_path: Path):
+def test_uncased_output_is_ignored_as_in_transfer(tmp_path: Path):
     source = tiny_checkpoint(tmp_path / "source", "bert")
     SparseEncoder.load(source, output_casing="uncased").save(tmp_path / "uncased")
     tiny_checkpoint(tmp_path / "target", "bert")
@@ -87,7 +87,7 @@ def test_a_model_with_uncased_output_is_seen_as_a_transfer_takes_it(tmp_path: Pa
     assert (uncased.overlap, uncased.neighbours) == (plain.overlap, plain.neighbours)
 
 
-def test_a_model_of_words_has_no_target(splade_tiny: Path, tmp_path: Path):
+def test_target_is_refused_for_model_of_words(splade_tiny: Path, tmp_path: Path):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "source", "bert"))
     rows = Initialization(copy_overlap(np.arange(3)), torch.arange(3))
     replace_head(encoder, ["w1", "w3", "w5"], rows, torch.zeros(3)).save(tmp_path / "words")

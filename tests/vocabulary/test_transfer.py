@@ -21,7 +21,7 @@ NAMES = {"<pad>": "[PAD]", "<unk>": "[UNK]", "<s>": "[CLS]", "</s>": "[SEP]", "<
 
 
 def other_tokenizer(terms: list[str], *, lowercase: bool = False, padding: bool = True) -> PreTrainedTokenizerFast:
-    """Of a BERT: other names of special tokens, other ids."""
+    """Tokenizer of a BERT with other names and ids of special tokens."""
     ids = {term: i for i, term in enumerate(terms)}
     backend = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
     backend.normalizer = normalizers.Lowercase() if lowercase else None
@@ -56,10 +56,10 @@ def weights(encoder: SparseEncoder, texts: list[str]) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, *CAUSAL])
-def test_the_same_tokens_in_another_order_give_the_same_vectors(tmp_path: Path, architecture: str):
+def test_same_tokens_in_another_order_give_same_vectors(tmp_path: Path, architecture: str):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", architecture))
     tokenizer = other_tokenizer(shuffled())
-    if architecture in CAUSAL:  # a decoder's texts have no end
+    if architecture in CAUSAL:  # texts of a decoder have no end token
         backend = tokenizer.backend_tokenizer
         backend.post_processor = processors.TemplateProcessing(
             single="[CLS] $A", special_tokens=[("[CLS]", tokenizer.cls_token_id)]
@@ -80,11 +80,11 @@ def test_the_same_tokens_in_another_order_give_the_same_vectors(tmp_path: Path, 
     assert moved.vocabulary == shuffled()
     assert weights(encoder, TEXTS) == [
         pytest.approx(one, abs=1e-5) for one in before
-    ]  # what was moved is left as it was
+    ]  # the source encoder is not changed
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "llama", "gpt_neox"])
-def test_a_smaller_vocabulary_with_new_tokens_and_a_bias_of_its_own(tmp_path: Path, architecture: str):
+def test_smaller_vocabulary_with_new_tokens_and_given_bias(tmp_path: Path, architecture: str):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", architecture))
     terms = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "w1", "w3", "new"]
     tokenizer = other_tokenizer(terms, lowercase=True)
@@ -101,11 +101,11 @@ def test_a_smaller_vocabulary_with_new_tokens_and_a_bias_of_its_own(tmp_path: Pa
     assert loaded.card.casing == "lowercase"
     assert loaded.card.vocabulary_size == len(terms)
     for mixed, other in zip(weights(loaded, ["W1 w3", *TEXTS]), weights(moved, ["w1 W3", *TEXTS]), strict=True):
-        assert mixed == pytest.approx(other, abs=1e-5)  # where a tensor lies in memory decides the last bit
+        assert mixed == pytest.approx(other, abs=1e-5)  # the last bit depends on memory alignment
 
 
 @pytest.mark.parametrize("architecture", ["bert", "llama"])
-def test_a_head_alone(tmp_path: Path, architecture: str):
+def test_replace_head_keeps_tokenizer_and_embeddings(tmp_path: Path, architecture: str):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", architecture))
     terms = ["w1", "w3", "W2"]
     aligned = align(Terms(encoder.vocabulary), Terms(terms))
@@ -119,7 +119,7 @@ def test_a_head_alone(tmp_path: Path, architecture: str):
     assert len(encoder.vocabulary) == 97
 
 
-def test_a_tokenizer_without_padding_is_refused(tmp_path: Path):
+def test_tokenizer_without_padding_is_refused(tmp_path: Path):
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", "bert"))
     tokenizer = other_tokenizer(shuffled(), padding=False)
     with pytest.raises(ConfigError, match=r"target: its tokenizer has no padding token; name one"):

@@ -22,7 +22,7 @@ def plain_count(texts: list[str], tokenizer: object, size: int, min_count: int) 
     return sorted(found, key=lambda entry: (-entry.count, entry.word))[:size]
 
 
-def test_korean_words_as_counted_one_by_one(tmp_path: Path):
+def test_korean_words_equal_counts_one_by_one(tmp_path: Path):
     tokenizer = train_tokenizer(KOREAN, model="bpe", size=400, min_count=1)
     data = write_texts(tmp_path, KOREAN, files=3)
     found = count_words(data, tokenizer, size=4, min_count=2, options={})
@@ -30,7 +30,7 @@ def test_korean_words_as_counted_one_by_one(tmp_path: Path):
     assert found[0].count == 3
 
 
-def test_real_texts_in_many_slices(
+def test_counts_of_real_texts_in_many_slices(
     tmp_path: Path, shared_data: Path, splade_tiny: Path, monkeypatch: pytest.MonkeyPatch
 ):
     with (shared_data / "scifact" / "corpus.jsonl").open(encoding="utf-8") as lines:
@@ -47,16 +47,16 @@ def test_real_texts_in_many_slices(
     assert len(found) == 500
 
 
-def test_words_that_the_tokenizer_cannot_spell_are_left_out(tmp_path: Path):
+def test_words_with_unknown_tokens_are_left_out(tmp_path: Path):
     tokenizer = train_tokenizer(["cats and mats"] * 9, model="word_piece", size=300, min_count=1)
     data = write_texts(tmp_path, ["cats 한국어 cats 한국어 한국어 mats"])
     assert count_words(data, tokenizer, size=9, min_count=1, options={}) == [WordCount("cats", 2), WordCount("mats", 1)]
 
 
-def test_a_corpus_without_frequent_words_and_one_with_bad_rows(tmp_path: Path):
+def test_corpus_without_frequent_words_and_with_bad_rows_is_refused(tmp_path: Path):
     tokenizer = train_tokenizer(["cats and mats"] * 9, model="bpe", size=300, min_count=1)
     data = write_texts(tmp_path, ["cats and mats"])
-    with pytest.raises(ConfigError, match="min_count: no word of the corpus is there 2 times"):
+    with pytest.raises(ConfigError, match="min_count: no word of the corpus occurs 2 times"):
         count_words(data, tokenizer, size=9, min_count=2, options={})
     (tmp_path / "texts-1.jsonl").write_text('{"text": null}\n')
     with pytest.raises(QuarantineOverflowError, match="1 of 2 rows are bad"):
