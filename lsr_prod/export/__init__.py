@@ -1,4 +1,4 @@
-"""From torch to a bundle that runs without it: the ONNX graph, its quantisation, and the check that rankings stay."""
+"""Export of a model as a bundle that runs without torch: ONNX graph, quantization, and parity check."""
 
 from lsr_prod.export.bundle import export_bundle
 

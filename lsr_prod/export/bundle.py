@@ -1,4 +1,4 @@
-"""``export_bundle``: a model becomes an ONNX bundle, compared with torch before it gets its name."""
+"""``export_bundle``: export a model as an ONNX bundle, which is compared with torch before it is published."""
 
 import logging
 import tempfile
@@ -15,7 +15,7 @@ import onnx
 from lsr_prod.config import ExportSettings
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.export.columns import check_lost, find_columns
-from lsr_prod.export.graph import INPUTS, export_graph, halve_graph, quantise_graph, save_graph
+from lsr_prod.export.graph import INPUTS, export_graph, halve_graph, quantize_graph, save_graph
 from lsr_prod.export.parity import check_parity, read_parity_texts, read_texts
 from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, VOCABULARY_FILE, Bundle, Cut
 from lsr_prod.formats.card import CARD_FILE
@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 
 
 def export_bundle(settings: ExportSettings) -> Mapping[str, Any]:
-    """Export a model, check the result against torch, and put it in its place.
+    """Export a model, compare the result with torch, and move it to the output folder.
 
-    A bundle of the same model, precision and top_k that is there already is checked again and left alone.
+    An existing bundle of the same model, precision and top_k is compared again and kept.
 
     Args:
         settings: the section ``export``.
@@ -44,8 +44,8 @@ def export_bundle(settings: ExportSettings) -> Mapping[str, Any]:
         bundle_digest, model_digest, precision, top_k, graph_bytes, parity_* and seconds.
 
     Raises:
-        ConfigError: the model cannot be loaded, or the output holds something else; nothing was written.
-        ParityError: the graph ranks differently from torch; no bundle is left.
+        ConfigError: the model cannot be loaded, or the output folder has other content; nothing was written.
+        ParityError: the graph ranks differently from torch; no bundle was written.
     """
     started = time.perf_counter()
     output = _local_output(settings.output)
@@ -83,7 +83,7 @@ def _check_precision(precision: str, architecture: str) -> None:
     if precision == "fp16" and is_causal(architecture):
         raise ConfigError(
             "export.precision",
-            f"16 bits do not hold the squares in the norms of a {architecture}, nor its late positions",
+            f"fp16 overflows in the norms of a {architecture} and is imprecise at late positions",
             "take fp32 or int8",
         )
 
@@ -96,7 +96,7 @@ def _min_overlap(settings: ExportSettings) -> float:
 def _columns(
     encoder: SparseEncoder, settings: ExportSettings, texts: Sequence[str]
 ) -> tuple[npt.NDArray[np.int64] | None, Cut | None]:
-    """Terms to keep and the record of the cut; None without a probe. The cut is judged on the parity texts."""
+    """Return the terms to keep and the record of the cut; None without a probe. The parity texts validate the cut."""
     if settings.probe_texts is None:
         return None, None
     columns, cut = find_columns(encoder, read_texts(settings.probe_texts, field="export.probe_texts"))
@@ -117,7 +117,7 @@ def _write_bundle(
 ) -> None:
     match settings.precision:
         case "int8":
-            graph = quantise_graph(graph, folder)
+            graph = quantize_graph(graph, folder)
         case "fp16":
             graph = halve_graph(graph)
     save_graph(graph, folder / GRAPH_FILE)
@@ -137,8 +137,8 @@ def _load(source: str) -> SparseEncoder:
     except ConfigError as error:
         raise ConfigError("export.model", error.problem, error.remedy) from error
     for name, weight in encoder.model.named_parameters():
-        if not weight.isfinite().all():  # they would be terms of weight 0 in every text, which no parity check sees
-            raise ConfigError("export.model", f"{source} has numbers in {name} that are not finite", "train it again")
+        if not weight.isfinite().all():  # the parity check would not notice: such terms have weight 0 in every text
+            raise ConfigError("export.model", f"{source} has values in {name} that are not finite", "train it again")
     return encoder
 
 
@@ -152,7 +152,7 @@ def _local_output(output: str) -> Path:
 
 
 def _model_digest(source: str, encoder: SparseEncoder) -> str:
-    """The digest of the model directory; of the one it would be saved as, if the source is another kind of folder."""
+    """Return the digest of the model directory; another kind of folder is saved as one first."""
     if (Path(source) / CARD_FILE).is_file():
         return model_digest(Path(source))
     with tempfile.TemporaryDirectory() as scratch:
@@ -163,7 +163,7 @@ def _refuse_other(output: Path, wanted: tuple[str, str, int, Cut | None]) -> Non
     try:
         bundle = Bundle.load(output, verify=True)
     except ArtifactError as error:
-        problem = "is a damaged bundle" if (output / BUNDLE_FILE).is_file() else "holds something else"
+        problem = "is a damaged bundle" if (output / BUNDLE_FILE).is_file() else "has other content"
         raise ConfigError("export.output", f"{output} {problem}", "name a folder that does not exist") from error
     if (bundle.model_digest, bundle.precision, bundle.top_k, bundle.cut) != wanted:
         raise ConfigError(

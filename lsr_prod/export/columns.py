@@ -1,9 +1,9 @@
-"""Terms that no text of a probe activates: their columns of the vocabulary head need not be computed.
+"""Selection of the columns of the vocabulary head to compute: the terms that some text of a probe activates.
 
-A column is *proven* dead if no hidden state can activate it: what enters the head has left a LayerNorm, so it is
-``gamma * z + beta`` with ``|z| <= sqrt(d)``, and the largest logit of term v is at most
-``sqrt(d) * |gamma * w_v| + beta . w_v + b_v``. The others are only *observed* to be dead; the parity check on other
-texts says what cutting them costs.
+A column is *proven* dead if no hidden state can activate it: the input of the head is the output of a LayerNorm,
+``gamma * z + beta`` with ``|z| <= sqrt(d)``, so the largest logit of term v is at most
+``sqrt(d) * |gamma * w_v| + beta . w_v + b_v``. The other dead columns are only *observed* to be dead; the parity check
+on other texts measures the loss of cutting them.
 """
 
 from collections.abc import Sequence
@@ -23,18 +23,18 @@ from lsr_prod.model.backbone import head_input, hidden_states
 
 __all__ = ["check_lost", "find_columns"]
 
-_ROUNDING = 1e-3  # what float32 may add to a bound that is exact in real numbers
+_ROUNDING = 1e-3  # rounding error of float32 in a bound that holds for real numbers
 
 
 def find_columns(encoder: SparseEncoder, texts: Sequence[str]) -> tuple[npt.NDArray[np.int64], Cut]:
-    """Terms that the probe activates, as documents or as queries.
+    """Return the terms that the probe activates, as documents or as queries.
 
     Args:
         encoder: the torch model.
         texts: the probe.
 
     Returns:
-        int64, rising: the columns to keep, and what a bundle records about the cut.
+        The columns to keep, int64, sorted; and the record of the cut for the bundle.
 
     Raises:
         ConfigError: the probe activates no term.
@@ -51,16 +51,16 @@ def find_columns(encoder: SparseEncoder, texts: Sequence[str]) -> tuple[npt.NDAr
 
 
 def check_lost(encoder: SparseEncoder, texts: Sequence[str], columns: npt.NDArray[np.int64], *, most: float) -> float:
-    """Share of the terms of ``texts`` that a cut graph cannot return.
+    """Return the share of the terms of ``texts`` that a cut graph cannot return.
 
     Args:
         encoder: the torch model.
-        texts: other texts than the probe.
+        texts: texts that are not in the probe.
         columns: terms that are kept.
-        most: largest share that is accepted, 0..1.
+        most: largest accepted share, 0..1.
 
     Raises:
-        ParityError: it is more.
+        ParityError: the share is larger.
     """
     terms = np.concatenate([encoder.encode(texts, kind, batch_size=8).terms for kind in _kinds(encoder)])
     lost = float(np.mean(~np.isin(terms, columns))) if len(terms) else 0.0
@@ -73,7 +73,7 @@ def check_lost(encoder: SparseEncoder, texts: Sequence[str], columns: npt.NDArra
 
 
 def _kinds(encoder: SparseEncoder) -> tuple[Kind, ...]:
-    """The kinds of texts that go through the model."""
+    """Return the kinds of texts that the model encodes."""
     return ("document", "query") if encoder.card.query_encoder == "model" else ("document",)
 
 
@@ -87,9 +87,9 @@ def _active(encoder: SparseEncoder, texts: Sequence[str]) -> npt.NDArray[np.bool
 
 @torch.inference_mode()
 def _largest_logits(encoder: SparseEncoder) -> npt.NDArray[np.float64]:
-    """Upper bound of every term's logit, [V], the largest of its rows in the head.
+    """Return an upper bound of every term's logit, [V]: the maximum over its rows in the head.
 
-    Infinite where the head's input does not come out of a LayerNorm.
+    The bounds are infinite if the input of the head is not the output of a LayerNorm.
     """
     model: Any = encoder.model
     head = model.get_output_embeddings()
@@ -106,16 +106,16 @@ def _largest_logits(encoder: SparseEncoder) -> npt.NDArray[np.float64]:
 
 
 def _norm_before_output(encoder: SparseEncoder) -> nn.LayerNorm | None:
-    """The LayerNorm whose output the output matrix is multiplied with, seen in one forward pass."""
-    made: list[tuple[nn.LayerNorm, Tensor]] = []
+    """Return the LayerNorm whose output is the input of the output matrix, found by one forward pass."""
+    outputs: list[tuple[nn.LayerNorm, Tensor]] = []
 
     def keep(module: nn.Module, _: Any, output: Tensor) -> None:
         assert isinstance(module, nn.LayerNorm)
-        made.append((module, output))
+        outputs.append((module, output))
 
     hooks = [norm.register_forward_hook(keep) for norm in encoder.modules() if isinstance(norm, nn.LayerNorm)]
     token = torch.zeros(1, 1, dtype=torch.int64, device=encoder.model.device)
     states = head_input(encoder.model, hidden_states(encoder.model, token, torch.ones_like(token)))
     for hook in hooks:
         hook.remove()
-    return next((norm for norm, output in made if output is states), None)
+    return next((norm for norm, output in outputs if output is states), None)

@@ -1,4 +1,4 @@
-"""The graph of a bundle: backbone, vocabulary head, pooling and TopK in one ONNX model; fp32, fp16 or 8-bit weights."""
+"""ONNX graph of a bundle: backbone, vocabulary head, pooling and TopK; with fp32, fp16 or 8-bit weights."""
 
 import logging
 import warnings
@@ -17,19 +17,19 @@ from lsr_prod.export.head import MAXIMA, fold_weights, rewrite_head
 from lsr_prod.model import SparseEncoder, pooling
 from lsr_prod.model.backbone import output_layer
 
-__all__ = ["INPUTS", "export_graph", "halve_graph", "quantise_graph", "save_graph"]
+__all__ = ["INPUTS", "export_graph", "halve_graph", "quantize_graph", "save_graph"]
 
-# Token types are zeros for a single text, which every architecture takes for granted: they are no input.
+# Token types are not an input: they are zeros for a single text, which is the default of every architecture.
 INPUTS = ("input_ids", "attention_mask")
 OUTPUTS = ("terms", "weights")
 
-_EXTERNAL_ABOVE = 1_900_000_000  # bytes; a protobuf ends at 2 GiB
+_EXTERNAL_ABOVE = 1_900_000_000  # bytes; a protobuf is limited to 2 GiB
 
 
 class _TopTerms(nn.Module):
-    """[B, L] ids and mask -> [B, k] terms and weights.
+    """Maps ids and mask [B, L] to terms and weights [B, k].
 
-    A graph has no loop over texts: it makes logits [B, L, V], and ``rewrite_head`` cuts their vocabulary.
+    The graph has no loop over texts: it computes logits [B, L, V], and ``rewrite_head`` cuts them into blocks of terms.
     """
 
     def __init__(self, encoder: SparseEncoder, k: int) -> None:
@@ -50,7 +50,7 @@ class _TopTerms(nn.Module):
 
 
 class _TopUncasedTerms(_TopTerms):
-    """The same with uncased terms: of the head only those rows are there that become one of them."""
+    """Variant with uncased terms: only the rows of the head that are folded into them are computed."""
 
     columns: Tensor
     rows: Tensor
@@ -67,7 +67,7 @@ class _TopUncasedTerms(_TopTerms):
         self.register_buffer("bias", None if bias is None else bias.detach()[rows])
 
     def logits(self, states: Tensor) -> Tensor:
-        # A Gather in the graph, whatever the number of rows; an index may become a GatherND.
+        # index_select always becomes a Gather in the graph; indexing may become a GatherND.
         weight = output_layer(self.encoder.model)[0].index_select(0, self.rows)
         return nn.functional.linear(states, weight, self.bias)
 
@@ -79,25 +79,25 @@ class _TopUncasedTerms(_TopTerms):
 def export_graph(
     encoder: SparseEncoder, *, top_k: int, columns: npt.NDArray[np.int64] | None = None
 ) -> onnx.ModelProto:
-    """The encoder as an fp32 ONNX model with free batch and length.
+    """Return the encoder as an fp32 ONNX model with dynamic batch size and length.
 
     Args:
         encoder: on the CPU, in fp32.
-        top_k: terms of a vector, at most V, or as many as there are ``columns``.
-        columns: int64, rising: terms of the vocabulary that the graph can return; default all.
+        top_k: terms of a vector, at most V or the number of ``columns``.
+        columns: int64, sorted: the terms that the graph can return; default all.
 
     Returns:
         ``input_ids``, ``attention_mask`` int64 [B, L] -> ``terms`` int64 [B, k], ``weights`` float32 [B, k].
     """
-    # Two rows of unequal length: an example of one row, or one without padding, would be burnt into the graph.
+    # Two rows of unequal length: with one row, or without padding, the exporter would fix these as constants.
     input_ids = torch.full((2, 8), encoder.model.config.pad_token_id or 0)
     attention_mask = torch.tensor([[1] * 8, [1] * 5 + [0] * 3])
     input_ids[attention_mask > 0] = _any_token(encoder)
-    made = _TopTerms(encoder, top_k) if encoder.uncased is None else _TopUncasedTerms(encoder, top_k, columns)
+    module = _TopTerms(encoder, top_k) if encoder.uncased is None else _TopUncasedTerms(encoder, top_k, columns)
     axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     with torch.no_grad(), _quiet_exporter(), _plain_attention(encoder.model):
         program = torch.onnx.export(
-            made.eval(),
+            module.eval(),
             (input_ids, attention_mask),
             dynamo=True,
             dynamic_shapes=(axes, axes),
@@ -112,16 +112,16 @@ def export_graph(
     return model
 
 
-def quantise_graph(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
-    """8-bit weights for every matrix product; activations are quantised per batch at run time.
+def quantize_graph(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    """Quantize the weights of every matrix product to 8 bits; activations are quantized per batch at run time.
 
-    Weights are quantised per output channel: in the vocabulary head a channel is a term, and rare terms are small.
-    They are signed, which is what the processor's dot products of bytes (VNNI) take; a processor without them would
-    saturate, so the runtime has ONNX Runtime compute with unsigned weights there (``runtime``): slower, same vectors.
+    Weights are quantized per output channel: in the vocabulary head a channel is a term, and rare terms are small.
+    They are signed, as required by the dot products of bytes of the processor (VNNI). A processor without VNNI would
+    saturate, so ONNX Runtime computes with unsigned weights there (``runtime``): slower, with the same vectors.
 
     Args:
-        model: what ``export_graph`` returned; it is left as it is.
-        folder: an existing folder for the quantiser's files; it is left empty.
+        model: result of ``export_graph``; not changed.
+        folder: an existing folder for temporary files, which are deleted.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.quant_utils import add_pre_process_metadata
@@ -139,24 +139,24 @@ def quantise_graph(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
         weight_type=QuantType.QInt8,
         use_external_data_format=folded.ByteSize() > _EXTERNAL_ABOVE,
     )
-    quantised = onnx.load(target)
+    quantized = onnx.load(target)
     for path in folder.glob("int8.onnx*"):
         path.unlink()
-    _strip(quantised)
-    return quantised
+    _strip(quantized)
+    return quantized
 
 
 def halve_graph(model: onnx.ModelProto) -> onnx.ModelProto:
-    """16-bit floats from the embeddings to the maxima over tokens; bias, activation and TopK stay in 32 bits.
+    """Convert to fp16 from the embeddings to the maxima over tokens; bias, activation and TopK stay in fp32.
 
     Args:
-        model: what ``export_graph`` returned; it is left as it is.
+        model: result of ``export_graph``; not changed.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     halved = onnx.ModelProto()
     halved.CopyFrom(model)
-    for i, node in enumerate(halved.graph.node):  # the converter knows nodes by name
+    for i, node in enumerate(halved.graph.node):  # the converter selects nodes by name
         node.name = node.name or f"node_{i}"
     names = [node.name for node in halved.graph.node]
     at = next(i for i, node in enumerate(halved.graph.node) if MAXIMA in node.output)
@@ -166,7 +166,7 @@ def halve_graph(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def save_graph(model: onnx.ModelProto, path: Path, *, external_above: int = _EXTERNAL_ABOVE) -> None:
-    """Write one file; weights go to ``<path>.data`` if the whole is larger than ``external_above`` bytes."""
+    """Write the graph; weights go to ``<path>.data`` if the graph is larger than ``external_above`` bytes."""
     if model.ByteSize() > external_above:
         onnx.save_model(model, path, save_as_external_data=True, location=f"{path.name}.data", size_threshold=1024)
     else:
@@ -179,7 +179,7 @@ def _any_token(encoder: SparseEncoder) -> int:
 
 
 def _strip(model: onnx.ModelProto) -> None:
-    """Remove what the exporter notes about itself: call stacks and module paths, larger than a small model's graph."""
+    """Remove the call stacks and module paths that the exporter adds, and name the dynamic axes."""
     graph = model.graph
     for part in (graph, *graph.node, *graph.initializer, *graph.input, *graph.output):
         del part.metadata_props[:]
@@ -193,7 +193,7 @@ def _strip(model: onnx.ModelProto) -> None:
 
 @contextmanager
 def _plain_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Export attention as two products and a softmax: the fused form becomes more nodes, with guards against NaN."""
+    """Export attention as two products and a softmax: the fused form gives more nodes, with guards against NaN."""
     before = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:
@@ -204,7 +204,7 @@ def _plain_attention(model: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def _quiet_exporter() -> Iterator[None]:
-    """Keep the exporter's remarks about itself (absent torchvision, its own deprecations) out of a job's log."""
+    """Suppress warnings of the exporter about itself, such as deprecations, in the log of a job."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

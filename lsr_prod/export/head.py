@@ -1,10 +1,10 @@
-"""The vocabulary head of an exported graph, rewritten to cost less and give the same vectors.
+"""Rewriting of the vocabulary head of an exported graph into a cheaper form with the same vectors.
 
-The exporter leaves ``ReduceMax(MatMul(hidden, weight) + bias)`` over logits [B, L, V], which fit no cache; a head
-without a bias has no addition. Here the columns of the weight are cut into blocks: [B, L, block] stays in the cache
-until its maximum is taken, and the bias is added once to [B, V]. Both are exact, rounding included: adding a constant
-and rounding never change an order. Columns that no text activates can be left out; a last ``Gather`` gives the others
-their term ids back.
+The exporter writes ``ReduceMax(MatMul(hidden, weight) + bias)`` over logits [B, L, V], which exceed every cache; a head
+without bias has no addition. Here the columns of the weight are cut into blocks: [B, L, block] stays in the cache
+until its maximum is taken, and the bias is added once to [B, V]. Both steps are exact, including rounding: adding a
+constant and rounding never change an order. Columns that no text activates can be left out; a final ``Gather`` maps the
+remaining columns to their term ids.
 """
 
 from dataclasses import dataclass
@@ -17,23 +17,23 @@ from onnx import helper, numpy_helper
 __all__ = ["MAXIMA", "VocabularyHead", "find_head", "fold_weights", "rewrite_head"]
 
 BLOCK = 1008
-"""Columns of a block: 2 MB of logits for a batch of 512 tokens, and no power of two, as the maximum walks down a
-column: rows 4,096 bytes apart fall into one set of the first cache, and it took 4 times as long (docs/log.md)."""
+"""Columns of a block: 2 MB of logits for a batch of 512 tokens. Not a power of two: the maximum reads a column, whose
+values would be 4,096 bytes apart, in the same set of the L1 cache, and took 4 times as long (docs/log.md)."""
 
 MAXIMA = "head_max"
-"""Name of the logits' maxima over the tokens, without bias, in a rewritten graph."""
+"""Name of the maxima of the logits over the tokens, without bias, in a rewritten graph."""
 
 _REARRANGING = ("Transpose", "Gather", "Split", "Reshape")
 
 
 @dataclass(frozen=True, slots=True)
 class VocabularyHead:
-    """Where the head is in a graph.
+    """Nodes and weights of the head in a graph.
 
     Attributes:
-        hidden: name of the states that enter it, [B, L, d].
+        hidden: name of its input states, [B, L, d].
         product: the MatMul.
-        addition: the bias's Add, or None.
+        addition: the Add of the bias, or None.
         maximum: the ReduceMax over the tokens.
         top: the TopK.
         weight: float32 [d, V].
@@ -50,10 +50,10 @@ class VocabularyHead:
 
 
 def find_head(model: onnx.ModelProto) -> VocabularyHead:
-    """The head of a graph as the exporter leaves it.
+    """Find the head in a graph as the exporter writes it.
 
     Raises:
-        ValueError: it does not have the known form.
+        ValueError: the graph does not have the expected form.
     """
     makers = {name: node for node in model.graph.node for name in node.output}
     (top,) = (node for node in model.graph.node if node.op_type == "TopK")
@@ -75,8 +75,8 @@ def rewrite_head(model: onnx.ModelProto, *, columns: npt.NDArray[np.int64] | Non
     """Cut the head into blocks, in place.
 
     Args:
-        model: what the exporter made; a weight that is tied to the embeddings stays tied.
-        columns: int64, rising: the terms that are kept; default all. At least the TopK's k of them.
+        model: result of the exporter; a weight that is tied to the embeddings stays tied.
+        columns: int64, sorted: the terms to keep, at least the k of TopK; default all.
         block: columns of a block.
     """
     head, graph = find_head(model), model.graph
@@ -119,7 +119,7 @@ def rewrite_head(model: onnx.ModelProto, *, columns: npt.NDArray[np.int64] | Non
 
 
 def fold_weights(model: onnx.ModelProto) -> None:
-    """Compute, in place, the nodes that only rearrange weights: the quantiser skips a product whose weight is made."""
+    """Compute, in place, the nodes that only rearrange weights: the quantizer skips products with a computed weight."""
     graph = model.graph
     for node in list(graph.node):
         constants = {weight.name for weight in graph.initializer}
@@ -138,7 +138,7 @@ def drop_unused(model: onnx.ModelProto) -> None:
 
 
 def _constant(model: onnx.ModelProto, name: str) -> npt.NDArray[np.float32]:
-    """The value of a weight, or of a node that rearranges one."""
+    """Return the value of a weight, or of a node that rearranges a weight."""
     for weight in model.graph.initializer:
         if weight.name == name:
             value: npt.NDArray[np.float32] = numpy_helper.to_array(weight)
@@ -146,7 +146,7 @@ def _constant(model: onnx.ModelProto, name: str) -> npt.NDArray[np.float32]:
     for node in model.graph.node:
         if name in node.output and node.op_type in _REARRANGING:
             return _rearranged(model, node)[list(node.output).index(name)]
-    raise ValueError(f"{name} is no constant of the exported graph")
+    raise ValueError(f"{name} is not a constant of the exported graph")
 
 
 def _rearranged(model: onnx.ModelProto, node: onnx.NodeProto) -> list[npt.NDArray[np.float32]]:
@@ -154,7 +154,7 @@ def _rearranged(model: onnx.ModelProto, node: onnx.NodeProto) -> list[npt.NDArra
     attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     if node.op_type == "Transpose":
         return [first.transpose(attributes["perm"])]
-    if node.op_type == "Reshape":  # of the rows of a Gather: the exporter computes it where they are few
+    if node.op_type == "Reshape":  # of the rows of a Gather; the exporter computes it for few rows
         return [first.reshape(others[0])]
     if node.op_type == "Gather":
         return [np.take(first, others[0].astype(np.int64), axis=attributes.get("axis", 0))]

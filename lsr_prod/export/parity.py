@@ -1,7 +1,7 @@
-"""The parity check: the graph must give the torch model's vectors, and above all its rankings.
+"""Parity check: the graph must return the vectors of the torch model and, above all, its rankings.
 
-Every text is encoded as a document and as a query by both sides; each query ranks all the texts by brute force. Where
-queries have no model, documents rank documents.
+Both sides encode every text as a document and as a query, and each query ranks all texts by brute force. With
+inference-free queries, documents rank documents.
 """
 
 import json
@@ -26,19 +26,19 @@ log = logging.getLogger(__name__)
 
 MOST_TEXTS = 512
 _DEPTH = 10
-_TIE = 1e-4  # scores this close, relative to the larger, are a tie
+_TIE = 1e-4  # relative difference of scores that count as a tie
 
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """How far a bundle is from its model.
+    """Differences between a bundle and its model.
 
     Attributes:
-        texts: number of texts compared.
-        overlap: mean over texts of shared terms / terms of the longer vector, both cut to top-k.
+        texts: number of compared texts.
+        overlap: mean over texts of shared terms / terms of the longer vector, both pruned to top-k.
         weight_difference: largest difference of a weight.
-        top10_overlap: mean over queries of the share of the bundle's first 10 texts that are among torch's first 10,
-            a text that ties with torch's tenth counted as one of them.
+        top10_overlap: mean over queries of the share of the bundle's first 10 texts that are among torch's first 10;
+            a text that ties with torch's tenth text counts as one of them.
     """
 
     texts: int
@@ -48,13 +48,13 @@ class Parity:
 
 
 def check_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequence[str], *, min_overlap: float) -> Parity:
-    """Compare, and refuse a bundle that is too far off.
+    """Compare a bundle with its model, and refuse it if it differs too much.
 
     Args:
         encoder: the torch model.
-        bundle: what was exported from it.
+        bundle: the exported bundle.
         texts: the sample.
-        min_overlap: least mean overlap, 0..1, of vectors and of rankings; an fp32 bundle must rank exactly.
+        min_overlap: smallest accepted mean overlap, 0..1, of vectors and rankings; fp32 must rank exactly.
 
     Raises:
         ParityError: vectors or rankings differ too much.
@@ -78,10 +78,10 @@ _NAMES = ("texts", "overlap", "weight_difference", "top10_overlap")
 
 
 def measure_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequence[str]) -> Parity:
-    """Encode ``texts`` on both sides and compare vectors and rankings."""
+    """Encode ``texts`` with both sides and compare vectors and rankings."""
     top_k = bundle.bundle.top_k
-    asked: Kind = "query" if encoder.card.query_encoder == "model" else "document"
-    kinds: tuple[Kind, Kind] = ("document", asked)
+    query_kind: Kind = "query" if encoder.card.query_encoder == "model" else "document"
+    kinds: tuple[Kind, Kind] = ("document", query_kind)
     ours = [encoder.encode(texts, kind, batch_size=8).top(top_k) for kind in kinds]
     theirs = [bundle.encode(texts, kind=kind) for kind in kinds]
     size = encoder.card.vocabulary_size
@@ -97,24 +97,24 @@ def measure_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequenc
 
 
 def read_parity_texts(path: str | None) -> list[str]:
-    """The sample: the first 512 texts of a JSONL file with the field text, or the built-in sentences.
+    """Return the sample: the first 512 texts of a JSONL file with the field text, or the built-in sentences.
 
     Raises:
-        ConfigError: the file is absent, empty or has another form.
+        ConfigError: the file does not exist, is empty, or has another format.
     """
     return list(SENTENCES) if path is None else read_texts(path, field="export.parity_texts", most=MOST_TEXTS)
 
 
 def read_texts(path: str, *, field: str, most: int | None = None) -> list[str]:
-    """Texts of a JSONL file with the field text.
+    """Read the texts of a JSONL file with the field text.
 
     Args:
         path: the file.
-        field: the setting that names it, for the error.
-        most: texts that are read; default all.
+        field: the setting that names the file, for errors.
+        most: maximum number of texts; default all.
 
     Raises:
-        ConfigError: the file is absent, empty or has another form.
+        ConfigError: the file does not exist, is empty, or has another format.
     """
     file = Path(path)
     if not file.is_file():
@@ -123,9 +123,9 @@ def read_texts(path: str, *, field: str, most: int | None = None) -> list[str]:
         lines = [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()][:most]
         texts = [json.loads(line)["text"] for line in lines]
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(field, f"{path} is no JSONL with the field text", "repair it") from error
+        raise ConfigError(field, f"{path} is not JSONL with the field text", "fix the file") from error
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise ConfigError(field, f"{path} has lines without a text", "give one text a line")
+        raise ConfigError(field, f"{path} has lines without a text", "give one text per line")
     return texts
 
 

@@ -1,4 +1,4 @@
-"""The built-in sample of the parity check: short and long, several scripts, and the shapes that break tokenizers."""
+"""Built-in sample of the parity check: short and long texts, several scripts, and texts that break tokenizers."""
 
 __all__ = ["SENTENCES"]
 

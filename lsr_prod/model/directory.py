@@ -96,7 +96,7 @@ def model_digest(folder: Path) -> str:
 
 
 def seal_directory(draft: Draft, *, field: str) -> None:
-    """Seal the draft of a folder; a folder that has the same content already is left as it is.
+    """Seal the draft of a folder; a folder that already has the same content is kept.
 
     Args:
         draft: the complete folder.

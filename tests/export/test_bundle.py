@@ -35,7 +35,7 @@ def bundle(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     return folder, dict(export_bundle(_settings(model, folder, top_k=1000)))
 
 
-def test_a_model_with_a_row_that_is_no_number_is_refused(model: Path, tmp_path: Path) -> None:
+def test_model_with_values_that_are_not_finite_is_refused(model: Path, tmp_path: Path) -> None:
     encoder = SparseEncoder.load(model)
     with torch.no_grad():
         output_layer(encoder.model)[0][5] = torch.nan
@@ -45,7 +45,7 @@ def test_a_model_with_a_row_that_is_no_number_is_refused(model: Path, tmp_path: 
     assert not (tmp_path / "bundle").exists()
 
 
-def test_the_summary_says_what_was_made(model: Path, bundle: tuple[Path, dict[str, Any]]) -> None:
+def test_summary_describes_bundle(model: Path, bundle: tuple[Path, dict[str, Any]]) -> None:
     folder, summary = bundle
     sealed = Bundle.load(folder, verify=True)
     assert summary["bundle_digest"] == sealed.digest
@@ -59,7 +59,7 @@ def test_the_summary_says_what_was_made(model: Path, bundle: tuple[Path, dict[st
     assert [path.name for path in folder.parent.iterdir()] == ["bundle"], "no drafts are left"
 
 
-def test_the_same_bundle_is_left_alone(model: Path, bundle: tuple[Path, dict[str, Any]]) -> None:
+def test_existing_equal_bundle_is_kept(model: Path, bundle: tuple[Path, dict[str, Any]]) -> None:
     folder, summary = bundle
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     again = export_bundle(_settings(model, folder, top_k=1000))
@@ -76,15 +76,17 @@ def test_two_exports_have_equal_bytes(model: Path, bundle: tuple[Path, dict[str,
 
 
 @pytest.mark.parametrize("changes", [{"precision": "int8", "top_k": 1000}, {"top_k": 20}])
-def test_another_bundle_is_refused(model: Path, bundle: tuple[Path, dict[str, Any]], changes: dict[str, Any]) -> None:
+def test_output_with_another_bundle_is_refused(
+    model: Path, bundle: tuple[Path, dict[str, Any]], changes: dict[str, Any]
+) -> None:
     with pytest.raises(ConfigError, match=r"export\.output: .* holds another bundle"):
         export_bundle(_settings(model, bundle[0], **changes))
     assert Bundle.load(bundle[0], verify=True).digest == bundle[1]["bundle_digest"]
 
 
-def test_a_folder_with_something_else_is_refused(model: Path, tmp_path: Path) -> None:
+def test_output_with_other_content_is_refused(model: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(ConfigError, match=r"export\.output: .* holds something else"):
+    with pytest.raises(ConfigError, match=r"export\.output: .* has other content"):
         export_bundle(_settings(model, tmp_path))
     with pytest.raises(ConfigError, match="is a file"):
         export_bundle(_settings(model, tmp_path / "mine.txt"))
@@ -92,14 +94,14 @@ def test_a_folder_with_something_else_is_refused(model: Path, tmp_path: Path) ->
         export_bundle(_settings(model, Path("x")).model_copy(update={"output": "s3://bucket/x"}))
 
 
-def test_a_plain_checkpoint_is_named_by_the_model_directory_it_would_be(tmp_path: Path) -> None:
+def test_plain_checkpoint_gets_digest_of_its_model_directory(tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint(tmp_path / "checkpoint", "bert")
     digest = SparseEncoder.load(checkpoint).save(tmp_path / "model")
     assert export_bundle(_settings(checkpoint, tmp_path / "bundle"))["model_digest"] == digest
 
 
 @pytest.mark.parametrize("model", ["/nowhere/model", "nobody/no-such-model"])
-def test_the_job_exits_2_with_one_line_and_writes_nothing(
+def test_job_exits_2_with_one_line_and_writes_nothing(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main = runpy.run_path(str(JOB))["main"]
@@ -110,8 +112,7 @@ def test_the_job_exits_2_with_one_line_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_checkpoint_as_a_bundle(tiny_model: Path, tiny_bundle: Path) -> None:
-    """fp32 on real weights: the same vectors as torch."""
+def test_bundle_of_real_checkpoint_equals_torch(tiny_model: Path, tiny_bundle: Path) -> None:
     opened, encoder = BundleEncoder(tiny_bundle, verify=True), SparseEncoder.load(tiny_model)
     assert opened.card == encoder.card
     texts = ["how does an inverted index work", "", "東京 is the capital of Japan", "word " * 300]

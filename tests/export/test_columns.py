@@ -19,7 +19,7 @@ PROBE = [" ".join(WORDS[i : i + 6]) for i in range(0, 80, 2)]
 
 
 def _encoder(folder: Path, architecture: str = "bert") -> SparseEncoder:
-    """One whose terms DEAD have a bias so low that no text can activate them."""
+    """Encoder whose terms DEAD have a bias so low that no text can activate them."""
     encoder = SparseEncoder.load(tiny_checkpoint(folder / "checkpoint", architecture))
     with torch.no_grad():
         encoder.model.get_output_embeddings().bias[list(DEAD)] = -1000.0
@@ -32,7 +32,7 @@ def _jsonl(path: Path, texts: list[str]) -> str:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_term_that_no_text_can_activate_is_proven_dead(architecture: str, tmp_path: Path) -> None:
+def test_term_that_no_text_can_activate_is_proven_dead(architecture: str, tmp_path: Path) -> None:
     encoder = _encoder(tmp_path, architecture)
     columns, cut = find_columns(encoder, PROBE)
     assert not set(DEAD) & set(columns.tolist())
@@ -41,7 +41,7 @@ def test_a_term_that_no_text_can_activate_is_proven_dead(architecture: str, tmp_
     assert cut.texts == len(PROBE)
 
 
-def test_what_other_texts_lose_is_counted_and_bounded(tmp_path: Path) -> None:
+def test_lost_terms_of_other_texts_are_counted_and_limited(tmp_path: Path) -> None:
     encoder = _encoder(tmp_path)
     columns, _ = find_columns(encoder, PROBE)
     assert check_lost(encoder, PROBE, columns, most=0.0) == 0
@@ -53,7 +53,7 @@ def test_what_other_texts_lose_is_counted_and_bounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_a_cut_bundle_returns_the_same_vectors_and_records_the_cut(precision: str, tmp_path: Path) -> None:
+def test_cut_bundle_returns_same_vectors_and_records_cut(precision: str, tmp_path: Path) -> None:
     _encoder(tmp_path).save(tmp_path / "model")
     texts = _jsonl(tmp_path / "probe.jsonl", PROBE)
     common = {"model": str(tmp_path / "model"), "precision": precision, "top_k": 1000, "parity_texts": texts}
@@ -73,7 +73,7 @@ def test_a_cut_bundle_returns_the_same_vectors_and_records_the_cut(precision: st
         export_bundle(ExportSettings(**common, output=str(tmp_path / "cut")))
 
 
-def test_a_probe_that_is_absent_is_refused(tmp_path: Path) -> None:
+def test_missing_probe_is_refused(tmp_path: Path) -> None:
     _encoder(tmp_path).save(tmp_path / "model")
     settings = ExportSettings(model=str(tmp_path / "model"), output=str(tmp_path / "b"), probe_texts="/nowhere.jsonl")
     with pytest.raises(ConfigError, match=r"export\.probe_texts: there is no file"):

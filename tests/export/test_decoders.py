@@ -1,4 +1,4 @@
-"""Decoders as bundles: bidirectional, echo and causal graphs rank as torch does."""
+"""Bundles of decoders: bidirectional, echo and causal graphs rank like torch."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ import torch
 from lsr_prod.config import ExportSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.export import export_bundle
-from lsr_prod.export.graph import export_graph, quantise_graph
+from lsr_prod.export.graph import export_graph, quantize_graph
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
 from tests.model.tiny import CAUSAL, VOCABULARY, tiny_checkpoint
@@ -45,14 +45,14 @@ def _batch(rows: int, length: int, padding: int) -> dict[str, npt.NDArray[np.int
 
 
 def _same_terms(expected: npt.NDArray[np.float32], terms: npt.NDArray[np.int64]) -> bool:
-    """Whether ``terms`` are the k heaviest of a row, those that tie with the last one exchanged at will."""
+    """Return whether ``terms`` are the k heaviest of a row, up to ties with the last one."""
     order = np.argsort(-expected, kind="stable")[: len(terms)]
     last = expected[order[-1]]
     swapped = np.setxor1d(order, terms)
     return bool(np.all(np.abs(expected[swapped] - last) <= 1e-4))
 
 
-def test_the_graph_has_torchs_terms_for_every_batch_and_length(
+def test_graph_returns_terms_of_torch_for_every_batch_and_length(
     exported: tuple[SparseEncoder, onnx.ModelProto],
 ) -> None:
     encoder, model = exported
@@ -67,7 +67,7 @@ def test_the_graph_has_torchs_terms_for_every_batch_and_length(
         assert all(_same_terms(row, found) for row, found in zip(expected, terms, strict=True))
 
 
-def test_padding_changes_nothing(exported: tuple[SparseEncoder, onnx.ModelProto]) -> None:
+def test_padding_keeps_vectors(exported: tuple[SparseEncoder, onnx.ModelProto]) -> None:
     session = _session(exported[1])
     feed = _batch(4, 20, 5)
     _, together = session.run(None, feed)
@@ -80,7 +80,7 @@ def test_8_bit_weights_stay_close(exported: tuple[SparseEncoder, onnx.ModelProto
     _, model = exported
     feed = _batch(3, 12, 2)
     _, exact = _session(model).run(["terms", "weights"], feed)
-    quantised = quantise_graph(model, tmp_path)
+    quantised = quantize_graph(model, tmp_path)
     _, weights = _session(quantised).run(["terms", "weights"], feed)
     assert np.abs(weights - exact).max() < 0.25
     integer = [node for node in quantised.graph.node if node.op_type == "MatMulInteger"]
@@ -90,17 +90,17 @@ def test_8_bit_weights_stay_close(exported: tuple[SparseEncoder, onnx.ModelProto
     assert all(makers[name].op_type != "MatMulInteger" for name in rotary), "positions stay exact"
 
 
-def test_16_bits_are_refused_before_any_work(tmp_path: Path) -> None:
+def test_fp16_is_refused_before_any_work(tmp_path: Path) -> None:
     folder = tiny_checkpoint(tmp_path / "checkpoint", "qwen2")
     settings = ExportSettings(model=str(folder), output=str(tmp_path / "bundle"), precision="fp16")
-    with pytest.raises(ConfigError, match=r"export\.precision: 16 bits do not hold.*; take fp32 or int8"):
+    with pytest.raises(ConfigError, match=r"export\.precision: fp16 overflows.*; take fp32 or int8"):
         export_bundle(settings)
     assert not (tmp_path / "bundle").exists()
 
 
 @pytest.mark.parametrize(("attention", "precision"), [("echo", "fp32"), ("bidirectional", "int8")])
-def test_a_bundle_of_a_decoder(tmp_path: Path, attention: str, precision: str) -> None:
-    """The tokenizer has no BOS and no padding; the bundle begins every text with one all the same."""
+def test_bundle_of_decoder_ranks_like_torch(tmp_path: Path, attention: str, precision: str) -> None:
+    """The tokenizer has no BOS and no padding; the bundle starts every text with a BOS."""
     folder = tiny_checkpoint(tmp_path / "checkpoint", "qwen3")
     model = tmp_path / "model"
     SparseEncoder.load(

@@ -7,7 +7,7 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from lsr_prod.export.graph import export_graph, quantise_graph, save_graph
+from lsr_prod.export.graph import export_graph, quantize_graph, save_graph
 from lsr_prod.model import SparseEncoder
 from tests.model.tiny import ARCHITECTURES, tiny_checkpoint
 
@@ -39,7 +39,7 @@ def _batch(rows: int, length: int, padding: int, pad: int) -> dict[str, npt.NDAr
     return {"input_ids": np.where(mask == 1, ids, pad), "attention_mask": mask}
 
 
-def test_the_graph_is_the_model_for_every_batch_and_length(exported: tuple[SparseEncoder, onnx.ModelProto]) -> None:
+def test_graph_equals_model_for_every_batch_and_length(exported: tuple[SparseEncoder, onnx.ModelProto]) -> None:
     encoder, model = exported
     session = _session(model)
     for rows, length, padding in [(1, 1, 0), (1, 13, 0), (2, 7, 0), (2, 8, 3), (3, 64, 20), (5, 9, 1), (7, 30, 4)]:
@@ -53,7 +53,7 @@ def test_the_graph_is_the_model_for_every_batch_and_length(exported: tuple[Spars
         np.testing.assert_allclose(-np.sort(-expected, axis=1)[:, :TOP_K], weights, atol=1e-4)
 
 
-def test_padding_changes_nothing(exported: tuple[SparseEncoder, onnx.ModelProto]) -> None:
+def test_padding_keeps_vectors(exported: tuple[SparseEncoder, onnx.ModelProto]) -> None:
     encoder, model = exported
     session = _session(model)
     feed = _batch(4, 20, 5, encoder.model.config.pad_token_id)
@@ -63,7 +63,7 @@ def test_padding_changes_nothing(exported: tuple[SparseEncoder, onnx.ModelProto]
         np.testing.assert_allclose(alone[0], together[row], atol=1e-4)
 
 
-def test_the_file_names_its_axes_and_carries_no_paths(exported: tuple[SparseEncoder, onnx.ModelProto]) -> None:
+def test_graph_names_its_axes_and_contains_no_paths(exported: tuple[SparseEncoder, onnx.ModelProto]) -> None:
     _, model = exported
     assert [i.name for i in model.graph.input] == ["input_ids", "attention_mask"]
     assert [d.dim_param for d in model.graph.input[0].type.tensor_type.shape.dim] == ["batch", "length"]
@@ -71,11 +71,9 @@ def test_the_file_names_its_axes_and_carries_no_paths(exported: tuple[SparseEnco
     assert b"stack_trace" not in model.SerializeToString()
 
 
-def test_8_bit_weights_reach_the_vocabulary_head(
-    exported: tuple[SparseEncoder, onnx.ModelProto], tmp_path: Path
-) -> None:
+def test_vocabulary_head_has_8_bit_weights(exported: tuple[SparseEncoder, onnx.ModelProto], tmp_path: Path) -> None:
     encoder, model = exported
-    quantised = quantise_graph(model, tmp_path)
+    quantised = quantize_graph(model, tmp_path)
     assert list(tmp_path.iterdir()) == []
     products = [node for node in quantised.graph.node if node.op_type == "MatMulInteger"]
     assert {node.input[1] for node in products if node.input[1].startswith("head_block")} == {"head_block_0_quantized"}
@@ -88,7 +86,7 @@ def test_8_bit_weights_reach_the_vocabulary_head(
     assert np.abs(weights - exact).max() < 0.25
 
 
-def test_a_large_graph_keeps_its_weights_in_a_second_file(tmp_path: Path) -> None:
+def test_large_graph_stores_weights_in_second_file(tmp_path: Path) -> None:
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", "bert"))
     model = export_graph(encoder, top_k=TOP_K)
     feed = _batch(2, 6, 2, 7)

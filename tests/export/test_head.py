@@ -11,7 +11,7 @@ D, V, K = 4, 23, 5
 
 
 def _graph(*, tied: bool) -> onnx.ModelProto:
-    """states [B, L, D] -> the K largest of the head's maxima, as the exporter leaves it."""
+    """Graph from states [B, L, D] to the K largest maxima of the head, as the exporter writes it."""
     rng = np.random.default_rng(3)
     weight, bias = rng.normal(size=(V, D)).astype(np.float32), rng.normal(size=V).astype(np.float32)
     constants = {"weight": weight if tied else weight.T, "bias": bias, "axis": np.array([1]), "k": np.array([K])}
@@ -39,7 +39,7 @@ def _run(model: onnx.ModelProto) -> list[npt.NDArray[np.float32]]:
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("block", [1, 7, V, 100])
-def test_blocks_change_nothing(tied: bool, block: int) -> None:
+def test_blocks_keep_result(tied: bool, block: int) -> None:
     model = _graph(tied=tied)
     expected = _run(model)
     rewrite_head(model, block=block)
@@ -49,7 +49,7 @@ def test_blocks_change_nothing(tied: bool, block: int) -> None:
 
 
 @pytest.mark.parametrize("fold", [True, False])
-def test_the_kept_columns_have_their_own_ids(fold: bool) -> None:
+def test_kept_columns_return_their_term_ids(fold: bool) -> None:
     model = _graph(tied=True)
     terms, weights = _run(model)
     columns = np.unique(terms)  # every term that a row returns
@@ -64,7 +64,7 @@ def test_the_kept_columns_have_their_own_ids(fold: bool) -> None:
     np.testing.assert_allclose(found[1], weights, atol=1e-6)
 
 
-def test_another_form_is_refused() -> None:
+def test_unexpected_graph_is_refused() -> None:
     model = _graph(tied=False)
     model.graph.node[1].op_type = "Mul"
     with pytest.raises(ValueError, match="no ReduceMax over a vocabulary head"):

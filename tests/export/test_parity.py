@@ -13,13 +13,13 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
 
 
-def test_the_sample_is_varied() -> None:
+def test_sample_is_varied() -> None:
     assert len(set(SENTENCES)) == len(SENTENCES) >= 60
     assert "" in SENTENCES
     assert max(len(text.split()) for text in SENTENCES) > 512
 
 
-def test_the_checkpoint_ranks_as_torch_does(tiny_model: Path, tiny_bundle: Path) -> None:
+def test_bundle_ranks_like_torch(tiny_model: Path, tiny_bundle: Path) -> None:
     found = parity.check_parity(
         SparseEncoder.load(tiny_model), BundleEncoder(tiny_bundle), SENTENCES, min_overlap=0.999
     )
@@ -29,7 +29,7 @@ def test_the_checkpoint_ranks_as_torch_does(tiny_model: Path, tiny_bundle: Path)
 
 
 @pytest.mark.parametrize("part", ["layer", "head"])
-def test_a_corrupt_weight_is_found(tiny_model: Path, tiny_bundle: Path, part: str) -> None:
+def test_corrupt_weight_is_detected(tiny_model: Path, tiny_bundle: Path, part: str) -> None:
     encoder = SparseEncoder.load(tiny_model)
     predictions = encoder.model.cls.predictions
     broken = predictions.bias if part == "head" else encoder.model.bert.encoder.layer[1].output.dense.weight
@@ -39,8 +39,8 @@ def test_a_corrupt_weight_is_found(tiny_model: Path, tiny_bundle: Path, part: st
         parity.check_parity(encoder, BundleEncoder(tiny_bundle), SENTENCES, min_overlap=0.999)
 
 
-def test_rankings_count_even_where_the_terms_are_the_same(tiny_model: Path, tiny_bundle: Path) -> None:
-    """Weights scaled unevenly keep every set of terms and move the ranking."""
+def test_rankings_are_compared_when_terms_are_equal(tiny_model: Path, tiny_bundle: Path) -> None:
+    """Unevenly scaled weights keep every set of terms and change the ranking."""
     encoder = SparseEncoder.load(tiny_model)
     bundle = BundleEncoder(tiny_bundle)
 
@@ -57,7 +57,7 @@ def test_rankings_count_even_where_the_terms_are_the_same(tiny_model: Path, tiny
         parity.check_parity(scaled, bundle, SENTENCES, min_overlap=0.999)
 
 
-def test_a_failed_check_leaves_no_bundle(tiny_model: Path, tmp_path: Path) -> None:
+def test_failed_check_writes_no_bundle(tiny_model: Path, tmp_path: Path) -> None:
     settings = ExportSettings(
         model=str(tiny_model), output=str(tmp_path / "bundle"), precision="int8", int8_min_overlap=0.9999
     )
@@ -66,13 +66,13 @@ def test_a_failed_check_leaves_no_bundle(tiny_model: Path, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_int8_holds_its_own_limit(tiny_model: Path, tmp_path: Path) -> None:
+def test_int8_passes_its_own_limit(tiny_model: Path, tmp_path: Path) -> None:
     summary = export_bundle(ExportSettings(model=str(tiny_model), output=str(tmp_path / "bundle"), precision="int8"))
     assert 0.9 < summary["parity_overlap"] < 1
     assert summary["parity_top10_overlap"] > 0.9
 
 
-def test_fp16_is_half_the_size_and_holds_its_own_limit(tiny_model: Path, tiny_bundle: Path, tmp_path: Path) -> None:
+def test_fp16_is_half_the_size_and_passes_its_own_limit(tiny_model: Path, tiny_bundle: Path, tmp_path: Path) -> None:
     summary = export_bundle(ExportSettings(model=str(tiny_model), output=str(tmp_path / "bundle"), precision="fp16"))
     assert 0.98 < summary["parity_overlap"] < 1
     assert summary["parity_top10_overlap"] > 0.98
@@ -82,7 +82,7 @@ def test_fp16_is_half_the_size_and_holds_its_own_limit(tiny_model: Path, tiny_bu
     assert np.diff(vectors.offsets)[1] == 0
 
 
-def test_texts_of_ones_own(tmp_path: Path) -> None:
+def test_given_parity_texts_are_used(tmp_path: Path) -> None:
     path = tmp_path / "texts.jsonl"
     path.write_text("".join(json.dumps({"text": f"text {i}"}) + "\n" for i in range(600)))
     assert parity.read_parity_texts(str(path))[:2] == ["text 0", "text 1"]
@@ -90,7 +90,7 @@ def test_texts_of_ones_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "", "no json", '{"title": "x"}', '{"text": 3}', "[1]"])
-def test_texts_of_another_form(tmp_path: Path, content: str | None) -> None:
+def test_parity_texts_of_another_format_are_refused(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "texts.jsonl"
     if content is not None:
         path.write_text(content)

@@ -12,16 +12,16 @@ from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
 
-# TREC-DL grades are 0..3; with gains of 2^grade - 1 the checkpoint has 0.716 on the whole collection.
+# TREC-DL grades are 0..3; with gains of 2^grade - 1 the checkpoint reaches 0.716 on the whole collection.
 MEASURE = ir_measures.nDCG(dcg="exp-log2") @ 10
 
 
 @pytest.mark.slow
-def test_the_export_keeps_the_quality(tiny_model: Path, tiny_bundle: Path, shared_data: Path, tmp_path: Path) -> None:
-    """A sample of MS MARCO passages: brute force over torch's vectors, the fp32 graph's and the int8 graph's."""
+def test_export_keeps_quality(tiny_model: Path, tiny_bundle: Path, shared_data: Path, tmp_path: Path) -> None:
+    """Brute force over a sample of MS MARCO passages with vectors of torch, the fp32 graph and the int8 graph."""
     export_bundle(ExportSettings(model=str(tiny_model), output=str(tmp_path / "int8"), precision="int8"))
     folder = shared_data / "msmarco_5k"
-    # Every sixteenth document: most are relevant to something, so every query keeps some.
+    # Every 16th document: most are relevant to a query, so every query keeps some.
     documents = _records(folder / "corpus.jsonl")[::16]
     kept = {document["_id"] for document in documents}
     rows = [line.split("\t") for line in (folder / "qrels" / "test.tsv").read_text().splitlines()[1:]]

@@ -10,7 +10,7 @@ import torch
 from transformers import BertForMaskedLM
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.export.graph import export_graph, quantise_graph
+from lsr_prod.export.graph import export_graph, quantize_graph
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.pooled_head import find_argmax
 from lsr_prod.model.uncased import UncasedOutput
@@ -100,7 +100,7 @@ def test_graph_folds_like_torch(tmp_path: Path, more: int, columns: Sequence[int
         expected = encoder(ids, mask).numpy()
     if columns is not None:
         expected[:, np.setdiff1d(np.arange(expected.shape[1]), columns)] = 0
-    for graph, most in ((model, 1e-4), (quantise_graph(model, tmp_path), 0.2)):
+    for graph, most in ((model, 1e-4), (quantize_graph(model, tmp_path), 0.2)):
         terms, weights = _run(graph, feed)
         np.testing.assert_allclose(np.take_along_axis(expected, terms, 1), weights, atol=most)
         np.testing.assert_allclose(-np.sort(-expected, axis=1)[:, :8], weights, atol=most)

@@ -1,6 +1,6 @@
-"""Open a bundle with optimum and compare it with our own runtime: ``python tests/optimum/open_bundle.py BUNDLE``.
+"""Open a bundle with optimum and compare it with our runtime: ``python tests/optimum/open_bundle.py BUNDLE``.
 
-Runs in the environment of ``requirements/optimum.txt``, apart from the project's own: optimum needs transformers 4.
+Runs in the environment of ``requirements/optimum.txt``, separate from the project's: optimum needs transformers 4.
 """
 
 import json
