@@ -151,7 +151,7 @@ def measure(name: str, model: Path, corpus: Path, data: Path, work: Path) -> dic
     export_bundle(deployment.export)
     encode_corpus(deployment)
     build_index(deployment)
-    found = evaluate_index(deployment)
+    found = evaluate_index(deployment).result()
     systems = {report["name"]: report for report in found["systems"]}
     return {
         "ndcg": systems["threshold 0"]["measures"]["nDCG@10"],

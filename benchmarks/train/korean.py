@@ -73,8 +73,8 @@ def experiment(data: Path, work: Path, steps: Sequence[int]) -> dict[str, Any]:
     export_bundle(deployment.export)
     encoded = encode_corpus(deployment)
     build_index(deployment)
-    report = evaluate_index(deployment)
-    measures = {one["name"]: one["measures"] for one in report["systems"]}
+    evaluation = evaluate_index(deployment)
+    measures = {one.name: one.measures for one in evaluation.systems}
     ours, bm25 = measures["threshold 0"], measures["bm25"]
     table = Table("system", *MEASURES, title="held-out questions of KorQuAD")
     for name, found in (("ESPLADE", ours), ("bm25", bm25)):
@@ -83,8 +83,8 @@ def experiment(data: Path, work: Path, steps: Sequence[int]) -> dict[str, Any]:
     values = {
         "words": expanded["vocabulary_size"],
         "documents": encoded.documents,
-        "queries": report["queries"],
-        **{name: round(float(report[name]), 4) for name in ("l0_query", "l0_document", "flops")},
+        "queries": evaluation.queries,
+        **{name: round(float(getattr(evaluation, name)), 4) for name in ("l0_query", "l0_document", "flops")},
         "esplade": ours,
         "bm25": bm25,
         "recall_ratio": round(ours["R@100"] / bm25["R@100"], 3),

@@ -128,7 +128,7 @@ def run_recipe(path: Path, work: Path, files: Mapping[str, Path], *, steps: int)
         export_bundle(deployment.export)
         encode_corpus(deployment)
         build_index(deployment)
-    report = evaluate_index(deployment)
+    report = evaluate_index(deployment).result()
     system = next(one for one in report["systems"] if one["name"].startswith("threshold 0"))
     return {
         **{name: round(system["measures"][name], 4) for name in MEASURES},

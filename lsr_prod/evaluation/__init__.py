@@ -1,5 +1,5 @@
-"""Quality and cost of a published index: measures, efficiency, run files."""
+"""Quality and cost of an index: measures, efficiency, run files, and validation during training."""
 
-from lsr_prod.evaluation.evaluate import SystemReport, evaluate_index
+from lsr_prod.evaluation.evaluate import Evaluation, SystemReport, evaluate_index
 
-__all__ = ["SystemReport", "evaluate_index"]
+__all__ = ["Evaluation", "SystemReport", "evaluate_index"]

@@ -1,4 +1,4 @@
-"""Queries and judgements as BEIR and TREC write them."""
+"""Readers of queries and relevance judgments in the formats of BEIR and TREC."""
 
 import csv
 import json
@@ -18,8 +18,8 @@ class JudgedQueries:
     """The judged queries of a collection.
 
     Attributes:
-        queries: query id -> text; only queries that have a judgement.
-        qrels: every judgement.
+        queries: query id -> text; only queries with a judgment.
+        qrels: all judgments of these queries.
     """
 
     queries: dict[str, str]
@@ -27,21 +27,21 @@ class JudgedQueries:
 
 
 def read_judged(queries: Path, qrels: Path) -> JudgedQueries:
-    """Read queries and judgements.
+    """Read queries and judgments.
 
     Args:
         queries: JSON lines with ``_id`` and ``text``.
-        qrels: BEIR's tab-separated file with a header, or TREC's four columns without one.
+        qrels: BEIR's tab-separated file with a header, or TREC's four columns without header.
 
     Raises:
-        SourceError: a line is broken, or no judged query has a text.
+        SourceError: a line is invalid, or no judged query has a text.
     """
-    judgements = list(_read_qrels(qrels))
-    judged = {judgement.query_id for judgement in judgements}
+    judgments = list(_read_qrels(qrels))
+    judged = {judgment.query_id for judgment in judgments}
     texts = {query_id: text for query_id, text in _read_queries(queries) if query_id in judged}
     if not texts:
         raise SourceError(f"no query of {queries} is judged in {qrels}; the two files do not belong together")
-    return JudgedQueries(texts, [judgement for judgement in judgements if judgement.query_id in texts])
+    return JudgedQueries(texts, [judgment for judgment in judgments if judgment.query_id in texts])
 
 
 def _read_queries(path: Path) -> Iterator[tuple[str, str]]:
@@ -51,7 +51,7 @@ def _read_queries(path: Path) -> Iterator[tuple[str, str]]:
                 row = json.loads(line)
                 yield str(row["_id"]), str(row["text"])
             except (json.JSONDecodeError, KeyError, TypeError) as error:
-                raise SourceError(f"{path}:{number} is no query; each line needs _id and text") from error
+                raise SourceError(f"{path}:{number} is not a query; each line needs _id and text") from error
 
 
 def _read_qrels(path: Path) -> Iterator[ir_measures.Qrel]:
@@ -66,4 +66,6 @@ def _read_qrels(path: Path) -> Iterator[ir_measures.Qrel]:
                 query_id, doc_id, relevance = row
                 yield ir_measures.Qrel(query_id, doc_id, int(relevance))
             except ValueError as error:
-                raise SourceError(f"{path}:{number} is no judgement; it needs query-id, corpus-id, score") from error
+                raise SourceError(
+                    f"{path}:{number} is not a judgment; each line needs query-id, corpus-id, score"
+                ) from error

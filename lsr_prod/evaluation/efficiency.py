@@ -1,4 +1,4 @@
-"""What retrieval costs: FLOPS (papers/esplade-pretraining, eq. 1), L0, and latency percentiles."""
+"""Cost of retrieval: FLOPS (papers/esplade-pretraining, eq. 1) and latency percentiles."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,11 +8,11 @@ __all__ = ["flops", "percentile"]
 
 
 def flops(queries: Sequence[Sequence[int]], document_frequency: Mapping[int, int], documents: int) -> float:
-    """Multiplications a (query, document) pair: sum_q sum_{t in q} |P_t| / (|Q| |D|).
+    """Return the multiplications per pair (query, document): sum_q sum_{t in q} |P_t| / (|Q| |D|).
 
     Args:
         queries: term ids of every query.
-        document_frequency: term id -> length of its postings list |P_t|; an absent term has none.
+        document_frequency: term id -> length of its postings list |P_t|; 0 for absent terms.
         documents: |D|.
     """
     if not queries or not documents:
@@ -22,5 +22,5 @@ def flops(queries: Sequence[Sequence[int]], document_frequency: Mapping[int, int
 
 
 def percentile(values: Sequence[float], q: float) -> float:
-    """The ``q``-th percentile (0..100), or 0.0 of nothing."""
+    """Return the ``q``-th percentile (0..100), or 0.0 if there are no values."""
     return float(np.percentile(np.asarray(values), q)) if values else 0.0

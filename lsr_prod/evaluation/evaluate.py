@@ -1,8 +1,8 @@
-"""Measure a published index against judgements, BM25 beside it in the same run."""
+"""Evaluation of a published index with relevance judgments, and with BM25 as the baseline of the same run."""
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from lsr_prod.interchange.runs import Ranking, write_run
 from lsr_prod.search import Searcher, SearchResult
 from lsr_prod.storage import require_exists
 
-__all__ = ["SystemReport", "evaluate_index"]
+__all__ = ["Evaluation", "SystemReport", "evaluate_index"]
 
 log = logging.getLogger(__name__)
 _WARM_UP_QUERIES = 20
@@ -26,16 +26,16 @@ _WARM_UP_QUERIES = 20
 
 @dataclass(frozen=True, slots=True)
 class SystemReport:
-    """One way to answer the queries, measured.
+    """Quality and latency of one way to answer the queries.
 
     Attributes:
         name: ``bm25``, or ``threshold <t>``.
         measures: name of the measure -> mean over the judged queries.
-        matched: mean documents that share enough terms with a query.
-        match_p50_ms: milliseconds of matching and ranking alone, median.
-        match_p95_ms: the same, 95th percentile.
-        text_p50_ms: milliseconds from the query's text to the hits, median.
-        text_p95_ms: the same, 95th percentile.
+        matched: mean number of documents with the required terms per query.
+        match_p50_ms: milliseconds of matching and ranking only, median.
+        match_p95_ms: milliseconds of matching and ranking only, 95th percentile.
+        text_p50_ms: milliseconds from the text of the query to the hits, median.
+        text_p95_ms: milliseconds from the text of the query to the hits, 95th percentile.
     """
 
     name: str
@@ -47,16 +47,37 @@ class SystemReport:
     text_p95_ms: float
 
 
-def evaluate_index(deployment: Deployment) -> Mapping[str, Any]:
-    """Answer every judged query with BM25 and at every overlap threshold.
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Quality and cost of an index.
 
-    Returns:
-        ``queries``, ``documents``, ``l0_query``, ``l0_document``, ``flops`` and ``systems``: a list of ``SystemReport``
-        as dictionaries, BM25 first.
+    Attributes:
+        queries: number of judged queries.
+        documents: number of documents.
+        l0_query: mean number of terms per query after pruning.
+        l0_document: mean number of terms per document.
+        flops: papers/esplade-pretraining, eq. 1.
+        systems: one report per system, BM25 first.
+    """
+
+    queries: int
+    documents: int
+    l0_query: float
+    l0_document: float
+    flops: float
+    systems: list[SystemReport]
+
+    def result(self) -> dict[str, Any]:
+        """Return the fields as a dictionary, with the systems as dictionaries."""
+        return asdict(self)
+
+
+def evaluate_index(deployment: Deployment) -> Evaluation:
+    """Answer every judged query with BM25 and at every overlap threshold.
 
     Raises:
         ConfigError: a path does not exist or a measure is unknown.
-        SourceError: queries or judgements cannot be read.
+        SourceError: queries or judgments cannot be read.
     """
     settings = deployment.evaluate
     assert settings is not None
@@ -73,16 +94,21 @@ def evaluate_index(deployment: Deployment) -> Mapping[str, Any]:
             searcher.search, k=settings.k, overlap_threshold=threshold, qk=settings.qk
         )
     reports = [_report(name, searcher, answer, judged, measures, settings) for name, answer in answers.items()]
-    return {
-        "queries": len(judged.queries),
-        "documents": searcher.documents,
-        **_cost(searcher, judged, settings),
-        "systems": [asdict(report) for report in reports],
-    }
+    encoded = searcher.encode(list(judged.queries.values()))
+    queries = [query.top(settings.qk).ids.tolist() for query in encoded]
+    terms = sorted({term for query in queries for term in query})
+    return Evaluation(
+        queries=len(judged.queries),
+        documents=searcher.documents,
+        l0_query=sum(map(len, queries)) / len(queries),
+        l0_document=searcher.postings / max(1, searcher.documents),
+        flops=flops(queries, {term: searcher.document_frequency(term) for term in terms}, searcher.documents),
+        systems=reports,
+    )
 
 
 def _matched(searcher: Searcher, result: SearchResult) -> int:
-    """Documents that match; where the search left out blocks, they are counted beside the clock."""
+    """Return the number of matching documents; if the search skipped blocks, count them outside the timed part."""
     if result.matched_exact:
         return result.matched
     return searcher.count({term.term: term.weight for term in result.query}, min_terms=result.required)
@@ -134,14 +160,3 @@ def _report(
         text_p50_ms=percentile(text_ms, 50),
         text_p95_ms=percentile(text_ms, 95),
     )
-
-
-def _cost(searcher: Searcher, judged: JudgedQueries, settings: EvaluateSettings) -> dict[str, float]:
-    encoded = searcher.encode(list(judged.queries.values()))
-    queries = [query.top(settings.qk).ids.tolist() for query in encoded]
-    terms = sorted({term for query in queries for term in query})
-    return {
-        "l0_query": sum(map(len, queries)) / len(queries),
-        "l0_document": searcher.postings / max(1, searcher.documents),
-        "flops": flops(queries, {term: searcher.document_frequency(term) for term in terms}, searcher.documents),
-    }

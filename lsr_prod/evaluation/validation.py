@@ -1,4 +1,4 @@
-"""A model is judged by a real index of a real collection while it is trained; nothing of it needs Ray or a bundle."""
+"""Validation of a model during training with an index of a collection; needs neither Ray nor a bundle."""
 
 import hashlib
 import heapq
@@ -22,17 +22,17 @@ __all__ = ["Collection", "Validation", "Validator", "read_collection"]
 
 log = logging.getLogger(__name__)
 
-_CHUNK = 2048  # texts that are encoded by one call
+_CHUNK = 2048  # texts per encode call
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What a model is judged by.
+    """Documents, queries and judgments of a validation.
 
     Attributes:
         documents: document id -> title and text, joined by a space.
-        queries: query id -> text; each has a judgement.
-        qrels: judgements of these queries.
+        queries: query id -> text; each has a judgment.
+        qrels: judgments of these queries.
     """
 
     documents: dict[str, str]
@@ -42,16 +42,16 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What a validation found.
+    """Result of a validation.
 
     Attributes:
         measures: name of the measure -> mean over the queries.
-        l0_query: terms of a query after pruning, the mean.
-        l0_document: terms of a document after pruning, the mean.
+        l0_query: mean number of terms per query after pruning.
+        l0_document: mean number of terms per document after pruning.
         flops: papers/esplade-pretraining, eq. 1, after pruning.
-        queries: how many.
-        documents: how many.
-        seconds: wall time, encoding included.
+        queries: number of queries.
+        documents: number of documents.
+        seconds: wall time, including encoding.
     """
 
     measures: dict[str, float]
@@ -67,17 +67,17 @@ Encode = Callable[[Sequence[str], Kind], SparseBatch]
 
 
 class Validator:
-    """Encodes, indexes and searches the collection each time it is called. For one process of a training.
+    """Encodes, indexes and searches the collection at every call. Used by one process of a training.
 
     Attributes:
-        collection: what is encoded.
+        collection: the collection.
     """
 
     def __init__(self, settings: ValidationSettings, scratch: Path) -> None:
         """Read the collection.
 
         Args:
-            settings: see ``read_collection``; and ``measures``, ``qk``, ``dk`` and ``overlap_threshold``.
+            settings: those of ``read_collection``, and ``measures``, ``qk``, ``dk`` and ``overlap_threshold``.
             scratch: an existing folder on a local disk for the index, which is deleted after each validation.
 
         Raises:
@@ -89,10 +89,10 @@ class Validator:
         self._scratch = scratch
 
     def __call__(self, encode: Encode) -> Validation:
-        """Measure a model.
+        """Validate a model.
 
         Args:
-            encode: up to 2,048 texts and their kind to one vector a text, in order, not pruned.
+            encode: encodes up to 2,048 texts of a kind; returns one vector per text, in order, not pruned.
 
         Raises:
             QueryError: the model's weights are so large that a score would not fit into float32.
@@ -124,7 +124,7 @@ class Validator:
 
 
 def _encoded(texts: Mapping[str, str], encode: Encode, kind: Kind, keep: int) -> Encoded:
-    """Encode some at a time and prune at once: an encoder that is hardly trained has thousands of terms a text."""
+    """Encode and prune in chunks, because an untrained encoder returns thousands of terms per text."""
     values = list(texts.values())
     parts = []
     for start in range(0, len(values), _CHUNK):
@@ -134,23 +134,23 @@ def _encoded(texts: Mapping[str, str], encode: Encode, kind: Kind, keep: int) ->
 
 
 def read_collection(settings: ValidationSettings) -> Collection:
-    """Read and check the whole collection; a training calls it before it starts anything.
+    """Read and check the whole collection. Training calls it before any work.
 
-    Where there are more queries or documents than asked for, those with the smallest sha256 of their id are taken: the
-    same ones each time, and from all over the file. Relevant documents of the queries taken come first, then other
-    judged ones, then the rest.
+    If there are more queries or documents than configured, those with the smallest sha256 of their id are selected:
+    always the same ones, from the whole file. Relevant documents of the selected queries are selected first, then
+    other judged documents, then the rest.
 
     Args:
         settings: ``corpus``, ``queries``, ``qrels``, ``max_queries``, ``documents`` and ``measures``.
 
     Raises:
-        ConfigError: a path is no local file, a measure is unknown, or ``documents`` is less than the relevant ones.
-        SourceError: a line is broken, an id of the corpus occurs twice, or no relevant document is in it.
+        ConfigError: a path is not a local file, a measure is unknown, or ``documents`` is less than the relevant ones.
+        SourceError: a line is invalid, an id occurs twice in the corpus, or no relevant document is in the corpus.
     """
     for name in ("corpus", "queries", "qrels"):
         path = getattr(settings, name)
         if not Path(path).is_file():
-            raise ConfigError(f"validation.{name}", f"{path} is no file on this machine", "give a local file")
+            raise ConfigError(f"validation.{name}", f"{path} is not a file on this machine", "give a local file")
     parse_measures("validation.measures", settings.measures)
     judged = _read_judged(settings)
     queries = {query_id: judged.queries[query_id] for query_id in _sample(judged.queries, settings.max_queries)}
@@ -172,12 +172,12 @@ def _read_judged(settings: ValidationSettings) -> JudgedQueries:
         return read_judged(Path(settings.queries), Path(settings.qrels))
     except ValueError as error:
         raise SourceError(
-            f"{settings.queries} or {settings.qrels} cannot be read ({error}); give UTF-8 in the form of BEIR"
+            f"{settings.queries} or {settings.qrels} cannot be read ({error}); give UTF-8 in the format of BEIR"
         ) from error
 
 
 def _read_documents(settings: ValidationSettings, qrels: Sequence[ir_measures.Qrel]) -> dict[str, str]:
-    """The documents of the validation; the file is read once, and no more texts of it are kept than asked for."""
+    """Read the documents of the validation; the file is read once, and only selected texts are kept in memory."""
     relevant = {qrel.doc_id for qrel in qrels if qrel.relevance > 0}
     other = {qrel.doc_id for qrel in qrels} - relevant
     if settings.documents is None:
@@ -206,18 +206,18 @@ def _read_documents(settings: ValidationSettings, qrels: Sequence[ir_measures.Qr
 
 
 def _corpus(path: Path) -> Iterator[tuple[str, str]]:
-    """Ids and texts of a corpus as BEIR writes it."""
+    """Yield ids and texts of a corpus in the format of BEIR."""
     seen: set[str] = set()
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
                 doc_id, text = _parse(line, f"{path}:{number}")
                 if doc_id in seen:
-                    raise SourceError(f"{path}:{number} repeats the _id {doc_id!r}; each document needs one of its own")
+                    raise SourceError(f"{path}:{number} repeats the _id {doc_id!r}; each document needs a unique _id")
                 seen.add(doc_id)
                 yield doc_id, text
     except UnicodeDecodeError as error:
-        raise SourceError(f"{path} is no UTF-8 ({error}); give JSON lines with _id, title and text") from error
+        raise SourceError(f"{path} is not UTF-8 ({error}); give JSON lines with _id, title and text") from error
 
 
 def _parse(line: str, place: str) -> tuple[str, str]:
@@ -225,9 +225,9 @@ def _parse(line: str, place: str) -> tuple[str, str]:
         row = json.loads(line)
         doc_id, parts = str(row["_id"]), (row.get("title"), row["text"])
         text = " ".join(part for part in parts if part)
-        (doc_id + text).encode()  # JSON can hold lone surrogates, which no tokenizer reads
+        (doc_id + text).encode()  # JSON can contain lone surrogates, which tokenizers reject
     except (json.JSONDecodeError, UnicodeEncodeError, KeyError, TypeError) as error:
-        raise SourceError(f"{place} is no document; each line needs _id and text") from error
+        raise SourceError(f"{place} is not a document; each line needs _id and text") from error
     return doc_id, text
 
 

@@ -1,4 +1,4 @@
-"""Quality and cost of vectors at levels of pruning and overlap thresholds, measured with real indexes."""
+"""Quality and cost of vectors at levels of pruning and overlap thresholds, measured with in-memory indexes."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ from lsr_prod.indexing.in_memory import InMemoryIndex, build_in_memory
 
 __all__ = ["Encoded", "LevelReport", "evaluate", "parse_measures"]
 
-_DEPTH = 1000  # hits a query where a measure has no cutoff
+_DEPTH = 1000  # hits per query for measures without cutoff
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Texts by id and their vectors.
+    """Ids and vectors of texts.
 
     Attributes:
         ids: distinct.
@@ -34,19 +34,19 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class LevelReport:
-    """One level of pruning at one threshold.
+    """Result for one level of pruning and one threshold.
 
     Attributes:
-        qk: heaviest terms kept of a query; 0: all.
-        dk: heaviest terms kept of a document; 0: all.
-        threshold: share of a query's terms that a document has to hold.
+        qk: heaviest terms kept per query; 0: all.
+        dk: heaviest terms kept per document; 0: all.
+        threshold: share of the query terms that a document must have.
         measures: name of the measure -> mean over the judged queries.
-        by_query: name of the measure -> value of every judged query, in the order of ``Encoded.ids``: pairs of two
-            models or levels can be tested.
-        l0_query: terms of a query after pruning, the mean.
-        l0_document: terms of a document after pruning, the mean.
-        flops: papers/esplade-pretraining, eq. 1, after pruning; the threshold does not change it.
-        matched: documents that share enough terms with a query, the mean.
+        by_query: name of the measure -> value of every judged query, in the order of ``Encoded.ids``, for paired
+            tests of two models or levels.
+        l0_query: mean number of terms per query after pruning.
+        l0_document: mean number of terms per document after pruning.
+        flops: papers/esplade-pretraining, eq. 1, after pruning; independent of the threshold.
+        matched: mean number of documents with the required terms per query.
     """
 
     qk: int
@@ -70,26 +70,26 @@ def evaluate(
     measures: Sequence[str],
     scratch: Path | None = None,
 ) -> list[LevelReport]:
-    """Search for every query at every level and threshold; an index is built for each ``dk``.
+    """Run every query at every level and threshold, with one index per ``dk``.
 
     Args:
-        documents: N of them.
-        queries: at least one; each has a judgement.
-        qrels: judgements; those of other queries are not read.
-        levels: pairs (qk, dk) of terms kept; 0: all.
-        thresholds: shares of the query's terms, 0..1.
-        measures: in the names of ir_measures.
-        scratch: folder for the indexes, which are deleted again; None: the system's.
+        documents: N documents.
+        queries: at least one query; each has a judgment.
+        qrels: judgments; those of other queries are ignored.
+        levels: pairs (qk, dk) of terms to keep; 0: all.
+        thresholds: shares of the query terms, 0..1.
+        measures: names of ir_measures.
+        scratch: folder for the indexes, which are deleted at the end; None: the system's temporary folder.
 
     Returns:
-        A report for each level and threshold, thresholds inside levels, in the order given.
+        One report per level and threshold, in the given order; thresholds vary fastest.
 
     Raises:
         ConfigError: a measure is unknown.
     """
     parsed = parse_measures("measures", measures)
-    asked = set(queries.ids)
-    judged = [qrel for qrel in qrels if qrel.query_id in asked]
+    known = set(queries.ids)
+    judged = [qrel for qrel in qrels if qrel.query_id in known]
     terms = 1 + max(int(batch.terms.max(initial=0)) for batch in (documents.vectors, queries.vectors))
     reports: dict[tuple[int, int, float], LevelReport] = {}
     for dk in dict.fromkeys(dk for _, dk in levels):
@@ -103,10 +103,10 @@ def evaluate(
 
 
 def parse_measures(field: str, names: Sequence[str]) -> dict[str, Any]:
-    """Measures of ir_measures by name.
+    """Return the measures of ir_measures by name.
 
     Raises:
-        ConfigError: one is unknown; ``field`` names the setting.
+        ConfigError: a measure is unknown; ``field`` names the setting.
     """
     try:
         return {name: ir_measures.parse_measure(name) for name in names}
@@ -151,7 +151,7 @@ def _by_query(
     run: Sequence[ir_measures.ScoredDoc],
     query_ids: Sequence[str],
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """Values by measure and query; a query without hits has 0."""
+    """Return the values of every measure by query; a query without hits has 0."""
     place = {query_id: i for i, query_id in enumerate(query_ids)}
     values = {name: np.zeros(len(query_ids)) for name in measures}
     names = {measure: name for name, measure in measures.items()}

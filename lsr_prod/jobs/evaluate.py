@@ -24,11 +24,11 @@ _LATENCIES = ("match_p50_ms", "match_p95_ms", "text_p50_ms", "text_p95_ms")
 
 def main(argv: Sequence[str]) -> int:
     """Run the job; returns its exit code."""
-    return run_job(JOB, evaluate_index, argv, _print_evaluation)
+    return run_job(JOB, lambda deployment: evaluate_index(deployment).result(), argv, _print_evaluation)
 
 
 def print_systems(systems: Sequence[Mapping[str, Any]]) -> None:
-    """Print measures, matched documents and latencies, one row per system of ``evaluate_index``."""
+    """Print measures, matched documents and latencies, one row per system of ``Evaluation.result``."""
     measures = list(systems[0]["measures"]) if systems else []
     headings = ["system", *measures, "matched per query", *(name.replace("_", " ") for name in _LATENCIES)]
     rows = [

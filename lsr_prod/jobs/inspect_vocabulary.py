@@ -71,9 +71,9 @@ def print_inspection(found: "Inspection", title: str) -> None:
         if other is not None:
             fragmentation["tokens per word, target"] = other
     print_table("vocabulary", {**facts, **shares, **fragmentation})
-    if found.neighbours:
+    if found.neighbors:
         rows = []
-        for entry in found.neighbours:
+        for entry in found.neighbors:
             nearest = ", ".join(f"{term} {weight:.3f}" for term, weight in entry.nearest)
             rows.append([entry.term, " ".join(entry.pieces), "copied" if entry.shared else nearest, entry.support])
         print_columns("sources of new rows", ("term", "sub-tokens", "nearest", "of"), rows)

@@ -61,7 +61,7 @@ def _reindex(deployment: Deployment) -> Mapping[str, Any]:
             lambda: collect_garbage(Path(index.output), keep=index.keep_publications, age_s=age).to_json()
         )
     if deployment.evaluate is not None:
-        steps["evaluate"] = _timed(lambda: evaluate_index(deployment))
+        steps["evaluate"] = _timed(lambda: evaluate_index(deployment).result())
     return {f"{step}.{name}": value for step, figures in steps.items() for name, value in figures.items()}
 
 

@@ -17,14 +17,14 @@ from lsr_prod.vocabulary.combination import semantic
 from lsr_prod.vocabulary.head_scale import HeadNorms, head_norms
 from lsr_prod.vocabulary.target import read_embeddings, read_target, target_terms
 
-__all__ = ["Inspection", "Neighbours", "inspect_vocabulary", "neighbours", "read_texts"]
+__all__ = ["Inspection", "Neighbors", "find_neighbors", "inspect_vocabulary", "read_texts"]
 
 _NEAREST = 5  # the paper's table 4
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
-    """A row of the paper's table 4.
+class Neighbors:
+    """Old terms that make up the row of a new term: a row of table 4 of the paper.
 
     Attributes:
         term: a term of the target.
@@ -52,7 +52,7 @@ class Inspection:
         target_terms: V'; None without a target.
         overlap: share of the target's terms that the model also has.
         fragmentation: tokens per word in the texts, of the model and of the target; None without texts.
-        neighbours: of the requested words.
+        neighbors: of the requested words.
     """
 
     terms: int
@@ -61,7 +61,7 @@ class Inspection:
     target_terms: int | None
     overlap: float | None
     fragmentation: tuple[float, float | None] | None
-    neighbours: list[Neighbours]
+    neighbors: list[Neighbors]
 
 
 def inspect_vocabulary(
@@ -73,7 +73,7 @@ def inspect_vocabulary(
         model: a source of ``SparseEncoder.load``.
         target: a tokenizer's folder or file, or a model directory.
         target_embeddings: folder of a model with the target's tokens, for ``words``; None: the target itself.
-        words: words of the target whose neighbours to compute.
+        words: words of the target whose neighbors to compute.
         texts: texts in which to count tokens and words.
 
     Raises:
@@ -81,7 +81,7 @@ def inspect_vocabulary(
     """
     encoder = SparseEncoder.load(model)
     tokenizer = None if target is None else read_target(target)
-    found: list[Neighbours] = []
+    found: list[Neighbors] = []
     overlap = None
     if tokenizer is not None:
         if encoder.card.output_vocabulary == "words":
@@ -90,7 +90,7 @@ def inspect_vocabulary(
         source = Terms.of(whole.tokenizer, whole.vocabulary)
         overlap = overlap_share(align(source, Terms.of(tokenizer, target_terms(tokenizer))))
         if words:
-            found = neighbours(whole, tokenizer, target_embeddings or str(target), words)
+            found = find_neighbors(whole, tokenizer, target_embeddings or str(target), words)
     elif words:
         raise ConfigError("--words", "they need a target vocabulary", "also give --target")
     other = None if tokenizer is None or not texts else fragmentation(list(texts), tokenizer)
@@ -101,13 +101,13 @@ def inspect_vocabulary(
         target_terms=None if tokenizer is None else len(tokenizer),
         overlap=overlap,
         fragmentation=(fragmentation(list(texts), encoder.tokenizer), other) if texts else None,
-        neighbours=found,
+        neighbors=found,
     )
 
 
-def neighbours(
+def find_neighbors(
     encoder: SparseEncoder, tokenizer: PreTrainedTokenizerFast, target_embeddings: str, words: Sequence[str]
-) -> list[Neighbours]:
+) -> list[Neighbors]:
     """Return the terms that would make up the rows of words of a target, by semantic and sub-token initialization.
 
     Args:
@@ -125,7 +125,7 @@ def neighbours(
     combination = semantic(aligned, read_embeddings(target_embeddings, terms, bias=False).embeddings)
     pieces = term_pieces(terms, encoder.tokenizer)
     return [
-        Neighbours(
+        Neighbors(
             term=terms[row],
             pieces=[encoder.vocabulary[piece] for piece in pieces[row]],
             nearest=[(encoder.vocabulary[old], weight) for old, weight in combination.entries(row)[:_NEAREST]],

@@ -80,7 +80,7 @@ def _index_measures(folder: Path, collection: Path, model: Path, precision: str)
     export_bundle(deployment.export)
     assert encode_corpus(deployment).quarantined == 0
     build_index(deployment)
-    return {system["name"]: system for system in evaluate_index(deployment)["systems"]}
+    return {system["name"]: system for system in evaluate_index(deployment).result()["systems"]}
 
 
 def _part(collection: Path, folder: Path, documents: int) -> Path:

@@ -15,7 +15,7 @@ def _files(folder: Path, qrels: str, queries: str = QUERIES) -> tuple[Path, Path
 
 
 @pytest.mark.parametrize("qrels", ["query-id\tcorpus-id\tscore\n1\td\t2\n9\td\t1\n", "1 0 d 2\n9 0 d 1\n"])
-def test_beir_and_trec_judgements_keep_only_known_queries(tmp_path: Path, qrels: str) -> None:
+def test_beir_and_trec_judgments_keep_known_queries_only(tmp_path: Path, qrels: str) -> None:
     judged = read_judged(*_files(tmp_path, qrels))
     assert judged.queries == {"1": "first"}
     assert [(row.query_id, row.doc_id, row.relevance) for row in judged.qrels] == [("1", "d", 2)]
@@ -30,6 +30,6 @@ def test_beir_and_trec_judgements_keep_only_known_queries(tmp_path: Path, qrels:
         ("query-id\tcorpus-id\tscore\n7\td\t1\n", QUERIES, "do not belong together"),
     ],
 )
-def test_a_broken_line_is_named(tmp_path: Path, qrels: str, queries: str, message: str) -> None:
+def test_invalid_line_is_reported_with_number(tmp_path: Path, qrels: str, queries: str, message: str) -> None:
     with pytest.raises(SourceError, match=message):
         read_judged(*_files(tmp_path, qrels, queries))

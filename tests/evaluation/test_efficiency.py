@@ -3,7 +3,7 @@ import pytest
 from lsr_prod.evaluation.efficiency import flops, percentile
 
 
-def test_flops_is_equation_1_written_out() -> None:
+def test_flops_equals_equation_1() -> None:
     documents = [{1, 2}, {2}, {2, 3}, set()]
     queries = [[1, 2], [2, 9]]
     frequency = {term: sum(term in document for document in documents) for term in (1, 2, 3)}
@@ -12,6 +12,6 @@ def test_flops_is_equation_1_written_out() -> None:
     assert flops([], frequency, 4) == 0.0
 
 
-def test_percentile_of_nothing_is_zero() -> None:
+def test_percentile_of_no_values_is_zero() -> None:
     assert percentile([], 50) == 0.0
     assert percentile([1.0, 2.0, 3.0], 50) == 2.0

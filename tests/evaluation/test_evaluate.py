@@ -44,14 +44,14 @@ def folder(tiny_bundle: Path, corpus: dict[str, Doc], tmp_path_factory: pytest.T
 
 def evaluate(folder: Path, **settings: Any) -> Any:
     paths = {name: str(folder / file) for name, file in PATHS.items()}
-    return evaluate_index(Deployment.model_validate({"evaluate": {**paths, **settings}}))
+    return evaluate_index(Deployment.model_validate({"evaluate": {**paths, **settings}})).result()
 
 
 PATHS = {"index": "index", "queries": "queries.jsonl", "qrels": "qrels.tsv"}
 
 
 def by_hand(rankings: dict[str, Sequence[str]]) -> dict[str, float]:
-    """nDCG@3, RR@3 and R@2 by their definitions, over every judged query."""
+    """Compute nDCG@3, RR@3 and R@2 by their definitions, over all judged queries."""
     totals = {"nDCG@3": 0.0, "RR@3": 0.0, "R@2": 0.0}
     for query_id, gains in QRELS.items():
         top = rankings[query_id][:3]
@@ -63,7 +63,7 @@ def by_hand(rankings: dict[str, Sequence[str]]) -> dict[str, float]:
     return {name: total / len(QRELS) for name, total in totals.items()}
 
 
-def test_measures_are_those_of_the_definitions_and_a_query_without_hits_counts_as_zero(folder: Path) -> None:
+def test_measures_equal_definitions_with_zero_for_queries_without_hits(folder: Path) -> None:
     result = evaluate(folder, measures=["nDCG@3", "RR@3", "R@2"], thresholds=[0.0, 0.3, 1.0])
     assert (result["queries"], result["documents"]) == (4, 6)
     systems = {system["name"]: system for system in result["systems"]}
@@ -87,7 +87,7 @@ def test_measures_are_those_of_the_definitions_and_a_query_without_hits_counts_a
 
 
 @pytest.mark.parametrize("qk", [None, 5])
-def test_flops_and_l0_are_counts_of_pairs(folder: Path, tiny_bundle: Path, corpus: dict[str, Doc], qk: int | None):
+def test_flops_and_l0_equal_counts_of_pairs(folder: Path, tiny_bundle: Path, corpus: dict[str, Doc], qk: int | None):
     result = evaluate(folder, thresholds=[0.0], bm25=False, qk=qk)
     texts = [QUERIES[query_id] for query_id in QRELS]
     encoded = BundleEncoder(tiny_bundle).encode(texts, kind="query", top_k=qk)
@@ -100,7 +100,7 @@ def test_flops_and_l0_are_counts_of_pairs(folder: Path, tiny_bundle: Path, corpu
     assert [system["name"] for system in result["systems"]] == ["threshold 0"]
 
 
-def test_runs_hold_the_rankings_that_were_measured(folder: Path, tmp_path: Path) -> None:
+def test_run_files_contain_measured_rankings(folder: Path, tmp_path: Path) -> None:
     result = evaluate(folder, measures=["RR@3"], thresholds=[0.2], k=3, runs=str(tmp_path / "runs"))
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["bm25.trec", "threshold-0.2.trec"]
     run = list(ir_measures.read_trec_run(str(tmp_path / "runs" / "threshold-0.2.trec")))
@@ -120,7 +120,7 @@ def test_runs_hold_the_rankings_that_were_measured(folder: Path, tmp_path: Path)
         ({"measures": [""]}, "evaluate.measures"),
     ],
 )
-def test_a_bad_setting_is_named_and_nothing_is_written(
+def test_invalid_setting_is_reported_and_nothing_is_written(
     folder: Path, tmp_path: Path, settings: dict, field: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:

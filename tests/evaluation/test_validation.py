@@ -50,14 +50,14 @@ def settings(folder: Path, **more: Any) -> ValidationSettings:
     return ValidationSettings.model_validate({**files, **more})
 
 
-def test_title_and_text_are_joined_and_judged_queries_taken(folder: Path) -> None:
+def test_title_and_text_are_joined_and_judged_queries_kept(folder: Path) -> None:
     collection = read_collection(settings(folder))
     assert collection.documents == TEXTS
     assert collection.queries == {name: text for name, text in QUERIES.items() if name != "unjudged"}
     assert len(collection.qrels) == len(QRELS)
 
 
-def test_relevant_documents_come_first_then_judged_ones_then_the_rest(folder: Path) -> None:
+def test_relevant_documents_are_selected_first_then_judged_then_others(folder: Path) -> None:
     relevant = {"lock", "sqrt", "gzip"}
     assert set(read_collection(settings(folder, documents=3)).documents) == relevant
     assert set(read_collection(settings(folder, documents=4)).documents) == {*relevant, "event"}
@@ -67,7 +67,7 @@ def test_relevant_documents_come_first_then_judged_ones_then_the_rest(folder: Pa
     assert read_collection(settings(folder, documents=100)).documents == TEXTS
 
 
-def test_what_is_taken_does_not_depend_on_the_order_of_the_file(folder: Path) -> None:
+def test_selection_does_not_depend_on_order_of_file(folder: Path) -> None:
     whole = settings(folder, documents=5, max_queries=2)
     before = read_collection(whole)
     for name in ("corpus.jsonl", "queries.jsonl"):
@@ -79,19 +79,19 @@ def test_what_is_taken_does_not_depend_on_the_order_of_the_file(folder: Path) ->
     assert len(after.queries) == 2
 
 
-def test_fewer_documents_than_the_relevant_ones_are_refused(folder: Path) -> None:
+def test_fewer_documents_than_relevant_ones_are_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"validation.documents: 2 is less than the 3 relevant .*; give 3 or more"):
         read_collection(settings(folder, documents=2))
 
 
 @pytest.mark.parametrize("name", ["corpus", "queries", "qrels"])
-def test_a_path_that_is_no_local_file_is_refused(name: str, folder: Path) -> None:
+def test_path_that_is_not_a_local_file_is_refused(name: str, folder: Path) -> None:
     for path in (str(folder), str(folder / "absent"), "s3://bucket/corpus.jsonl"):
-        with pytest.raises(ConfigError, match=rf"validation.{name}: .* is no file on this machine"):
+        with pytest.raises(ConfigError, match=rf"validation.{name}: .* is not a file on this machine"):
             read_collection(settings(folder, **{name: path}))
 
 
-def test_an_unknown_measure_is_refused(folder: Path) -> None:
+def test_unknown_measure_is_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"validation.measures: .*nDCG@10"):
         read_collection(settings(folder, measures=["nDGC@10"]))
 
@@ -99,29 +99,29 @@ def test_an_unknown_measure_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("corpus.jsonl", b'{"_id": "lock", "text": "a"}\n{"_id": "b"}', r"corpus.jsonl:2 is no document"),
-        ("corpus.jsonl", b"[1]", r"corpus.jsonl:1 is no document"),
-        ("corpus.jsonl", b'{"_id": "lock", "text": 3}', r"corpus.jsonl:1 is no document"),
-        ("corpus.jsonl", b'{"_id": "lock", "text": "\\ud800"}', r"corpus.jsonl:1 is no document"),
-        ("corpus.jsonl", b'{"_id": "lock", "text": "', r"corpus.jsonl:1 is no document"),
+        ("corpus.jsonl", b'{"_id": "lock", "text": "a"}\n{"_id": "b"}', r"corpus.jsonl:2 is not a document"),
+        ("corpus.jsonl", b"[1]", r"corpus.jsonl:1 is not a document"),
+        ("corpus.jsonl", b'{"_id": "lock", "text": 3}', r"corpus.jsonl:1 is not a document"),
+        ("corpus.jsonl", b'{"_id": "lock", "text": "\\ud800"}', r"corpus.jsonl:1 is not a document"),
+        ("corpus.jsonl", b'{"_id": "lock", "text": "', r"corpus.jsonl:1 is not a document"),
         ("corpus.jsonl", b'{"_id": "a", "text": "x"}\n{"_id": "a", "text": "y"}', r":2 repeats the _id 'a'"),
-        ("corpus.jsonl", b'{"_id": "lock", "text": "\xff"}', r"corpus.jsonl is no UTF-8"),
+        ("corpus.jsonl", b'{"_id": "lock", "text": "\xff"}', r"corpus.jsonl is not UTF-8"),
         ("corpus.jsonl", b"", r"no document of .* is relevant"),
         ("corpus.jsonl", b'{"_id": "event", "text": "judged 0"}', r"no document of .* is relevant"),
         ("queries.jsonl", b'{"_id": "q1", "text": "\xff"}', r"cannot be read"),
-        ("queries.jsonl", b'{"_id": "q1"}', r"queries.jsonl:1 is no query"),
-        ("qrels.tsv", b"query-id\tcorpus-id\tscore\nq1\tlock\tx", r"qrels.tsv:2 is no judgement"),
+        ("queries.jsonl", b'{"_id": "q1"}', r"queries.jsonl:1 is not a query"),
+        ("qrels.tsv", b"query-id\tcorpus-id\tscore\nq1\tlock\tx", r"qrels.tsv:2 is not a judgment"),
         ("qrels.tsv", b"q1 lock", r"cannot be read"),
         ("qrels.tsv", b"", r"no query of .* is judged"),
     ],
 )
-def test_a_broken_file_is_named(name: str, content: bytes, message: str, folder: Path) -> None:
+def test_invalid_file_is_reported(name: str, content: bytes, message: str, folder: Path) -> None:
     (folder / name).write_bytes(content)
     with pytest.raises(SourceError, match=message):
         read_collection(settings(folder))
 
 
-def test_a_query_whose_documents_are_absent_is_logged(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_queries_without_documents_in_corpus_are_logged(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     lines = (folder / "corpus.jsonl").read_text().splitlines()
     (folder / "corpus.jsonl").write_text("\n".join(line for line in lines if "gzip" not in line))
     assert len(read_collection(settings(folder)).queries) == 4
@@ -130,17 +130,17 @@ def test_a_query_whose_documents_are_absent_is_logged(folder: Path, caplog: pyte
 
 
 def _words(texts: Sequence[str], kind: Kind) -> SparseBatch:
-    """A bag of words as vectors."""
+    """Encode texts as bags of words."""
     words = sorted({word for text in [*TEXTS.values(), *QUERIES.values()] for word in text.lower().split()})
     weights = np.array([[float(text.lower().split().count(word)) for word in words] for text in texts], np.float32)
     return SparseBatch.from_topk(np.broadcast_to(np.arange(len(words)), weights.shape), weights)
 
 
-def test_a_validation_has_measures_and_costs(folder: Path, tmp_path: Path) -> None:
+def test_validation_returns_measures_and_costs(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     validator = Validator(settings(folder, measures=["RR@1", "R@2"]), tmp_path / "scratch")
     found = validator(_words)
-    assert found.measures == {"RR@1": 0.5, "R@2": 0.5}  # q3's judgement is wrong, q4 is empty
+    assert found.measures == {"RR@1": 0.5, "R@2": 0.5}  # the judgment of q3 is wrong, q4 is empty
     assert (found.queries, found.documents) == (4, 6)
     assert found.l0_query == pytest.approx(6 / 4)
     assert found.l0_document == pytest.approx(sum(len(set(text.lower().split())) for text in TEXTS.values()) / 6)
@@ -151,35 +151,35 @@ def test_a_validation_has_measures_and_costs(folder: Path, tmp_path: Path) -> No
     assert validator(_words).measures == found.measures, "it can be called again"
 
 
-def test_pruning_and_threshold_are_those_of_the_settings(folder: Path) -> None:
+def test_pruning_and_threshold_of_settings_are_applied(folder: Path) -> None:
     found = Validator(settings(folder, qk=1, dk=2), folder)(_words)
     assert found.l0_query == pytest.approx(3 / 4)
     assert found.l0_document == pytest.approx(10 / 6)
     strict = Validator(settings(folder, measures=["R@10"], overlap_threshold=1.0), folder)(_words)
-    assert strict.measures["R@10"] == pytest.approx(2 / 4)  # "thread lock" finds one that holds both
+    assert strict.measures["R@10"] == pytest.approx(2 / 4)  # "thread lock" finds one document with both terms
 
 
-def test_texts_are_encoded_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_encoded_in_chunks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Validator(settings(folder, dk=4), folder)(_words)
     monkeypatch.setattr(validation, "_CHUNK", 4)
-    asked: list[tuple[int, str]] = []
+    calls: list[tuple[int, str]] = []
 
     def encode(texts: Sequence[str], kind: Kind) -> SparseBatch:
-        asked.append((len(texts), kind))
+        calls.append((len(texts), kind))
         return _words(texts, kind)
 
     parts = Validator(settings(folder, dk=4), folder)(encode)
-    assert asked == [(4, "document"), (2, "document"), (4, "query")]
+    assert calls == [(4, "document"), (2, "document"), (4, "query")]
     assert replace(parts, seconds=whole.seconds) == whole
 
 
-def test_measures_agree_with_those_of_an_evaluated_index(folder: Path, tiny_bundle: Path) -> None:
+def test_measures_equal_those_of_evaluated_index(folder: Path, tiny_bundle: Path) -> None:
     measures, levels = ["nDCG@10", "RR@10", "R@2"], {"qk": 8}
     encoder = BundleEncoder(tiny_bundle)
     make_index(folder / "index", encode_corpus(tiny_bundle, TEXTS), bundle=tiny_bundle)
     files = {"queries": str(folder / "queries.jsonl"), "qrels": str(folder / "qrels.tsv")}
     section = {**files, **levels, "index": str(folder / "index"), "measures": measures, "thresholds": [0.2]}
-    report = evaluate_index(Deployment.model_validate({"evaluate": {**section, "bm25": False}}))
+    report = evaluate_index(Deployment.model_validate({"evaluate": {**section, "bm25": False}})).result()
 
     def encode(texts: Sequence[str], kind: Kind) -> SparseBatch:
         return encoder.encode(list(texts), kind=kind, top_k=64)

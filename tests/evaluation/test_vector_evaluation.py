@@ -54,12 +54,12 @@ def _ranking(scores: np.ndarray, shared: np.ndarray, required: int, ids: Sequenc
     return [ids[place] for place in places[np.argsort(-scores[places], kind="stable")]]
 
 
-def test_one_report_a_level_and_threshold_in_order(reports: list[LevelReport]) -> None:
+def test_one_report_per_level_and_threshold_in_order(reports: list[LevelReport]) -> None:
     asked = [(qk, dk, threshold) for qk, dk in LEVELS for threshold in THRESHOLDS]
     assert [(report.qk, report.dk, report.threshold) for report in reports] == asked
 
 
-def test_costs_are_those_counted_by_hand(reports: list[LevelReport], documents: Encoded, queries: Encoded) -> None:
+def test_costs_equal_counts_by_hand(reports: list[LevelReport], documents: Encoded, queries: Encoded) -> None:
     for report in reports:
         q, d = _dense(queries.vectors, report.qk) > 0, _dense(documents.vectors, report.dk) > 0
         assert report.l0_query == pytest.approx(q.sum() / 12)
@@ -70,7 +70,7 @@ def test_costs_are_those_counted_by_hand(reports: list[LevelReport], documents: 
         assert report.matched == pytest.approx(sum(matched) / 12)
 
 
-def test_quality_is_that_of_exact_scores_up_to_their_rounding(
+def test_quality_equals_exact_scores_up_to_rounding(
     reports: list[LevelReport], documents: Encoded, queries: Encoded, qrels: list[ir_measures.Qrel]
 ) -> None:
     for report in reports:
@@ -81,12 +81,12 @@ def test_quality_is_that_of_exact_scores_up_to_their_rounding(
             ranking = _ranking(d @ q[i], ((d > 0) & (q[i] > 0)).sum(axis=1), need, documents.ids)
             relevant = {qrel.doc_id for qrel in qrels if qrel.query_id == f"q{i}"}
             expected.append(len(relevant & set(ranking[:20])) / len(relevant))
-        # Rounding to impacts can change neighbours at the cut: one document of three, for few queries.
+        # Rounding to impacts can swap documents at the cut: one of three documents, for few queries.
         assert np.abs(report.by_query["R@20"] - expected).sum() <= 2 / 3 + 1e-9
         assert report.measures["R@20"] == pytest.approx(np.mean(report.by_query["R@20"]))
 
 
-def test_values_of_queries_stand_in_their_order_and_one_without_hits_has_none(reports: list[LevelReport]) -> None:
+def test_values_by_query_are_in_order_with_zero_without_hits(reports: list[LevelReport]) -> None:
     for report in reports:
         assert set(report.by_query) == {"RR@10", "R@10", "R@20", "AP"}
         for name, values in report.by_query.items():
@@ -95,7 +95,7 @@ def test_values_of_queries_stand_in_their_order_and_one_without_hits_has_none(re
             assert report.measures[name] == pytest.approx(values.mean())
 
 
-def test_the_perfect_vectors_are_perfect_and_judgements_of_others_do_not_count() -> None:
+def test_perfect_vectors_score_one_and_other_judgments_are_ignored() -> None:
     one = Encoded(["a", "b", "c"], batch(np.eye(3).tolist()))
     qrels = [*(ir_measures.Qrel(name, name, 1) for name in "abc"), ir_measures.Qrel("z", "a", 1)]
     (report,) = evaluate(one, one, qrels, levels=[(0, 0)], thresholds=[0.6], measures=["RR@10", "R@1"])
@@ -103,14 +103,14 @@ def test_the_perfect_vectors_are_perfect_and_judgements_of_others_do_not_count()
     assert report.flops == pytest.approx(1 / 3)
 
 
-def test_a_collapsed_model_is_measured_too() -> None:
+def test_collapsed_model_has_zero_measures() -> None:
     nothing = Encoded(["a", "b"], batch([[0.0, 0.0], [0.0, 0.0]]))
     qrels = [ir_measures.Qrel("a", "a", 1)]
     for report in evaluate(nothing, nothing, qrels, levels=LEVELS, thresholds=[0.0], measures=["RR@10"]):
         assert (report.measures["RR@10"], report.flops, report.l0_document, report.matched) == (0, 0, 0, 0)
 
 
-def test_the_indexes_are_deleted(documents: Encoded, queries: Encoded, tmp_path: Path) -> None:
+def test_indexes_are_deleted(documents: Encoded, queries: Encoded, tmp_path: Path) -> None:
     qrels = [ir_measures.Qrel("q1", "d1", 1)]
     arguments = {"levels": LEVELS, "thresholds": [0.0], "measures": ["RR@10"]}
     evaluate(documents, queries, qrels, scratch=tmp_path, **arguments)  # type: ignore[arg-type]
@@ -118,6 +118,6 @@ def test_the_indexes_are_deleted(documents: Encoded, queries: Encoded, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["nDGC@10", "R@x", "__import__('os')"])
-def test_an_unknown_measure_is_refused(name: str, documents: Encoded, queries: Encoded) -> None:
+def test_unknown_measure_is_refused(name: str, documents: Encoded, queries: Encoded) -> None:
     with pytest.raises(ConfigError, match="measures: "):
         evaluate(documents, queries, [], levels=[(0, 0)], thresholds=[0.0], measures=[name])

@@ -32,7 +32,7 @@ def test_neighbors_of_word_that_model_lacks(tmp_path: Path):
     rows = target.model.get_input_embeddings().weight[:8]
     aligned = torch.tensor([7, 1, 2, 3, 4, 6, 8, -1]).numpy()
     expected = semantic(aligned, rows).entries(7)
-    new, shared = found.neighbours
+    new, shared = found.neighbors
     assert [weight for _, weight in new.nearest] == pytest.approx([weight for _, weight in expected[:5]])
     assert new.nearest[0][0] == SparseEncoder.load(source).vocabulary[expected[0][0]]
     assert (new.support, new.shared, shared.shared, shared.pieces) == (len(expected), False, True, ["w1"])
@@ -63,7 +63,7 @@ def test_neighbors_in_embeddings_of_model_without_head(splade_tiny: Path):
         str(splade_tiny), target=str(model_folder("minilm")), target_embeddings=None, words=["clears"], texts=[]
     )
     assert found.overlap == 1.0
-    assert found.neighbours[0].shared
+    assert found.neighbors[0].shared
 
 
 def test_errors_are_one_line(splade_tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -84,7 +84,7 @@ def test_uncased_output_is_ignored_as_in_transfer(tmp_path: Path):
     tiny_checkpoint(tmp_path / "target", "bert")
     asked = {"target": str(tmp_path / "target"), "target_embeddings": None, "words": ["W4"], "texts": []}
     plain, uncased = (inspect_vocabulary(str(model), **asked) for model in (source, tmp_path / "uncased"))
-    assert (uncased.overlap, uncased.neighbours) == (plain.overlap, plain.neighbours)
+    assert (uncased.overlap, uncased.neighbors) == (plain.overlap, plain.neighbors)
 
 
 def test_target_is_refused_for_model_of_words(splade_tiny: Path, tmp_path: Path):
