@@ -1,5 +1,4 @@
 import json
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,10 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.export import export_bundle
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.inference import BundleEncoder
+from lsr_prod.jobs.command import main
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.backbone import output_layer
 from tests.model.tiny import tiny_checkpoint
-
-JOB = Path(__file__).parents[2] / "jobs" / "export.py"
 
 
 def _settings(model: Path, output: Path, **changes: Any) -> ExportSettings:
@@ -104,8 +102,7 @@ def test_plain_checkpoint_gets_digest_of_its_model_directory(tmp_path: Path) -> 
 def test_job_exits_2_with_one_line_and_writes_nothing(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main = runpy.run_path(str(JOB))["main"]
-    assert main(["--export.model", model, "--export.output", str(tmp_path / "out" / "bundle")]) == 2
+    assert main(["export", "--export.model", model, "--export.output", str(tmp_path / "out" / "bundle")]) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1
     assert "export.model: " in lines[0]
