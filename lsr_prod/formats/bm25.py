@@ -1,7 +1,7 @@
 """BM25 as impacts: the saturation of a word in a document is stored; its inverse frequency is applied per query.
 
 A word of a document has the impact ``round(saturation / IMPACT_STEP)``, 1..255, where ``saturation`` is
-tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / average_length)), and lies between 0 and K1 + 1. A query multiplies
+tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / average_length)), which is between 0 and K1 + 1. A query multiplies
 it by ``IMPACT_STEP`` and by the word's inverse frequency in the whole version, so that a shard's arrays do not depend
 on the other shards, and the scores of all shards have one scale. The average length is fixed for a version.
 """

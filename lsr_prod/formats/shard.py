@@ -120,7 +120,7 @@ class ImpactArrays:
 
     @property
     def compressed(self) -> bool:
-        """Whether runs of ids can be bitmaps."""
+        """True if runs of ids can be bitmaps."""
         postings = int(self.term_postings[-1])
         return len(self.ids) != postings or len(self.impacts) != postings
 
