@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.digest import FileDigest, canonical_json, verify_files
+from lsr_prod.formats.digest import FileDigest, record_bytes, verify_files
 from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
 from lsr_prod.formats.shard import DOCUMENTS_FILE
 from lsr_prod.storage import Store
@@ -131,7 +131,7 @@ def load_tombstones(index: Path, shard: ShardManifest, tombstones: Tombstones) -
 
 def save_takedowns(index: Path, ids: Sequence[str]) -> FileDigest | None:
     """Write the list of ids that are taken down; return None if there are none."""
-    return _save(index, "takedowns", ".json", canonical_json(sorted(set(ids))) + b"\n") if ids else None
+    return _save(index, "takedowns", ".json", record_bytes(sorted(set(ids)))) if ids else None
 
 
 def load_takedowns(index: Path, version: IndexVersion) -> list[str]:

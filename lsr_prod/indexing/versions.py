@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bundle import BUNDLE_FILE
-from lsr_prod.formats.digest import FileDigest, canonical_json
+from lsr_prod.formats.digest import FileDigest, record_bytes
 from lsr_prod.formats.index import SHARD_FILE, IndexVersion
 from lsr_prod.indexing.tombstones import as_ids, hide_documents, load_takedowns, save_takedowns
 from lsr_prod.storage import Store
@@ -38,7 +38,7 @@ def write_version(index: Path, version: IndexVersion) -> None:
     Raises:
         ArtifactError: a shard or a list is missing.
     """
-    Store(str(index)).put_new(_name(version.sha), canonical_json(version.to_json()) + b"\n")
+    Store(str(index)).put_new(_name(version.sha), record_bytes(version.to_json()))
     touch_version(index, version)
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtifactError, FormatVersionError, StorageError, TableConflictError
-from lsr_prod.formats.digest import canonical_json
+from lsr_prod.formats.digest import canonical_json, record_bytes
 from lsr_prod.storage import Store
 from lsr_prod.tables.part import Part
 from lsr_prod.tables.schema import schema_from_json, schema_to_json
@@ -96,7 +96,7 @@ class ParquetSink:
             ],
             "removes": sorted(removes),
         }
-        state, data = self._state, canonical_json(commit) + b"\n"
+        state, data = self._state, record_bytes(commit)
         while not self.store.put_new(_name(state.version + 1, _COMMIT), data):
             other = _commit(self.store, state.version + 1)
             if other["app"] == app or removes or other["removes"]:
@@ -151,7 +151,7 @@ def create_parquet(store: Store, schema: pa.Schema, partition_by: Sequence[str],
         "partition_by": list(partition_by),
         "schema": schema_to_json(schema),
     }
-    store.put_new(_name(0, _COMMIT), canonical_json(head) + b"\n")
+    store.put_new(_name(0, _COMMIT), record_bytes(head))
 
 
 def _name(number: int, ending: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lsr_prod.errors import ArtifactError, FormatVersionError
-from lsr_prod.formats.digest import canonical_json
+from lsr_prod.formats.digest import record_bytes
 from lsr_prod.storage import Store
 
 __all__ = ["StageRecord", "load_record", "save_record"]
@@ -62,7 +62,7 @@ def save_record(store: Store, name: str, record: StageRecord) -> StageRecord:
         "training": dict(record.training),
         "summary": dict(record.summary),
     }
-    if store.put_new(_path(name), canonical_json(value) + b"\n"):
+    if store.put_new(_path(name), record_bytes(value)):
         return record
     found = load_record(store, name)
     assert found is not None  # records are never deleted by a run

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import CommitError, FencedError
-from lsr_prod.formats.digest import canonical_json
+from lsr_prod.formats.digest import record_bytes
 from lsr_prod.storage import Store
 
 __all__ = ["Epoch", "take_epoch"]
@@ -69,7 +69,7 @@ def take_epoch(store: Store, plan: str, sources: Sequence[str]) -> Epoch:
     }
     while True:
         number = _newest(store, plan) + 1
-        if store.put_new(_name(plan, number), canonical_json(record) + b"\n"):
+        if store.put_new(_name(plan, number), record_bytes(record)):
             return Epoch(store, plan, number)
 
 

@@ -13,7 +13,7 @@ from lsr_prod.encoding.commit.committer import check_cell
 from lsr_prod.encoding.results import CellResult
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import CommitError, IncompleteWaveError
-from lsr_prod.formats.digest import canonical_json
+from lsr_prod.formats.digest import record_bytes
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part
 
@@ -38,7 +38,7 @@ def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, cells: 
         same parts (after a compaction in the meantime it could not be committed).
     """
     name = f"{_folder(plan, wave, cells)}/{result.cell}.json"
-    data = canonical_json(asdict(result)) + b"\n"
+    data = record_bytes(asdict(result))
     if table.put_new(name, data):
         return result
     earlier = _read(table, quarantine, name)

@@ -13,7 +13,7 @@ from lsr_prod.corpus.filelist import files_digest
 from lsr_prod.encoding.plans.plan import PLAN_FORMAT, Plan, PlanHeader, slices_digest
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, CommitError, DigestMismatchError, FormatVersionError
-from lsr_prod.formats.digest import canonical_json, digest_json
+from lsr_prod.formats.digest import digest_json, record_bytes
 from lsr_prod.storage import Store
 
 __all__ = ["load_plan", "save_plan", "successor_of"]
@@ -28,10 +28,10 @@ def save_plan(plan: Plan, table: Store) -> None:
     folder = f"{PROTOCOL_FOLDER}/plans/{plan.digest}"
     table.put_new(f"{folder}.files.parquet", _parquet(plan.files))
     table.put_new(f"{folder}.slices.parquet", _parquet(plan.slice_table))
-    table.put_new(f"{folder}.json", canonical_json(plan.header.to_json()) + b"\n")
+    table.put_new(f"{folder}.json", record_bytes(plan.header.to_json()))
     if plan.base is None:
         return
-    link = canonical_json({"plan": plan.digest}) + b"\n"
+    link = record_bytes({"plan": plan.digest})
     if not table.put_new(_successor(plan.base), link) and (other := successor_of(table, plan.base)) != plan.digest:
         raise CommitError(
             f"plan {str(other)[:12]} of another run, which read another state of the source, already follows plan "
