@@ -18,7 +18,7 @@ from lsr_prod.search import Searcher
 from lsr_prod.storage.publications import current_publication
 from tests.faults.reindex_night import SETTINGS
 from tests.indexing.contents import current, dump, takedowns
-from tests.indexing.nights import VOCABULARY, change_table, deployment, make_world, random_doc, random_night
+from tests.indexing.increments import VOCABULARY, change_table, deployment, make_world, random_doc, random_increment
 
 ROOT = Path(__file__).parents[2]
 SEED = 20261121
@@ -32,7 +32,7 @@ def test_five_disturbed_nights_give_the_index_of_five_clean_runs(tmp_path: Path,
     for output in ("index", "clean"):
         build_index(deployment(tmp_path, output, **SETTINGS))
     for night in range(5):
-        change = random_night(dice, corpus, 0.01, f"n{night}-")
+        change = random_increment(dice, corpus, 0.01, f"n{night}-")
         change_table(tmp_path, change)
         corpus = change.after(corpus)
         clean = _finish(_start(tmp_path, "clean"))

@@ -21,7 +21,7 @@ from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
 from lsr_prod.terms.analysis import words_of
 from tests.indexing.corpus import Doc, make_bundle, make_index, make_table
-from tests.indexing.nights import Night, change_table
+from tests.indexing.increments import Increment, change_table
 
 CORPUS = {f"d{i:03d}": Doc({1: 1}, "lock " * (i % 7) + f"number{i}") for i in range(300)}
 MEAN = sum(len(words_of(doc.text)) for doc in CORPUS.values()) / len(CORPUS)
@@ -131,7 +131,7 @@ def test_delta_shard_weighs_words_with_the_average_length_of_the_base(made):
     """Superseded documents count in document frequencies until all shards are built again."""
     build_index(deployment(made))
     before = Searcher.open(made / "index").version
-    change_table(made, Night({"new": Doc({1: 2}, "lock fox"), "d001": Doc({1: 1}, "fox")}, ["d002"]))
+    change_table(made, Increment({"new": Doc({1: 2}, "lock fox"), "d001": Doc({1: 1}, "fox")}, ["d002"]))
     assert build_index(deployment(made)).mode == "delta"
     searcher = Searcher.open(made / "index")
     assert searcher.version.average_length == before.average_length
@@ -141,7 +141,7 @@ def test_delta_shard_weighs_words_with_the_average_length_of_the_base(made):
     assert weights == pytest.approx({"fox": np.log1p((302 - 1.5) / 2.5), "number2": np.log1p((302 - 0.5) / 1.5)})
     assert searcher.bm25("lock", 400, count=True).matched == sum(i % 7 > 0 for i in range(300)) - 1
 
-    change_table(made, Night({f"long{i}": Doc({1: 1}, "fox " * 99) for i in range(20)}))
+    change_table(made, Increment({f"long{i}": Doc({1: 1}, "fox " * 99) for i in range(20)}))
     drifted = build_index(deployment(made))
     assert drifted.mode == "full"
     assert Searcher.open(made / "index").version.average_length > 2 * before.average_length

@@ -14,7 +14,7 @@ from lsr_prod.maintenance import compact
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
 from tests.indexing.corpus import FIELDS, Doc, make_bundle, make_table
-from tests.indexing.nights import Night, buckets_of, change_table, make_world, random_doc, random_night
+from tests.indexing.increments import Increment, buckets_of, change_table, make_world, random_doc, random_increment
 
 DICE = random.Random(4)
 CORPUS = {**{f"doc{i:03d}": random_doc(DICE) for i in range(60)}, "doc005": Doc({1: 200, 2: 7, 9: 3}, "five")}
@@ -37,14 +37,14 @@ def compare(store: Store, old: int, new: int) -> tuple[set[str], set[str], int]:
 @pytest.mark.parametrize("sink", ["delta", "parquet"])
 def test_changed_rows_of_an_increment_are_found_in_both_sinks(tmp_path, sink):
     make_world(tmp_path, CORPUS, sink=sink)
-    night = random_night(DICE, CORPUS, 0.05, "new")
-    same = {i: CORPUS[i] for i in sorted(set(CORPUS) - set(night.upserts) - set(night.deletes))[:5]}
-    change_table(tmp_path, Night({**night.upserts, **same}, night.deletes))
+    increment = random_increment(DICE, CORPUS, 0.05, "new")
+    same = {i: CORPUS[i] for i in sorted(set(CORPUS) - set(increment.upserts) - set(increment.deletes))[:5]}
+    change_table(tmp_path, Increment({**increment.upserts, **same}, increment.deletes))
     store = Store(str(tmp_path / "table"))
-    assert compare(store, 1, 2) == (set(night.upserts), set(night.deletes), 3)
+    assert compare(store, 1, 2) == (set(increment.upserts), set(increment.deletes), 3)
     assert compare(store, 2, 1) == (
-        {*night.deletes, *(set(night.upserts) & set(CORPUS))},
-        set(night.upserts) - set(CORPUS),
+        {*increment.deletes, *(set(increment.upserts) & set(CORPUS))},
+        set(increment.upserts) - set(CORPUS),
         3,
     )
     assert compare(store, 2, 2) == (set(), set(), 0)
@@ -57,14 +57,14 @@ def test_changed_rows_are_found_in_an_object_store(tmp_path, s3_options):
     make_table(tmp_path / "local", CORPUS, tmp_path / "bundle", store_k=16, sink="parquet")
     for name in Store(str(tmp_path / "local")).names():
         store.put_new(name, (tmp_path / "local" / name).read_bytes())
-    change_table(uri, Night({"doc001": Doc({1: 1})}, ["doc002"]), options=s3_options)
+    change_table(uri, Increment({"doc001": Doc({1: 1})}, ["doc002"]), options=s3_options)
     assert compare(store, 1, 2) == ({"doc001"}, {"doc002"}, 1)
 
 
 def test_rows_moved_to_other_parts_are_not_changes(tmp_path):
     make_world(tmp_path, CORPUS)
     store = Store(str(tmp_path / "table"))
-    change_table(tmp_path, Night({f"more{i}": Doc({1: 9}) for i in range(20)}))
+    change_table(tmp_path, Increment({f"more{i}": Doc({1: 9}) for i in range(20)}))
     compact(store, 1_000_000)
     newest = open_table(store).version
     assert changed_parts(open_table(store, 2), open_table(store, newest))
@@ -83,13 +83,13 @@ def test_rows_moved_to_other_parts_are_not_changes(tmp_path):
 )
 def test_difference_in_any_field_is_a_change(tmp_path, changed):
     make_world(tmp_path, CORPUS)
-    change_table(tmp_path, Night({"doc005": changed, "doc006": CORPUS["doc006"]}))
+    change_table(tmp_path, Increment({"doc005": changed, "doc006": CORPUS["doc006"]}))
     assert compare(Store(str(tmp_path / "table")), 1, 2) == ({"doc005"}, set(), 1)
 
 
 def test_changed_rows_reports_a_missing_part(tmp_path):
     make_world(tmp_path, CORPUS)
-    change_table(tmp_path, Night({"doc005": Doc({1: 1})}))
+    change_table(tmp_path, Increment({"doc005": Doc({1: 1})}))
     store = Store(str(tmp_path / "table"))
     (part,) = changed_parts(open_table(store, 1), open_table(store, 2))
     (tmp_path / "table" / part.removed[0].path).unlink()
@@ -117,7 +117,7 @@ DOCS = st.dictionaries(st.sampled_from("abcdefgh"), st.builds(Doc, TERMS, st.sam
 def test_changes_between_random_corpora_equal_the_expected_ones(tmp_path_factory, old, new):
     folder = tmp_path_factory.mktemp("tables")
     make_world(folder, old, buckets=4, sink="parquet")
-    change_table(folder, Night(new, set(old) - set(new)))
+    change_table(folder, Increment(new, set(old) - set(new)))
     changed = {i for i, d in new.items() if i not in old or list(old[i].terms.items()) != list(d.terms.items())}
     changed |= {i for i, d in new.items() if i in old and old[i].text != d.text}
     expected = (changed, set(old) - set(new), len(changed & set(old)))

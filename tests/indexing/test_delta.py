@@ -8,7 +8,7 @@ from lsr_prod.indexing.delta import Selection, build_delta, digest_rows, digest_
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.tombstones import as_ids, read_ids
 from tests.indexing.corpus import FIELDS, Doc, rows
-from tests.indexing.nights import deployment, make_world
+from tests.indexing.increments import deployment, make_world
 
 CORPUS = {f"doc{i:03d}": Doc({1 + i: 9, 2: 3}, f"text {i}") for i in range(40)}
 COLUMNS = ["doc_id", "terms", "impacts", *FIELDS]

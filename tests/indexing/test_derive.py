@@ -12,7 +12,15 @@ from lsr_prod.storage.publications import current_publication
 from lsr_prod.tables import open_table
 from tests.indexing.contents import current, dump
 from tests.indexing.corpus import Doc, make_bundle, make_table
-from tests.indexing.nights import VOCABULARY, Night, change_table, deployment, make_world, random_doc, random_night
+from tests.indexing.increments import (
+    VOCABULARY,
+    Increment,
+    change_table,
+    deployment,
+    make_world,
+    random_doc,
+    random_increment,
+)
 
 
 @pytest.fixture
@@ -41,8 +49,8 @@ def check(root, corpus):
 
 def test_small_change_adds_one_delta_shard_and_tombstones(world, corpus):
     before = current(world / "index")
-    night = Night({"new": Doc({3: 7}, "new"), "doc001": Doc({4: 9}, "changed")}, ["doc002", "doc003"])
-    change_table(world, night)
+    increment = Increment({"new": Doc({3: 7}, "new"), "doc001": Doc({4: 9}, "changed")}, ["doc002", "doc003"])
+    change_table(world, increment)
     summary = build_index(deployment(world))
     picked = ("mode", "reason", "upserts", "deletes", "documents", "documents_rebuilt", "shards_reused", "tombstones")
     assert [getattr(summary, name) for name in picked] == ["delta", "", 2, 2, 399, 2, 2, 3]
@@ -51,31 +59,31 @@ def test_small_change_adds_one_delta_shard_and_tombstones(world, corpus):
     assert version.shards[:2] == before.shards
     assert [shard.role for shard in version.shards] == ["base", "base", "delta"]
     assert version.tombstones[2] is None
-    check(world, night.after(corpus))
+    check(world, increment.after(corpus))
     again = build_index(deployment(world))
     assert (again.mode, again.publication, again.bytes_written) == ("unchanged", 2, 0)
 
 
 def test_deletes_alone_add_no_shard(world, corpus):
-    night = Night({}, ["doc002"])
-    change_table(world, night)
+    increment = Increment({}, ["doc002"])
+    change_table(world, increment)
     summary = build_index(deployment(world))
     assert (summary.mode, summary.shards, summary.documents_rebuilt) == ("delta", 2, 0)
-    check(world, night.after(corpus))
+    check(world, increment.after(corpus))
 
 
 def test_document_that_changes_repeatedly_is_found_once(world, corpus):
     for number in range(4):
-        night = Night({"doc001": Doc({number: 1 + number}, str(number)), "new": Doc({9: 1 + number})})
-        change_table(world, night)
-        corpus = night.after(corpus)
+        increment = Increment({"doc001": Doc({number: 1 + number}, str(number)), "new": Doc({9: 1 + number})})
+        change_table(world, increment)
+        corpus = increment.after(corpus)
         assert build_index(deployment(world)).mode == "delta"
         check(world, corpus)
-    gone = Night({}, ["doc001", "new"])
+    gone = Increment({}, ["doc001", "new"])
     change_table(world, gone)
     build_index(deployment(world))
     check(world, gone.after(corpus))
-    change_table(world, Night({"new": Doc({9: 4})}))
+    change_table(world, Increment({"new": Doc({9: 4})}))
     assert build_index(deployment(world)).shards_reused == 6
     check(world, {**gone.after(corpus), "new": Doc({9: 4})})
 
@@ -83,9 +91,9 @@ def test_document_that_changes_repeatedly_is_found_once(world, corpus):
 def test_delta_shards_are_merged_when_there_are_too_many(world, corpus):
     dice, modes, rebuilt = random.Random(2), [], 0
     for number in range(12):
-        night = random_night(dice, corpus, 0.0025, f"n{number:02d}-")
-        change_table(world, night)
-        corpus = night.after(corpus)
+        increment = random_increment(dice, corpus, 0.0025, f"n{number:02d}-")
+        change_table(world, increment)
+        corpus = increment.after(corpus)
         summary = build_index(deployment(world, max_delta=0.5, max_delta_shards=3))
         modes.append(summary.mode)
         rebuilt += summary.documents_rebuilt
@@ -104,13 +112,13 @@ def test_delta_shards_are_merged_when_there_are_too_many(world, corpus):
 def test_all_shards_are_built_beyond_max_delta(world, corpus):
     dice, modes = random.Random(3), []
     for number in range(4):
-        night = random_night(dice, corpus, 0.01, f"n{number}-")
-        change_table(world, night)
-        corpus = night.after(corpus)
+        increment = random_increment(dice, corpus, 0.01, f"n{number}-")
+        change_table(world, increment)
+        corpus = increment.after(corpus)
         modes.append(build_index(deployment(world)).mode)
         check(world, corpus)
     assert modes == ["delta", "delta", "full", "delta"]
-    at_once = random_night(dice, corpus, 0.2, "x")
+    at_once = random_increment(dice, corpus, 0.2, "x")
     change_table(world, at_once)
     summary = build_index(deployment(world))
     assert summary.reason == "more than index.max_delta=0.1 of the documents changed"
@@ -118,12 +126,12 @@ def test_all_shards_are_built_beyond_max_delta(world, corpus):
 
 
 def test_compaction_of_the_table_leaves_the_index_unchanged(world, corpus):
-    change_table(world, Night({"new": Doc({3: 7}, "new")}))
+    change_table(world, Increment({"new": Doc({3: 7}, "new")}))
     build_index(deployment(world))
     compact(Store(str(world / "table")), 1_000_000)
     summary = build_index(deployment(world))
     assert (summary.mode, summary.publication, summary.bytes_written) == ("unchanged", 2, 0)
-    change_table(world, Night({"more": Doc({3: 7}, "more")}))
+    change_table(world, Increment({"more": Doc({3: 7}, "more")}))
     assert build_index(deployment(world)).upserts == 1
     check(world, {**corpus, "new": Doc({3: 7}, "new"), "more": Doc({3: 7}, "more")})
 
@@ -133,7 +141,7 @@ def test_compaction_of_the_table_leaves_the_index_unchanged(world, corpus):
     [({"shards": 3}, "settings"), ({"dk": 3}, "settings"), ({"block_size": 512}, "settings")],
 )
 def test_changed_settings_build_all_shards(world, corpus, changes, reason):
-    change_table(world, Night({"new": Doc({3: 7}, "new")}))
+    change_table(world, Increment({"new": Doc({3: 7}, "new")}))
     summary = build_index(deployment(world, **changes))
     assert summary.mode == "full"
     assert reason in summary.reason
@@ -144,7 +152,7 @@ def test_another_table_with_the_same_name_builds_all_shards(world, corpus):
     (world / "table").rename(world / "former")
     other = {i: Doc({5: 5}, "other") for i in corpus}
     make_table(world / "table", other, world / "bundle", store_k=16)
-    change_table(world, Night({"new": Doc({3: 7}, "new")}))
+    change_table(world, Increment({"new": Doc({3: 7}, "new")}))
     summary = build_index(deployment(world))
     assert (summary.mode, "no longer has version 1" in summary.reason) == ("full", True)
     check(world, {**other, "new": Doc({3: 7}, "new")})
@@ -159,37 +167,37 @@ def test_another_bundle_builds_all_shards(world, corpus):
 
 
 def test_table_without_its_old_parts_builds_all_shards(world, corpus):
-    change_table(world, Night({"doc001": Doc({3: 7}, "new")}))
+    change_table(world, Increment({"doc001": Doc({3: 7}, "new")}))
     assert vacuum(Store(str(world / "table")), 0.0).entries
     summary = build_index(deployment(world))
     assert (summary.mode, "no longer has version 1" in summary.reason) == ("full", True)
 
 
 def test_index_can_return_to_an_older_version_of_the_table(world, corpus):
-    night = random_night(random.Random(5), corpus, 0.01, "n")
-    change_table(world, night)
+    increment = random_increment(random.Random(5), corpus, 0.01, "n")
+    change_table(world, increment)
     build_index(deployment(world))
     summary = build_index(deployment(world, table_version=1))
     assert (summary.mode, summary.upserts, summary.deletes) == ("delta", 8, 4)
     assert set(dump(world / "index")) == set(corpus)
     assert build_index(deployment(world, max_delta=0.5)).upserts == 8
-    check(world, night.after(corpus))
+    check(world, increment.after(corpus))
 
 
 def test_empty_index_grows_and_shrinks(tmp_path):
     build_index(make_world(tmp_path, {}))
     assert dump(tmp_path / "index") == {}
-    change_table(tmp_path, Night({"one": Doc({1: 2}, "x")}))
+    change_table(tmp_path, Increment({"one": Doc({1: 2}, "x")}))
     assert build_index(deployment(tmp_path)).mode == "full"
     check(tmp_path, {"one": Doc({1: 2}, "x")})
-    change_table(tmp_path, Night({}, ["one"]))
+    change_table(tmp_path, Increment({}, ["one"]))
     with pytest.raises(PublicationError, match="max_shrink"):
         build_index(deployment(tmp_path))
     assert build_index(deployment(tmp_path, max_shrink=1.0)).documents == 0
 
 
 def test_delta_shards_with_equal_rows_have_equal_names(world, corpus):
-    change_table(world, Night({"new": Doc({3: 7}, "new")}))
+    change_table(world, Increment({"new": Doc({3: 7}, "new")}))
     build_index(deployment(world))
     first = current(world / "index").shards[2].sha
     build_index(deployment(world, "other", table_version=1))

@@ -13,7 +13,7 @@ from lsr_prod.indexing import build_index, collect_garbage, delete_documents, ro
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.contents import current, dump
 from tests.indexing.corpus import Doc
-from tests.indexing.nights import Night, change_table, deployment, make_world
+from tests.indexing.increments import Increment, change_table, deployment, make_world
 
 CORPUS = {f"doc{i:03d}": Doc({1: 1 + i % 255}, f"text {i}") for i in range(40)}
 HOUR = 3600.0
@@ -38,7 +38,7 @@ def index(tmp_path):
     build_index(make_world(tmp_path, CORPUS))
     for number in range(3):
         delete_documents(tmp_path / "index", [f"doc{number:03d}"])
-    change_table(tmp_path, Night({"new": Doc({3: 3})}))
+    change_table(tmp_path, Increment({"new": Doc({3: 3})}))
     build_index(deployment(tmp_path))
     build_index(deployment(tmp_path, shards=1))
     return tmp_path / "index"

@@ -14,7 +14,7 @@ from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication, read_publication
 from tests.indexing.contents import current, dump, takedowns
 from tests.indexing.corpus import Doc
-from tests.indexing.nights import Night, change_table, deployment, make_world
+from tests.indexing.increments import Increment, change_table, deployment, make_world
 
 CORPUS = {f"doc{i:03d}": Doc({1: 1 + i % 255, i % 60: 4}, f"text {i}") for i in range(200)}
 
@@ -30,10 +30,10 @@ import sys
 from pathlib import Path
 from lsr_prod.indexing import build_index
 from tests.indexing.corpus import Doc
-from tests.indexing.nights import Night, change_table, deployment
+from tests.indexing.increments import Increment, change_table, deployment
 root = Path(sys.argv[1])
-for night in range(6):
-    change_table(root, Night({f"new{night}": Doc({5: 1 + night}), f"doc{night:03d}": Doc({6: 1 + night}, "again")}))
+for i in range(6):
+    change_table(root, Increment({f"new{i}": Doc({5: 1 + i}), f"doc{i:03d}": Doc({6: 1 + i}, "again")}))
     build_index(deployment(root, max_delta=0.5, max_delta_shards=2))
 """
 ROLL_BACK = """
@@ -65,17 +65,17 @@ def test_takedown_hides_documents_at_once(world):
 def test_every_later_build_hides_taken_down_documents(world):
     index = world / "index"
     delete_documents(index, ["doc001", "doc002", "later"])
-    change_table(world, Night({"doc001": Doc({9: 9}, "encoded again"), "later": Doc({3: 3})}))
+    change_table(world, Increment({"doc001": Doc({9: 9}, "encoded again"), "later": Doc({3: 3})}))
     summary = build_index(deployment(world))
     assert (summary.mode, summary.documents, summary.tombstones) == ("delta", 198, 4)
     assert not {"doc001", "doc002", "later"} & set(dump(index))
-    change_table(world, Night({"doc050": Doc({9: 9})}))
+    change_table(world, Increment({"doc050": Doc({9: 9})}))
     assert build_index(deployment(world, max_delta_shards=1)).mode == "merge"
     assert not {"doc001", "doc002", "later"} & set(dump(index))
     assert build_index(deployment(world, shards=3)).mode == "full"
     assert not {"doc001", "doc002", "later"} & set(dump(index))
     assert build_index(deployment(world, shards=3)).mode == "unchanged"
-    change_table(world, Night({}, ["doc002", "doc007"]))
+    change_table(world, Increment({}, ["doc002", "doc007"]))
     build_index(deployment(world, shards=3))
     assert set(dump(index)) == set(CORPUS) - {"doc001", "doc002", "doc007"}
 
@@ -87,7 +87,9 @@ def test_restored_document_is_found_as_in_the_table(world):
     done = restore_documents(index, ["doc001", "doc099"])
     assert (done.changed, done.documents, done.takedowns) == (1, 198, 3)
     assert dump(index)["doc001"] == before["doc001"]
-    change_table(world, Night({"doc002": Doc({9: 9}, "changed while it was down"), "later": Doc({3: 3})}, ["doc003"]))
+    change_table(
+        world, Increment({"doc002": Doc({9: 9}, "changed while it was down"), "later": Doc({3: 3})}, ["doc003"])
+    )
     build_index(deployment(world))
     restore_documents(index, ["doc002", "doc003", "later"])
     assert current(index).takedowns is None
@@ -101,10 +103,10 @@ def test_restored_document_is_found_as_in_the_table(world):
 
 def test_document_taken_down_during_a_merge_can_be_restored(world):
     index = world / "index"
-    change_table(world, Night({"new": Doc({3: 3})}))
+    change_table(world, Increment({"new": Doc({3: 3})}))
     build_index(deployment(world))
     delete_documents(index, ["new"])
-    change_table(world, Night({"more": Doc({4: 3})}))
+    change_table(world, Increment({"more": Doc({4: 3})}))
     assert build_index(deployment(world, max_delta_shards=1)).mode == "merge"
     assert restore_documents(index, ["new"]).changed == 1
     assert set(dump(index)) == {*CORPUS, "new", "more"}
@@ -112,7 +114,7 @@ def test_document_taken_down_during_a_merge_can_be_restored(world):
 
 def test_rollback_keeps_later_takedowns(world):
     index = world / "index"
-    change_table(world, Night({"new": Doc({3: 3}), "doc009": Doc({8: 8})}))
+    change_table(world, Increment({"new": Doc({3: 3}), "doc009": Doc({8: 8})}))
     build_index(deployment(world))
     delete_documents(index, ["doc001", "new"])
     back = rollback(index, 1)
@@ -129,7 +131,7 @@ def test_rollback_keeps_later_takedowns(world):
 
 def test_publish_rejects_a_version_built_before_a_takedown(world):
     index = world / "index"
-    change_table(world, Night({"new": Doc({3: 3})}))
+    change_table(world, Increment({"new": Doc({3: 3})}))
     unpublished = build_index(deployment(world, publish=False)).version
     delete_documents(index, ["doc001"])
     with pytest.raises(PublicationError, match="would bring back 1 document"):
@@ -155,7 +157,7 @@ def test_no_takedown_is_lost_with_concurrent_publishers(world):
         assert not seen & found
         seen |= gone - found
     build_index(deployment(world, max_delta=0.5))
-    expected = {*CORPUS, *(f"new{night}" for night in range(6))} - gone
+    expected = {*CORPUS, *(f"new{i}" for i in range(6))} - gone
     assert set(dump(index)) == expected
 
 

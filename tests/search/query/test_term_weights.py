@@ -19,7 +19,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.term_weights import TermWeights
 from tests.indexing.corpus import encode_corpus, make_table
-from tests.indexing.nights import Night, change_table
+from tests.indexing.increments import Increment, change_table
 from tests.search.conftest import TEXTS
 
 
@@ -126,7 +126,7 @@ def test_a_night_changes_the_weights_with_the_version(world, tmp_path):
     build_index(deployment(tmp_path))
     searcher = Searcher.open(tmp_path / "index")
     new = {"zipfile.path": "A path inside of a zip archive.", "math.sqrt": "The positive root of a number."}
-    change_table(tmp_path, Night(encode_corpus(world / "bundle", new), ["gzip.open"]))
+    change_table(tmp_path, Increment(encode_corpus(world / "bundle", new), ["gzip.open"]))
     before = searcher.encode(["zip root"])[0]
     assert build_index(deployment(tmp_path)).mode == "delta"
     assert searcher.encode(["zip root"])[0].weights.tolist() == before.weights.tolist()  # one version for a query

@@ -13,13 +13,13 @@ from lsr_prod.storage import Store
 from lsr_prod.tables import open_table, write_part
 from tests.indexing.corpus import Doc, make_bundle, make_table, rows
 
-__all__ = ["VOCABULARY", "Night", "change_table", "deployment", "make_world", "random_doc", "random_night"]
+__all__ = ["VOCABULARY", "Increment", "change_table", "deployment", "make_world", "random_doc", "random_increment"]
 
 VOCABULARY = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Night:
+class Increment:
     """One increment: documents that are new or changed, and ids to delete."""
 
     upserts: Mapping[str, Doc]
@@ -43,11 +43,11 @@ def deployment(root: Path, output: str = "index", **changes: object) -> Deployme
     return Deployment(index=IndexSettings(**{**given, "text_fields": ["text"], **changes}))
 
 
-def change_table(root: Path, night: Night, *, buckets: int = 4, options: dict[str, str] | None = None) -> None:
+def change_table(root: Path, increment: Increment, *, buckets: int = 4, options: dict[str, str] | None = None) -> None:
     """Commit an increment: replace parts with superseded rows, and add a part with the new rows of each bucket."""
     store = Store(str(root / "table") if options is None else str(root), options or {})
     table = open_table(store)
-    leaving = {*night.upserts, *night.deletes}
+    leaving = {*increment.upserts, *increment.deletes}
     adds, removes = [], []
     for file in table.files():
         with store.open_reader(file.path) as data:
@@ -60,7 +60,7 @@ def change_table(root: Path, night: Night, *, buckets: int = 4, options: dict[st
             bucket = file.partition["bucket"]
             adds.append((write_part(store, f"bucket={bucket}", part.filter(stay)), {"bucket": bucket}))
     for bucket in range(buckets):
-        new = rows(night.upserts, buckets, bucket).drop(["bucket"])
+        new = rows(increment.upserts, buckets, bucket).drop(["bucket"])
         if new.num_rows:
             adds.append((write_part(store, f"bucket={bucket}", new), {"bucket": str(bucket)}))
     table.commit(adds, removes, app="corpus", version=(table.transaction_version("corpus") or 0) + 1, epoch=1)
@@ -73,12 +73,12 @@ def random_doc(dice: random.Random) -> Doc:
     return Doc(dict(zip(sorted(terms, key=lambda _: dice.random()), impacts, strict=True)), f"text {dice.random()}")
 
 
-def random_night(dice: random.Random, corpus: Mapping[str, Doc], share: float, new_ids: str) -> Night:
+def random_increment(dice: random.Random, corpus: Mapping[str, Doc], share: float, new_ids: str) -> Increment:
     """Return an increment that inserts, changes and deletes that share of the documents each."""
     n = max(1, round(len(corpus) * share))
     chosen = dice.sample(sorted(corpus), 2 * n)
     upserts = {f"{new_ids}{i:04d}": random_doc(dice) for i in range(n)}
-    return Night({**upserts, **{i: random_doc(dice) for i in chosen[:n]}}, frozenset(chosen[n:]))
+    return Increment({**upserts, **{i: random_doc(dice) for i in chosen[:n]}}, frozenset(chosen[n:]))
 
 
 def buckets_of(ids: Collection[str], buckets: int = 4) -> set[int]:
