@@ -58,6 +58,7 @@ QUARANTINE_SCHEMA = pa.schema(
 DUPLICATE = "duplicate_id"
 
 _HELD_BYTES = 32_000_000  # of bad rows in memory before they become a part
+_ROW_OVERHEAD = 500  # bytes of the Python objects of a row
 
 
 def quarantine_folder(plan: str, wave: int) -> str:
@@ -121,7 +122,7 @@ class BadRowWriter:
         place = {"file": ordinal, "source_key": key, "source": source, "position": position}
         values = {"reason": row.reason, "detail": row.detail, "doc_id": row.doc_id, "raw": row.raw}
         self._rows.append(place | values)
-        self._bytes += len(row.raw) + len(row.detail) + len(source)
+        self._bytes += len(row.raw) + len(row.detail) + len(source) + _ROW_OVERHEAD
         if self._bytes >= _HELD_BYTES:
             self.flush()
 

@@ -337,7 +337,7 @@ def test_impossible_settings_are_rejected(tiny_model: Path, tmp_path: Path):
     work = Store(str(tmp_path / "work"))
     with pytest.raises(ConfigError, match=r"batch.negatives: rows of kind pairs have no negatives"):
         run(work, tiny_model, negatives=1, paths=[str(tmp_path / "a.jsonl")], kind="pairs")
-    with pytest.raises(ConfigError, match=r"data.version: \S*a.jsonl is no Delta table"):
+    with pytest.raises(ConfigError, match=r"data.version: \S*a.jsonl is not a Delta table"):
         run(work, tiny_model, paths=[str(tmp_path / "a.jsonl")], kind="pairs", version=3)
     with pytest.raises(ConfigError, match=r"data.paths: there is nothing at \S*nowhere"):
         run(work, tiny_model, paths=[str(tmp_path / "nowhere")], kind="pairs")
