@@ -11,13 +11,13 @@ from lsr_prod.training.batch_sampler import WINDOW, BatchSampler, permuted
 
 @given(st.integers(1, 3000), st.integers(-(2**63), 2**63 - 1))
 @settings(max_examples=40)
-def test_a_permutation_sends_every_place_to_another_one(count: int, key: int):
+def test_permuted_is_bijection(count: int, key: int):
     places = permuted(np.arange(count), count, key)
     assert sorted(places.tolist()) == list(range(count))
 
 
 @given(st.integers(1, 2**40), st.integers(0, 2**40), st.data())
-def test_a_place_goes_where_it_goes_whoever_asks(count: int, key: int, data: st.DataObject):
+def test_permuted_position_does_not_depend_on_other_positions(count: int, key: int, data: st.DataObject):
     some = np.array(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=20)))
     together = permuted(some, count, key)
     assert together.tolist() == [int(permuted(np.array([place]), count, key)[0]) for place in some]
@@ -32,7 +32,7 @@ def test_a_place_goes_where_it_goes_whoever_asks(count: int, key: int, data: st.
     grouped=st.booleans(),
 )
 @settings(max_examples=40)
-def test_an_epoch_has_every_row_at_most_once_and_leaves_out_the_remainder(
+def test_epoch_contains_rows_at_most_once_without_remainder(
     rows: int, queries: int, seed: int, epoch: int, grouped: bool
 ):
     if rows < queries:
@@ -54,14 +54,14 @@ def test_an_epoch_has_every_row_at_most_once_and_leaves_out_the_remainder(
 
 @given(st.integers(1, 17), st.integers(0, 200))
 @settings(max_examples=20)
-def test_the_workers_shares_are_the_batch(workers: int, step: int):
+def test_shares_of_workers_make_up_batch(workers: int, step: int):
     lengths = np.arange(1000, dtype=np.int32) % 37
     orders = [BatchSampler(1000, 64, 5, lengths) for _ in range(workers)]
     shares = [np.array_split(order.rows_of(step), workers)[rank] for rank, order in enumerate(orders)]
     np.testing.assert_array_equal(np.concatenate(shares), BatchSampler(1000, 64, 5, lengths).rows_of(step))
 
 
-def test_epochs_and_seeds_differ_and_so_do_the_rows_left_out():
+def test_order_differs_by_epoch_and_seed():
     def epoch(seed: int, number: int) -> np.ndarray:
         order = BatchSampler(1003, 10, seed)
         return np.concatenate([order.rows_of(number * 100 + step) for step in range(100)])
@@ -75,7 +75,7 @@ def test_epochs_and_seeds_differ_and_so_do_the_rows_left_out():
 
 
 @pytest.mark.parametrize("count", [6, 100, 1024, 1500])
-def test_every_row_is_as_likely_at_every_place(count: int):
+def test_rows_are_uniform_over_positions(count: int):
     # Chi-squared over (place, row) of the permutations of many keys, both put into a few classes.
     keys, classes = 1000 if count < 1000 else 300, 6
     group = np.arange(count) * classes // count
@@ -89,7 +89,7 @@ def test_every_row_is_as_likely_at_every_place(count: int):
     assert chi < 25 + 6 * 50**0.5
 
 
-def test_neighbours_are_scattered_and_pairs_come_together_as_rarely_as_by_chance():
+def test_neighboring_rows_are_scattered():
     rows, queries = 2048, 64
     together = np.zeros(100)
     for epoch in range(100):
@@ -123,7 +123,7 @@ def test_batches_have_similar_lengths_in_random_order():
         np.testing.assert_array_equal(*rows_of_window)
 
 
-def test_hundreds_of_millions_of_rows_take_no_memory():
+def test_sampler_needs_constant_memory():
     tracemalloc.start()
     order = BatchSampler(700_000_000, 3072, 0)
     rows = order.rows_of(1_000_000)
@@ -134,7 +134,7 @@ def test_hundreds_of_millions_of_rows_take_no_memory():
     assert peak < 5_000_000
 
 
-def test_too_few_rows_for_a_step_are_refused():
+def test_sampler_rejects_too_few_rows():
     with pytest.raises(ConfigError, match=r"batch.queries: 32 is more than the 31 valid rows; give 31 or less"):
         BatchSampler(31, 32, 0)
     with pytest.raises(ValueError, match="lengths"):

@@ -27,7 +27,7 @@ def names(batch: torch.Tensor) -> list[int]:
 
 
 @given(st.lists(st.lists(st.integers(0, 99), max_size=30), min_size=1, max_size=9), st.integers(0, 3))
-def test_padding_keeps_every_token_and_marks_the_rest(texts: list[list[int]], pad_id: int):
+def test_pad_keeps_tokens_and_masks_padding(texts: list[list[int]], pad_id: int):
     batch = pad([ids(*text) for text in texts], pad_id)
     width = batch.input_ids.shape[1]
     assert width % 8 == 0
@@ -45,7 +45,7 @@ def test_padding_keeps_every_token_and_marks_the_rest(texts: list[list[int]], pa
     scores=st.booleans(),
 )
 @settings(max_examples=60)
-def test_documents_of_a_query_are_its_positive_and_drawn_negatives_with_their_scores(
+def test_make_batch_has_positive_sampled_negatives_and_scores(
     counts: list[int], negatives: int, seed: int, step: int, scores: bool
 ):
     rows = np.arange(len(counts)) + 3
@@ -74,7 +74,7 @@ def test_documents_of_a_query_are_its_positive_and_drawn_negatives_with_their_sc
 
 @given(st.integers(1, 5), st.integers(0, 1000))
 @settings(max_examples=30)
-def test_what_is_drawn_for_a_row_does_not_depend_on_the_other_rows(workers: int, step: int):
+def test_sample_of_row_does_not_depend_on_other_rows(workers: int, step: int):
     rows = np.random.default_rng(step).permutation(500)[:16]
     examples = [example(int(row), 2 + int(row) % 7) for row in rows]
     whole = make_batch(examples, rows, negatives=3, seed=1, step=step, pad_id=0)
@@ -87,7 +87,7 @@ def test_what_is_drawn_for_a_row_does_not_depend_on_the_other_rows(workers: int,
     assert drawn == names(whole.documents.input_ids)
 
 
-def test_draws_are_uniform_and_differ_by_step_and_seed():
+def test_samples_are_uniform_and_differ_by_step_and_seed():
     rows, one = np.arange(200), [example(row, 4) for row in range(200)]
 
     def places(seed: int, step: int) -> np.ndarray:
@@ -102,7 +102,7 @@ def test_draws_are_uniform_and_differ_by_step_and_seed():
     np.testing.assert_array_equal(places(0, 7), places(0, 7))
 
 
-def test_rows_without_negatives_do_where_none_are_wanted():
+def test_rows_without_negatives_are_accepted_if_none_are_configured():
     rows = np.array([4, 5])
     examples = [example(4, 0), example(5, 3)]
     batch = make_batch(examples, rows, negatives=0, seed=0, step=0, pad_id=0)
@@ -115,6 +115,6 @@ def test_rows_without_negatives_do_where_none_are_wanted():
         make_batch(examples[:1], rows, negatives=0, seed=0, step=0, pad_id=0)
 
 
-def test_a_share_without_rows_is_an_empty_batch():
+def test_make_batch_accepts_no_rows():
     batch = make_batch([], np.empty(0, np.int64), negatives=2, seed=0, step=0, pad_id=0)
     assert len(batch.queries.input_ids) == len(batch.documents.input_ids) == 0

@@ -86,7 +86,7 @@ def files_below(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_chain_trains_stage_by_stage_and_is_done_once(settings: Settings, tmp_path: Path) -> None:
+def test_chain_trains_each_stage_once(settings: Settings, tmp_path: Path) -> None:
     first = run(settings)
     output = tmp_path / "out" / "model"
     assert (first["stages"], first["stages_skipped"], skipped(first)) == (2, 0, [False, False])
@@ -102,7 +102,7 @@ def test_a_chain_trains_stage_by_stage_and_is_done_once(settings: Settings, tmp_
     assert runs(settings) == [1, 2]
 
 
-def test_a_chain_of_what_was_done_is_done_again_from_the_store_alone(settings: Settings, tmp_path: Path) -> None:
+def test_finished_chain_is_delivered_from_store_without_training(settings: Settings, tmp_path: Path) -> None:
     first = run(settings)
     settings["train"]["output"] = str(tmp_path / "elsewhere")
     assert run(settings)["model_digest"] == first["model_digest"] == model_digest(tmp_path / "elsewhere")
@@ -112,7 +112,7 @@ def test_a_chain_of_what_was_done_is_done_again_from_the_store_alone(settings: S
     assert runs(settings) == [1, 2]
 
 
-def test_a_model_directory_is_a_start_too(settings: Settings, start: Path, tmp_path: Path) -> None:
+def test_chain_starts_from_model_directory(settings: Settings, start: Path, tmp_path: Path) -> None:
     digest = SparseEncoder.load(start).save(tmp_path / "directory")
     settings["train"]["model"] = str(tmp_path / "directory")
     summary = run(settings)
@@ -133,7 +133,7 @@ def test_a_model_directory_is_a_start_too(settings: Settings, start: Path, tmp_p
         (1, {"data": {"max_text_bytes": 500}}, [True, False]),
     ],
 )
-def test_a_changed_stage_runs_again_with_those_after_it(
+def test_changed_stage_and_later_stages_run_again(
     settings: Settings, tmp_path: Path, number: int, change: Settings, expected: list[bool]
 ) -> None:
     run(settings)
@@ -144,7 +144,7 @@ def test_a_changed_stage_runs_again_with_those_after_it(
     assert skipped(run(settings)) == expected
 
 
-def test_data_that_moved_is_the_same_and_data_that_changed_is_not(settings: Settings, tmp_path: Path) -> None:
+def test_moved_data_is_skipped_but_changed_data_is_trained(settings: Settings, tmp_path: Path) -> None:
     run(settings)
     settings["train"]["output"] = str(tmp_path / "changed")
     data = tmp_path / "pairs.jsonl"
@@ -158,7 +158,7 @@ def test_data_that_moved_is_the_same_and_data_that_changed_is_not(settings: Sett
     assert skipped(run(settings)) == [False, False]
 
 
-def test_lineage_walks_back_to_the_start(settings: Settings, tmp_path: Path) -> None:
+def test_lineage_leads_to_start_model(settings: Settings, tmp_path: Path) -> None:
     settings["train"]["stages"][0]["watch"] = {"mlflow": "http://user:secret@tracking:5000"}
     summary = run(settings)
     output, store = tmp_path / "out" / "model", Store(settings["train"]["work"])
@@ -182,9 +182,7 @@ def test_lineage_walks_back_to_the_start(settings: Settings, tmp_path: Path) -> 
     assert [ancestor.training is None for ancestor in lineage(output)][:2] == [False, True]
 
 
-def test_a_stage_that_fails_leaves_its_forerunners(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_stage_keeps_earlier_stages(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(stage: Any, *arguments: Any, **named: Any) -> Any:
         if stage.seed == 2:
             raise TrainingError("no more machines")
@@ -199,7 +197,7 @@ def test_a_stage_that_fails_leaves_its_forerunners(
     assert skipped(run(settings)) == [True, False]
 
 
-def test_a_killed_chain_goes_on_at_its_stage(settings: Settings, tmp_path: Path) -> None:
+def test_killed_chain_resumes_at_its_stage(settings: Settings, tmp_path: Path) -> None:
     for step in (1, 2):
         assert ended(start_chain(settings, tmp_path / "answer", kill_step=(2, step))) == -signal.SIGKILL
         assert not (tmp_path / "out" / "model").exists()
@@ -212,7 +210,7 @@ def test_a_killed_chain_goes_on_at_its_stage(settings: Settings, tmp_path: Path)
 @pytest.mark.parametrize(
     "write", [(Store, "put_new", n) for n in (1, 2, 3, 4, 5)] + [(Path, "rename", n) for n in (1, 2, 4, 5)]
 )
-def test_a_chain_killed_between_its_writes_ends_as_if_it_had_not_been(
+def test_chain_killed_between_writes_ends_like_undisturbed_chain(
     settings: Settings, tmp_path: Path, write: tuple[type, str, int]
 ) -> None:
     assert ended(start_chain(settings, tmp_path / "answer", kill_write=write)) == -signal.SIGKILL
@@ -222,7 +220,7 @@ def test_a_chain_killed_between_its_writes_ends_as_if_it_had_not_been(
     assert run_apart(settings, tmp_path)["model_digest"] == done
 
 
-def test_chains_at_once_end_in_one_state(settings: Settings, tmp_path: Path) -> None:
+def test_concurrent_chains_end_in_same_state(settings: Settings, tmp_path: Path) -> None:
     answers = [tmp_path / f"answer{i}" for i in range(3)]
     assert [ended(racer) for racer in [start_chain(settings, answer) for answer in answers]] == [0, 0, 0]
     models = {json.loads(answer.read_text())["model_digest"] for answer in answers}
@@ -234,7 +232,7 @@ def ended(process: BaseProcess) -> int | None:
     return process.exitcode
 
 
-def test_the_work_may_lie_in_an_object_store(
+def test_work_store_may_be_object_store(
     settings: Settings, tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -249,7 +247,7 @@ def test_the_work_may_lie_in_an_object_store(
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_data_that_changes_while_a_stage_before_it_runs_is_not_trained_on(
+def test_data_changed_during_earlier_stage_fails_training(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
 ) -> None:
     later = tmp_path / "later.jsonl"
@@ -270,7 +268,7 @@ def test_data_that_changes_while_a_stage_before_it_runs_is_not_trained_on(
         assert skipped(run(settings)) == [True, False]
 
 
-def test_what_is_damaged_or_gone_in_the_store_is_named(settings: Settings, tmp_path: Path) -> None:
+def test_damaged_or_deleted_artifact_is_named(settings: Settings, tmp_path: Path) -> None:
     summary = run(settings)
     work = tmp_path / "work"
     model, stage = summary["model_digest"], summary["stage_rows"][1]["stage"]
@@ -298,7 +296,7 @@ def test_what_is_damaged_or_gone_in_the_store_is_named(settings: Settings, tmp_p
         ("train.workers", "train.workers"),
     ],
 )
-def test_a_setting_that_a_stage_refuses_is_named_whole(
+def test_rejected_setting_is_named_with_stage_number(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, said: str, field: str
 ) -> None:
     def refusing(*arguments: Any, **named: Any) -> Any:
@@ -340,7 +338,7 @@ LORA = {"lora": {"targets": ["nowhere"]}}
         ("train.stages.1.scale", LORA, "train.stages.1.scale.lora.targets"),
     ],
 )
-def test_a_wrong_setting_is_found_before_any_work(
+def test_wrong_setting_is_rejected_before_writing(
     settings: Settings, tmp_path: Path, path: str, value: Any, field: str
 ) -> None:
     (tmp_path / "file").write_text("x")
@@ -358,14 +356,14 @@ def test_a_wrong_setting_is_found_before_any_work(
     assert not (tmp_path / "work").exists()
 
 
-def test_shares_have_to_be_equal_for_every_number_of_workers_that_a_run_may_have(settings: Settings) -> None:
+def test_fsdp_requires_equal_shares_for_every_number_of_workers(settings: Settings) -> None:
     settings["train"] |= {"workers": 4, "min_workers": 2}
     settings["train"]["stages"][1]["scale"] = {"strategy": "fsdp"}
     with pytest.raises(ConfigError, match=r"4 queries do not divide among 3 workers"):
         run(settings)
 
 
-def test_a_model_that_is_damaged_is_no_start(settings: Settings, tmp_path: Path) -> None:
+def test_damaged_start_model_is_rejected(settings: Settings, tmp_path: Path) -> None:
     card = tmp_path / "model" / "encoder_card.json"
     SparseEncoder.load(settings["train"]["model"]).save(card.parent)
     card.write_text("{}")
@@ -384,7 +382,7 @@ def test_a_model_that_is_damaged_is_no_start(settings: Settings, tmp_path: Path)
         ({"workers": 4, "min_workers": 2}, None),
     ],
 )
-def test_workers_that_no_machine_has_room_for_are_refused(
+def test_too_many_workers_for_machine_are_rejected(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, change: Settings, field: str | None
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -395,7 +393,7 @@ def test_workers_that_no_machine_has_room_for_are_refused(
         pass
 
 
-def test_an_output_of_another_chain_is_refused(settings: Settings, tmp_path: Path) -> None:
+def test_output_of_other_chain_is_rejected(settings: Settings, tmp_path: Path) -> None:
     run(settings)
     settings["train"]["stages"][1]["steps"] = 4
     before = files_below(tmp_path)

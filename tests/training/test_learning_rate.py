@@ -20,24 +20,24 @@ def optimizer(**fields: object) -> OptimizerSettings:
         ("constant", [1, 2, 2, 2, 2, 2, 2, 2]),
     ],
 )
-def test_learning_rates(schedule: str, expected: list[float]) -> None:
+def test_learning_rate_by_schedule(schedule: str, expected: list[float]) -> None:
     settings = optimizer(schedule=schedule, warmup_steps=2)
     rates = [learning_rate(settings, step, 6) for step in range(8)]
     assert rates == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_longer_schedule_is_never_finished() -> None:
+def test_longer_schedule_does_not_reach_zero() -> None:
     settings = optimizer(warmup_steps=0, schedule_steps=20)
     assert learning_rate(settings, 10, 11) == 1.0
 
 
-def test_a_shorter_schedule_stays_at_zero() -> None:
+def test_shorter_schedule_stays_at_zero() -> None:
     settings = optimizer(warmup_steps=0, schedule_steps=5)
     assert [learning_rate(settings, step, 10) for step in (5, 9)] == [0.0, 0.0]
 
 
 @given(st.integers(1, 200), st.floats(0, 0.99), st.sampled_from(["linear", "cosine", "constant"]))
-def test_every_step_of_a_training_learns(steps: int, share: float, schedule: str) -> None:
+def test_learning_rate_is_positive_at_every_step(steps: int, share: float, schedule: str) -> None:
     settings = optimizer(warmup_share=share, schedule=schedule)
     rates = [learning_rate(settings, step, steps) for step in range(steps)]
     assert all(0 < rate <= 2 for rate in rates)

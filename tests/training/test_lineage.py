@@ -39,7 +39,7 @@ def family(tmp_path: Path) -> list[Path]:
     return folders
 
 
-def test_the_way_back(family: list[Path], tmp_path: Path) -> None:
+def test_lineage_lists_ancestors(family: list[Path], tmp_path: Path) -> None:
     found = lineage(family[2], Store(str(tmp_path / "work")))
     assert [one.model for one in found] == [model_digest(folder) for folder in reversed(family)]
     assert [one.training and one.training["steps"] for one in found] == [20, 10, None]
@@ -47,7 +47,7 @@ def test_the_way_back(family: list[Path], tmp_path: Path) -> None:
     assert lineage(family[0])[0].training is None
 
 
-def test_the_same_training_writes_the_same_bytes(tmp_path: Path) -> None:
+def test_write_lineage_is_deterministic(tmp_path: Path) -> None:
     digests = {
         write_lineage(make(tmp_path / name, "x"), parent="a" * 64, parents=(), training={"stage": "s", "settings": {}})
         for name in ("one", "two")
@@ -63,7 +63,7 @@ def test_lineage_rejects_card_and_training_that_disagree(family: list[Path]) -> 
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1, "parent": 3, "stage": "x"}', "\x00"])
-def test_a_damaged_training_is_named(tmp_path: Path, text: str) -> None:
+def test_damaged_training_record_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / TRAINING_FILE).write_text(text)
     with pytest.raises(ArtifactError, match=r"training\.json is damaged"):
         read_training(tmp_path)
@@ -72,7 +72,9 @@ def test_a_damaged_training_is_named(tmp_path: Path, text: str) -> None:
         read_training(tmp_path)
 
 
-def test_the_command_prints_it(family: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lineage_command_prints_ancestors(
+    family: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["lineage", str(family[2]), "--work", str(tmp_path / "work")]) == 0
     lines = capsys.readouterr().out.splitlines()
     digests = [model_digest(folder) for folder in reversed(family)]

@@ -72,7 +72,7 @@ def train_on(name: str, part: Batch, *, cross_worker: bool = True) -> Outcome:
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_the_loss_and_its_gradient_are_those_of_the_plain_form(name: str) -> None:
+def test_objective_matches_plain_form_in_value_and_gradient(name: str) -> None:
     whole = batch(4, torch.float64)
     objective, loss = losses_of(name)
     extra = whole.extra if objective.queue is not None else None
@@ -122,7 +122,9 @@ def on_workers() -> list[OfWorker]:
 
 
 @pytest.mark.parametrize(("name", "layout"), CASES, ids=[f"{name}-{LAYOUTS[i]}" for name, i in CASES])
-def test_workers_share_a_batch_without_a_difference(on_workers: list[OfWorker], name: str, layout: int) -> None:
+def test_objective_does_not_depend_on_division_among_workers(
+    on_workers: list[OfWorker], name: str, layout: int
+) -> None:
     alone = train_on(name, batch(64))
     shared = [worker.shared[name, layout] for worker in on_workers]
     torch.testing.assert_close(sum(outcome.gradient for outcome in shared), alone.gradient, rtol=1e-5, atol=1e-5)
@@ -134,7 +136,7 @@ def test_workers_share_a_batch_without_a_difference(on_workers: list[OfWorker], 
         assert all(torch.equal(outcome.state[key], alone.state[key]) for key in alone.state)
 
 
-def test_without_cross_worker_the_negatives_are_a_workers_own_and_the_regularisers_global(
+def test_cross_worker_false_keeps_negatives_local_and_regularizers_global(
     on_workers: list[OfWorker],
 ) -> None:
     shared, whole = [worker.own_negatives for worker in on_workers], batch(64)
@@ -151,7 +153,7 @@ def test_without_cross_worker_the_negatives_are_a_workers_own_and_the_regularise
             torch.testing.assert_close(shared[0].parts[name], value, rtol=1e-5, atol=1e-5)
 
 
-def test_the_queue_is_the_same_on_all_workers(on_workers: list[OfWorker]) -> None:
+def test_queue_is_equal_on_all_workers(on_workers: list[OfWorker]) -> None:
     alone, whole = NegativeQueue(60, 3, V), batch(64)
     for _ in LAYOUTS:
         alone.push(vectors(whole.documents, whole.weights)[:64])
@@ -167,7 +169,7 @@ def evaluate(name: str, *, step: int = STEP, **changes: Tensor) -> LossTerms:
     return loss(queries, documents, teacher=whole.teacher, step=step)
 
 
-def test_the_total_is_the_sum_of_the_parts() -> None:
+def test_total_is_weighted_sum_of_parts() -> None:
     objective, _ = losses_of("everything")
     assert objective.pruning is not None
     assert objective.overlap is not None
@@ -191,7 +193,7 @@ def test_the_total_is_the_sum_of_the_parts() -> None:
     torch.testing.assert_close(weights["flops_document"], torch.tensor(0.2 * (2 / 3) ** 2))
 
 
-def test_queued_documents_may_be_kept_terms() -> None:
+def test_extra_documents_may_be_kept_terms() -> None:
     whole = batch(4)
     _, loss = losses_of("info_nce_queue")
     queries, documents = vectors(whole.queries, whole.weights), vectors(whole.documents, whole.weights)
@@ -203,7 +205,7 @@ def test_queued_documents_may_be_kept_terms() -> None:
     assert totals[0] > loss(queries, documents, teacher=None, step=0).total
 
 
-def test_autocast_changes_nothing_and_halves_are_summed_in_float32() -> None:
+def test_objective_sums_in_float32_under_autocast() -> None:
     whole = batch(4)
     queries, documents = vectors(whole.queries, whole.weights), vectors(whole.documents, whole.weights)
     expected = evaluate("everything_masked", queries=queries, documents=documents).total
@@ -214,14 +216,14 @@ def test_autocast_changes_nothing_and_halves_are_summed_in_float32() -> None:
     torch.testing.assert_close(halves.total, expected, rtol=0.02, atol=0.02)
 
 
-def test_vectors_of_zeros_have_a_finite_gradient() -> None:
+def test_zero_vectors_have_finite_gradient() -> None:
     queries, documents = torch.zeros(4, V, requires_grad=True), torch.zeros(4 * C, V, requires_grad=True)
     evaluate("everything", queries=queries, documents=documents).total.backward()
     assert torch.isfinite(queries.grad).all()
     assert torch.isfinite(documents.grad).all()
 
 
-def test_a_state_is_that_of_the_document_frequencies() -> None:
+def test_state_contains_document_frequencies() -> None:
     _, first = losses_of("everything")
     _, second = losses_of("everything")
     documents = vectors(batch(8).documents, batch(8).weights)
@@ -233,7 +235,7 @@ def test_a_state_is_that_of_the_document_frequencies() -> None:
     assert losses_of("info_nce")[1].state() == {}
 
 
-def test_shapes_that_do_not_belong_together_are_refused() -> None:
+def test_objective_rejects_mismatched_shapes() -> None:
     with pytest.raises(ValueError, match="7 documents do not divide among 4 queries"):
         evaluate("info_nce", documents=torch.rand(7, V))
     whole = batch(4)
@@ -242,7 +244,7 @@ def test_shapes_that_do_not_belong_together_are_refused() -> None:
         loss(vectors(whole.queries, whole.weights), vectors(whole.documents, whole.weights), teacher=None, step=0)
 
 
-def test_no_tensor_of_queries_by_documents_by_terms_is_made() -> None:
+def test_objective_allocates_no_tensor_larger_than_documents() -> None:
     """The largest tensor of a step, forward and backward, is as large as the documents."""
     widest = 0
 

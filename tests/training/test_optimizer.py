@@ -27,7 +27,7 @@ def _step(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None
     optimizer.zero_grad()
 
 
-def test_matrices_decay_and_nothing_else_does() -> None:
+def test_weight_decay_applies_only_to_matrices() -> None:
     model = _model()
     groups = make_optimizer(model, OptimizerSettings(weight_decay=0.5)).param_groups
     assert [group["weight_decay"] for group in groups] == [0.5, 0.0]
@@ -36,13 +36,13 @@ def test_matrices_decay_and_nothing_else_does() -> None:
     assert sum(len(group["params"]) for group in groups) == len(trained_parameters(model))
 
 
-def test_what_is_frozen_is_left_out() -> None:
+def test_frozen_parameters_are_not_trained() -> None:
     model = _model()
     model[0].requires_grad_(False)
     assert sorted(trained_parameters(model)) == ["1.bias", "1.weight", "2.bias", "2.weight"]
 
 
-def test_a_step_is_adamw_s_formula() -> None:
+def test_optimizer_step_matches_adamw_formula() -> None:
     weight = nn.Parameter(torch.tensor([[1.0, -2.0]]))
     model = nn.Module()
     model.weight = weight
@@ -55,7 +55,7 @@ def test_a_step_is_adamw_s_formula() -> None:
     torch.testing.assert_close(weight.detach(), expected)
 
 
-def test_an_optimizer_goes_on_bit_for_bit() -> None:
+def test_restored_optimizer_continues_bit_identically() -> None:
     one, other = _model(), _model()
     optimizers = make_optimizer(one, OptimizerSettings()), make_optimizer(other, OptimizerSettings())
     assert dict(optimizer_tensors(one, optimizers[0])) == {}
@@ -79,7 +79,7 @@ def step(layer: nn.Linear, optimizer_step: OptimizerStep, number: int) -> float:
     return optimizer_step.apply()
 
 
-def test_a_step_has_its_rate_its_norm_and_no_gradient_afterwards() -> None:
+def test_apply_returns_norm_and_drops_gradients() -> None:
     layer = model()
     optimizer_step = OptimizerStep(layer, OptimizerSettings(learning_rate=0.1, warmup_steps=2, weight_decay=0.0))
     before = layer.weight.detach().clone()
@@ -89,7 +89,7 @@ def test_a_step_has_its_rate_its_norm_and_no_gradient_afterwards() -> None:
     assert layer.weight.grad is None
 
 
-def test_what_was_saved_goes_on_alike() -> None:
+def test_optimizer_step_resumes_bit_identically() -> None:
     first, second = model(), model()
     one = OptimizerStep(first, OptimizerSettings())
     step(first, one, 0)

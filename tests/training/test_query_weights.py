@@ -53,7 +53,7 @@ def settings(folder: Path, start: Path, **stage: object) -> Deployment:
     return Deployment.model_validate(small_training(folder, start, **{"objective": objective, **stage}))
 
 
-def test_vectors_are_presence_times_weight_whatever_pads_them():
+def test_weigh_queries_ignores_padding():
     weights = torch.arange(10.0) + 1
     queries = pad([torch.tensor([3, 7]).numpy(), torch.tensor([0]).numpy(), torch.tensor([], dtype=int).numpy()], 99)
     rows = weigh_queries(queries, weights)
@@ -66,7 +66,7 @@ def test_vectors_are_presence_times_weight_whatever_pads_them():
     assert nobody.shape == (0, 10)
 
 
-def test_every_document_counts_once_all_of_it(start, tmp_path):
+def test_count_terms_counts_every_document_once_untruncated(start, tmp_path):
     rows = [
         {"query": "w1", "positive": "w1 W2", "negatives": ["w3 w3 w5"]},
         {"query": "w3", "positive": "w3 w3 w5", "negatives": ["w1 W2", " ".join(["W4"] * 60) + " w7"]},
@@ -112,7 +112,7 @@ def trained(folder: Path, start: Path, steps: int, **stage: object) -> Trainer:
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_a_step_is_that_of_the_loss_against_fixed_queries(start, tmp_path):
+def test_step_has_gradient_of_loss_with_fixed_queries(start, tmp_path):
     trainer = trained(tmp_path, start, 0, dropout=0.0)
     encoder = SparseEncoder.load(start)
     (part,) = trainer._parts()
@@ -130,7 +130,7 @@ def test_a_step_is_that_of_the_loss_against_fixed_queries(start, tmp_path):
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_chunks_give_the_weights_of_the_whole_batch(start, tmp_path):
+def test_gradient_cache_gives_weights_of_whole_batch(start, tmp_path):
     whole = trained(tmp_path, start, 3, dropout=0.0)
     cut = trained(tmp_path, start, 3, dropout=0.0, batch={"queries": 8, "negatives": 1, "chunk": 3})
     for name, value in whole.weights(keep=True).items():
@@ -159,7 +159,7 @@ def gradients(rank: int, world: int, start: str, strategy: Any, chunk: int | Non
 
 
 @pytest.mark.parametrize(("strategy", "chunk"), [("ddp", None), ("fsdp", 2)])
-def test_two_workers_have_the_gradient_of_one(start: Path, strategy: str, chunk: int | None) -> None:
+def test_two_workers_have_same_gradient_as_one(start: Path, strategy: str, chunk: int | None) -> None:
     alone = gradients(0, 1, str(start), "ddp", None)
     for found in run_workers(gradients, 2, 2, str(start), strategy, chunk):
         assert sorted(found) == sorted(alone)
@@ -168,7 +168,7 @@ def test_two_workers_have_the_gradient_of_one(start: Path, strategy: str, chunk:
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_a_training_that_went_on_ends_with_the_weights_of_one_that_ran_through(start, tmp_path):
+def test_resumed_training_ends_with_weights_of_undisturbed_one(start, tmp_path):
     whole = trained(tmp_path, start, 6)
     half = trained(tmp_path, start, 3)
     resumed = trained(tmp_path, start, 0)
@@ -180,7 +180,7 @@ def test_a_training_that_went_on_ends_with_the_weights_of_one_that_ran_through(s
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_a_chain_trains_and_validates_without_a_model_for_queries(start, tmp_path):
+def test_chain_trains_and_validates_inference_free_queries(start, tmp_path):
     validation = {**small_collection(tmp_path, every=6), "keep_best": "RR@10"}
     plain = start.parent / "plain"  # whose queries have a model until the first stage is done
     deployment = settings(tmp_path, plain, validation=validation, batch={"queries": 8, "negatives": 1, "chunk": 6})
@@ -197,7 +197,7 @@ def test_a_chain_trains_and_validates_without_a_model_for_queries(start, tmp_pat
     assert run_chain(deployment).result()["stages_skipped"] == 2
 
 
-def test_a_validation_weighs_queries_by_its_own_documents(start):
+def test_validation_weighs_queries_by_own_documents(start):
     encoder = SparseEncoder.load(start)
     documents = ["w1 w3", "w3 w5", "w3"]
     encode = idf_encoder(encoder, documents)(encoder)
@@ -212,7 +212,7 @@ def test_a_validation_weighs_queries_by_its_own_documents(start):
     assert reader_of(encoder).query("w3").ids == [IDS["w3"]]
 
 
-def test_what_queries_without_a_model_cannot_have_is_refused(start, tmp_path):
+def test_inference_free_queries_reject_query_settings(start, tmp_path):
     facts = ModelFacts.of(SparseEncoder.load(start))
     regularizers = [{"regularizer": "flops", "query": 0.01}]
     objective = {"losses": [{"loss": "info_nce"}], "sparsity": {"regularizers": regularizers}}
@@ -231,7 +231,7 @@ def test_what_queries_without_a_model_cannot_have_is_refused(start, tmp_path):
         settings(tmp_path, start, idf_corpus={**corpus, "kind": "pairs"})
 
 
-def test_a_corpus_of_its_own_is_pinned_and_names_the_stage(start, tmp_path):
+def test_idf_corpus_is_pinned_in_stage_digest(start, tmp_path):
     facts = ModelFacts.of(SparseEncoder.load(start))
     (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "w1 w3"}) + "\n")
     plain = settings(tmp_path, start).train.stages[0]

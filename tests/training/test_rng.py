@@ -18,18 +18,18 @@ def slow_draw(*names: int) -> int:
 
 
 @pytest.mark.parametrize("names", [(0,), (1,), (-1,), (7, 2**62, -5), (0, 0, 0), (1, 2, 3)])
-def test_a_draw_is_splitmix_of_the_names(names: tuple[int, ...]):
+def test_draw_is_splitmix_of_names(names: tuple[int, ...]):
     assert int(draw(*names)) == slow_draw(*names)
 
 
-def test_names_broadcast():
+def test_draw_broadcasts_names():
     grid = draw(3, np.arange(4)[:, None], np.arange(5))
     assert grid.shape == (4, 5)
     assert grid.dtype == np.uint64
     assert [[int(value) for value in row] for row in grid] == [[slow_draw(3, i, j) for j in range(5)] for i in range(4)]
 
 
-def test_draws_of_consecutive_names_are_uniform_and_their_order_counts():
+def test_draw_is_uniform_and_depends_on_order_of_names():
     values = draw(0, np.arange(200_000))
     assert len(np.unique(values)) == 200_000
     # Every bit is set in half of them, within five standard errors.
@@ -39,7 +39,7 @@ def test_draws_of_consecutive_names_are_uniform_and_their_order_counts():
     assert int(draw(1, 2)) != int(draw(2, 1))
 
 
-def test_a_place_decides_and_places_differ() -> None:
+def test_seed_value_is_deterministic_and_distinct_by_position() -> None:
     places = [(0, step, rank, chunk) for step in range(20) for rank in range(4) for chunk in range(4)]
     values = [seed_value(*place) for place in places]
     assert values == [seed_value(*place) for place in places]
@@ -47,7 +47,7 @@ def test_a_place_decides_and_places_differ() -> None:
     assert all(0 <= value < 2**63 for value in values)
 
 
-def test_torch_draws_the_same_at_the_same_place() -> None:
+def test_seed_torch_repeats_numbers_of_position() -> None:
     seed_torch(3, 1)
     first = torch.rand(4)
     seed_torch(3, 2)

@@ -12,7 +12,7 @@ from lsr_prod.training.stage_record import StageRecord, load_record, save_record
 RECORD = StageRecord("a" * 64, "b" * 64, {"stage": "finetune"}, {"steps": 3, "loss": 0.5})
 
 
-def test_the_first_record_counts(tmp_path: Path) -> None:
+def test_first_record_is_kept(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     assert load_record(store, "x") is None
     assert save_record(store, "x", RECORD) is RECORD
@@ -23,14 +23,14 @@ def test_the_first_record_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "model": "a", "parent": "b"}', "\x00"]
 )
-def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
+def test_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     store = Store(str(tmp_path))
     store.put_new("stages/x.json", text.encode())
     with pytest.raises(ArtifactError, match=r"stages/x\.json is damaged.*delete it"):
         load_record(store, "x")
 
 
-def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+def test_newer_format_is_rejected(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     store.put_new("stages/x.json", json.dumps({"format": 2}).encode())
     with pytest.raises(FormatVersionError):

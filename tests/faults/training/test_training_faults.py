@@ -11,7 +11,7 @@ from tests.faults.training.run import MOMENTS, VICTIMS, Training
 from tests.training.small import difference, small_start, small_training
 
 
-def test_the_plan_has_every_victim_in_every_moment_and_comes_from_its_seed():
+def test_plan_covers_every_victim_at_every_moment_and_depends_on_seed():
     plan = plan_kills(3, 12)
     assert len(plan) == 12
     assert set(plan) == {(victim, moment) for victim in VICTIMS for moment in MOMENTS}
@@ -19,21 +19,21 @@ def test_the_plan_has_every_victim_in_every_moment_and_comes_from_its_seed():
     assert plan != plan_kills(4, 12)
 
 
-def test_a_controller_killed_in_a_checkpoint_changes_no_bit(tmp_path: Path):
+def test_controller_killed_during_checkpoint_keeps_final_weights_identical(tmp_path: Path):
     found = Campaign(tmp_path, 20, steps=40).run([("controller", "checkpoint")])
     assert found.sentences == []
     assert found.landed.total() == 1
 
 
 @pytest.mark.slow
-def test_every_victim_may_die_in_every_moment(tmp_path: Path):
+def test_final_weights_are_identical_after_any_kill(tmp_path: Path):
     found = Campaign(tmp_path, 21).run(plan_kills(21, 9))
     assert found.sentences == []
     assert found.landed.total() == 9
 
 
 @pytest.mark.slow
-def test_a_machine_that_is_taken_away_costs_a_checkpoint_and_the_run_goes_on_with_the_other(tmp_path: Path):
+def test_run_resumes_on_remaining_machine_after_preemption(tmp_path: Path):
     start = small_start(tmp_path / "start")
     (tmp_path / "whole").mkdir()
     (tmp_path / "less").mkdir()

@@ -30,7 +30,7 @@ def _plain(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kept:
 
 @pytest.mark.parametrize("masked", [None, "bool", "float"])
 @pytest.mark.parametrize("tile", [1, 7 * 7 * 2, 1 << 20])
-def test_value_and_gradients_are_those_of_the_formula(
+def test_attention_matches_formula_in_value_and_gradients(
     monkeypatch: pytest.MonkeyPatch, masked: str | None, tile: int
 ) -> None:
     monkeypatch.setattr(attention, "_TILE", tile)
@@ -64,7 +64,7 @@ def test_value_and_gradients_are_those_of_the_formula(
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5])
-def test_as_many_pairs_stay_as_are_asked_for(dropout: float) -> None:
+def test_kept_pairs_have_configured_rate(dropout: float) -> None:
     kept = kept_pairs(1_000_003, dropout, torch.Generator().manual_seed(1))
     assert kept.shape == (1_000_003,)
     assert abs(float(kept.double().mean()) - (1 - dropout)) < 0.002
@@ -72,7 +72,7 @@ def test_as_many_pairs_stay_as_are_asked_for(dropout: float) -> None:
     assert max(lanes) - min(lanes) < 0.005
 
 
-def test_the_generator_decides(tiny_model: Path) -> None:
+def test_attention_is_determined_by_generator(tiny_model: Path) -> None:
     encoder = SparseEncoder.load(tiny_model).train()
     use_cpu_attention(encoder.model)
     ids, mask = torch.tensor([[101, 2000, 3000, 102]]), torch.ones(1, 4, dtype=torch.int64)
@@ -99,9 +99,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_every_architecture_uses_it_in_training_and_is_what_it_was_without(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_every_architecture_uses_cpu_attention_only_in_training(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     torch.manual_seed(0)
     model = MODELS[name]()
     ids = torch.randint(3, 50, (3, 9))

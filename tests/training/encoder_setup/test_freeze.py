@@ -20,13 +20,15 @@ from tests.model.tiny import tiny_checkpoint
         ("qwen3", "head", {"lm_head.weight"}),
     ],
 )
-def test_only_what_is_asked_for_is_trained(tmp_path: Path, architecture: str, trained: str, names: set[str]) -> None:
+def test_freeze_leaves_only_selected_weights_trained(
+    tmp_path: Path, architecture: str, trained: str, names: set[str]
+) -> None:
     model = SparseEncoder.load(tiny_checkpoint(tmp_path / "m", architecture)).model
     freeze(model, trained)  # type: ignore[arg-type]
     assert {name for name, parameter in model.named_parameters() if parameter.requires_grad} == names
 
 
-def test_all_stays_all(tmp_path: Path) -> None:
+def test_freeze_all_freezes_nothing(tmp_path: Path) -> None:
     model = SparseEncoder.load(tiny_checkpoint(tmp_path / "m", "roberta")).model
     freeze(model, "all")
     assert all(parameter.requires_grad for parameter in model.parameters())

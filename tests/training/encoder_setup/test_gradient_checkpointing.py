@@ -13,7 +13,7 @@ from tests.model.tiny import tiny_checkpoint
 
 
 @pytest.mark.parametrize("kept", [None, 1, 2])
-def test_gradients_are_the_same_dropout_included(tiny_model: Path, kept: int | None) -> None:
+def test_checkpointing_gives_same_gradients_with_dropout(tiny_model: Path, kept: int | None) -> None:
     encoder = SparseEncoder.load(tiny_model).train()
     use_cpu_attention(encoder.model)
     if kept is not None:
@@ -37,7 +37,7 @@ def test_gradients_are_the_same_dropout_included(tiny_model: Path, kept: int | N
 
 @pytest.mark.parametrize("attention", ["causal", "bidirectional", "echo"])
 @pytest.mark.parametrize("architecture", ["llama", "gpt_neox"])
-def test_a_decoder_in_training_is_the_decoder(tmp_path: Path, architecture: str, attention: str) -> None:
+def test_decoder_with_checkpointing_gives_same_output(tmp_path: Path, architecture: str, attention: str) -> None:
     """With the attention of CPUs and checkpointing it sees what it saw: no mask is lost on the way."""
     folder = tiny_checkpoint(tmp_path / "checkpoint", architecture)
     lengths = {"attention": attention, "query_max_length": 20, "document_max_length": 30}
@@ -56,7 +56,7 @@ def test_a_decoder_in_training_is_the_decoder(tmp_path: Path, architecture: str,
         torch.testing.assert_close(found[1][1], found[0][1], atol=1e-4, rtol=1e-4)
 
 
-def test_a_model_that_shares_one_layer_is_refused() -> None:
+def test_checkpointing_rejects_model_with_one_shared_layer() -> None:
     config = AlbertConfig(
         vocab_size=50,
         embedding_size=8,

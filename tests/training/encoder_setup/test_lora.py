@@ -29,7 +29,7 @@ def _disturb(encoder: SparseEncoder) -> None:
             torch.nn.init.normal_(parameter, std=0.3)
 
 
-def test_an_update_starts_as_nothing_and_merges_into_what_it_computed(tiny_model: Path) -> None:
+def test_lora_starts_at_zero_and_merges_exactly(tiny_model: Path) -> None:
     plain, updated = SparseEncoder.load(tiny_model), SparseEncoder.load(tiny_model)
     names = sorted(plain.model.state_dict())
     add_lora(updated.model, LoraSettings(rank=4))
@@ -44,7 +44,7 @@ def test_an_update_starts_as_nothing_and_merges_into_what_it_computed(tiny_model
     assert all(parameter.requires_grad for parameter in updated.model.parameters())
 
 
-def test_only_the_named_modules_are_updated(tiny_model: Path) -> None:
+def test_lora_updates_only_target_modules(tiny_model: Path) -> None:
     encoder = SparseEncoder.load(tiny_model)
     add_lora(encoder.model, LoraSettings(targets=["query", "value"], train_head_bias=False))
     trained = {name for name, parameter in encoder.model.named_parameters() if parameter.requires_grad}
@@ -52,7 +52,7 @@ def test_only_the_named_modules_are_updated(tiny_model: Path) -> None:
     assert all(".query." in name or ".value." in name for name in trained)
 
 
-def test_an_unknown_module_is_refused_with_those_there_are(tiny_model: Path) -> None:
+def test_lora_rejects_unknown_target_and_lists_modules(tiny_model: Path) -> None:
     model, settings = SparseEncoder.load(tiny_model).model, LoraSettings(targets=["q_proj"])
     with pytest.raises(ConfigError, match=r"q_proj is no linear module.*; it has dense, key, query, value"):
         add_lora(model, settings)
@@ -61,7 +61,7 @@ def test_an_unknown_module_is_refused_with_those_there_are(tiny_model: Path) -> 
 
 
 @pytest.mark.parametrize("architecture", CAUSAL)
-def test_a_decoder_keeps_its_tied_head_and_gets_a_bias(tmp_path: Path, architecture: str) -> None:
+def test_lora_keeps_tied_head_of_decoder_and_adds_bias(tmp_path: Path, architecture: str) -> None:
     """papers/csplade: updates of the layers, a head that stays, a new bias; merged, all of it is in the directory."""
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", architecture), attention="bidirectional",
                                  query_max_length=20, document_max_length=30)  # fmt: skip
@@ -96,7 +96,7 @@ def test_a_decoder_keeps_its_tied_head_and_gets_a_bias(tmp_path: Path, architect
         torch.testing.assert_close(again(ids, mask), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_without_a_trained_bias_a_decoder_gets_none(tmp_path: Path) -> None:
+def test_lora_adds_no_bias_to_decoder_without_train_head_bias(tmp_path: Path) -> None:
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "checkpoint", "llama"))
     add_lora(encoder.model, LoraSettings(rank=4, train_head_bias=False))
     assert output_layer(encoder.model)[1] is None

@@ -57,7 +57,7 @@ def sums(encoder: SparseEncoder, objective: Any, batch: LanguageBatch) -> tuple[
 
 
 @pytest.mark.parametrize("architecture", ["bert", "modernbert", "albert"])
-def test_masked_tokens_cost_their_cross_entropy(tmp_path: Path, architecture: str) -> None:
+def test_masked_token_loss_is_cross_entropy(tmp_path: Path, architecture: str) -> None:
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "m", architecture))
     stage = settings(AdaptMlmSettings, "adapt_mlm", mask_rate=0.5, seed=3)
     objective = make_objective(stage, encoder, new_tokens=[20, 21])
@@ -90,7 +90,7 @@ def test_new_tokens_are_masked_more_often(tmp_path: Path) -> None:
     assert new / len(labels) == pytest.approx(0.5, abs=0.03)
 
 
-def test_masked_words_cost_the_cross_entropy_over_words(tmp_path: Path) -> None:
+def test_masked_word_loss_is_cross_entropy_over_words(tmp_path: Path) -> None:
     encoder = SparseEncoder.load(worded_start(tmp_path / "m"))
     stage = settings(PretrainEmlmSettings, "pretrain_emlm", mask_share=0.5)
     objective = make_objective(stage, encoder)
@@ -108,9 +108,7 @@ def test_masked_words_cost_the_cross_entropy_over_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("architecture", CAUSAL)
 @pytest.mark.parametrize("relu_weight", [0.0, 1.0])
-def test_the_adaptation_loss_is_that_of_the_papers_listing(
-    tmp_path: Path, architecture: str, relu_weight: float
-) -> None:
+def test_next_token_loss_matches_listing_of_paper(tmp_path: Path, architecture: str, relu_weight: float) -> None:
     encoder = SparseEncoder.load(tiny_checkpoint(tmp_path / "m", architecture), attention="bidirectional")
     stage = settings(AdaptCausalSettings, "adapt_causal", relu_weight=relu_weight)
     objective = make_objective(stage, encoder)
@@ -130,7 +128,7 @@ def test_the_adaptation_loss_is_that_of_the_papers_listing(
 
 
 @pytest.mark.parametrize("loss", ["mse", "cosine"])
-def test_a_teachers_vectors_are_what_the_distance_is_to(tmp_path: Path, loss: str) -> None:
+def test_distillation_loss_is_distance_to_teacher_vectors(tmp_path: Path, loss: str) -> None:
     folder = worded_start(tmp_path / "m")
     encoder, teacher = SparseEncoder.load(folder), SparseEncoder.load(folder)
     with torch.no_grad():

@@ -37,7 +37,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(2, 7), st.integers(1, 4), st.sampled_from([4, 16, 1000]))
-def test_the_sums_are_those_of_the_formulas(seed: int, n: int, v: int, d: int, tile: int) -> None:
+def test_token_losses_match_formulas(seed: int, n: int, v: int, d: int, tile: int) -> None:
     states, weight, bias, labels = draw(seed, n, v, d)
     with pytest.MonkeyPatch.context() as monkeypatch:
         small_tiles(monkeypatch, tile)
@@ -47,7 +47,7 @@ def test_the_sums_are_those_of_the_formulas(seed: int, n: int, v: int, d: int, t
     assert float(total) == pytest.approx(first + 0.7 * second)
 
 
-def test_a_case_by_hand() -> None:
+def test_token_losses_match_example_by_hand() -> None:
     # Logits (1, -2, 3) and label 0: exp of activations (2, 1, 4), whose sum is 3 + (1 + 3) = 7.
     weight = torch.tensor([[1.0], [-2.0], [3.0]])
     _, parts = token_losses(torch.ones(1, 1), weight, None, torch.tensor([0]), relu_weight=1.0)
@@ -56,7 +56,7 @@ def test_a_case_by_hand() -> None:
 
 
 @pytest.mark.parametrize("relu_weight", [0.0, 1.0, 0.3])
-def test_the_gradient_is_that_of_the_plain_form(monkeypatch: pytest.MonkeyPatch, relu_weight: float) -> None:
+def test_token_losses_gradient_matches_plain_form(monkeypatch: pytest.MonkeyPatch, relu_weight: float) -> None:
     small_tiles(monkeypatch, 22)  # two tokens at a time
     inputs = [one.requires_grad_(one.is_floating_point()) for one in draw(3, 7, 11, 5)]
     states, weight, bias, labels = inputs
@@ -75,7 +75,7 @@ def test_the_gradient_is_that_of_the_plain_form(monkeypatch: pytest.MonkeyPatch,
         torch.testing.assert_close(one, other)
 
 
-def test_frozen_parts_and_no_token_at_all() -> None:
+def test_token_losses_accept_frozen_inputs_and_no_tokens() -> None:
     states, weight, bias, labels = draw(4, 6, 5, 3)
     total, _ = token_losses(states, weight.requires_grad_(), bias, labels)
     total.backward()
@@ -90,7 +90,7 @@ def test_frozen_parts_and_no_token_at_all() -> None:
         assert not token_losses(states, weight, bias, labels)[0].requires_grad
 
 
-def test_under_autocast_sums_and_gradients_are_float32() -> None:
+def test_sums_and_gradients_are_float32_under_autocast() -> None:
     states, weight, bias, labels = (one.float() if one.is_floating_point() else one for one in draw(5, 40, 30, 8))
     exact, _ = token_losses(states, weight, bias, labels, relu_weight=1.0)
     weight.requires_grad_()
@@ -103,7 +103,7 @@ def test_under_autocast_sums_and_gradients_are_float32() -> None:
     assert total.item() == pytest.approx(exact.item(), rel=0.02)
 
 
-def test_a_large_vocabulary_never_has_all_its_logits() -> None:
+def test_token_losses_never_hold_all_logits() -> None:
     # 1,024 tokens of 100,000 terms would be 400 MB of logits.
     states, weight, labels = torch.randn(1024, 8), torch.randn(100_000, 8), torch.randint(100_000, (1024,))
     states.requires_grad_()

@@ -10,7 +10,7 @@ from lsr_prod.training.language.token_masks import hide, mask_rates, mask_tokens
 MASK, ORDINARY = 99, np.arange(10, 20)
 
 
-def test_new_tokens_are_masked_twice_as_often_and_the_expected_rate_stays() -> None:
+def test_mask_rates_double_for_new_tokens_with_same_average() -> None:
     # Two new tokens and three old ones among padding: omega sums to 7, so that each unit is worth 0.3 * 5 / 7.
     omega = np.array([[0, 2, 1, 1, 2, 1, 0]], float)
     rates = mask_rates(omega, 0.3)
@@ -22,9 +22,7 @@ def test_new_tokens_are_masked_twice_as_often_and_the_expected_rate_stays() -> N
     st.lists(st.lists(st.sampled_from([0.0, 1.0, 2.0, 50.0]), min_size=6, max_size=6), min_size=1, max_size=4),
     st.floats(0.01, 0.99),
 )
-def test_whatever_the_weights_a_text_has_its_rate_and_no_probability_is_above_one(
-    weights: list[list[float]], rate: float
-) -> None:
+def test_mask_rates_keep_average_and_stay_below_one_for_any_weights(weights: list[list[float]], rate: float) -> None:
     omega = np.array(weights)
     rates = mask_rates(omega, rate)
     assert rates.min() >= 0
@@ -39,7 +37,7 @@ def test_whatever_the_weights_a_text_has_its_rate_and_no_probability_is_above_on
 
 
 @given(st.integers(0, 2**40), st.floats(0.05, 0.6))
-def test_masks_come_at_the_rate_and_fates_at_80_10_10(seed: int, rate: float) -> None:
+def test_mask_tokens_follows_rate_and_80_10_10(seed: int, rate: float) -> None:
     ids = np.full((200, 40), 5)
     ids[:, 0] = 1
     rates = mask_rates(np.where(ids == 1, 0.0, 1.0), rate)
@@ -56,7 +54,7 @@ def test_masks_come_at_the_rate_and_fates_at_80_10_10(seed: int, rate: float) ->
     assert (untouched == np.delete(ids.reshape(-1), masked.places)).all()
 
 
-def test_a_row_is_masked_alike_with_whichever_others_it_comes_and_anew_in_every_step() -> None:
+def test_masks_of_row_depend_on_step_but_not_on_other_rows() -> None:
     ids = np.arange(10, 90).reshape(4, 20)
     rates, rows = np.full((4, 20), 0.5), np.array([7, 3, 900, 4])
     settings = {"seed": 1, "mask_id": MASK, "ordinary": ORDINARY}
@@ -66,7 +64,7 @@ def test_a_row_is_masked_alike_with_whichever_others_it_comes_and_anew_in_every_
     assert (together.input_ids != mask_tokens(ids, rates, rows, step=3, **settings).input_ids).any()
 
 
-def test_tokens_of_a_group_share_their_fate() -> None:
+def test_tokens_of_group_are_replaced_in_same_way() -> None:
     ids = np.full((300, 4), 5)
     groups = np.tile([0, 0, 1, 1], (300, 1))
     hidden = hide(
@@ -77,7 +75,7 @@ def test_tokens_of_a_group_share_their_fate() -> None:
     assert (kinds[:, 0] != kinds[:, 2]).any()
 
 
-def test_weights_of_tokens_and_uniform_numbers() -> None:
+def test_token_weights_and_uniform_numbers_are_in_range() -> None:
     assert token_weights(6, [2, 4], [0, 4], 3.0).tolist() == [0, 1, 3, 1, 0, 1]
     numbers = uniform(5, np.arange(20_000))
     assert 0 <= numbers.min() < numbers.max() < 1

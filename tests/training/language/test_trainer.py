@@ -87,7 +87,7 @@ def run(one: LanguageTrainer, steps: int) -> list[dict[str, float]]:
     ],
     ids=[*KINDS, "bf16", "lora"],
 )
-def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_bits(
+def test_language_run_resumed_from_checkpoint_is_bit_identical(
     starts: dict[str, Path], tmp_path: Path, kind: str, changes: dict[str, Any]
 ) -> None:
     whole = trainer(starts, kind, **changes)
@@ -108,7 +108,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_bits(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_lowers_the_loss(starts: dict[str, Path], kind: str) -> None:
+def test_language_training_lowers_loss(starts: dict[str, Path], kind: str) -> None:
     one = trainer(starts, kind, steps=60, dropout=0.0, batch={"texts": 24}, trained=_all_but_head(kind))
     losses = [found["total"] for found in run(one, 60)]
     assert np.mean(losses[-10:]) < 0.93 * np.mean(losses[:10])
@@ -119,7 +119,7 @@ def _all_but_head(kind: str) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_parts_of_a_step_have_the_gradient_of_the_whole(starts: dict[str, Path], kind: str) -> None:
+def test_accumulated_parts_give_gradient_of_whole_batch(starts: dict[str, Path], kind: str) -> None:
     found = []
     for accumulate in (1, 4):
         one = trainer(starts, kind, dropout=0.0, batch={"texts": 8, "accumulate": accumulate})
@@ -140,7 +140,7 @@ def test_parts_of_a_step_have_the_gradient_of_the_whole(starts: dict[str, Path],
         ("adapt_causal", "embeddings", ("model.embed_tokens.weight",)),
     ],
 )
-def test_what_is_frozen_stays(starts: dict[str, Path], kind: str, trained: str, parts: Sequence[str]) -> None:
+def test_frozen_weights_do_not_change(starts: dict[str, Path], kind: str, trained: str, parts: Sequence[str]) -> None:
     one = trainer(starts, kind, trained=trained)
     before = bits(one)
     run(one, 1)
@@ -151,7 +151,7 @@ def test_what_is_frozen_stays(starts: dict[str, Path], kind: str, trained: str, 
     assert {name for name in before if any(part in name for part in parts)} == moved == set(one.weights(keep=True))
 
 
-def test_steps_and_what_is_counted(starts: dict[str, Path]) -> None:
+def test_language_steps_and_throughput_are_counted(starts: dict[str, Path]) -> None:
     one = trainer(starts, "adapt_mlm", batch={"texts": 9}, steps=None, epochs=2.5)
     assert one.steps == language_steps(one._settings, 24) == round(2.5 * 2)
     found = one.train_step()
@@ -166,7 +166,7 @@ def test_steps_and_what_is_counted(starts: dict[str, Path]) -> None:
     ("batch", "world", "field"),
     [({"texts": 25}, 1, "batch.texts"), ({"texts": 8, "accumulate": 4}, 3, "train.workers")],
 )
-def test_a_batch_that_cannot_be_filled_is_refused(
+def test_check_texts_rejects_batch_that_cannot_be_filled(
     starts: dict[str, Path], batch: dict[str, int], world: int, field: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -26,7 +26,7 @@ def validator(encoder: SparseEncoder, **validation: Any) -> LanguageValidator:
     return LanguageValidator(stage, Rows(40), encoder)  # type: ignore[arg-type]
 
 
-def test_three_sets_and_the_same_answer_every_time(encoder: SparseEncoder) -> None:
+def test_validation_reports_three_sets_with_repeatable_results(encoder: SparseEncoder) -> None:
     judge = validator(encoder)
     encoder.train()
     found = judge(encoder)
@@ -38,7 +38,7 @@ def test_three_sets_and_the_same_answer_every_time(encoder: SparseEncoder) -> No
     assert validator(encoder, texts=10)(encoder)["masked_words"] != found["masked_words"]
 
 
-def test_a_set_masks_what_its_name_says(encoder: SparseEncoder) -> None:
+def test_validation_set_masks_sub_tokens_by_its_name(encoder: SparseEncoder) -> None:
     judge, rows = validator(encoder), Rows(40)
     mask = encoder.tokenizer.mask_token_id
     for prefix, offset in (("firstword/", 0), ("subword/", 1)):
@@ -51,7 +51,7 @@ def test_a_set_masks_what_its_name_says(encoder: SparseEncoder) -> None:
 
 
 @torch.no_grad()
-def test_the_mean_is_over_all_predictions(encoder: SparseEncoder) -> None:
+def test_validation_averages_over_all_predictions(encoder: SparseEncoder) -> None:
     judge = validator(encoder, texts=7)
     total, count = 0.0, 0
     for row in judge._rows:

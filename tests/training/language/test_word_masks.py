@@ -29,12 +29,12 @@ def masked(words: list[Words], **options: object) -> Masked:
 
 
 @pytest.mark.parametrize(("words", "count"), [(1, 1), (3, 1), (6, 1), (13, 2), (20, 3), (100, 15)])
-def test_fifteen_percent_of_the_words_and_one_at_least(words: int, count: int) -> None:
+def test_masked_count_is_rounded_share_and_at_least_one(words: int, count: int) -> None:
     assert masked_count(words, 0.15) == count
 
 
 @given(sizes, st.floats(0.05, 0.9), st.integers(0, 10**9))
-def test_the_chosen_words_are_masked_whole_and_labelled(pieces: list[list[int]], share: float, seed: int) -> None:
+def test_chosen_words_are_masked_whole_with_labels(pieces: list[list[int]], share: float, seed: int) -> None:
     words = [spans_of(of_text) for of_text in pieces]
     found = masked(words, share=share, seed=seed)
     by_place = dict(zip(found.places.tolist(), found.labels.tolist(), strict=True))
@@ -55,7 +55,7 @@ def test_the_chosen_words_are_masked_whole_and_labelled(pieces: list[list[int]],
     assert set(changed.tolist()) <= set(by_place)
 
 
-def test_a_word_has_one_fate_at_80_10_10() -> None:
+def test_sub_tokens_of_word_are_replaced_in_same_way_at_80_10_10() -> None:
     found = masked([spans_of([2] * 7)] * 3000, share=0.4)
     pairs = found.input_ids.reshape(-1)[found.places].reshape(-1, 2)
     fates = np.select([(pairs == MASK).all(axis=1), (pairs == 5).all(axis=1)], [0, 1], 2)
@@ -64,7 +64,7 @@ def test_a_word_has_one_fate_at_80_10_10() -> None:
         assert (fates == fate).mean() == pytest.approx(share, abs=0.02)
 
 
-def test_the_first_sub_token_alone_may_have_to_predict() -> None:
+def test_labelled_first_labels_only_first_sub_token() -> None:
     words = [spans_of([3, 2, 3])]
     every, first = masked(words, share=0.9), masked(words, share=0.9, labelled="first")
     assert (every.input_ids == first.input_ids).all()
@@ -72,7 +72,7 @@ def test_the_first_sub_token_alone_may_have_to_predict() -> None:
     assert len(first.places) == 3
 
 
-def test_validations_mask_the_first_sub_token_or_the_later_ones_always() -> None:
+def test_validation_always_masks_first_or_later_sub_tokens() -> None:
     words = [spans_of([3]), spans_of([1])]
     first, later = masked(words, masked="first", always=True), masked(words, masked="later", always=True)
     assert first.places.tolist() == [1, LENGTH + 1]
@@ -84,7 +84,7 @@ def test_validations_mask_the_first_sub_token_or_the_later_ones_always() -> None
     assert (labelled.input_ids == later.input_ids).all()
 
 
-def test_a_text_without_words_has_no_mask() -> None:
+def test_text_without_words_has_no_mask() -> None:
     found = masked([np.empty((0, 3), np.int32)])
     assert len(found.places) == 0
     assert (found.input_ids == 5).all()

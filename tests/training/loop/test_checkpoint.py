@@ -12,7 +12,7 @@ def _checkpoint() -> Checkpoint:
     return Checkpoint(7, {"weights": weights, "optimizer": {}}, {"guard": {"empty_document": 2}})
 
 
-def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
+def test_checkpoint_round_trip_is_bit_identical(tmp_path: Path) -> None:
     written = _checkpoint()
     write_checkpoint(tmp_path, written, name="stage")
     found = read_checkpoint(tmp_path, name="stage")
@@ -21,13 +21,13 @@ def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert all(torch.equal(found.tensors["weights"][name], value) for name, value in written.tensors["weights"].items())
 
 
-def test_a_checkpoint_of_another_stage_is_refused(tmp_path: Path) -> None:
+def test_read_checkpoint_rejects_other_stage(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, _checkpoint(), name="stage")
     with pytest.raises(LineageError, match="of stage stage, not of other"):
         read_checkpoint(tmp_path, name="other")
 
 
-def test_damage_is_found(tmp_path: Path) -> None:
+def test_read_checkpoint_detects_damage(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, _checkpoint(), name="stage")
     data = bytearray((tmp_path / "weights.safetensors").read_bytes())
     data[-1] ^= 1
@@ -36,7 +36,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
         read_checkpoint(tmp_path, name="stage")
 
 
-def test_a_checkpoint_without_its_record_is_none(tmp_path: Path) -> None:
+def test_read_checkpoint_rejects_missing_record(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, _checkpoint(), name="stage")
     (tmp_path / "checkpoint.json").unlink()
     with pytest.raises(ArtifactError, match="is missing"):

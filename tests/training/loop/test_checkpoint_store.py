@@ -16,7 +16,7 @@ from lsr_prod.training.loop.checkpoint_store import check_work, file_system
         {"AWS_ENDPOINT_URL": "{endpoint}", "AWS_DEFAULT_REGION": "us-east-1"},
     ],
 )
-def test_whatever_an_option_is_called_it_is_the_same_store(
+def test_file_system_accepts_all_spellings_of_option(
     tmp_path, s3_options: dict[str, str], options: dict[str, str]
 ) -> None:
     named = {name: value.format(endpoint=s3_options["aws_endpoint"]) for name, value in options.items()}
@@ -28,18 +28,18 @@ def test_whatever_an_option_is_called_it_is_the_same_store(
     assert files.open_input_stream(f"lsr/{tmp_path.name}/a").readall() == b"of obstore"
 
 
-def test_a_folder_needs_no_file_system(tmp_path) -> None:
+def test_local_folder_needs_no_file_system(tmp_path) -> None:
     check_work(Store(str(tmp_path)))
     assert file_system(Store(str(tmp_path))) is None
 
 
 @pytest.mark.parametrize("uri", ["az://container/work", "abfss://c@account.host/work"])
-def test_stores_that_ray_train_does_not_write_to(uri: str) -> None:
+def test_check_work_rejects_unsupported_schemes(uri: str) -> None:
     with pytest.raises(ConfigError, match=r"train\.work: Ray Train cannot write checkpoints to"):
         check_work(Store(uri))
 
 
-def test_an_option_that_checkpoints_would_not_have() -> None:
+def test_check_work_rejects_unsupported_option() -> None:
     for uri in ("s3://bucket/work", "gs://bucket/work"):
         with pytest.raises(ConfigError, match=r"options\.aws_sse: Ray Train cannot write checkpoints"):
             check_work(Store(uri, {"aws_sse": "aws:kms"}))

@@ -18,13 +18,13 @@ def _one(answers: list[_Announced | None], every_s: float = 0.0) -> tuple[Preemp
     return Preemption(Group(0, 1, torch.device("cpu")), ask=lambda: left.pop(0), every_s=every_s), left
 
 
-def test_each_machine_is_new_once() -> None:
+def test_preemption_of_machine_is_new_only_once() -> None:
     first, both = _Announced({"a": [0]}), _Announced({"a": [0], "b": [1, 2]})
     preemption, _ = _one([None, first, first, both, both, None])
     assert [preemption.is_new() for _ in range(6)] == [False, True, False, True, False, False]
 
 
-def test_the_question_waits_for_its_time() -> None:
+def test_preemption_is_polled_only_when_due() -> None:
     preemption, left = _one([_Announced({"a": [0]})], every_s=3600)
     assert [preemption.is_new() for _ in range(50)] == [False] * 50
     assert len(left) == 1
@@ -47,7 +47,7 @@ def _worker(rank: int, steps: int) -> torch.Tensor:
     return torch.tensor(rows)
 
 
-def test_all_workers_ask_and_save_at_the_same_step() -> None:
+def test_all_workers_poll_and_save_at_same_step() -> None:
     found = run_workers(_worker, 3, 6)
     assert all(torch.equal(one, found[0]) for one in found)
     assert found[0].tolist() == [[1, 0], [1, 0], [1, 0], [1, 1], [1, 0], [1, 0]]

@@ -34,32 +34,32 @@ def _found(run: Path) -> str | None:
     return None if path is None else Path(path).name
 
 
-def test_a_list_that_is_fine_is_left_to_ray_train(run: Path) -> None:
+def test_valid_list_is_left_to_ray_train(run: Path) -> None:
     before = (run / LIST).read_bytes()
     assert _found(run) is None
     assert (run / LIST).read_bytes() == before
 
 
-def test_a_run_that_has_not_begun_has_nothing(tmp_path: Path) -> None:
+def test_find_checkpoint_returns_none_before_first_run(tmp_path: Path) -> None:
     assert find_checkpoint(FILES, str(tmp_path / "nothing"), name="stage") is None
     assert _found(tmp_path) is None
 
 
 @pytest.mark.parametrize("half", ["", "{", '{"checkpoint_results": [{"checkp', "{}", "[]", "7"])
-def test_half_a_list_is_replaced_by_the_newest_whole_checkpoint(run: Path, half: str) -> None:
+def test_truncated_list_is_replaced_by_newest_complete_checkpoint(run: Path, half: str) -> None:
     (run / LIST).write_text(half)
     assert _found(run) == "checkpoint_2026-30"
     assert not (run / LIST).exists()
     assert _found(run) == "checkpoint_2026-30"  # and so on until a list is written again
 
 
-def test_a_checkpoint_before_the_first_list_is_used(run: Path) -> None:
+def test_checkpoint_without_list_is_used(run: Path) -> None:
     (run / LIST).unlink()
     assert _found(run) == "checkpoint_2026-30"
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing part", "no record", "half a record", "gone", "another's"])
-def test_what_is_not_whole_is_passed_over(run: Path, damage: str) -> None:
+def test_incomplete_checkpoints_are_skipped(run: Path, damage: str) -> None:
     newest = run / "checkpoint_2026-30"
     record, part = newest / "checkpoint.json", newest / "weights.safetensors"
     match damage:
@@ -79,13 +79,13 @@ def test_what_is_not_whole_is_passed_over(run: Path, damage: str) -> None:
     assert not (run / LIST).exists()
 
 
-def test_an_unlisted_damaged_folder_does_no_harm(run: Path) -> None:
+def test_unlisted_damaged_folder_is_ignored(run: Path) -> None:
     (run / "checkpoint_2026-40").mkdir()
     (run / "checkpoint_2026-40" / "weights.safetensors").write_bytes(b"half")
     assert _found(run) is None
 
 
-def test_strays_go_and_what_is_listed_stays(run: Path) -> None:
+def test_remove_strays_deletes_only_unlisted_checkpoints(run: Path) -> None:
     (run / "steps.jsonl").write_text("")
     (run / "checkpoint_2026-40").mkdir()
     remove_strays(FILES, str(run))

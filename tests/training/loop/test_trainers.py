@@ -35,7 +35,7 @@ def mlm(**changes: Any) -> Any:
     return STAGES["adapt_mlm"].model_validate({"stage": "adapt_mlm", **TEXTS, "batch": {"texts": 2}, **changes})
 
 
-def test_lengths_ramps_and_what_is_trained(tmp_path: Path) -> None:
+def test_load_start_and_prepare_encoder_apply_stage_settings(tmp_path: Path) -> None:
     folder = tiny_checkpoint(tmp_path / "m", "bert")
     pairs = FinetuneSettings.model_validate(PAIRS)
     assert load_start(folder, pairs).card.query_max_length == 9
@@ -48,7 +48,7 @@ def test_lengths_ramps_and_what_is_trained(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "loop"), [("pairs", Trainer), ("texts", LanguageTrainer)])
-def test_every_stage_has_its_trainer(tmp_path: Path, kind: str, loop: type) -> None:
+def test_make_trainer_returns_trainer_of_stage(tmp_path: Path, kind: str, loop: type) -> None:
     rows = {"pairs": [{"query": "abc", "positive": "xyz"}], "texts": [{"text": "abc"}]}
     store, digest = make_set(tmp_path, kind, [rows[kind] * 4])
     stage = FinetuneSettings.model_validate(PAIRS) if kind == "pairs" else mlm(mask_rate=0.9)

@@ -18,7 +18,7 @@ def draw(seed: int, n: int, m: int) -> torch.Tensor:
 
 
 @given(SEEDS, st.floats(0.05, 5), st.floats(0, 2))
-def test_info_nce_is_the_cross_entropy_of_the_positive(seed: int, temperature: float, margin: float) -> None:
+def test_info_nce_is_cross_entropy_of_positive(seed: int, temperature: float, margin: float) -> None:
     scores, positive = draw(seed, 3, 5), torch.tensor([4, 0, 2])
     expected = 0.0
     for row, column in zip(scores.tolist(), positive.tolist(), strict=True):
@@ -28,7 +28,7 @@ def test_info_nce_is_the_cross_entropy_of_the_positive(seed: int, temperature: f
     np.testing.assert_allclose(ours, expected, rtol=1e-9)
 
 
-def test_info_nce_of_positives_alone_is_the_n_pair_loss() -> None:
+def test_info_nce_of_positives_is_n_pair_loss() -> None:
     scores = draw(0, 4, 4)
     # Equation 2: the positive's exponential, and the sum over the others of the batch.
     s = scores.numpy()
@@ -40,7 +40,7 @@ def test_info_nce_of_positives_alone_is_the_n_pair_loss() -> None:
 
 
 @given(SEEDS, st.integers(1, 4))
-def test_margin_mse_is_the_mean_over_all_negatives(seed: int, negatives: int) -> None:
+def test_margin_mse_is_mean_over_negatives(seed: int, negatives: int) -> None:
     scores, teacher = draw(seed, 3, negatives + 1), draw(seed + 1, 3, negatives + 1)
     s, t = scores.numpy(), teacher.numpy()
     expected = sum(
@@ -50,7 +50,7 @@ def test_margin_mse_is_the_mean_over_all_negatives(seed: int, negatives: int) ->
 
 
 @given(SEEDS, st.floats(0.1, 5), st.floats(0.1, 5))
-def test_kl_is_the_divergence_from_the_teachers_distribution(seed: int, temperature: float, of_teacher: float) -> None:
+def test_kl_is_divergence_from_teacher_distribution(seed: int, temperature: float, of_teacher: float) -> None:
     scores, teacher = draw(seed, 3, 4), draw(seed + 1, 3, 4)
 
     def softmax(row: np.ndarray) -> np.ndarray:
@@ -65,7 +65,7 @@ def test_kl_is_the_divergence_from_the_teachers_distribution(seed: int, temperat
     np.testing.assert_allclose(ours, expected, rtol=1e-7, atol=1e-9)
 
 
-def test_kl_of_the_teacher_from_itself_is_zero_and_large_scores_do_not_overflow() -> None:
+def test_kl_of_teacher_from_itself_is_zero_without_overflow() -> None:
     scores = torch.tensor([[1e4, -1e4, 0.0]])
     assert kl(scores, scores).item() == 0
     assert math.isfinite(info_nce(scores, torch.tensor([1]), temperature=0.05).item())

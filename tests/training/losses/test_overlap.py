@@ -46,7 +46,7 @@ def plain(settings: OverlapSettings, queries: np.ndarray, positives: np.ndarray)
     st.sampled_from([0.28, 0.4, 0.6, 1.0]),
     st.sampled_from([(0, 0), (5, 7), (0, 7), (5, 0)]),
 )
-def test_the_terms_are_their_formulas(seed: int, term: str, threshold: float, cuts: tuple[int, int]) -> None:
+def test_overlap_terms_match_formulas(seed: int, term: str, threshold: float, cuts: tuple[int, int]) -> None:
     qk, dk = cuts
     settings = OverlapSettings.model_validate({"term": term, "overlap_threshold": threshold, "qk": qk, "dk": dk})
     queries, positives = cut(vectors(seed, 4), qk), cut(vectors(seed + 1, 4), dk)
@@ -55,7 +55,7 @@ def test_the_terms_are_their_formulas(seed: int, term: str, threshold: float, cu
 
 
 @pytest.mark.parametrize("term", ["co_occurrence", "jaccard"])
-def test_a_query_without_terms_adds_nothing_and_a_positive_without_any_the_most(term: str) -> None:
+def test_overlap_of_empty_query_is_zero_and_of_empty_positive_maximal(term: str) -> None:
     overlap = OverlapTerm(OverlapSettings.model_validate({"term": term, "overlap_threshold": 0.5}), V)
     nothing, something = torch.zeros(1, V, requires_grad=True), torch.ones(1, V)
     value = overlap(nothing, something)
@@ -65,7 +65,7 @@ def test_a_query_without_terms_adds_nothing_and_a_positive_without_any_the_most(
     assert overlap(something, torch.zeros(1, V)).item() == (1 if term == "jaccard" else 0.5)
 
 
-def test_enough_shared_terms_cost_nothing() -> None:
+def test_overlap_is_zero_with_enough_shared_terms() -> None:
     overlap = OverlapTerm(OverlapSettings(overlap_threshold=0.6), V)
     rows = torch.full((2, V), 3.0, requires_grad=True)
     value = overlap(rows, rows)
@@ -74,7 +74,7 @@ def test_enough_shared_terms_cost_nothing() -> None:
     assert not rows.grad.any()
 
 
-def test_the_gradient_asks_for_shared_terms() -> None:
+def test_overlap_gradient_increases_shared_terms() -> None:
     queries = torch.tensor([[1.0, 1.0, 1.0, 0.0]], requires_grad=True)
     positives = torch.tensor([[0.1, 0.0, 0.1, 1.0]], requires_grad=True)
     OverlapTerm(OverlapSettings(overlap_threshold=1.0), 4)(queries, positives).backward()
@@ -86,7 +86,7 @@ def test_the_gradient_asks_for_shared_terms() -> None:
 @pytest.mark.parametrize("term", ["co_occurrence", "jaccard"])
 @pytest.mark.parametrize(("qk", "dk"), [(0, 0), (4, 5)])
 @pytest.mark.parametrize("rows", [2, 64])
-def test_gradcheck_also_in_slices(term: str, qk: int, dk: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlap_gradcheck_in_slices(term: str, qk: int, dk: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ROWS", rows)
     settings = OverlapSettings.model_validate({"term": term, "overlap_threshold": 0.9, "qk": qk, "dk": dk})
     overlap = OverlapTerm(settings, V)

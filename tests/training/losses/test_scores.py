@@ -17,7 +17,7 @@ def values(*losses: dict[str, object], extra: torch.Tensor | None = None) -> lis
     return ranking_losses(settings, queries, documents, extra, torch.zeros(N, C), None)
 
 
-def test_weights_are_left_to_the_caller_and_both_is_the_sum_of_the_two() -> None:
+def test_ranking_losses_ignore_weights_and_add_both_similarities() -> None:
     dot, cosine, both = values(
         {"loss": "info_nce", "similarity": "dot", "weight": 3.0},
         {"loss": "info_nce", "similarity": "cosine"},
@@ -27,12 +27,12 @@ def test_weights_are_left_to_the_caller_and_both_is_the_sum_of_the_two() -> None
     torch.testing.assert_close(dot, values({"loss": "info_nce"})[0])
 
 
-def test_hard_negatives_are_for_info_nce_and_not_for_n_pair() -> None:
+def test_hard_negatives_enter_info_nce_but_not_n_pair() -> None:
     info_nce, n_pair = values({"loss": "info_nce"}, {"loss": "n_pair"})
     assert info_nce > n_pair
 
 
-def test_extra_documents_are_for_info_nce_in_batch() -> None:
+def test_extra_documents_enter_only_in_batch_info_nce() -> None:
     losses = ({"loss": "info_nce"}, {"loss": "info_nce", "in_batch": False}, {"loss": "n_pair"}, {"loss": "kl"})
     before, after = values(*losses), values(*losses, extra=torch.rand(4, V))
     assert after[0] > before[0]
@@ -42,7 +42,7 @@ def test_extra_documents_are_for_info_nce_in_batch() -> None:
 @pytest.mark.parametrize(
     ("losses", "products"), [(["info_nce", "n_pair"], 1), (["n_pair"], 1), (["kl", "margin_mse"], 0)]
 )
-def test_losses_share_their_scores(losses: list[str], products: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_share_scores(losses: list[str], products: int, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     dot = similarity.dot
     monkeypatch.setattr(similarity, "dot", lambda q, d: calls.append(len(d)) or dot(q, d))

@@ -41,12 +41,12 @@ def by_hand(queries: Tensor, documents: Tensor) -> dict[str, float]:
 
 @settings(max_examples=40)
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 1000), st.sampled_from([0.0, 0.2, 0.9]))
-def test_figures_are_those_counted_by_hand(n: int, m: int, seed: int, share: float) -> None:
+def test_activity_matches_counts_by_hand(n: int, m: int, seed: int, share: float) -> None:
     queries, documents = _vectors(n, seed, share), _vectors(m, seed + 1, share)
     assert measure_activity(queries, documents) == pytest.approx(by_hand(queries, documents))
 
 
-def test_a_share_without_texts_is_no_error() -> None:
+def test_activity_accepts_worker_without_texts() -> None:
     figures = measure_activity(_vectors(0, 0), _vectors(3, 0))
     assert (figures["l0_query"], figures["empty_query"], figures["flops"]) == (0, 0, 0)
     assert figures["l0_document"] > 0
@@ -55,7 +55,7 @@ def test_a_share_without_texts_is_no_error() -> None:
     assert dead.count(0) == V
 
 
-def test_nothing_is_differentiated() -> None:
+def test_activity_has_no_gradient() -> None:
     queries = _vectors(3, 0).requires_grad_()
     measure_activity(queries, queries)
     assert queries.grad is None
@@ -68,7 +68,7 @@ def _share(rank: int, cuts: list[list[int]]) -> dict[str, Any]:
     return {**measure_activity(queries, documents), "dead": dead.count(4), "state": dead.state()["last_active"]}
 
 
-def test_workers_with_unequal_shares_report_the_global_batch() -> None:
+def test_activity_covers_global_batch_of_unequal_shares() -> None:
     cuts = [[0, 3, 0, 1], [3, 4, 1, 9]]
     alone = _share(0, [[0, 4, 0, 9]])
     for result in run_workers(_share, 2, cuts):
@@ -78,7 +78,7 @@ def test_workers_with_unequal_shares_report_the_global_batch() -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.sets(st.integers(0, V - 1)), min_size=1, max_size=9), st.integers(1, 4))
-def test_dead_terms_are_those_of_no_step_in_the_window(active: list[set[int]], window: int) -> None:
+def test_dead_terms_are_inactive_in_whole_window(active: list[set[int]], window: int) -> None:
     dead = DeadTerms(V, window=window)
     for step, terms in enumerate(active):
         vectors = torch.zeros(2, V)
@@ -88,7 +88,7 @@ def test_dead_terms_are_those_of_no_step_in_the_window(active: list[set[int]], w
         assert dead.count(step) == (V - len(recent) if step + 1 >= window else None)
 
 
-def test_dead_terms_go_on_from_a_checkpoint() -> None:
+def test_dead_terms_resume_from_checkpoint() -> None:
     whole, first = DeadTerms(V, window=3), DeadTerms(V, window=3)
     for step in range(4):
         whole.observe(_vectors(1, step), step)

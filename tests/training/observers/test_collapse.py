@@ -15,7 +15,7 @@ def guard(*, patience: int = 3, target: int | None = 10, ramps_end: int = 100) -
     return CollapseGuard(WatchSettings(patience=patience, l0_target=target), ramps_end)
 
 
-def test_a_good_run_goes_on() -> None:
+def test_guard_accepts_healthy_run() -> None:
     one = guard()
     for step in range(0, 1000, 10):
         one.check(step, GOOD)
@@ -24,13 +24,15 @@ def test_a_good_run_goes_on() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize(("name", "words"), [("loss", "the loss"), ("grad_norm", "the norm of the gradients")])
-def test_what_is_no_number_ends_the_run_at_once(name: str, words: str, value: float) -> None:
+def test_guard_ends_run_at_once_if_value_is_not_finite(name: str, words: str, value: float) -> None:
     with pytest.raises(TrainingCollapsedError, match=rf"step 7: {words} is -?(nan|inf); lower optimizer"):
         guard().check(7, {**GOOD, name: value})
 
 
 @pytest.mark.parametrize(("name", "words"), [("l0_document", "all documents"), ("l0_query", "all queries")])
-def test_empty_vectors_end_the_run_when_patience_does(name: str, words: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_guard_ends_run_after_patience_for_empty_vectors(
+    name: str, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
     one = guard()
     one.check(10, {**GOOD, name: 0.0})
     assert [record.getMessage().split(";")[0] for record in caplog.records] == [
@@ -44,7 +46,7 @@ def test_empty_vectors_end_the_run_when_patience_does(name: str, words: str, cap
         one.check(30, {**GOOD, name: 0.0})
 
 
-def test_a_symptom_that_passes_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+def test_guard_forgets_symptom_after_recovery(caplog: pytest.LogCaptureFixture) -> None:
     one = guard()
     for step in range(0, 300, 30):
         one.check(step, {**GOOD, "l0_document": 0.0})
@@ -53,13 +55,13 @@ def test_a_symptom_that_passes_is_forgotten(caplog: pytest.LogCaptureFixture) ->
     assert len(caplog.records) == 10, "each time anew"
 
 
-def test_two_symptoms_are_counted_apart() -> None:
+def test_guard_counts_symptoms_separately() -> None:
     one = guard()
     for step, name in enumerate(["l0_document", "l0_query"] * 5):
         one.check(step, {**GOOD, name: 0.0})
 
 
-def test_full_documents_end_the_run_after_the_ramps_only() -> None:
+def test_guard_ends_run_for_full_documents_only_after_ramps() -> None:
     one = guard()
     for step in range(0, 100, 10):
         one.check(step, {**GOOD, "l0_document": 101.0})
@@ -71,18 +73,18 @@ def test_full_documents_end_the_run_after_the_ramps_only() -> None:
         one.check(120, {**GOOD, "l0_document": 101.0})
 
 
-def test_ten_times_the_target_is_not_too_many_and_no_target_is_no_limit() -> None:
+def test_guard_accepts_ten_times_l0_target_and_no_target() -> None:
     one, free = guard(patience=1), guard(patience=1, target=None)
     one.check(200, {**GOOD, "l0_document": 100.0})
     free.check(200, {**GOOD, "l0_document": 30_000.0})
 
 
-def test_absent_values_are_not_judged() -> None:
+def test_guard_ignores_absent_values() -> None:
     guard(patience=1).check(200, {"loss": None, "l0_document": None})
     guard(patience=1).check(200, {})
 
 
-def test_patience_goes_on_from_a_checkpoint(caplog: pytest.LogCaptureFixture) -> None:
+def test_guard_resumes_patience_from_checkpoint(caplog: pytest.LogCaptureFixture) -> None:
     first, second = guard(), guard()
     first.check(10, {**GOOD, "l0_query": 0.0})
     first.check(20, {**GOOD, "l0_query": 0.0})

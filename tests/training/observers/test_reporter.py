@@ -22,7 +22,7 @@ def _steps(path: Path) -> list[int]:
     return [report["step"] for report in read_log(path)]
 
 
-def test_a_report_is_a_line_with_step_time_and_values(tmp_path: Path) -> None:
+def test_report_is_line_with_step_time_and_values(tmp_path: Path) -> None:
     path = tmp_path / "new" / "log.jsonl"
     start = time.time()
     with _reporter(path) as reporter:
@@ -38,7 +38,7 @@ def test_a_report_is_a_line_with_step_time_and_values(tmp_path: Path) -> None:
 
 
 @given(kills=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9), st.integers(0, 25)), max_size=4))
-def test_every_step_stands_once_however_often_the_run_is_killed(
+def test_log_contains_every_step_once_after_kills(
     kills: list[tuple[int, int, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("log") / "log.jsonl"
@@ -58,7 +58,7 @@ def test_every_step_stands_once_however_often_the_run_is_killed(
     assert [(report["step"], report["values"]) for report in reports] == [(n, {"loss": n / 7}) for n in range(1, 41)]
 
 
-def test_a_new_run_begins_with_an_empty_log(tmp_path: Path) -> None:
+def test_new_run_starts_with_empty_log(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     for _ in range(2):
         with _reporter(path) as reporter:
@@ -66,7 +66,7 @@ def test_a_new_run_begins_with_an_empty_log(tmp_path: Path) -> None:
     assert _steps(path) == [1]
 
 
-def test_a_log_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_unwritable_log_raises_storage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
         _reporter(tmp_path / "file" / "log.jsonl")
@@ -75,12 +75,12 @@ def test_a_log_that_cannot_be_written_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", ".", "a/b", "it's", "-\n"])
-def test_a_name_that_could_leave_its_folder_is_refused(name: str, tmp_path: Path) -> None:
+def test_reporter_rejects_run_name_with_path(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="may contain only"):
         Reporter(tmp_path / "log.jsonl", WatchSettings(), run=name)
 
 
-def test_a_wrong_tracker_is_refused_and_no_file_stays_open(tmp_path: Path) -> None:
+def test_reporter_closes_log_if_tracker_fails_to_open(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"watch\.mlflow"):
         Reporter(tmp_path / "log.jsonl", WatchSettings(mlflow="nowhere://x"), run="run-1")
 
@@ -100,7 +100,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     return told
 
 
-def test_trackers_get_the_numbers_and_how_the_run_ended(tmp_path: Path, told: list[Any]) -> None:
+def test_trackers_receive_values_and_final_status(tmp_path: Path, told: list[Any]) -> None:
     def fail() -> None:
         with _reporter(tmp_path / "log.jsonl") as reporter:
             reporter.report(10, {"loss": 1, "mfu": None})

@@ -25,20 +25,20 @@ class Clock:
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
 
 
-def test_two_operations_a_weight_token_and_pass() -> None:
+def test_model_work_is_two_operations_per_weight_and_pass() -> None:
     work = ModelWork.of(Model(), V)
     assert work == ModelWork(body=6 * (8 * 32 + 32 * 8), head=2 * 8 * V, head_active=4 * 8)
     assert work.operations(tokens=10, active=3) == 10 * (6 * 512 + 2 * 400) + 3 * 32
 
 
-def test_frozen_weights_cost_no_gradient_of_their_own() -> None:
+def test_model_work_counts_no_weight_gradient_for_frozen_weights() -> None:
     model = Model()
     model.up.weight.requires_grad_(False)
     model.head.weight.requires_grad_(False)
     assert ModelWork.of(model, V) == ModelWork(body=4 * 256 + 6 * 256, head=2 * 8 * V, head_active=2 * 8)
 
 
-def test_rates_are_those_between_two_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_meter_reports_rates_between_two_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     meter = ThroughputMeter(ModelWork(body=5, head=1, head_active=2), torch.device("cpu"), peak=1000.0)
     for _ in range(4):
@@ -58,7 +58,7 @@ def test_rates_are_those_between_two_reports(monkeypatch: pytest.MonkeyPatch) ->
     assert meter.report()["docs_per_s"] == pytest.approx(1), "what was reported does not count again"
 
 
-def test_an_unknown_peak_is_null_and_so_is_a_report_of_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_meter_reports_none_for_unknown_peak_or_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     meter = ThroughputMeter(ModelWork(1, 1, 1), torch.device("cpu"), peak=None)
     clock.now += 1
@@ -70,7 +70,7 @@ def test_an_unknown_peak_is_null_and_so_is_a_report_of_no_step(monkeypatch: pyte
     assert report["step_s"] == pytest.approx(1)
 
 
-def test_a_failure_inside_a_pause_is_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paused_propagates_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     Clock(monkeypatch)
     meter = ThroughputMeter(ModelWork(1, 1, 1), torch.device("cpu"), peak=None)
     with pytest.raises(KeyError), meter.paused():
@@ -92,17 +92,17 @@ def test_a_failure_inside_a_pause_is_the_callers(monkeypatch: pytest.MonkeyPatch
         ("NVIDIA GeForce RTX 4090", "bf16", None),
     ],
 )
-def test_known_gpus_by_name(name: str, precision: str, peak: float | None) -> None:
+def test_known_peak_matches_gpu_names(name: str, precision: str, peak: float | None) -> None:
     assert known_peak(name, precision) == peak
 
 
-def test_the_peak_of_a_cpu_is_the_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measured_peak_uses_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 3.0, 10.0, 12.0])  # 3 s, then 2 s
     monkeypatch.setattr(throughput.time, "perf_counter", lambda: next(times))
     assert measured_peak("fp32", size=10, repeats=2) == pytest.approx(2 * 10**3 / 2)
 
 
-def test_the_peak_of_this_cpu_is_a_number() -> None:
+def test_measured_peak_of_this_cpu_is_finite() -> None:
     peak = measured_peak("fp32", size=128, repeats=2)
     assert math.isfinite(peak)
     assert peak > 1e6

@@ -27,7 +27,7 @@ def _absent(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     ("field", "module", "package"),
     [("tensorboard", "tensorboard", "tensorboard"), ("mlflow", "mlflow", "mlflow-skinny")],
 )
-def test_a_tracker_that_is_not_installed_is_refused(
+def test_check_watch_rejects_missing_package(
     field: str, module: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _absent(monkeypatch, module)
@@ -38,7 +38,7 @@ def test_a_tracker_that_is_not_installed_is_refused(
     check_watch(WatchSettings())
 
 
-def test_tensorboard_has_every_value_once_after_a_resumption(tmp_path: Path) -> None:
+def test_tensorboard_contains_every_value_once_after_resumption(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     settings = WatchSettings(tensorboard=str(tmp_path))
@@ -55,7 +55,7 @@ def test_tensorboard_has_every_value_once_after_a_resumption(tmp_path: Path) -> 
     assert "validation/RR@10" in events.Tags()["scalars"]
 
 
-def test_mlflow_keeps_one_run_over_a_resumption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_continues_run_after_resumption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow import MlflowClient
@@ -80,14 +80,14 @@ def test_mlflow_keeps_one_run_over_a_resumption(tmp_path: Path, monkeypatch: pyt
     assert run.data.metrics["validation/RR_10"] == 0.25
 
 
-def test_a_password_in_an_address_is_not_repeated() -> None:
+def test_tracker_error_hides_password_of_uri() -> None:
     with pytest.raises(ConfigError) as refused:
         open_trackers(WatchSettings(mlflow="nowhere://alice:hunter2@host/"), "run-1", None)
     assert "nowhere://...@host" in str(refused.value)
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_tracker_that_refuses_a_new_run_is_a_wrong_setting(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_open_trackers_raises_config_error_for_new_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = WatchSettings(tensorboard=str(tmp_path / "tb"), mlflow="nowhere://x")
     with pytest.raises(ConfigError, match=r"watch.mlflow: mlflow cannot be opened \(.*nowhere://x.*\); set one"):
         open_trackers(settings, "run-1", None)
@@ -111,7 +111,7 @@ class Flaky:
         raise ConnectionError("still")
 
 
-def test_a_tracker_that_fails_is_asked_less_and_less_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_guarded_tracker_backs_off_after_failures(caplog: pytest.LogCaptureFixture) -> None:
     tracker = Flaky()
     guarded = GuardedTracker("flaky", tracker)
     for step in range(20):
@@ -128,7 +128,7 @@ def test_a_tracker_that_fails_is_asked_less_and_less_and_ends_nothing(caplog: py
     assert caplog.records[-1].getMessage() == "tracker not closed"
 
 
-def test_ray_gets_gauges_only_inside_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_metrics_are_used_only_inside_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_trackers(WatchSettings(), "run-1", None) == []
     import ray
     from ray.util import metrics

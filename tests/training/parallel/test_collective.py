@@ -48,7 +48,7 @@ def all_counts(rank: int) -> list[dict]:
 
 
 @pytest.mark.parametrize("i", range(len(COUNTS)), ids=str)
-def test_every_worker_has_all_rows_and_gets_the_gradients_of_its_own(results: list[list[dict]], i: int) -> None:
+def test_all_rows_returns_all_rows_and_gradients_of_own_rows(results: list[list[dict]], i: int) -> None:
     counts = COUNTS[i]
     everything = torch.cat([rows_of(rank, counts) for rank in range(3)])
     gradient = sum(factors_of(rank, sum(counts)) for rank in range(3)).split(counts)
@@ -62,7 +62,7 @@ def test_every_worker_has_all_rows_and_gets_the_gradients_of_its_own(results: li
 
 
 @pytest.mark.parametrize("i", range(len(COUNTS)), ids=str)
-def test_a_term_of_global_sums_has_its_gradient_once(results: list[list[dict]], i: int) -> None:
+def test_global_sum_counts_gradient_once(results: list[list[dict]], i: int) -> None:
     everything = torch.cat([rows_of(rank, COUNTS[i]) for rank in range(3)]).requires_grad_()
     everything.sum(dim=0).square().sum().backward()
     whole = everything.grad.split(COUNTS[i])
@@ -74,7 +74,7 @@ def test_a_term_of_global_sums_has_its_gradient_once(results: list[list[dict]], 
         assert mine["integers"].tolist() == [6]
 
 
-def test_without_workers_everything_is_the_identity() -> None:
+def test_collective_operations_are_identity_without_workers() -> None:
     rows = torch.randn(3, 4)
     assert collective.all_rows(rows) is rows
     assert collective.global_sum(rows) is rows

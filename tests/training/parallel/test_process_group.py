@@ -26,7 +26,7 @@ def _member(rank: int, world: int, meeting: "Queue[Any]", answers: "Queue[Any]")
     answers.put((rank, float(total), sorted(listening), dist.is_initialized()))
 
 
-def test_workers_meet_and_listen_on_their_address_only() -> None:
+def test_workers_listen_only_on_given_address() -> None:
     context = multiprocessing.get_context("forkserver")
     meeting, answers = context.Queue(), context.Queue()
     members = [context.Process(target=_member, args=(rank, 3, meeting, answers)) for rank in range(3)]
@@ -40,7 +40,7 @@ def test_workers_meet_and_listen_on_their_address_only() -> None:
     assert not any(answer[3] for answer in found)
 
 
-def test_one_worker_alone_opens_nothing() -> None:
+def test_single_worker_opens_no_socket() -> None:
     def share(_: tuple[str, int] | None) -> tuple[str, int]:
         raise AssertionError("there is no one to meet")
 
@@ -49,7 +49,7 @@ def test_one_worker_alone_opens_nothing() -> None:
         assert not dist.is_initialized()
 
 
-def test_an_address_of_another_machine_is_an_error() -> None:
+def test_process_group_rejects_address_of_other_machine() -> None:
     with (
         pytest.raises(OSError, match="has the address"),
         process_group(0, 2, use_gpu=False, address="203.0.113.9", share=lambda own: own or ("", 0)),

@@ -63,7 +63,7 @@ def _steps(rank: int, model: str, strategy: Any, seeds: list[int]) -> dict[str, 
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_a_step_is_the_same_in_a_process_that_made_others_before(tiny_model: Path, strategy: str) -> None:
+def test_gradient_does_not_depend_on_earlier_steps_of_process(tiny_model: Path, strategy: str) -> None:
     later, first = (run_workers(_steps, 3, str(tiny_model), strategy, seeds)[0] for seeds in ([1, 2], [2]))
     assert sorted(later) == sorted(first)
     assert [name for name, gradient in later.items() if not torch.equal(gradient, first[name])] == []
@@ -76,7 +76,7 @@ def alone(tiny_model: Path) -> dict[int, dict[str, Tensor]]:
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 @pytest.mark.parametrize(("chunk", "accumulate"), [(None, 1), (3, 2)], ids=["at_once", "cached_in_parts"])
-def test_two_workers_have_the_gradient_of_one(
+def test_two_workers_have_same_gradient_as_one(
     tiny_model: Path, alone: dict[int, dict[str, Tensor]], strategy: str, chunk: int | None, accumulate: int
 ) -> None:
     for found in run_workers(_gradients, 2, 2, str(tiny_model), strategy, chunk, accumulate):

@@ -12,13 +12,13 @@ def _both(rank: int) -> list[Tensor]:
     return results
 
 
-def test_alone_the_values_are_the_totals() -> None:
+def test_totals_are_identity_without_workers() -> None:
     values = torch.tensor([1.0, 2.0])
     assert sum_of_workers(values) is values
     assert largest_of_workers(values) is values
 
 
-def test_every_worker_gets_the_totals_of_all() -> None:
+def test_totals_are_equal_on_all_workers() -> None:
     for total, largest in run_workers(_both, 2):
         assert total.dtype == torch.int64
         assert total.tolist() == [2, 10, -1]

@@ -31,7 +31,7 @@ def plain_weight(x: float, alpha: float, beta: float) -> float:
 
 
 @given(st.floats(1e-6, 1), st.floats(0.05, 0.9), st.floats(0.5, 12))
-def test_the_weight_is_the_formulas(x: float, alpha: float, beta: float) -> None:
+def test_frequency_weights_match_formula(x: float, alpha: float, beta: float) -> None:
     ours = frequency_weights(torch.tensor([x], dtype=torch.float64), alpha=alpha, beta=beta).item()
     try:
         expected = plain_weight(x, alpha, beta)
@@ -41,12 +41,12 @@ def test_the_weight_is_the_formulas(x: float, alpha: float, beta: float) -> None
 
 
 @given(st.floats(0.01, 0.99), st.floats(0.1, 30))
-def test_the_ends_and_alpha(alpha: float, beta: float) -> None:
+def test_frequency_weights_at_zero_alpha_and_one(alpha: float, beta: float) -> None:
     weights = frequency_weights(torch.tensor([0.0, alpha, 1.0], dtype=torch.float64), alpha=alpha, beta=beta)
     np.testing.assert_allclose(weights, [0, 0.5, 1], atol=1e-9)
 
 
-def test_weights_are_those_of_the_window_before() -> None:
+def test_weights_follow_from_previous_window() -> None:
     counted = frequency()
     assert counted.weights(CPU).tolist() == [0.0] * V  # nothing is known yet
     for step in range(STEPS):
@@ -59,7 +59,7 @@ def test_weights_are_those_of_the_window_before() -> None:
         np.testing.assert_allclose(counted.weights(CPU), expected, rtol=1e-6)
 
 
-def test_a_step_may_come_in_parts() -> None:
+def test_observe_accepts_step_in_parts() -> None:
     whole, parts = frequency(), frequency()
     for step in range(STEPS):
         whole.observe(documents_of(step), step)
@@ -68,7 +68,7 @@ def test_a_step_may_come_in_parts() -> None:
         assert torch.equal(whole.weights(CPU), parts.weights(CPU))
 
 
-def test_kept_terms_count_as_what_they_are() -> None:
+def test_kept_terms_count_like_dense_rows() -> None:
     dense, kept = frequency(), frequency()
     top = keep_terms(documents_of(0), 3)
     dense.observe(top.dense(), 0)
@@ -77,7 +77,7 @@ def test_kept_terms_count_as_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("stop", [1, 3, 5])
-def test_a_restored_count_goes_on_bit_for_bit(stop: int) -> None:
+def test_restored_counts_continue_bit_identically(stop: int) -> None:
     straight, first, second = frequency(), frequency(), frequency()
     for step in range(STEPS):
         straight.observe(documents_of(step), step)
@@ -95,7 +95,7 @@ def count(rank: int) -> dict[str, torch.Tensor]:
     return counted.state() | {"weights": counted.weights(CPU)}
 
 
-def test_the_count_is_global_and_equal_on_all_workers() -> None:
+def test_counts_are_global_and_equal_on_all_workers() -> None:
     alone = frequency()
     for step in range(STEPS):
         alone.observe(documents_of(step), step)

@@ -13,19 +13,19 @@ def regularizer(**fields: object) -> RegularizerSettings:
 @pytest.mark.parametrize(
     ("kind", "expected"), [("none", [1, 1, 1, 1]), ("linear", [0, 0.25, 0.5, 1]), ("quadratic", [0, 0.0625, 0.25, 1])]
 )
-def test_ramps(kind: str, expected: list[float]) -> None:
+def test_ramp_values_by_kind(kind: str, expected: list[float]) -> None:
     settings = regularizer(ramp=kind, ramp_share=0.4)
     assert [ramp(settings, step, 10) for step in (0, 1, 2, 4)] == expected
     assert ramp(settings, 9, 10) == 1
     assert ramp_end(settings, 10) == (0 if kind == "none" else 4)
 
 
-def test_steps_of_a_ramp_come_before_its_share() -> None:
+def test_ramp_steps_override_ramp_share() -> None:
     assert ramp(regularizer(ramp="linear", ramp_steps=50, ramp_share=0.1), 25, 100) == 0.5
 
 
 @given(st.integers(1, 300), st.floats(0.001, 1))
-def test_a_ramp_never_falls_and_ends_whole(steps: int, share: float) -> None:
+def test_ramp_increases_to_one(steps: int, share: float) -> None:
     settings = regularizer(ramp_share=share)
     factors = [ramp(settings, step, steps) for step in range(steps + 1)]
     assert factors == sorted(factors)

@@ -16,7 +16,7 @@ def penalties(*regularizers: dict[str, object], **fields: object) -> Regularizer
     return Regularizers(sparsity, vocabulary=["a"] * V, steps=100)
 
 
-def test_names_and_weights() -> None:
+def test_regularizer_names_and_weights() -> None:
     found = penalties(
         {"regularizer": "flops", "query": 0.5, "document": 0.25, "ramp": "none"},
         {"regularizer": "joint_flops", "joint": 2.0, "ramp": "linear", "ramp_steps": 10},
@@ -30,14 +30,14 @@ def test_names_and_weights() -> None:
     ]
 
 
-def test_without_regularisers_there_is_nothing() -> None:
+def test_no_regularizers_give_no_values() -> None:
     nothing = penalties()
     nothing.observe(DOCUMENTS, 0)
     assert nothing.values(QUERIES, DOCUMENTS, SHARES, 0) == []
     assert nothing.state() == {}
 
 
-def test_frequencies_are_those_of_the_masked_documents() -> None:
+def test_frequencies_count_masked_documents() -> None:
     """Terms that a mask takes away are in no document."""
     documents = torch.arange(1.0, V + 1).expand(4, V)
     weights = {}
@@ -48,7 +48,7 @@ def test_frequencies_are_those_of_the_masked_documents() -> None:
     assert weights == {"masked": [0.0] * 5 + [1.0] * 3, "both": [1.0] * V}
 
 
-def test_each_regulariser_has_frequencies_of_its_own() -> None:
+def test_each_df_flops_regularizer_has_own_frequencies() -> None:
     slow = {"regularizer": "df_flops", "document": 1.0, "df_every": 2}
     fast = slow | {"df_every": 1}
     counted = penalties(slow, fast)

@@ -28,7 +28,7 @@ def means(rows: np.ndarray, l0_mask: int | None) -> list[float]:
 
 
 @given(SEEDS, CUTS, MASKS, st.booleans())
-def test_flops_is_the_sum_of_squared_means(seed: int, k: int, l0_mask: int | None, weighted: bool) -> None:
+def test_flops_is_sum_of_squared_means(seed: int, k: int, l0_mask: int | None, weighted: bool) -> None:
     rows, plain = vectors(seed, 5, k)
     factors = np.linspace(0, 1, V) if weighted else np.ones(V)
     expected = sum((factor * mean) ** 2 for factor, mean in zip(factors, means(plain, l0_mask), strict=True))
@@ -37,7 +37,7 @@ def test_flops_is_the_sum_of_squared_means(seed: int, k: int, l0_mask: int | Non
 
 
 @given(SEEDS, CUTS, CUTS)
-def test_joint_flops_is_the_product_of_the_means(seed: int, qk: int, dk: int) -> None:
+def test_joint_flops_is_product_of_means(seed: int, qk: int, dk: int) -> None:
     (queries, plain_queries), (documents, plain_documents) = vectors(seed, 3, qk), vectors(seed + 1, 6, dk)
     expected = sum(q * d for q, d in zip(means(plain_queries, None), means(plain_documents, None), strict=True))
     ours = joint_flops(queries, documents, query_texts=3, document_texts=6)
@@ -45,13 +45,13 @@ def test_joint_flops_is_the_product_of_the_means(seed: int, qk: int, dk: int) ->
 
 
 @given(SEEDS, CUTS, MASKS)
-def test_l1_is_the_mean_sum(seed: int, k: int, l0_mask: int | None) -> None:
+def test_l1_is_mean_of_sums(seed: int, k: int, l0_mask: int | None) -> None:
     rows, plain = vectors(seed, 5, k)
     np.testing.assert_allclose(l1(rows, 5, l0_mask=l0_mask), sum(means(plain, l0_mask)))
 
 
 @given(SEEDS, CUTS)
-def test_cased_is_a_sum_over_texts(seed: int, k: int) -> None:
+def test_cased_is_sum_over_texts(seed: int, k: int) -> None:
     rows, plain = vectors(seed, 5, k)
     is_cased = [t % 3 == 0 for t in range(V)]
     expected = sum(row[t] ** 2 for row in plain for t in range(V) if is_cased[t])
@@ -79,7 +79,7 @@ def test_gradcheck(k: int) -> None:
 
 
 @given(SEEDS, st.integers(1, 4))
-def test_parts_of_a_batch_have_more_flops_than_the_batch(seed: int, parts: int) -> None:
+def test_flops_of_parts_exceed_flops_of_batch(seed: int, parts: int) -> None:
     """What accumulation does: a mean of squared means is at least the squared mean of the means."""
     rows, _ = vectors(seed, 4 * parts)
     assert isinstance(rows, Tensor)

@@ -53,14 +53,14 @@ def _gradient(
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 100])
-def test_the_gradient_cache_gives_the_gradient_of_the_whole_batch(tiny_model: Path, chunk: int) -> None:
+def test_gradient_cache_gives_gradient_of_whole_batch(tiny_model: Path, chunk: int) -> None:
     whole, [at_once] = _gradient(tiny_model, [_batch()])
     cached, [in_chunks] = _gradient(tiny_model, [_batch()], chunk=chunk)
     torch.testing.assert_close(in_chunks.terms.parts, at_once.terms.parts, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(cached, whole, rtol=1e-4, atol=1e-5)
 
 
-def test_both_passes_of_the_cache_meet_the_same_dropout(tiny_model: Path) -> None:
+def test_gradient_cache_uses_same_dropout_in_both_passes(tiny_model: Path) -> None:
     part = _batch()
     cached, _ = _gradient(tiny_model, [part], chunk=100, dropout=True)
 
@@ -76,7 +76,7 @@ def test_both_passes_of_the_cache_meet_the_same_dropout(tiny_model: Path) -> Non
     torch.testing.assert_close(cached, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_parts_give_the_mean_of_their_gradients(tiny_model: Path) -> None:
+def test_accumulated_parts_give_mean_of_gradients(tiny_model: Path) -> None:
     parts = [_batch(3, seed) for seed in range(2)]
     together, _ = _gradient(tiny_model, parts)
     alone = [_gradient(tiny_model, [part])[0] for part in parts]

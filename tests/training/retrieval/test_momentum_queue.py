@@ -24,7 +24,7 @@ def _part(seed: int, texts: int) -> TrainBatch:
     return TrainBatch(pad(rows[:1], 0), pad(rows, 0), None)
 
 
-def test_the_queue_holds_what_the_slow_copy_encodes_not_what_the_model_does(tiny_model: Path) -> None:
+def test_momentum_queue_encodes_with_moving_average(tiny_model: Path) -> None:
     encoder = SparseEncoder.load(tiny_model)
     negatives = MomentumQueue(encoder, QueueSettings(size=5, terms=30_522), ALONE)
     assert negatives.documents() is None
@@ -43,7 +43,7 @@ def test_the_queue_holds_what_the_slow_copy_encodes_not_what_the_model_does(tiny
     assert len(rows.dense()) == 5
 
 
-def test_the_slow_copy_follows_by_its_momentum(tiny_model: Path) -> None:
+def test_moving_average_follows_by_momentum(tiny_model: Path) -> None:
     encoder = SparseEncoder.load(tiny_model)
     negatives = MomentumQueue(encoder, QueueSettings(momentum=0.75), ALONE)
     start = encoder.model.cls.predictions.bias.detach().clone()
@@ -54,7 +54,7 @@ def test_the_slow_copy_follows_by_its_momentum(tiny_model: Path) -> None:
     torch.testing.assert_close(slow, start + 0.5)
 
 
-def test_it_goes_on_bit_for_bit(tiny_model: Path) -> None:
+def test_momentum_queue_resumes_bit_identically(tiny_model: Path) -> None:
     encoder = SparseEncoder.load(tiny_model)
     first = MomentumQueue(encoder, QueueSettings(size=4), ALONE)
     with torch.no_grad():
@@ -77,7 +77,7 @@ def documents(seed: int, rows: int) -> torch.Tensor:
 
 
 @given(st.integers(1, 9), st.integers(1, 10), st.lists(st.integers(0, 12), max_size=6))
-def test_the_newest_documents_are_held_each_with_its_heaviest_terms(size: int, terms: int, pushes: list[int]) -> None:
+def test_queue_keeps_newest_documents_with_heaviest_terms(size: int, terms: int, pushes: list[int]) -> None:
     queue = NegativeQueue(size, terms, V)
     plain: collections.deque[tuple[float, ...]] = collections.deque(maxlen=size)
     for seed, rows in enumerate(pushes):
@@ -89,12 +89,12 @@ def test_the_newest_documents_are_held_each_with_its_heaviest_terms(size: int, t
         assert torch.equal(queue.kept().dense(), held)
 
 
-def test_an_empty_queue_has_no_rows() -> None:
+def test_empty_queue_has_no_rows() -> None:
     assert NegativeQueue(4, 2, V).rows().shape == (0, V)
 
 
 @pytest.mark.parametrize("before", [1, 2, 4])
-def test_a_restored_queue_goes_on_bit_for_bit(before: int) -> None:
+def test_restored_queue_continues_bit_identically(before: int) -> None:
     straight, first, second = (NegativeQueue(5, 3, V) for _ in range(3))
     for step in range(6):
         straight.push(documents(step, 2))
@@ -105,7 +105,7 @@ def test_a_restored_queue_goes_on_bit_for_bit(before: int) -> None:
     assert all(torch.equal(straight.state()[key], second.state()[key]) for key in straight.state())
 
 
-def test_a_state_is_a_copy_and_holds_no_gradient() -> None:
+def test_queue_state_is_copy_without_gradient() -> None:
     queue = NegativeQueue(2, 2, V)
     queue.push(documents(0, 2).requires_grad_())
     state = queue.state()

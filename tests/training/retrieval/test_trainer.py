@@ -70,7 +70,7 @@ def _bits(trainer: Trainer) -> Mapping[str, Tensor]:
     ],
     ids=["df_flops", "cached_bf16", "queue", "lora"],
 )
-def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_bits(
+def test_run_resumed_from_checkpoint_is_bit_identical(
     tiny_model: Path, tmp_path: Path, changes: dict[str, object]
 ) -> None:
     settings = _settings(**changes)
@@ -91,13 +91,13 @@ def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_bits(
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_training_lowers_the_loss(tiny_model: Path) -> None:
+def test_training_lowers_loss(tiny_model: Path) -> None:
     trainer = _trainer(tiny_model, _settings(steps=30, dropout=0.0, batch={"queries": 8}))
     losses = [trainer.train_step().losses["info_nce"] for _ in range(30)]
     assert np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5])
 
 
-def test_low_rank_updates_leave_the_weights_alone(tiny_model: Path) -> None:
+def test_lora_training_does_not_change_base_weights(tiny_model: Path) -> None:
     trainer = _trainer(tiny_model, _settings(scale={"lora": {"rank": 2}}))
     plain = SparseEncoder.load(tiny_model).model.state_dict()
     trainer.train_step()
@@ -108,7 +108,7 @@ def test_low_rank_updates_leave_the_weights_alone(tiny_model: Path) -> None:
     assert torch.equal(frozen, plain["bert.embeddings.word_embeddings.weight"])
 
 
-def test_steps_and_epochs() -> None:
+def test_total_steps_from_steps_or_epochs() -> None:
     assert total_steps(_settings(), rows=1000) == 4
     changed = {**BASE, "epochs": 2.5}
     del changed["steps"]
@@ -123,7 +123,7 @@ def test_steps_and_epochs() -> None:
         ({"batch": {"queries": 8, "negatives": 1}, "scale": {"strategy": "fsdp"}}, 9, 3, "train.stages.batch.queries"),
     ],
 )
-def test_a_batch_that_cannot_be_filled_is_refused(
+def test_check_batch_rejects_batch_that_cannot_be_filled(
     changes: dict[str, object], rows: int, workers: int, field: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -131,7 +131,7 @@ def test_a_batch_that_cannot_be_filled_is_refused(
     assert caught.value.field == field
 
 
-def test_dropout_is_set_everywhere(tiny_model: Path) -> None:
+def test_set_dropout_changes_all_dropouts(tiny_model: Path) -> None:
     model = SparseEncoder.load(tiny_model).model
     set_dropout(model, 0.25)
     rates = {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)}

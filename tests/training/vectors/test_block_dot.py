@@ -24,7 +24,7 @@ def dense(kept: Vectors) -> Tensor:
 
 @pytest.mark.parametrize(("qk", "dk"), [(4, 6), (0, 6), (4, 0), (20, 20)])
 @pytest.mark.parametrize(("n", "m"), [(5, 7), (1, 1), (0, 4)])
-def test_scores_and_gradients_are_those_of_the_dense_product(block: int, qk: int, dk: int, n: int, m: int) -> None:
+def test_block_dot_matches_dense_product_in_value_and_gradients(block: int, qk: int, dk: int, n: int, m: int) -> None:
     outcomes = []
     for product in (block_dot, lambda a, b: dense(a) @ dense(b).T):
         queries, documents = vectors(0, n).requires_grad_(), vectors(1, m).requires_grad_()
@@ -35,7 +35,7 @@ def test_scores_and_gradients_are_those_of_the_dense_product(block: int, qk: int
         torch.testing.assert_close(ours, plain)
 
 
-def test_vectors_without_any_term_score_zero() -> None:
+def test_empty_vectors_score_zero() -> None:
     nothing = cut(torch.zeros(2, 9, requires_grad=True), 3)
     assert block_dot(nothing, torch.ones(4, 9)).tolist() == [[0.0] * 4] * 2
 
@@ -51,7 +51,7 @@ def test_gradcheck(block: int) -> None:
     )
 
 
-def test_nothing_as_wide_as_the_vocabulary_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_dot_allocates_nothing_as_wide_as_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     widest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):

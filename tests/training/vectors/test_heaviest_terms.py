@@ -22,12 +22,12 @@ def plain(weights: np.ndarray, k: int) -> np.ndarray:
 
 
 @given(WEIGHTS, st.integers(1, 14))
-def test_the_heaviest_terms_are_kept_and_ties_go_to_the_lower_id(weights: np.ndarray, k: int) -> None:
+def test_keep_top_breaks_ties_by_lower_id(weights: np.ndarray, k: int) -> None:
     assert np.array_equal(keep_top(torch.tensor(weights), k).numpy(), plain(weights, k))
 
 
 @given(WEIGHTS, st.data())
-def test_ids_rise_and_are_distinct(weights: np.ndarray, data: st.DataObject) -> None:
+def test_heaviest_terms_have_increasing_ids(weights: np.ndarray, data: st.DataObject) -> None:
     k = data.draw(st.integers(1, weights.shape[1]))
     terms, kept = heaviest_terms(torch.tensor(weights), k)
     assert (np.diff(terms.numpy(), axis=1) > 0).all()
@@ -36,18 +36,18 @@ def test_ids_rise_and_are_distinct(weights: np.ndarray, data: st.DataObject) -> 
     assert np.array_equal(dense, plain(weights, k))
 
 
-def test_more_rows_with_ties_than_are_looked_at_together() -> None:
+def test_heaviest_terms_with_more_tied_rows_than_one_slice() -> None:
     weights = torch.ones(300, 7)
     assert torch.equal(keep_top(weights, 3), torch.tensor([1.0, 1, 1, 0, 0, 0, 0]).expand(300, 7))
 
 
 @pytest.mark.parametrize("k", [0, None, 4, 9])
-def test_all_terms_stay_when_none_are_to_go(k: int | None) -> None:
+def test_keep_top_keeps_all_terms_for_zero_or_large_k(k: int | None) -> None:
     weights = torch.rand(2, 4)
     assert keep_top(weights, k) is weights
 
 
-def test_the_gradient_passes_through_the_kept_terms_only() -> None:
+def test_keep_top_passes_gradient_of_kept_terms_only() -> None:
     weights = torch.tensor([[0.0, 3, 1, 2], [5, 5, 5, 0]], requires_grad=True)
     (keep_top(weights, 2) * torch.tensor([[1.0, 2, 3, 4], [5, 6, 7, 8]])).sum().backward()
     assert weights.grad.tolist() == [[0, 2, 0, 4], [5, 6, 0, 0]]

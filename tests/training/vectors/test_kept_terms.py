@@ -11,7 +11,7 @@ from tests.training.vectors.test_heaviest_terms import WEIGHTS
 
 
 @given(WEIGHTS, st.integers(1, 14), st.integers(1, 14))
-def test_kept_terms_are_the_dense_mask_and_can_be_cut_again(weights: np.ndarray, k: int, again: int) -> None:
+def test_kept_terms_match_dense_mask_and_can_be_pruned_again(weights: np.ndarray, k: int, again: int) -> None:
     rows = torch.tensor(weights)
     kept = keep_terms(rows, k)
     assert torch.equal(kept.dense(), keep_top(rows, k))
@@ -21,7 +21,7 @@ def test_kept_terms_are_the_dense_mask_and_can_be_cut_again(weights: np.ndarray,
 
 
 @given(WEIGHTS, st.lists(st.one_of(st.none(), st.integers(0, 14)), min_size=1, max_size=4))
-def test_one_search_serves_every_size(weights: np.ndarray, sizes: list[int | None]) -> None:
+def test_prunable_searches_once_for_all_sizes(weights: np.ndarray, sizes: list[int | None]) -> None:
     rows = torch.tensor(weights)
     prunable = Prunable(rows, sizes)
     for k in sizes:
@@ -30,7 +30,7 @@ def test_one_search_serves_every_size(weights: np.ndarray, sizes: list[int | Non
         assert torch.equal(dense, keep_top(rows, k))
 
 
-def test_the_gradient_of_kept_terms_is_that_of_the_mask() -> None:
+def test_kept_terms_have_gradient_of_mask() -> None:
     rows = torch.tensor([[0.0, 3, 1, 2], [0, 0, 5, 0]], requires_grad=True)
     factors = torch.tensor([[1.0, 2, 3, 4], [5, 6, 7, 8]])
     (keep_terms(rows, 2).top(2).dense() * factors).sum().backward()
@@ -38,7 +38,7 @@ def test_the_gradient_of_kept_terms_is_that_of_the_mask() -> None:
 
 
 @pytest.mark.parametrize("k", [0, None, 3])
-def test_nothing_is_cut_where_all_terms_stay(k: int | None) -> None:
+def test_cut_returns_vectors_unchanged_if_nothing_is_pruned(k: int | None) -> None:
     rows = torch.rand(2, 3)
     assert cut(rows, k) is rows
 
@@ -51,7 +51,7 @@ def gather(rank: int) -> tuple[torch.Tensor, torch.Tensor]:
     return gathered.dense().detach(), rows.grad
 
 
-def test_kept_terms_of_all_workers() -> None:
+def test_all_vectors_gathers_kept_terms() -> None:
     whole = keep_top(torch.arange(24.0).view(4, 6), 2)
     (first, first_gradient), (second, second_gradient) = run_workers(gather, 2)
     assert torch.equal(first, whole)

@@ -20,7 +20,7 @@ CUTS = [(0, 0), (3, 5), (0, 5), (3, 0)]
 
 
 @pytest.mark.parametrize(("qk", "dk"), CUTS)
-def test_dot_products_of_all_with_all(qk: int, dk: int) -> None:
+def test_dot_of_all_queries_with_all_documents(qk: int, dk: int) -> None:
     queries, documents = cut(vectors(0, 3), qk), cut(vectors(1, 4), dk)
     expected = [[float(np.dot(q, d)) for d in dense(documents)] for q in dense(queries)]
     np.testing.assert_allclose(similarity.dot(queries, documents), expected)
@@ -28,7 +28,7 @@ def test_dot_products_of_all_with_all(qk: int, dk: int) -> None:
 
 @pytest.mark.parametrize("c", [1, 3])
 @pytest.mark.parametrize(("qk", "dk"), CUTS)
-def test_dot_products_with_own_documents_and_their_gradients(qk: int, dk: int, c: int) -> None:
+def test_pair_dot_of_own_documents_and_gradients(qk: int, dk: int, c: int) -> None:
     queries, documents = vectors(2, 4).requires_grad_(), vectors(3, 4 * c).requires_grad_()
     pairs = similarity.pair_dot(cut(queries, qk), cut(documents, dk))
     all_scores = similarity.dot(cut(queries, qk), cut(documents, dk))
@@ -45,7 +45,7 @@ def test_dot_products_with_own_documents_and_their_gradients(qk: int, dk: int, c
 
 
 @pytest.mark.parametrize(("qk", "dk"), CUTS)
-def test_cosines(qk: int, dk: int) -> None:
+def test_cosine_matches_definition(qk: int, dk: int) -> None:
     queries, documents = cut(vectors(4, 3), qk), cut(vectors(5, 4), dk)
     cosines = similarity.cosine(
         similarity.dot(queries, documents), similarity.norms(queries), similarity.norms(documents)
@@ -55,7 +55,7 @@ def test_cosines(qk: int, dk: int) -> None:
     np.testing.assert_allclose(cosines, expected)
 
 
-def test_the_cosine_of_a_zero_vector_is_zero_with_a_finite_gradient() -> None:
+def test_cosine_of_zero_vector_is_zero_with_finite_gradient() -> None:
     queries, documents = torch.zeros(1, 5, requires_grad=True), torch.rand(2, 5).requires_grad_()
     cosines = similarity.cosine(
         similarity.dot(queries, documents), similarity.norms(queries), similarity.norms(documents)
@@ -66,7 +66,7 @@ def test_the_cosine_of_a_zero_vector_is_zero_with_a_finite_gradient() -> None:
     assert torch.isfinite(documents.grad).all()
 
 
-def test_gradcheck_of_the_cosine() -> None:
+def test_cosine_gradcheck() -> None:
     def cosines(queries: Tensor, documents: Tensor) -> Tensor:
         return similarity.cosine(
             similarity.dot(queries, documents), similarity.norms(queries), similarity.norms(documents)
