@@ -64,6 +64,20 @@ def test_trainer_of_ray_train_is_the_version_2_trainer_with_its_result():
     assert inspect.signature(DataParallelTrainer.fit).return_annotation in (Result, "Result")
 
 
+def test_checkpoints_of_ray_train_have_the_names_that_resumption_reads():
+    from ray.train.v2._internal.constants import CHECKPOINT_MANAGER_SNAPSHOT_FILENAME
+    from ray.train.v2._internal.execution import storage
+    from ray.train.v2._internal.execution.checkpoint import checkpoint_manager
+
+    from lsr_prod.training.loop.ray_internals import CHECKPOINT_LIST, CHECKPOINT_PREFIX
+
+    assert CHECKPOINT_MANAGER_SNAPSHOT_FILENAME == CHECKPOINT_LIST
+    assert f'return f"{CHECKPOINT_PREFIX}{{' in inspect.getsource(storage)
+    source = inspect.getsource(checkpoint_manager)
+    assert "checkpoint_dir_name: str" in source
+    assert "checkpoint_results: List" in source
+
+
 def test_placement_group_is_built_from_an_id_in_hex(ray_local: None):
     from ray._raylet import PlacementGroupID
     from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
