@@ -1,4 +1,4 @@
-"""Access to an index folder for jobs that change what is published without building anything."""
+"""Access to an index folder for jobs that publish a changed version without building shards."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ __all__ = ["index_to_change"]
 
 @contextmanager
 def index_to_change(deployment: Deployment) -> Iterator[Path]:
-    """Yield the index folder; ``index.publish_to`` is read before and brought up to date after.
+    """Yield the index folder; publications of ``index.publish_to`` are read before and the new one is uploaded after.
 
     Args:
         deployment: sections ``index`` and ``storage``.

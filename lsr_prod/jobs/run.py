@@ -108,7 +108,7 @@ def log_to_stderr(level: int = logging.INFO) -> None:
     """Send the library's log to stderr as JSON lines; ``extra={"fields": {...}}`` adds fields."""
     logger = logging.getLogger("lsr_prod")
     for handler in [handler for handler in logger.handlers if isinstance(handler.formatter, _JsonLines)]:
-        logger.removeHandler(handler)  # it may hold an earlier stderr
+        logger.removeHandler(handler)  # its stream may be closed
     handler = logging.StreamHandler()
     handler.setFormatter(_JsonLines())
     logger.addHandler(handler)

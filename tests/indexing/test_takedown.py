@@ -9,6 +9,7 @@ import pytest
 from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.indexing import build_index, delete_documents, publish, restore_documents, rollback
 from lsr_prod.jobs import restore
+from lsr_prod.jobs import rollback as rollback_job
 from lsr_prod.jobs.takedown import main
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication, read_publication
@@ -192,3 +193,35 @@ def test_takedown_job_reads_ids_from_a_file(world, capsys):
     assert restore.main([*config, "--id", "doc004"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
     assert (result["documents_restored"], result["documents"]) == (1, 198)
+
+
+def test_rollback_job_keeps_later_takedowns(world, capsys):
+    (world / "config.yaml").write_text(
+        f"index:\n  table: {world}/table\n  bundle: {world}/bundle\n  output: {world}/index\n"
+    )
+    config = ["--config", str(world / "config.yaml")]
+    delete_documents(world / "index", ["doc001"])
+    delete_documents(world / "index", ["doc002"])
+    assert rollback_job.main([*config, "--to", "2"]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
+    assert (result["from_publication"], result["publication"]) == (2, 3)  # nothing else has changed
+    assert read_publication(world / "index", 3).version == result["version"]
+    assert takedowns(world / "index") == ["doc001", "doc002"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "line"),
+    [
+        ([], 2, "lsr-prod rollback: --to: no publication is named"),
+        (["--to", "two"], 2, "lsr-prod rollback: "),
+        (["--to", "9"], 1, "lsr-prod rollback failed: PublicationError: "),
+    ],
+)
+def test_rollback_job_refuses_unknown_publication_in_one_line(world, capsys, argv, code, line):
+    config = world / "config.yaml"
+    config.write_text(f"index:\n  table: {world}/table\n  bundle: {world}/bundle\n  output: {world}/index\n")
+    assert rollback_job.main(["--config", str(config), *argv]) == code
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[-1].startswith(line)
+    assert captured.out == ""
+    assert current_publication(world / "index").number == 1
