@@ -1,4 +1,4 @@
-"""Serving an index from a Ray cluster: a router scatters each query to replicas that hold the shards.
+"""Serve an index on a Ray cluster: a router sends each query to the replicas of all shard groups.
 
 ::
 
@@ -6,7 +6,7 @@
         searcher = start(settings.serve)     # or ServedSearcher.connect("lsr_prod")
         searcher.search("how do locks work", k=10, overlap_threshold=0.4)
 
-It needs the extra ``jobs``; importing it imports Ray.
+Needs the extra ``jobs``. Importing a name imports Ray.
 """
 
 from typing import TYPE_CHECKING, Any

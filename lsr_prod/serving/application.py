@@ -16,12 +16,12 @@ __all__ = ["build_application", "deployments", "group_name", "start"]
 
 
 def group_name(group: int) -> str:
-    """Name of the deployment of a shard group."""
+    """Return the deployment name of a shard group."""
     return f"shards-{group}"
 
 
 def build_application(settings: ServeSettings) -> Application:
-    """The application, for ``serve.run``."""
+    """Build the application for ``serve.run``."""
     actor = {"num_cpus": settings.cpus}
     groups = [
         serve.deployment(
@@ -56,12 +56,12 @@ def build_application(settings: ServeSettings) -> Application:
 
 
 def start(settings: ServeSettings) -> ServedSearcher:
-    """Start the application on the connected cluster, or change the one of that name; returns when it answers.
+    """Start the application on the connected cluster, or update it; return when it is ready.
 
-    The HTTP endpoint, if there is one, listens where the settings say; gRPC is off.
+    The HTTP endpoint is optional and listens on the configured host and port; gRPC is off.
 
     Raises:
-        UnavailableError: a deployment does not start; the text has the reason.
+        UnavailableError: a deployment does not start; the message has the reason.
     """
     http = settings.http_port is not None
     serve.start(
@@ -76,7 +76,7 @@ def start(settings: ServeSettings) -> ServedSearcher:
 
 
 def deployments(name: str) -> Mapping[str, str]:
-    """State and replicas of every deployment of a running application, for people."""
+    """Return state and replicas of every deployment of a running application, for operators."""
     application = serve.status().applications[name]
     return {
         deployment: f"{state.status.value.lower()}, {_replicas(state.replica_states)}"
@@ -85,7 +85,7 @@ def deployments(name: str) -> Mapping[str, str]:
 
 
 def _reason(name: str) -> str:
-    """Why a deployment of a failed application is down: the last line that it left."""
+    """Return the last error line of a failed application."""
     application = serve.status().applications[name]
     messages = [application.message, *(state.message for state in application.deployments.values())]
     lines = [line.strip() for message in messages for line in message.splitlines() if "Error: " in line]

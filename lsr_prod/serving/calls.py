@@ -1,4 +1,4 @@
-"""Calls to replicas that may die: sent again a few times, for they only read."""
+"""Calls to replicas that may die. Calls only read, so a lost call is sent again, a bounded number of times."""
 
 import asyncio
 import logging
@@ -16,38 +16,38 @@ __all__ = ["LOST", "UnavailableError", "own_error", "pause", "send"]
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-# What a call fails with because of where it ran, not because of what it asked.
+# Errors caused by the place where a call ran, not by the call itself.
 LOST = (RayActorError, ObjectLostError, ReplicaUnavailableError)
 
 
 class UnavailableError(LsrError):
-    """No replica answered: all that took the call died, or none was quick enough. The same query may succeed later."""
+    """No replica answered: all replicas that received the call died, or none answered in time. Try again later."""
 
 
 def pause(attempt: int) -> float:
-    """Seconds to wait after attempt 0, 1, …: 0.02, doubling up to 1."""
+    """Return the seconds to wait after attempt 0, 1, …: 0.02, doubling up to 1."""
     return min(1.0, 0.02 * 2.0**attempt)
 
 
 def own_error(error: RayTaskError) -> BaseException:
-    """What the other side raised, where that is an error of ours; else the error as Ray brought it."""
+    """Return the ``LsrError`` that the remote side raised, or else Ray's error."""
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, LsrError) else error
 
 
 async def send(call: Callable[[], Awaitable[_T]], *, attempts: int, timeout_s: float, what: dict[str, Any]) -> _T:
-    """Send a call, and again where its replica died.
+    """Send a call, again if its replica died.
 
     Args:
-        call: sends it once, to whichever replica takes it.
-        attempts: times to send it.
-        timeout_s: seconds for all of them together.
+        call: sends the call once, to any replica.
+        attempts: maximum number of times it is sent.
+        timeout_s: seconds for all attempts together.
         what: fields for the log.
 
     Raises:
-        TimeoutError: there was no answer in time.
-        UnavailableError: every replica that took the call died.
-        LsrError: the replica refused.
+        TimeoutError: no replica answered in time.
+        UnavailableError: every replica that received the call died.
+        LsrError: the replica refused the call.
     """
     end = time.monotonic() + timeout_s
     attempt = 0
@@ -60,7 +60,7 @@ async def send(call: Callable[[], Awaitable[_T]], *, attempts: int, timeout_s: f
                 raise UnavailableError(
                     f"{attempts} replicas were lost with the same call ({what}); look at their logs"
                 ) from error
-            log.warning("a replica was lost, sent again", extra={"fields": {**what, "error": type(error).__name__}})
+            log.warning("replica lost, call sent again", extra={"fields": {**what, "error": type(error).__name__}})
             await asyncio.sleep(pause(attempt - 1))
         except RayTaskError as error:
             raise own_error(error) from error

@@ -1,4 +1,4 @@
-"""Look for new publications in the background."""
+"""Open new publications in the background."""
 
 import logging
 import threading
@@ -10,19 +10,20 @@ log = logging.getLogger(__name__)
 
 
 class Follower:
-    """Calls ``refresh`` every few seconds from a thread of its own.
+    """Call ``refresh`` at an interval, in a separate thread.
 
-    Where it fails, the version before stays; the failure is logged and kept in ``problem`` until a refresh succeeds.
+    If a call fails, the previous version stays open. The failure is logged and kept in ``problem`` until a refresh
+    succeeds.
 
     Attributes:
-        problem: what the last refresh failed with; None: it did not.
+        problem: failure of the last refresh; None: it succeeded.
     """
 
     def __init__(self, refresh: Callable[[], bool], seconds: float) -> None:
-        """Start.
+        """Start the thread.
 
         Args:
-            refresh: follows the latest publication; returns whether the version changed.
+            refresh: opens the current publication; returns whether the version changed.
             seconds: between two calls.
         """
         self.problem: str | None = None
@@ -41,10 +42,10 @@ class Follower:
         while not self._stop.wait(self._seconds):
             try:
                 changed = self._refresh()
-            except Exception as error:  # whatever it is: the next publication may open
+            except Exception as error:  # the next publication may open
                 self.problem = f"{type(error).__name__}: {error}"
-                log.exception("cannot follow the publications", extra={"fields": {"problem": self.problem}})
+                log.exception("current publication could not be opened", extra={"fields": {"problem": self.problem}})
             else:
                 self.problem = None
                 if changed:
-                    log.info("follows a publication")
+                    log.info("new publication opened")

@@ -25,14 +25,14 @@ def serve_index(
     Args:
         deployment: its sections ``serve`` and ``ray``.
         local: start a cluster on this machine, serve until SIGINT or SIGTERM, and stop both. Otherwise the application
-            is left running on the cluster of ``ray.address``; started again, it takes the new settings.
+            keeps running on the cluster of ``ray.address``; a second start updates its settings.
         ready: called with the table of deployments when the application answers.
 
     Returns:
-        The table.
+        The table of deployments.
 
     Raises:
-        ConfigError: the index is not there, no cluster is named, or the local one is too small.
+        ConfigError: the index does not exist, no cluster is set, or the local cluster is too small.
         MissingExtraError: Ray Serve is not installed.
     """
     assert deployment.serve is not None
@@ -71,23 +71,23 @@ def _published(settings: ServeSettings) -> Publication:
 def _check_cluster(ray: RaySettings, settings: ServeSettings, *, local: bool) -> None:
     address = ray.address or os.environ.get("RAY_ADDRESS")
     if not local and not address:
-        raise ConfigError("ray.address", "no cluster is named", "give its address, or serve here with --local")
+        raise ConfigError("ray.address", "no cluster is set", "set its address, or serve on this machine with --local")
     if local and address:
         raise ConfigError(
-            "ray.address", f"{address} is named, and --local starts another cluster", "unset it (or RAY_ADDRESS)"
+            "ray.address", f"{address} is set, but --local starts its own cluster", "unset it (or RAY_ADDRESS)"
         )
     cores = ray.num_cpus or os.cpu_count() or 1
     reserved = settings.cpus * (settings.shard_groups * settings.replicas + settings.routers)
-    if local and reserved > cores:  # Serve would wait for them without end
+    if local and reserved > cores:  # Serve would wait forever
         raise ConfigError(
             "serve.cpus",
-            f"{settings.cpus} for each replica and router is {reserved:g} in all, and there are {cores} cores",
+            f"{settings.cpus} for each replica and router is {reserved:g} in total, but there are {cores} cores",
             f"give {cores / reserved * settings.cpus * 0.99:.2f} or less",
         )
 
 
 def _wait_for_signal() -> None:
-    """Until SIGINT or SIGTERM; the handlers before are put back."""
+    """Wait for SIGINT or SIGTERM, then restore the previous handlers."""
     stop = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What every Serve replica of ours does first: keep Ray's own port off the network."""
+"""Bind the internal port of Ray Serve replicas to loopback."""
 
 import os
 from typing import Any
@@ -14,11 +14,11 @@ def keep_internal_port_on_loopback() -> None:
     """Bind the internal gRPC server of this replica to 127.0.0.1; call it in the constructor of a deployment.
 
     Ray Serve opens that server in every replica, on all interfaces, and offers no setting for its address. It is used
-    only where ``RAY_SERVE_USE_GRPC_BY_DEFAULT`` is set; calls between our deployments are actor calls. It reads
-    pickles, so that whoever reaches it runs code.
+    only where ``RAY_SERVE_USE_GRPC_BY_DEFAULT`` is set; calls between deployments of lsr_prod are actor calls. It reads
+    pickles, so everybody who can reach it can run code.
 
     Raises:
-        ConfigError: this Ray opens the port in another way, or its calls go through that port.
+        ConfigError: this version of Ray opens the port in another way, or its calls use that port.
     """
     import ray
     from ray.serve._private import replica

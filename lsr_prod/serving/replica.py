@@ -1,4 +1,4 @@
-"""The deployment that holds shards: it matches, scores and reads fields in the version that a call names."""
+"""Shard replica deployment: match, rescore and read fields in the version that a call names."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class ShardReplica:
-    """One replica of a shard group. Its calls only read, so that the router may send each of them again."""
+    """One replica of a shard group. Its calls only read, so the router may send each call again."""
 
     def __init__(self, index: str, group: int, groups: int, *, threads: int, poll_seconds: float) -> None:
         """Open the current version and compile the kernels.
@@ -33,9 +33,9 @@ class ShardReplica:
         Args:
             index: the index folder.
             group: number of the shard group.
-            groups: how many there are.
-            threads: calls that are worked on at once.
-            poll_seconds: seconds between two looks for a new publication.
+            groups: number of shard groups.
+            threads: calls that run at the same time.
+            poll_seconds: seconds between two checks for a new publication.
 
         Raises:
             PublicationError: nothing is published.
@@ -48,32 +48,32 @@ class ShardReplica:
         self._follower = Follower(self._versions.follow, poll_seconds)
 
     async def match(self, pin: Pin, query: ShardQuery, left_s: float | None = None) -> Candidates:
-        """The best documents of the group's shards; see ``Shards``.
+        """Return the best documents of the shards of the group; see ``Shards``.
 
         Args:
             pin: the version.
-            query: without a deadline: clocks of machines differ.
-            left_s: seconds that are left.
+            query: without a deadline, because the clocks of machines differ.
+            left_s: seconds until the deadline.
         """
-        asked = query if left_s is None else replace(query, deadline=time.monotonic() + left_s)
-        return await self._run(lambda: self._versions.get(pin).match(asked))
+        timed = query if left_s is None else replace(query, deadline=time.monotonic() + left_s)
+        return await self._run(lambda: self._versions.get(pin).match(timed))
 
     async def word_frequencies(self, pin: Pin, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Documents of the group's shards that hold each word; see ``Shards``."""
+        """Return the number of documents of the group that contain each word; see ``Shards``."""
         return await self._run(lambda: self._versions.get(pin).word_frequencies(names))
 
     async def rescore(
         self, pin: Pin, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
     ) -> list[Ranked]:
-        """Scores of all stored terms; see ``Shards``."""
+        """Return scores over all stored terms; see ``Shards``."""
         return await self._run(lambda: self._versions.get(pin).rescore(ranked, ids, weights))
 
     async def fields(self, pin: Pin, ranked: Sequence[Ranked], names: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Stored fields and attributes; see ``Shards``."""
+        """Return stored fields and attributes; see ``Shards``."""
         return await self._run(lambda: self._versions.get(pin).fields(ranked, names))
 
     async def state(self) -> dict[str, Any]:
-        """For people: the process, the versions held, the last failure to follow a publication."""
+        """Return process id, open versions and the last failure to open a publication, for operators."""
         return {"pid": os.getpid(), "versions": self._versions.held, "problem": self._follower.problem}
 
     async def _run(self, work: Callable[[], _T]) -> _T:
@@ -81,7 +81,7 @@ class ShardReplica:
 
 
 def _compile(snapshot: Snapshot) -> None:
-    """Ask in each way that has a kernel of its own: a replica that takes calls must not compile first."""
+    """Run a query through each kernel, so that the first call does not wait for compilation."""
     anything = ShardQuery(np.zeros(1, np.int32), np.ones(1, np.float32), np.ones(1, np.uint8), 1, 1)
     snapshot.match(anything)
     filled = [number for number, reader in snapshot.readers.items() if reader.shard.manifest.documents]

@@ -1,4 +1,4 @@
-"""The deployment that answers: it encodes, pins a version, scatters to the shard groups and merges."""
+"""Router deployment: encode a query, pin a version, query the shard groups and merge their results."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from lsr_prod.serving.follow import Follower
 from lsr_prod.serving.loopback import keep_internal_port_on_loopback
 from lsr_prod.serving.scatter import Groups, ScatteredShards
 from lsr_prod.serving.versions import Pin
-from lsr_prod.serving.wire import Question, error_to_json, result_to_json
+from lsr_prod.serving.wire import WireRequest, error_to_json, result_to_json
 from lsr_prod.storage.publications import current_publication
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ _MAX_BODY = 8 << 20  # bytes of an HTTP request
 
 
 class ScatteringSearcher(Searcher):
-    """A ``Searcher`` that has opened no shard: its queries go to the shard groups, with the version that they read.
+    """A ``Searcher`` without open shards: it sends queries to the shard groups, with the version to read.
 
-    ``explain``, ``bm25`` and ``match_tantivy`` read shards and are not for it.
+    ``explain``, ``bm25`` and ``match_tantivy`` need open shards and are not supported.
     """
 
     def __init__(self, index: Path, groups: Groups, *, encoder_threads: int) -> None:
@@ -41,7 +41,7 @@ class ScatteringSearcher(Searcher):
 
         Args:
             index: the index folder.
-            groups: where its shards are.
+            groups: shard groups that serve the index.
             encoder_threads: ONNX Runtime threads that encode one query.
         """
         snapshot = Snapshot(index, current_publication(index), shards=())
@@ -49,7 +49,7 @@ class ScatteringSearcher(Searcher):
         self._groups = groups
 
     def refresh(self) -> bool:
-        """Follow the latest publication; see ``Searcher.refresh``."""
+        """Open the current publication; see ``Searcher.refresh``."""
         with self._refresh_lock:
             before = self._snapshot
             publication = current_publication(before.index)
@@ -65,7 +65,7 @@ class ScatteringSearcher(Searcher):
 
 
 class Router:
-    """The entrance of the application: ``ask`` for handles, POST /search for HTTP."""
+    """Entry point of the application: ``answer`` for handles, POST /search for HTTP."""
 
     def __init__(
         self,
@@ -77,15 +77,15 @@ class Router:
         attempts: int,
         timeout_s: float,
     ) -> None:
-        """Open the current version; the encoder is opened by the first text.
+        """Open the current version; the first text opens the encoder.
 
         Args:
             *groups: the shard groups, in order.
             index: the index folder.
-            concurrency: queries that are answered at once.
+            concurrency: queries that run at the same time.
             encoder_threads: ONNX Runtime threads that encode one query.
-            poll_seconds: seconds between two looks for a new publication.
-            attempts: times that a call is sent while replicas die.
+            poll_seconds: seconds between two checks for a new publication.
+            attempts: maximum number of times a call is sent when replicas die.
             timeout_s: seconds for a call.
         """
         keep_internal_port_on_loopback()
@@ -94,12 +94,12 @@ class Router:
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="lsr-route")
         self._follower = Follower(self._searcher.refresh, poll_seconds)
 
-    async def ask(self, question: Any) -> dict[str, Any]:
-        """Answer a question; both are plain JSON values, see ``wire``. Errors of ours are answers too."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._answer, question)
+    async def answer(self, request: Any) -> dict[str, Any]:
+        """Return the response to a request, both JSON values (see ``wire``); an ``LsrError`` becomes a response."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._answer, request)
 
     async def state(self) -> dict[str, Any]:
-        """For people: the process, the version that queries read, the last failure to follow a publication."""
+        """Return process id, current version and the last failure to open a publication, for operators."""
         publication = self._searcher.publication
         return {
             "pid": os.getpid(),
@@ -110,43 +110,43 @@ class Router:
         }
 
     async def __call__(self, request: "Request") -> "Response":
-        """POST /search: a question as JSON; 200 with the result (``results`` of ``texts``), 400 with what is wrong."""
+        """Serve POST /search: 200 with the result (``results`` for ``texts``), 400 with the error of a bad request."""
         from starlette.responses import JSONResponse
 
         if (request.method, request.url.path) != ("POST", "/search"):
-            return JSONResponse({"error": "NotFound", "message": "ask with POST /search"}, 404)
+            return JSONResponse({"error": "NotFound", "message": "send POST /search"}, 404)
         try:
-            question = _parse(await request.body())
+            value = _parse(await request.body())
         except QueryError as error:
             return JSONResponse(error_to_json(error), 400)
-        answer = await self.ask(question)
-        if "error" in answer:
-            return JSONResponse(answer, {"QueryError": 400, "UnavailableError": 503}.get(answer["error"], 500))
-        return JSONResponse(answer if "texts" in question else answer["results"][0])
+        response = await self.answer(value)
+        if "error" in response:
+            return JSONResponse(response, {"QueryError": 400, "UnavailableError": 503}.get(response["error"], 500))
+        return JSONResponse(response if "texts" in value else response["results"][0])
 
     def _answer(self, value: Any) -> dict[str, Any]:
         try:
-            return {"results": [result_to_json(result) for result in self._search(Question(value))]}
+            return {"results": [result_to_json(result) for result in self._search(WireRequest.read(value))]}
         except LsrError as error:
             return error_to_json(error)
 
-    def _search(self, question: Question) -> list[SearchResult]:
-        if question.texts is None:
-            return [self._searcher.search_vector(question.vector, question.k, text=question.words, **question.options)]
-        return self._searcher.search_batch(question.texts, question.k, **question.options)
+    def _search(self, request: WireRequest) -> list[SearchResult]:
+        if request.queries is None:
+            return [self._searcher.search_vector(request.vector, request.k, text=request.text, **request.options)]
+        return self._searcher.search_batch(request.queries, request.k, **request.options)
 
 
 def _parse(body: bytes) -> Any:
-    """The JSON value of a request.
+    """Return the JSON value of a request body.
 
     Raises:
-        QueryError: it is none, or too large.
+        QueryError: the body is not JSON, or too large.
     """
     if len(body) > _MAX_BODY:
         raise QueryError(f"the request has {len(body)} bytes; send at most {_MAX_BODY}")
     try:
         value = json.loads(body)
-        json.dumps(value, ensure_ascii=False).encode()  # the answer repeats terms: no lone surrogates
+        json.dumps(value, ensure_ascii=False).encode()  # the response repeats terms: no lone surrogates
         return value
     except (ValueError, RecursionError) as error:
-        raise QueryError(f"the request is no JSON ({error}); send an object with text or vector") from error
+        raise QueryError(f"the request is not JSON ({error}); send an object with text or vector") from error

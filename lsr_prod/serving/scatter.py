@@ -19,7 +19,7 @@ from lsr_prod.serving.versions import Pin
 __all__ = ["Groups", "ScatteredShards"]
 
 _T = TypeVar("_T")
-_GRACE_S = 0.1  # for an answer at the deadline to arrive
+_GRACE_S = 0.1  # for a response sent at the deadline to arrive
 
 
 class Groups:
@@ -29,8 +29,8 @@ class Groups:
         """Start the event loop.
 
         Args:
-            handles: one a group, in order.
-            attempts: times that a call is sent while replicas die.
+            handles: one per group, in order.
+            attempts: maximum number of times a call is sent when replicas die.
             timeout_s: seconds for a call.
         """
         self.handles = tuple(handles)
@@ -40,7 +40,7 @@ class Groups:
         threading.Thread(target=self._loop.run_forever, name="lsr-scatter", daemon=True).start()
 
     def gather(self, calls: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
-        """What the calls return, in order; blocks the calling thread, not the loop."""
+        """Return the results of the calls, in order; blocks the calling thread, not the event loop."""
 
         async def run() -> list[_T]:
             return await asyncio.gather(*calls)
@@ -48,11 +48,11 @@ class Groups:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
     async def call(self, group: int, method: str, *arguments: Any) -> Any:
-        """Call a method of whichever replica of a group is free.
+        """Call a method of a free replica of a group.
 
         Raises:
-            UnavailableError: there was no answer in time, or every replica that took the call died.
-            LsrError: the replica refused.
+            UnavailableError: no replica answered in time, or every replica that received the call died.
+            LsrError: the replica refused the call.
         """
         remote = getattr(self.handles[group], method).remote
         what = {"group": group, "method": method}
@@ -65,16 +65,16 @@ class Groups:
             ) from error
 
     async def match(self, group: int, pin: Pin, query: ShardQuery) -> Candidates:
-        """The best documents of a group; where its answer does not come before the deadline, none, and partial."""
+        """Return the best documents of a group; without a response before the deadline, an empty partial result."""
         if query.deadline is None:
             found: Candidates = await self.call(group, "match", pin, query)
             return found
-        remote, deadline, asked = self.handles[group].match.remote, query.deadline, replace(query, deadline=None)
+        remote, deadline, timeless = self.handles[group].match.remote, query.deadline, replace(query, deadline=None)
         left = deadline - time.monotonic()
         if left > 0:
             try:
                 return await send(
-                    lambda: remote(pin, asked, deadline - time.monotonic()),
+                    lambda: remote(pin, timeless, deadline - time.monotonic()),
                     attempts=self._attempts,
                     timeout_s=min(self._timeout_s, left + _GRACE_S),
                     what={"group": group, "method": "match"},
@@ -88,12 +88,12 @@ class ScatteredShards:
     """The shards of one version; see ``Shards``. Every call names the version."""
 
     def __init__(self, groups: Groups, pin: Pin, shards: int) -> None:
-        """Ask for one version.
+        """Read one version.
 
         Args:
             groups: of the application.
             pin: the version.
-            shards: how many it has.
+            shards: number of shards of the version.
         """
         self._groups = groups
         self._pin = pin
@@ -101,12 +101,12 @@ class ScatteredShards:
         self._used = range(min(shards, self._count))  # groups that have a shard
 
     def match(self, query: ShardQuery) -> Candidates:
-        """The best documents of every group, asked at once."""
+        """Return the best documents of all groups, queried in parallel."""
         found = self._groups.gather([self._groups.match(group, self._pin, query) for group in self._used])
         return Candidates.join(found)
 
     def word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """int64 [t]: documents of all shards that hold each word."""
+        """Return int64 [t]: number of documents of all shards that contain each word."""
         calls = [self._groups.call(group, "word_frequencies", self._pin, list(names)) for group in self._used]
         found: list[npt.NDArray[np.int64]] = self._groups.gather(calls)
         return np.sum(found, axis=0, dtype=np.int64) if found else np.zeros(len(names), np.int64)
@@ -114,7 +114,7 @@ class ScatteredShards:
     def rescore(
         self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
     ) -> Sequence[Ranked]:
-        """Scores of all stored terms."""
+        """Return scores over all stored terms."""
         by_group = self._by_group(ranked)
         calls = [
             self._groups.call(group, "rescore", self._pin, [ranked[place] for place in places], ids, weights)
@@ -123,7 +123,7 @@ class ScatteredShards:
         return [row for rows in self._groups.gather(calls) for row in rows]
 
     def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-        """Stored fields and attributes."""
+        """Return stored fields and attributes."""
         by_group = self._by_group(ranked)
         calls = [
             self._groups.call(group, "fields", self._pin, [ranked[place] for place in places], list(names))
@@ -136,7 +136,7 @@ class ScatteredShards:
         return values
 
     def _by_group(self, ranked: Sequence[Ranked]) -> dict[int, list[int]]:
-        """Places in ``ranked`` by the group that has the document."""
+        """Return positions in ``ranked`` by the group of the document."""
         places: dict[int, list[int]] = {}
         for place, (_, _, shard, _, _) in enumerate(ranked):
             places.setdefault(shard % self._count, []).append(place)

@@ -1,4 +1,4 @@
-"""The versions that a replica holds open: the two that were asked for last."""
+"""Open versions of a replica: the two that were used last."""
 
 import threading
 from collections import OrderedDict
@@ -12,16 +12,16 @@ from lsr_prod.storage.publications import current_publication, read_publication
 
 __all__ = ["Pin", "Versions", "shards_of_group"]
 
-_HELD = 2  # the current one, and the one before for queries that began in it
+_HELD = 2  # the current version, and the previous one for queries that started with it
 _MANY = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """The version that a query reads, on whichever replicas it runs.
+    """The version that a query reads on all replicas.
 
     Attributes:
-        publication: number of a publication of it.
+        publication: number of a publication of the version.
         version: its sha256.
     """
 
@@ -30,7 +30,7 @@ class Pin:
 
 
 def shards_of_group(group: int, groups: int) -> range:
-    """Numbers of the shards of a group, of a version with however many shards."""
+    """Return the shard numbers of a group, for any number of shards."""
     return range(group, _MANY, groups)
 
 
@@ -43,7 +43,7 @@ class Versions:
         Args:
             index: the index folder.
             group: number of the shard group.
-            groups: how many there are.
+            groups: number of shard groups.
 
         Raises:
             PublicationError: nothing is published.
@@ -57,18 +57,18 @@ class Versions:
         self.follow()
 
     def get(self, pin: Pin) -> Snapshot:
-        """The version of a pin; opened if it is published and not held, in place of the one not used for longest.
+        """Return the version of a pin; open it if it is published, in place of the least recently used version.
 
-        Queries that read the version which goes finish undisturbed.
+        Queries that read the replaced version finish undisturbed.
 
         Raises:
-            PublicationError: the pin is no publication of this index.
+            PublicationError: the pin does not name a publication of this index.
             ArtifactError: the version is incomplete, damaged or of another format.
         """
         return self._find(pin.version) or self._open(read_publication(self._index, pin.publication), pin.version)
 
     def follow(self) -> bool:
-        """Open the version of the latest publication; returns whether it was not held."""
+        """Open the version of the current publication; return False if it was open."""
         latest = current_publication(self._index)
         with self._lock:
             if latest.version in self._held:
@@ -78,13 +78,13 @@ class Versions:
 
     @property
     def held(self) -> list[str]:
-        """sha256 of the open versions, the one used last at the end."""
+        """Digests of the open versions, the most recently used last."""
         with self._lock:
             return list(self._held)
 
     @property
     def last(self) -> Snapshot:
-        """The version used last."""
+        """The most recently used version."""
         with self._lock:
             return next(reversed(self._held.values()))
 
@@ -101,7 +101,7 @@ class Versions:
                 f"publication {publication.number} of {self._index} is version {publication.version[:12]}, not "
                 f"{version[:12]}; router and replicas must serve the same index"
             )
-        with self._opening:  # one thread opens, others that ask for it wait
+        with self._opening:  # one thread opens, the others wait
             found = self._find(version)
             if found is not None:
                 return found

@@ -1,18 +1,28 @@
-"""Queries and answers as plain JSON values: what clients and the router say to each other.
+"""Requests and responses of a served index as plain JSON values.
 
-A question is an object with exactly one of ``text``, ``texts`` (a list) and ``vector`` (an object, or a list of pairs
-of term and weight, where a term may be an id), with ``k`` and with the keywords of ``Request``; ``filter`` has the form
-that ``filter_from_json`` reads, and ``hybrid`` is an object with attributes of ``Hybrid``: with it a ``vector`` comes
-with a ``text``, whose words it reads. An answer is ``{"results": [...]}``, one for each text or vector, or
+A request is an object with exactly one of ``text``, ``texts`` (a list) and ``vector`` (an object, or a list of pairs of
+term and weight, where a term may be an id), with ``k`` and the options of ``Searcher.search``. ``filter`` has the form
+of ``filter_from_json``. ``hybrid`` is an object with attributes of ``Hybrid``; a ``vector`` with ``hybrid`` needs a
+``text`` for its words. A response is ``{"results": [...]}``, one per text or vector, or
 ``{"error": name, "message": text}``.
 """
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Annotated, Any, Self
 
 import numpy as np
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    InstanceOf,
+    StrictBool,
+    StrictStr,
+    ValidationError,
+    model_validator,
+)
 
 from lsr_prod.errors import (
     ArtifactError,
@@ -28,7 +38,7 @@ from lsr_prod.search.query.request import Hybrid, Options
 from lsr_prod.search.result import Hit, QueryTerm, SearchResult
 from lsr_prod.serving.calls import UnavailableError
 
-__all__ = ["Question", "error_from_json", "error_to_json", "question_to_json", "result_from_json", "result_to_json"]
+__all__ = ["WireRequest", "error_from_json", "error_to_json", "request_to_json", "result_from_json", "result_to_json"]
 
 _ERRORS = {
     kind.__name__: kind
@@ -42,71 +52,136 @@ _ERRORS = {
         UnavailableError,
     )
 }
-_ASKED = ("text", "texts", "vector")
+_QUERIES = ("text", "texts", "vector")
 
 
-class Question:
-    """A question as it came in, its form checked; values are checked by the search.
+def _read_filter(value: Any) -> Filter | None:
+    return None if value is None else filter_from_json(value)
+
+
+def _read_hybrid(value: Any) -> Hybrid | None:
+    if value is None:
+        return None
+    known = [field.name for field in fields(Hybrid)]
+    if not isinstance(value, Mapping) or not set(value) <= set(known):
+        raise QueryError(f"hybrid={shorten(value)} is not possible; give an object with some of: {', '.join(known)}")
+    return Hybrid(**value)
+
+
+def _read_vector(value: Any) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise QueryError(f"vector is {shorten(value)}; give a list of pairs, or an object")
+    vector: dict[Any, Any] = {}
+    for pair in value:
+        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str | int):
+            raise QueryError("the vector has an entry that is no pair of term and weight; give [term, weight]")
+        if pair[0] in vector:
+            raise QueryError(f"term {shorten(pair[0])} is given twice; give it once")
+        vector[pair[0]] = pair[1]
+    return vector
+
+
+class WireRequest(BaseModel):
+    """A search request of a client. Only its form is validated here; the search validates the values.
 
     Attributes:
-        texts: to search for, if there are any.
-        vector: to search for otherwise.
-        words: text whose words count beside a vector; None: none do.
-        k: hits at most.
-        options: keywords of the search.
+        text: text to search for, or the text whose words a hybrid search with a ``vector`` matches.
+        texts: texts to search for.
+        vector: weights by term or term id to search for.
+        k: maximum number of hits.
     """
 
-    def __init__(self, value: Any) -> None:
-        """Read a question.
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    text: Any = None
+    texts: list[Any] = []
+    vector: Annotated[dict[Any, Any], BeforeValidator(_read_vector)] = {}
+    k: Any = 10
+    overlap_threshold: Any = None
+    min_terms: Any = None
+    qk: Any = None
+    filter: Annotated[InstanceOf[Filter] | None, BeforeValidator(_read_filter)] = None
+    min_score: Any = None
+    rescore: Any = None
+    deduplicate: StrictStr | None = None
+    deadline_ms: Any = None
+    count: StrictBool = False
+    fields: list[Any] = []
+    hybrid: Annotated[InstanceOf[Hybrid] | None, BeforeValidator(_read_hybrid)] = None
+
+    @classmethod
+    def read(cls, value: Any) -> "WireRequest":
+        """Validate the form of a request.
 
         Args:
             value: from a client.
 
         Raises:
-            QueryError: it has not the form that the module describes.
+            QueryError: the value does not have the form that the module describes.
         """
-        if not isinstance(value, Mapping):
-            raise QueryError(f"the question is {shorten(value)}; give an object with text or vector")
-        known = (*_ASKED, "k", *Options.__annotations__)
-        unknown = [name for name in value if name not in known]
-        if unknown:
-            raise QueryError(
-                f"the question has {shorten(unknown[0])}, which is unknown; give some of: {', '.join(known)}"
-            )
-        self.words: Any = None
-        if value.get("hybrid") is not None and "vector" in value and "text" in value:
-            self.words = value["text"]
-            value = {name: each for name, each in value.items() if name != "text"}
-        asked = [name for name in _ASKED if name in value]
-        if len(asked) != 1:
-            raise QueryError(f"the question has {asked or 'neither'}; give exactly one of text, texts and vector")
-        self.texts: list[Any] | None = None
-        self.vector: dict[Any, Any] = {}
-        match asked[0]:
-            case "text":
-                self.texts = [value["text"]]
-            case "texts":
-                self.texts = _list("texts", value["texts"])
-            case _:
-                self.vector = _vector(value["vector"])
-        self.k: int = value.get("k", 10)
-        self.options = _options(value)
+        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+            raise QueryError(f"the request is {shorten(value)}; give an object with text or vector")
+        try:
+            return cls.model_validate(value)
+        except ValidationError as error:
+            raise QueryError(_sentence(error)) from None
+
+    @model_validator(mode="after")
+    def _has_one_query(self) -> Self:
+        given = [name for name in _QUERIES if name in self.model_fields_set]
+        if len(given) != 1 and not (self.hybrid is not None and given == ["text", "vector"]):
+            raise QueryError(f"the request has {given or 'neither'}; give exactly one of text, texts and vector")
+        return self
+
+    @property
+    def queries(self) -> list[Any] | None:
+        """Texts to search for, or None if the request has a vector."""
+        if "vector" in self.model_fields_set:
+            return None
+        return [self.text] if "text" in self.model_fields_set else self.texts
+
+    @property
+    def options(self) -> Options:
+        """Options of the search: those that the client gave."""
+        names = self.model_fields_set & set(Options.__annotations__)
+        return {name: getattr(self, name) for name in Options.__annotations__ if name in names}  # type: ignore[return-value]
 
 
-def question_to_json(k: int, options: Options, **asked: Any) -> dict[str, Any]:
-    """A question.
+def _sentence(error: ValidationError) -> str:
+    """Return the first problem as one sentence with field, value and remedy."""
+    first = error.errors(include_url=False)[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, QueryError):
+        return str(cause)
+    name, value = ".".join(map(str, first["loc"])), shorten(first["input"])
+    match first["type"]:
+        case "extra_forbidden":
+            known = ", ".join(WireRequest.model_fields)
+            return f"the request has {shorten(name)}, which is unknown; give some of: {known}"
+        case "list_type":
+            return f"{name} is {value}; give a list"
+        case "bool_type":
+            return f"{name}={value} is not possible; give true or false"
+        case _:
+            return f"{name}={value} is not possible; give the name of a field"
+
+
+def request_to_json(k: int, options: Options, **query: Any) -> dict[str, Any]:
+    """Return a request as a JSON value.
 
     Args:
-        k: hits at most.
-        options: keywords of the search.
-        **asked: text, texts or vector.
+        k: maximum number of hits.
+        options: options of the search.
+        **query: text, texts or vector.
 
     Raises:
-        QueryError: the vector is none, or the filter is none.
+        QueryError: the vector is not a mapping, or the filter or ``hybrid`` has the wrong type.
     """
-    value: dict[str, Any] = {**asked, "k": _plain(k), **{name: _plain(option) for name, option in options.items()}}
-    if "vector" in asked:
-        vector = asked["vector"]
+    value: dict[str, Any] = {**query, "k": _plain(k), **{name: _plain(option) for name, option in options.items()}}
+    if "vector" in query:
+        vector = query["vector"]
         if not isinstance(vector, Mapping):
             raise QueryError(f"the query {type(vector).__name__} is no vector; give a mapping from terms to weights")
         value["vector"] = [[_plain(term), _plain(weight)] for term, weight in vector.items()]
@@ -115,7 +190,9 @@ def question_to_json(k: int, options: Options, **asked: Any) -> dict[str, Any]:
     expression = options.get("filter")
     if expression is not None:
         if not isinstance(expression, Filter):
-            raise QueryError(f"the filter {shorten(expression)} is none; build it with field() or filter_from_json()")
+            raise QueryError(
+                f"the filter {shorten(expression)} is not a filter; build it with field() or filter_from_json()"
+            )
         value["filter"] = expression.to_json()
     hybrid = options.get("hybrid")
     if hybrid is not None:
@@ -126,7 +203,7 @@ def question_to_json(k: int, options: Options, **asked: Any) -> dict[str, Any]:
 
 
 def result_to_json(result: SearchResult) -> dict[str, Any]:
-    """A result; times become ISO 8601 strings, and ``timestamps`` names the fields that hold them."""
+    """Return a result as a JSON value; times become ISO 8601 strings, and ``timestamps`` lists their fields."""
     timestamps = {name for hit in result.hits for name, value in hit.fields.items() if isinstance(value, dt.datetime)}
     value = asdict(result)
     value["query"] = [[term.term, term.weight, term.field] for term in result.query]
@@ -146,7 +223,7 @@ def result_to_json(result: SearchResult) -> dict[str, Any]:
 
 
 def result_from_json(value: Mapping[str, Any]) -> SearchResult:
-    """Read what ``result_to_json`` wrote."""
+    """Read a result that ``result_to_json`` wrote."""
     timestamps = set(value["timestamps"])
     hits = tuple(
         Hit(hit["doc_id"], hit["score"], hit["overlap"], _fields(hit["fields"], timestamps)) for hit in value["hits"]
@@ -157,60 +234,14 @@ def result_from_json(value: Mapping[str, Any]) -> SearchResult:
 
 
 def error_to_json(error: LsrError) -> dict[str, Any]:
-    """An error of ours as an answer."""
+    """Return an error as a response."""
     return {"error": type(error).__name__, "message": str(error)}
 
 
 def error_from_json(value: Mapping[str, Any]) -> LsrError:
-    """The error that an answer holds; of a kind that clients do not know, it is an ``LsrError``."""
+    """Read the error of a response; a class that clients do not know becomes ``LsrError``."""
     kind = _ERRORS.get(value["error"])
     return kind(value["message"]) if kind else LsrError(f"{value['error']}: {value['message']}")
-
-
-def _options(value: Mapping[str, Any]) -> Options:
-    options: Options = {name: value[name] for name in Options.__annotations__ if name in value}  # type: ignore[assignment]
-    if value.get("filter") is not None:
-        options["filter"] = filter_from_json(value["filter"])
-    if value.get("hybrid") is not None:
-        options["hybrid"] = _hybrid(value["hybrid"])
-    if not isinstance(value.get("count", False), bool):
-        raise QueryError(f"count={shorten(value['count'])} is not possible; give true or false")
-    if not isinstance(value.get("deduplicate"), str | None):
-        raise QueryError(f"deduplicate={shorten(value['deduplicate'])} is not possible; give the name of a field")
-    if "fields" in value:
-        options["fields"] = _list("fields", value["fields"])
-    return options
-
-
-def _hybrid(value: Any) -> Hybrid:
-    known = [field.name for field in fields(Hybrid)]
-    if not isinstance(value, Mapping) or not set(value) <= set(known):
-        raise QueryError(f"hybrid={shorten(value)} is not possible; give an object with some of: {', '.join(known)}")
-    return Hybrid(**value)
-
-
-def _vector(value: Any) -> dict[Any, Any]:
-    if isinstance(value, Mapping):
-        return dict(value)
-    pairs = _list("vector", value)
-    if not all(isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str | int) for pair in pairs):
-        raise QueryError("the vector has an entry that is no pair of term and weight; give [term, weight]")
-    _refuse_repeats(term for term, _ in pairs)
-    return dict(pairs)
-
-
-def _refuse_repeats(terms: Iterable[Any]) -> None:
-    seen: set[Any] = set()
-    for term in terms:
-        if term in seen:
-            raise QueryError(f"term {shorten(term)} is given twice; give it once")
-        seen.add(term)
-
-
-def _list(name: str, value: Any) -> list[Any]:
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise QueryError(f"{name} is {shorten(value)}; give a list")
-    return list(value)
 
 
 def _fields(fields: Mapping[str, Any], timestamps: set[str]) -> dict[str, Any]:
@@ -221,5 +252,5 @@ def _fields(fields: Mapping[str, Any], timestamps: set[str]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """numpy's scalars as Python's; what is no JSON value is refused by the router, as the embedded search does."""
+    """Return numpy scalars as Python numbers. The router refuses values that JSON does not have."""
     return value.item() if isinstance(value, np.generic) else value

@@ -4,7 +4,7 @@ from lsr_prod.config import ServeSettings
 from lsr_prod.serving.application import build_application
 
 
-def test_a_deployment_for_each_group_and_a_router() -> None:
+def test_the_application_has_a_deployment_per_group_and_a_router() -> None:
     settings = ServeSettings(index="/index", shard_groups=2, replicas=3, routers=2, cpus=0.5, concurrency=7)
     router = build_application(settings)._bound_deployment
     assert (router.name, router.num_replicas, router.max_ongoing_requests) == ("router", 2, 7)

@@ -18,11 +18,11 @@ class Handle:
     """Answers with one outcome after the other."""
 
     def __init__(self, *outcomes):
-        self.outcomes, self.questions = list(outcomes), []
-        self.ask = SimpleNamespace(remote=self._remote)
+        self.outcomes, self.requests = list(outcomes), []
+        self.answer = SimpleNamespace(remote=self._remote)
 
-    def _remote(self, question):
-        self.questions.append(question)
+    def _remote(self, request):
+        self.requests.append(request)
         outcome = self.outcomes.pop(0)
 
         def result(timeout_s):
@@ -37,18 +37,18 @@ class Handle:
 ANSWER = {"results": [result_to_json(RESULT)]}
 
 
-def test_a_question_is_sent_again_where_a_router_died():
+def test_a_request_is_sent_again_after_a_router_died():
     handle = Handle(ActorDiedError(), ActorDiedError(), ANSWER)
     assert ServedSearcher(handle).search("a text", 3, min_terms=2) == RESULT
-    assert handle.questions == [{"text": "a text", "k": 3, "min_terms": 2}] * 3
+    assert handle.requests == [{"text": "a text", "k": 3, "min_terms": 2}] * 3
 
 
-def test_it_gives_up_after_the_attempts():
+def test_a_client_fails_after_the_last_attempt():
     with pytest.raises(UnavailableError, match="2 routers were lost"):
         ServedSearcher(Handle(*[ActorDiedError()] * 3), attempts=2).search("a")
 
 
-def test_no_answer_in_time():
+def test_a_client_times_out_without_a_response():
     with pytest.raises(UnavailableError, match="no router answered within 7 s"):
         ServedSearcher(Handle(TimeoutError()), timeout_s=7).search("a")
 
@@ -61,19 +61,19 @@ def test_errors_of_the_router_are_raised():
         ServedSearcher(Handle(RayTaskError("ask", "traceback", ZeroDivisionError()))).search("a")
 
 
-def test_counts_count_every_match():
+def test_count_requests_an_exact_count():
     handle = Handle(ANSWER, ANSWER)
     client = ServedSearcher(handle)
     assert client.count("a") == client.count({"lock": 1.0}) == 3
-    assert handle.questions == [
+    assert handle.requests == [
         {"text": "a", "k": 0, "count": True},
         {"vector": [["lock", 1.0]], "k": 0, "count": True},
     ]
 
 
-def test_a_batch_is_one_question():
+def test_a_batch_is_one_request():
     handle = Handle({"results": ANSWER["results"] * 2})
     start = time.monotonic()
     assert ServedSearcher(handle).search_batch(("a", "b")) == [RESULT, RESULT]
-    assert handle.questions == [{"texts": ["a", "b"], "k": 10}]
+    assert handle.requests == [{"texts": ["a", "b"], "k": 10}]
     assert time.monotonic() - start < 5

@@ -6,7 +6,7 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.serving.follow import Follower
 
 
-def test_it_goes_on_after_a_failure_and_says_what_it_was():
+def test_a_follower_continues_after_a_failure_and_reports_it():
     steps, problems, done = iter([True, None, False]), [], threading.Event()
 
     def refresh():
@@ -25,7 +25,7 @@ def test_it_goes_on_after_a_failure_and_says_what_it_was():
     assert problems[:4] == [None, None, "ArtifactError: shards are missing", None]
 
 
-def test_it_stops():
+def test_a_follower_stops():
     calls = []
     follower = Follower(lambda: bool(calls.append(1)), 0.01)
     follower.stop()

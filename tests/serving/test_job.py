@@ -28,30 +28,30 @@ def deployment(index: Path, *, ray: RaySettings | None = None, **settings: objec
     return Deployment(ray=ray or RaySettings(num_cpus=2), serve=ServeSettings(index=str(index), **settings))  # type: ignore[arg-type]
 
 
-def test_an_index_that_is_not_there(index: Path) -> None:
+def test_serving_a_missing_index_is_refused(index: Path) -> None:
     with pytest.raises(ConfigError, match=r"serve\.index: .*nowhere is not a folder"):
         serve_index(deployment(index.parent / "nowhere"), local=True)
     with pytest.raises(ConfigError, match=r"serve\.index: .*no publication"):
         serve_index(deployment(index.parent), local=True)
 
 
-def test_a_cluster_is_named_or_made(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"ray\.address: no cluster is named"):
+def test_serving_needs_a_cluster_or_local(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"ray\.address: no cluster is set"):
         serve_index(deployment(index))
-    with pytest.raises(ConfigError, match=r"ray\.address: 127\.0\.0\.1:1 is named, and --local"):
+    with pytest.raises(ConfigError, match=r"ray\.address: 127\.0\.0\.1:1 is set, but --local"):
         serve_index(deployment(index, ray=RaySettings(address="127.0.0.1:1")), local=True)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:2")
-    with pytest.raises(ConfigError, match=r"ray\.address: 127\.0\.0\.1:2 is named"):
+    with pytest.raises(ConfigError, match=r"ray\.address: 127\.0\.0\.1:2 is set"):
         serve_index(deployment(index), local=True)
 
 
-def test_a_machine_with_too_few_cores(index: Path) -> None:
+def test_serving_on_too_few_cores_is_refused(index: Path) -> None:
     with pytest.raises(ConfigError, match=r"serve\.cpus: .*7 in all, and there are 2 cores; give 0\.28 or less"):
         serve_index(deployment(index, shard_groups=3, replicas=2), local=True)
 
 
 @pytest.mark.slow
-def test_it_serves_here_until_it_is_interrupted(index: Path) -> None:
+def test_local_serving_ends_with_an_interrupt(index: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

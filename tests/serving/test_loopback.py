@@ -27,7 +27,7 @@ class Server:
         return 7
 
 
-def test_it_is_bound_to_loopback_whatever_ray_asks_for(replica, monkeypatch):
+def test_the_internal_port_is_bound_to_loopback(replica, monkeypatch):
     monkeypatch.delenv("RAY_USE_TLS", raising=False)
     keep_internal_port_on_loopback()
     server = Server()
@@ -36,19 +36,19 @@ def test_it_is_bound_to_loopback_whatever_ray_asks_for(replica, monkeypatch):
     assert server.addresses == ["127.0.0.1:0", "127.0.0.1:1234"]
 
 
-def test_a_ray_that_opens_it_in_another_way_is_refused(replica, monkeypatch):
+def test_a_ray_that_opens_the_port_in_another_way_is_refused(replica, monkeypatch):
     monkeypatch.delattr(replica, "add_port_to_grpc_server")
     with pytest.raises(ConfigError, match="on all interfaces"):
         keep_internal_port_on_loopback()
 
 
-def test_calls_through_it_are_refused(replica, monkeypatch):
+def test_calls_through_the_internal_port_are_refused(replica, monkeypatch):
     monkeypatch.setenv("RAY_SERVE_USE_GRPC_BY_DEFAULT", "1")
     with pytest.raises(ConfigError, match="unset it"):
         keep_internal_port_on_loopback()
 
 
-def test_rays_replica_still_asks_for_it_after_the_constructor_of_a_deployment(replica):
+def test_ray_opens_the_port_after_the_constructor_of_a_deployment(replica):
     from inspect import getsource
 
     initialize, opened = getsource(replica.Replica.initialize), getsource(replica.Replica._on_initialized)

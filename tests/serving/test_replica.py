@@ -27,7 +27,7 @@ def index(tmp_path, unpatched_ray):
     return tmp_path
 
 
-def test_it_answers_for_its_shards(index):
+def test_a_replica_searches_its_own_shards(index):
     async def run():
         replicas = [ShardReplica(str(index), group, 2, threads=2, poll_seconds=60) for group in range(2)]
         publication = current_publication(index)
@@ -51,7 +51,7 @@ def test_it_answers_for_its_shards(index):
     asyncio.run(run())
 
 
-def test_a_group_whose_shards_are_empty_answers(tmp_path, unpatched_ray):
+def test_a_group_with_empty_shards_returns_no_hits(tmp_path, unpatched_ray):
     make_index(tmp_path, {"one": Doc({0: 9})}, vocabulary_size=V, shards=3)
 
     async def run():
@@ -64,7 +64,7 @@ def test_a_group_whose_shards_are_empty_answers(tmp_path, unpatched_ray):
     asyncio.run(run())
 
 
-def test_calls_of_other_processes_need_no_kernel_but_those_of_the_start(index, monkeypatch):
+def test_remote_calls_compile_no_further_kernels(index, monkeypatch):
     types = {"match_shard": set(), "score_documents": set()}
 
     def record(module, name):
@@ -99,7 +99,7 @@ def as_ray_brings(array):
     return np.frombuffer(array.tobytes(), array.dtype)  # read-only
 
 
-def test_it_follows_publications_and_keeps_the_one_before(index):
+def test_a_replica_opens_publications_and_keeps_the_previous_version(index):
     async def run():
         replica = ShardReplica(str(index), 0, 1, threads=1, poll_seconds=0.05)
         before = current_publication(index)

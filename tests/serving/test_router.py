@@ -49,18 +49,18 @@ def post(one, body, path="/search", method="POST"):
     return asyncio.run(run())
 
 
-def test_answers_are_plain_json(index):
-    answer = asyncio.run(router(index).ask({"vector": {"t0": 1.0}, "k": 3, "fields": ["text"]}))
+def test_responses_are_json_values(index):
+    answer = asyncio.run(router(index).answer({"vector": {"t0": 1.0}, "k": 3, "fields": ["text"]}))
     expected = Searcher.open(index).search_vector({"t0": 1.0}, 3, fields=["text"])
     found = result_from_json(json.loads(json.dumps(answer))["results"][0])
     assert (found.hits, found.version, found.query) == (expected.hits, expected.version, expected.query)
 
 
-def test_many_questions_at_once(index):
+def test_a_router_handles_concurrent_requests(index):
     one, embedded = router(index), Searcher.open(index)
 
     async def run():
-        return await asyncio.gather(*(one.ask({"vector": {f"t{i % V}": 1.0}, "k": 1 + i % 7}) for i in range(60)))
+        return await asyncio.gather(*(one.answer({"vector": {f"t{i % V}": 1.0}, "k": 1 + i % 7}) for i in range(60)))
 
     for i, answer in enumerate(asyncio.run(run())):
         expected = embedded.search_vector({f"t{i % V}": 1.0}, 1 + i % 7).hits
@@ -84,10 +84,10 @@ VECTORS = st.dictionaries(st.sampled_from(WORDS), st.floats(0, 9), max_size=3)
 )
 @example(asked={"vector": {"t0": 1.0}}, rest={"k": True})
 @example(asked={"vector": {"t0": 1.0}}, rest={"vector": {"\ud800": 1.0}})
-def test_any_json_is_answered_or_refused(fuzzed, asked, rest):
+def test_any_json_value_gets_a_result_or_an_error(fuzzed, asked, rest):
     # This index has no encoder: of texts, only those that are none.
     rest = {n: value for n, value in rest.items() if n not in ("text", "texts") or not isinstance(value, str | list)}
-    answer = asyncio.run(fuzzed.ask({**asked, **rest}))
+    answer = asyncio.run(fuzzed.answer({**asked, **rest}))
     assert ("results" in answer) != (answer.get("error") == "QueryError"), answer
     status, _ = post(fuzzed, json.dumps({**asked, **rest}).encode())
     assert status in (200, 400)
@@ -102,7 +102,7 @@ def fuzzed(tmp_path_factory):
         return router(folder)
 
 
-def test_http_states(index):
+def test_http_status_codes(index):
     one = router(index)
     status, value = post(one, b'{"vector": {"t0": 1.0}, "k": 1}')
     assert (status, len(value["hits"])) == (200, 1)
@@ -120,7 +120,7 @@ def test_http_states(index):
     assert (status, value["error"]) == (503, "UnavailableError")
 
 
-def test_it_follows_publications(index):
+def test_a_router_opens_new_publications(index):
     one = router(index, poll_seconds=0.05)
     before = asyncio.run(one.state())
     make_index(index, {"new": Doc({0: 9})}, vocabulary_size=V)
@@ -135,6 +135,6 @@ def test_it_follows_publications(index):
 
     after = asyncio.run(changed())
     assert (before["documents"], after["documents"], after["problem"]) == (len(CORPUS), 1, None)
-    answer = asyncio.run(one.ask({"vector": {"t0": 1.0}}))
+    answer = asyncio.run(one.answer({"vector": {"t0": 1.0}}))
     assert [hit["doc_id"] for hit in answer["results"][0]["hits"]] == ["new"]
     assert answer["results"][0]["version"] == after["version"]

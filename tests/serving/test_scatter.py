@@ -33,7 +33,7 @@ def scattering(index, groups, *, attempts=3, timeout_s=20, **how):
     groups=st.integers(1, 4),
     deleted=st.sets(st.integers(0, 40)),
 )
-def test_answers_are_those_of_the_searcher(corpus, queries, shards, groups, deleted):
+def test_scattered_results_equal_those_of_the_searcher(corpus, queries, shards, groups, deleted):
     gone = {doc_id for i, doc_id in enumerate(corpus) if i in deleted}
     with tempfile.TemporaryDirectory() as folder:
         make_index(Path(folder), corpus, vocabulary_size=V, deleted=gone, shards=shards)
@@ -66,7 +66,7 @@ def test_a_call_whose_replica_dies_is_sent_to_another(index):
     assert found.hits == expected.hits
 
 
-def test_it_is_not_sent_for_ever(index):
+def test_a_call_is_not_sent_forever(index):
     def always(number, method):
         raise ActorDiedError
 
@@ -76,7 +76,7 @@ def test_it_is_not_sent_for_ever(index):
     assert searcher._groups.handles[0].calls == 3
 
 
-def test_what_a_replica_refuses_is_raised_as_it_is_and_not_sent_again(index):
+def test_an_error_of_a_replica_is_raised_and_not_retried(index):
     def damaged(number, method):
         raise RayTaskError("match", "traceback", ArtifactError("a shard is damaged"))
 
@@ -86,7 +86,7 @@ def test_what_a_replica_refuses_is_raised_as_it_is_and_not_sent_again(index):
     assert searcher._groups.handles[0].calls == 1
 
 
-def test_an_error_that_is_not_ours_stays_what_it_is(index):
+def test_a_foreign_error_is_raised_unchanged(index):
     def broken(number, method):
         raise RayTaskError("match", "traceback", ZeroDivisionError())
 
@@ -94,7 +94,7 @@ def test_an_error_that_is_not_ours_stays_what_it_is(index):
         scattering(index, 1, before=broken).search_vector({0: 1.0})
 
 
-def test_a_replica_that_hangs_makes_the_answer_partial_at_the_deadline(index):
+def test_a_hanging_replica_gives_a_partial_result_at_the_deadline(index):
     searcher = scattering(index, 2)
     searcher.search_vector({0: 1.0})
     searcher._groups.handles[0].before = lambda *_: asyncio.sleep(5)
@@ -106,13 +106,13 @@ def test_a_replica_that_hangs_makes_the_answer_partial_at_the_deadline(index):
     assert {hit.doc_id for hit in result.hits} <= set(CORPUS)
 
 
-def test_without_a_deadline_it_is_unavailable(index):
+def test_a_hanging_replica_is_unavailable_without_a_deadline(index):
     searcher = scattering(index, 1, before=lambda *_: asyncio.sleep(5), timeout_s=0.2)
     with pytest.raises(UnavailableError, match="did not answer within"):
         searcher.search_vector({0: 1.0})
 
 
-def test_each_query_reads_the_version_that_it_pinned(index):
+def test_each_query_reads_its_pinned_version(index):
     searcher = scattering(index, 2)
     before, expected = searcher.version.sha, Searcher.open(index)
     make_index(index, {"new": Doc({0: 9})}, vocabulary_size=V, shards=1)

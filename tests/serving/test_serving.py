@@ -91,7 +91,7 @@ def served(tiny_bundle: Path, ray_local: None, tmp_path_factory: pytest.TempPath
         serve.shutdown()
 
 
-def question(rng: random.Random) -> tuple[dict[int, float], int, dict]:
+def request(rng: random.Random) -> tuple[dict[int, float], int, dict]:
     """A vector, k and options."""
     vector = {term: rng.uniform(0.1, 4) for term in rng.sample(TERMS, rng.randint(1, 8))}
     options = rng.choice(
@@ -136,7 +136,7 @@ def campaign(served: Served, queries: int, publications: int) -> None:
         rng = random.Random(seed)
         try:
             while not enough.is_set() and not failed.is_set():
-                what = question(rng)
+                what = request(rng)
                 found = served.client.search_vector(what[0], what[1], **what[2])
                 check(served, found, what)
                 with lock:
@@ -175,7 +175,7 @@ def test_no_query_fails_or_mixes_versions_while_replicas_die(served: Served) -> 
 
 
 @pytest.mark.slow
-def test_the_same_for_longer(served: Served) -> None:
+def test_no_query_fails_or_mixes_versions_for_longer(served: Served) -> None:
     campaign(served, queries=1000, publications=5)
 
 
@@ -188,7 +188,7 @@ def test_a_killed_router_is_replaced_while_clients_wait(served: Served) -> None:
 
 
 @pytest.mark.slow
-def test_an_application_that_does_not_start_says_why(served: Served, tmp_path: Path) -> None:
+def test_an_application_that_cannot_start_reports_the_reason(served: Served, tmp_path: Path) -> None:
     try:
         with pytest.raises(UnavailableError, match="has no publication"):
             start(ServeSettings(index=str(tmp_path), name="broken", cpus=0.01))
@@ -207,7 +207,7 @@ def newest(served: Served) -> Searcher:
     return served.embedded[sha]
 
 
-def test_texts_batches_and_counts_are_the_embedded_ones(served: Served) -> None:
+def test_texts_batches_and_counts_equal_the_embedded_search(served: Served) -> None:
     embedded = newest(served)
     for text in ("how do threads lock", "json", ""):
         assert served.client.search(text, 3, fields=["text"]).hits == embedded.search(text, 3, fields=["text"]).hits
@@ -229,7 +229,7 @@ def test_texts_batches_and_counts_are_the_embedded_ones(served: Served) -> None:
         ({2000: 1.0}, 3, {"overlap_threshold": 1.5}),
     ],
 )
-def test_a_wrong_question_is_refused_as_the_embedded_one_is(served: Served, vector, k, options) -> None:
+def test_a_wrong_request_has_the_error_of_the_embedded_search(served: Served, vector, k, options) -> None:
     with pytest.raises(QueryError) as expected:
         newest(served).search_vector(vector, k, **options)
     with pytest.raises(QueryError) as caught:
@@ -237,7 +237,7 @@ def test_a_wrong_question_is_refused_as_the_embedded_one_is(served: Served, vect
     assert str(caught.value) == str(expected.value)
 
 
-def test_a_deadline_that_has_passed_gives_a_partial_answer(served: Served) -> None:
+def test_a_passed_deadline_gives_a_partial_result(served: Served) -> None:
     result = served.client.search_vector({2000: 1.0}, 3, deadline_ms=0)
     assert result.partial
     assert not result.matched_exact
@@ -253,7 +253,7 @@ def post(served: Served, body: bytes, path: str = "/search") -> tuple[int, dict]
             return error.code, json.loads(error.read())
 
 
-def test_http_takes_json_and_says_what_is_wrong(served: Served) -> None:
+def test_http_reads_json_and_reports_errors(served: Served) -> None:
     embedded = newest(served)
     expression = attribute("doc_id").is_in(["d1", "d2", "lock"])
     asked = {"vector": {"the": 1.0, "lock": 2.0}, "k": 2, "filter": expression.to_json(), "fields": ["text"]}
@@ -263,8 +263,8 @@ def test_http_takes_json_and_says_what_is_wrong(served: Served) -> None:
     status, value = post(served, json.dumps({"texts": ["a lock", "json"], "k": 1}).encode())
     assert (status, len(value["results"])) == (200, 2)
     for body, words in [
-        (b"{", "no JSON"),
-        (b"[" * 200_000, "no JSON"),
+        (b"{", "not JSON"),
+        (b"[" * 200_000, "not JSON"),
         (b'"x"', "give an object"),
         (b"{}", "exactly one of"),
         (b'{"text": "a", "limit": 3}', "limit"),

@@ -17,7 +17,7 @@ def publish(index, number):
     return Pin(number, read_publication(index, number).version)
 
 
-def test_the_two_that_were_asked_for_last_are_held(tmp_path):
+def test_the_two_most_recent_versions_stay_open(tmp_path):
     pins = [publish(tmp_path, 1)]
     versions = Versions(tmp_path, 0, 1)
     pins += [publish(tmp_path, number) for number in (2, 3)]
@@ -30,7 +30,7 @@ def test_the_two_that_were_asked_for_last_are_held(tmp_path):
     assert versions.get(pins[2]).version.sha == pins[2].version
 
 
-def test_a_version_that_is_dropped_is_read_to_the_end(tmp_path):
+def test_a_query_finishes_on_a_dropped_version(tmp_path):
     pins = [publish(tmp_path, 1)]
     versions = Versions(tmp_path, 0, 1)
     first = versions.get(pins[0])
@@ -59,7 +59,7 @@ def test_shards_of_both_versions_are_opened_once(tmp_path):
     assert (before.version.documents, after.version.documents) == (40, 39)
 
 
-def test_threads_that_ask_at_once_open_it_once(tmp_path):
+def test_concurrent_threads_open_a_version_once(tmp_path):
     publish(tmp_path, 1)
     versions = Versions(tmp_path, 0, 1)
     pin = publish(tmp_path, 2)
@@ -68,7 +68,7 @@ def test_threads_that_ask_at_once_open_it_once(tmp_path):
     assert all(each is found[0] for each in found)
 
 
-def test_a_pin_that_is_no_publication_is_refused(tmp_path):
+def test_a_pin_without_a_publication_is_refused(tmp_path):
     pin = publish(tmp_path, 1)
     versions = Versions(tmp_path, 0, 1)
     with pytest.raises(PublicationError, match="no publication 9"):
@@ -78,7 +78,7 @@ def test_a_pin_that_is_no_publication_is_refused(tmp_path):
     assert versions.held == [pin.version]
 
 
-def test_a_damaged_version_leaves_what_is_held(tmp_path):
+def test_a_damaged_version_keeps_the_open_versions(tmp_path):
     pin = publish(tmp_path, 1)
     versions = Versions(tmp_path, 0, 1)
     new = publish(tmp_path, 2)

@@ -1,4 +1,4 @@
-"""Questions and answers as JSON."""
+"""Requests and responses as JSON."""
 
 import datetime as dt
 import json
@@ -13,10 +13,10 @@ from lsr_prod.search import Hit, QueryTerm, SearchResult
 from lsr_prod.search.query.filters import field
 from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.wire import (
-    Question,
+    WireRequest,
     error_from_json,
     error_to_json,
-    question_to_json,
+    request_to_json,
     result_from_json,
     result_to_json,
 )
@@ -53,30 +53,30 @@ def over_the_wire(value):
 
 @settings(deadline=None, max_examples=40)
 @given(results)
-def test_a_result_arrives_as_it_was(result):
+def test_a_result_survives_the_round_trip(result):
     assert result_from_json(over_the_wire(result_to_json(result))) == result
 
 
-def test_a_question_arrives_as_it_was():
+def test_a_request_survives_the_round_trip():
     expression = (field("year") >= 2000) & field("published").is_in([dt.datetime(2020, 1, 1, tzinfo=dt.UTC)])
     options = {"filter": expression, "fields": ("text",), "min_terms": np.int64(2), "deadline_ms": 5.0, "qk": None}
-    sent = question_to_json(np.int32(7), options, vector={"lock": np.float32(0.5), np.int64(3): 1})
-    question = Question(over_the_wire(sent))
-    assert question.texts is None
-    assert question.vector == {"lock": 0.5, 3: 1}
-    assert question.k == 7
-    assert question.options["fields"] == ["text"]
-    assert question.options["min_terms"] == 2
-    filtered = question.options["filter"]
+    sent = request_to_json(np.int32(7), options, vector={"lock": np.float32(0.5), np.int64(3): 1})
+    request = WireRequest.read(over_the_wire(sent))
+    assert request.queries is None
+    assert request.vector == {"lock": 0.5, 3: 1}
+    assert request.k == 7
+    assert request.options["fields"] == ["text"]
+    assert request.options["min_terms"] == 2
+    filtered = request.options["filter"]
     assert filtered is not None
     assert filtered.key == expression.key
-    assert Question(over_the_wire(question_to_json(3, {}, texts=["a", "b"]))).texts == ["a", "b"]
-    assert Question({"text": "a"}).k == 10
+    assert WireRequest.read(over_the_wire(request_to_json(3, {}, texts=["a", "b"]))).queries == ["a", "b"]
+    assert WireRequest.read({"text": "a"}).k == 10
 
 
-def test_an_id_and_a_term_that_look_alike_stay_two():
-    question = Question(over_the_wire(question_to_json(1, {}, vector={"5": 1.0, 5: 2.0})))
-    assert question.vector == {"5": 1.0, 5: 2.0}
+def test_an_id_and_an_equal_term_stay_two_entries():
+    request = WireRequest.read(over_the_wire(request_to_json(1, {}, vector={"5": 1.0, 5: 2.0})))
+    assert request.vector == {"5": 1.0, 5: 2.0}
 
 
 @pytest.mark.parametrize(
@@ -98,25 +98,25 @@ def test_an_id_and_a_term_that_look_alike_stay_two():
         ({"text": "a", "deduplicate": ["title"]}, "name of a field"),
     ],
 )
-def test_a_question_of_another_form_is_refused(value, words):
+def test_a_malformed_request_is_refused_with_the_remedy(value, words):
     with pytest.raises(QueryError, match=words):
-        Question(value)
+        WireRequest.read(value)
 
 
-def test_a_client_refuses_what_has_no_json():
+def test_a_client_refuses_values_without_a_json_form():
     with pytest.raises(QueryError, match="no vector"):
-        question_to_json(1, {}, vector=[("a", 1.0)])
+        request_to_json(1, {}, vector=[("a", 1.0)])
     with pytest.raises(QueryError, match="the filter"):
-        question_to_json(1, {"filter": {"field": "a"}}, vector={})  # type: ignore[typeddict-item]
+        request_to_json(1, {"filter": {"field": "a"}}, vector={})  # type: ignore[typeddict-item]
 
 
 @pytest.mark.parametrize("kind", [QueryError, ArtifactError, UnavailableError])
-def test_an_error_arrives_as_it_was(kind):
+def test_an_error_survives_the_round_trip(kind):
     error = error_from_json(over_the_wire(error_to_json(kind("what; remedy"))))
     assert (type(error), str(error)) == (kind, "what; remedy")
 
 
-def test_an_error_that_clients_do_not_know_keeps_its_name():
+def test_an_error_unknown_to_the_client_keeps_its_name():
     error = error_from_json(over_the_wire(error_to_json(ConfigError("a.b", "is odd", "make it even"))))
     assert type(error) is LsrError
     assert str(error) == "ConfigError: a.b: is odd; make it even"
