@@ -1,4 +1,4 @@
-"""Compiling by numba: on first use (seconds), cached beside the module or where ``NUMBA_CACHE_DIR`` says.
+"""Compile functions with numba: on first use (seconds), cached next to the module or in ``NUMBA_CACHE_DIR``.
 
 The GIL is released while a compiled function runs.
 """
@@ -15,12 +15,12 @@ log = logging.getLogger(__name__)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, compiled; its plain form stays in ``py_func``."""
+    """Return the compiled function; its ``py_func`` is the plain function."""
     try:
         result: Callable[..., Any] = numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # numba's "no locator available": neither this folder nor the user's cache can be written
+    except RuntimeError:  # numba: "no locator available", as neither this folder nor the user's cache is writable
         log.warning(
-            "the kernels are compiled in every process, for there is no folder to cache them in; set NUMBA_CACHE_DIR",
+            "every process compiles the kernels because no folder for their cache is writable; set NUMBA_CACHE_DIR",
         )
         result = numba.njit(nogil=True)(function)
     return result

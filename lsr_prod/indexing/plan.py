@@ -20,7 +20,7 @@ from lsr_prod.storage import Store, is_remote, require_exists
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication
 from lsr_prod.tables import Table, open_table
-from lsr_prod.terms.reader import TermReader
+from lsr_prod.terms.term_reader import TermReader
 
 __all__ = ["IndexPlan", "ShardLayout", "ShardPlan", "digest_parts", "plan_index"]
 

@@ -44,7 +44,7 @@ from lsr_prod.indexing.texts import joined_texts
 from lsr_prod.indexing.vectors import Vectors, VectorSpill
 from lsr_prod.storage.drafts import Draft, write_file
 from lsr_prod.storage.index_versions import read_shard
-from lsr_prod.terms.reader import TermReader
+from lsr_prod.terms.term_reader import TermReader
 
 __all__ = ["BuiltShard", "build_shard", "write_arrays"]
 

@@ -1,4 +1,4 @@
-"""Run an encoder bundle: text in, sparse vectors out, with tokenizers and ONNX Runtime only."""
+"""Run an encoder bundle: texts to sparse vectors, with tokenizers and ONNX Runtime only."""
 
 from lsr_prod.inference.encoder import BundleEncoder, Counters
 

@@ -1,6 +1,6 @@
-"""The bundle's runtime: text in, sparse vectors out, with tokenizers and ONNX Runtime only.
+"""Encode texts with a bundle: tokenizer, ONNX graph, sparse vectors.
 
-The encode job's actors, the Searcher's queries and the export's parity check all run this one path.
+The actors of the encode job, the queries of ``Searcher`` and the parity check of the export all use this class.
 """
 
 import json
@@ -23,13 +23,13 @@ __all__ = ["BundleEncoder", "Counters"]
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What an encoder has done since it was opened.
+    """Work of an encoder since it was opened.
 
     Attributes:
-        documents: rows that went through the graph.
+        documents: encoded rows.
         tokens: their tokens, special ones included.
-        padded_tokens: places of the batches, padding included.
-        cut: documents split into passages that had text beyond their last one.
+        padded_tokens: tokens of the batches, padding included.
+        cut: documents split into passages whose text continues after the last passage.
     """
 
     documents: int = 0
@@ -39,7 +39,7 @@ class Counters:
 
     @property
     def padding_share(self) -> float:
-        """Share of the batches' places that are padding."""
+        """Share of the batches' tokens that are padding."""
         return 1 - self.tokens / self.padded_tokens if self.padded_tokens else 0.0
 
     def __add__(self, other: "Counters") -> "Counters":
@@ -56,17 +56,17 @@ class BundleEncoder:
         bundle: its manifest.
         card: its encoder card.
         vocabulary: list of the V output terms.
-        provider: ONNX Runtime's name of what runs the graph.
+        provider: ONNX Runtime's name of the execution provider.
     """
 
     def __init__(self, folder: Path, *, threads: int = 1, verify: bool = False, provider: Provider = "cpu") -> None:
-        """Open the bundle in ``folder`` and run its graph once, so that the first text does not pay for the start.
+        """Open the bundle in ``folder`` and run its graph once, so that the first text is not slowed down by the start.
 
         Args:
             folder: the bundle.
-            threads: ONNX Runtime threads of one call.
+            threads: ONNX Runtime threads per call.
             verify: compare every file with its sha256 first.
-            provider: what runs the graph.
+            provider: execution provider of the graph.
 
         Raises:
             MissingExtraError: ONNX Runtime is not installed.
@@ -88,41 +88,41 @@ class BundleEncoder:
 
     @property
     def counters(self) -> Counters:
-        """What was done up to now."""
+        """The work done so far."""
         with self._lock:
             return self._counters
 
     def encode(
         self, texts: Sequence[str], *, kind: Kind, top_k: int | None = None, batch_tokens: int = 512
     ) -> SparseBatch:
-        """Encode texts; a text without a visible character is an empty vector.
+        """Encode texts; a text of white space becomes an empty vector.
 
         Args:
             texts: any number of texts, prompts excluded.
-            kind: decides prompt and length.
-            top_k: terms kept of a vector; default (and at most) the bundle's ``top_k``.
-            batch_tokens: tokens of one call of the graph, padding included.
+            kind: selects prompt and length.
+            top_k: terms kept per vector; default (and maximum): the bundle's ``top_k``.
+            batch_tokens: tokens per call of the graph, padding included.
 
         Returns:
-            One vector a text, in order.
+            One vector per text, in order.
 
         Raises:
-            ConfigError: they are queries, and the card says that these have no model.
-            FloatingPointError: the graph returned NaN or infinity for one of them.
+            ConfigError: ``kind`` is query, and queries have no model.
+            FloatingPointError: the graph returned NaN or infinity.
         """
         self.card.check_model_encodes(kind)
         return self.encode_ids(self.token_ids(texts, kind=kind), top_k=top_k, batch_tokens=batch_tokens)
 
     def token_ids(self, texts: Sequence[str], *, kind: Kind, max_length: int | None = None) -> list[list[int]]:
-        """Token ids of texts, special tokens and the prompt of ``kind`` included.
+        """Tokenize texts, with special tokens and the prompt of ``kind``.
 
         Args:
             texts: any number of texts, prompts excluded.
-            kind: decides prompt and length.
-            max_length: longest row, special tokens included; default the card's for ``kind``.
+            kind: selects prompt and length.
+            max_length: longest row, special tokens included; default: the card's for ``kind``.
 
         Returns:
-            One row a text; a text without a visible character is an empty row.
+            One row of token ids per text; an empty row for a text of white space.
         """
         visible = [i for i, text in enumerate(texts) if text.strip()]
         prompt = self.card.prompt(kind)
@@ -135,27 +135,27 @@ class BundleEncoder:
     def encode_ids(
         self, rows: Sequence[Sequence[int]], *, top_k: int | None = None, batch_tokens: int = 512
     ) -> SparseBatch:
-        """Encode rows of token ids, as ``token_ids`` returns them; an empty row is an empty vector.
+        """Encode rows of token ids, as ``token_ids`` returns them; an empty row becomes an empty vector.
 
         Args:
             rows: any number of rows of any length the model takes, special tokens included.
-            top_k: terms kept of a vector; default (and at most) the bundle's ``top_k``.
-            batch_tokens: tokens of one call of the graph, padding included.
+            top_k: terms kept per vector; default (and maximum): the bundle's ``top_k``.
+            batch_tokens: tokens per call of the graph, padding included.
 
         Returns:
-            One vector a row, in order.
+            One vector per row, in order.
 
         Raises:
-            FloatingPointError: the graph returned NaN or infinity for one of them.
+            FloatingPointError: the graph returned NaN or infinity.
         """
         k = min(top_k or self.bundle.top_k, self.bundle.top_k)
-        # Rows of like length share a batch, so that little of it is padding.
+        # Rows of similar length share a batch, so that there is little padding.
         by_length = sorted((i for i, row in enumerate(rows) if row), key=lambda i: len(rows[i]))
         parts = [self._run([rows[i] for i in batch]).top(k) for batch in _batches(by_length, rows, batch_tokens)]
         return SparseBatch.concatenate(parts).spread(by_length, len(rows))
 
     def _tokenizer(self, max_length: int) -> Tokenizer:
-        # One for each length: a tokenizer's truncation is a state that threads would share.
+        # One tokenizer per length, because truncation is a state of a tokenizer that threads would share.
         if max_length not in self._tokenizers:
             tokenizer = Tokenizer.from_file(self._tokenizer_file)
             tokenizer.no_padding()
@@ -166,7 +166,7 @@ class BundleEncoder:
     def _run(self, rows: Sequence[Sequence[int]]) -> SparseBatch:
         terms, weights = self._graph(rows)
         if not np.isfinite(weights).all():
-            raise FloatingPointError("the graph returned a weight that is no finite number; export the model again")
+            raise FloatingPointError("the graph returned a weight that is not finite; export the model again")
         lengths = [len(row) for row in rows]
         with self._lock:
             done = self._counters
@@ -195,7 +195,7 @@ class BundleEncoder:
 
 
 def _batches(order: Sequence[int], rows: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[list[int]]:
-    """Cut ``order`` (rising length) so that rows x longest row stays within ``batch_tokens``; one row at least."""
+    """Split ``order`` (rising length) into batches with rows x longest row <= ``batch_tokens``, or of one row."""
     batch: list[int] = []
     for i in order:
         if batch and (len(batch) + 1) * len(rows[i]) > batch_tokens:

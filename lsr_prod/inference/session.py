@@ -1,4 +1,4 @@
-"""One graph in ONNX Runtime: which device runs it, and arrays in and out through an I/O binding."""
+"""One graph in ONNX Runtime: choice of the execution provider, and calls through an I/O binding."""
 
 import logging
 import platform
@@ -18,19 +18,19 @@ log = logging.getLogger(__name__)
 
 Provider = Literal["auto", "cpu", "cuda", "tensorrt"]
 
-# In the order of `auto`: TensorRT compiles an engine for every new shape, CUDA starts at once.
+# In the order of `auto`: CUDA first, because TensorRT compiles an engine for every new shape.
 _NAMES = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider", "cpu": "CPUExecutionProvider"}
 
 
 def choose_provider(wanted: Provider, available: Sequence[str]) -> str:
-    """ONNX Runtime's name of the execution provider to use.
+    """Return ONNX Runtime's name of the execution provider to use.
 
     Args:
-        wanted: the setting ``encode.provider``; ``auto`` takes the first of cuda, tensorrt and cpu that is there.
-        available: what ``onnxruntime.get_available_providers`` returns.
+        wanted: the setting ``encode.provider``; ``auto``: the first available of cuda, tensorrt and cpu.
+        available: result of ``onnxruntime.get_available_providers``.
 
     Raises:
-        ConfigError: the provider that was asked for is not in this installation.
+        ConfigError: this installation does not have the provider.
     """
     if wanted == "auto":
         return next(name for name in _NAMES.values() if name in available)
@@ -44,10 +44,10 @@ def choose_provider(wanted: Provider, available: Sequence[str]) -> str:
 
 
 class GraphSession:
-    """A loaded graph. Safe to share between threads: every call has a binding of its own.
+    """A loaded graph. Safe to share between threads: every call has its own binding.
 
     Attributes:
-        provider: name of the execution provider that runs it.
+        provider: name of its execution provider.
     """
 
     def __init__(self, path: Path, *, threads: int, provider: Provider = "auto") -> None:
@@ -55,8 +55,8 @@ class GraphSession:
 
         Args:
             path: the ONNX file.
-            threads: threads of one call on a CPU.
-            provider: where it runs.
+            threads: threads per call on a CPU.
+            provider: execution provider.
 
         Raises:
             MissingExtraError: ONNX Runtime is not installed.
@@ -71,22 +71,22 @@ class GraphSession:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        # Threads that wait for the next operator in a busy loop burn cores that other actors need.
+        # Busy waiting for the next operator would take cores from other actors.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        # What TensorRT cannot run goes to CUDA, what CUDA cannot run to the CPU.
+        # Operators that TensorRT does not support run on CUDA, those that CUDA does not support on the CPU.
         order = (_NAMES["tensorrt"], _NAMES["cuda"], _NAMES["cpu"])
         if _saturates():
             options.add_session_config_entry("session.x64quantprecision", "1")
         providers = [name for name in order[order.index(self.provider) :] if name in ort.get_available_providers()]
         self._session: Any = ort.InferenceSession(path, options, providers=providers)
-        if self._session.get_providers()[0] != self.provider:  # ONNX Runtime goes on with the CPU without an error
+        if self._session.get_providers()[0] != self.provider:  # ONNX Runtime falls back to the CPU without an error
             raise ConfigError("encode.provider", f"{self.provider} did not start", "see ONNX Runtime's log, or set cpu")
         self._device = "cpu" if self.provider == _NAMES["cpu"] else "cuda"
         self._value: Any = ort.OrtValue.ortvalue_from_numpy
         log.info("opened a graph", extra={"fields": {"provider": self.provider, "asked": provider, "threads": threads}})
 
     def run(self, feed: Mapping[str, npt.NDArray[np.int64]], outputs: Sequence[str]) -> list[npt.NDArray[Any]]:
-        """The arrays ``outputs`` of one call."""
+        """Run the graph and return the arrays ``outputs``."""
         binding = self._session.io_binding()
         for name, array in feed.items():
             binding.bind_ortvalue_input(name, self._value(array, self._device, 0))
@@ -98,10 +98,10 @@ class GraphSession:
 
 
 def _saturates() -> bool:
-    """Whether sums of products of unsigned and signed bytes overflow here, as on x86 without VNNI.
+    """Return whether sums of products of unsigned and signed bytes overflow on this CPU: x86 without VNNI.
 
-    The weights of an int8 graph are signed. Where this is true ONNX Runtime is told to compute with unsigned ones:
-    slower, and the vectors stay what they are elsewhere.
+    The weights of an int8 graph are signed. On such a CPU, ONNX Runtime computes with unsigned weights instead: slower,
+    but with the same vectors as elsewhere.
     """
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False

@@ -1,4 +1,4 @@
-"""Tantivy over all shards of a version: BM25, and minimum-should-match as the oracle of the kernel."""
+"""Queries to Tantivy over all shards of a version: BM25, Boolean queries, and minimum-should-match."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,7 @@ __all__ = ["match_ids", "match_query", "rank_bm25"]
 
 
 def rank_bm25(snapshot: Snapshot, tokens: Sequence[str], k: int) -> Candidates:
-    """The best ``k`` documents by BM25; those that are deleted count in ``matched`` until their shard is merged."""
+    """Return the best ``k`` documents by BM25; deleted documents count in ``matched`` until their shard is merged."""
     matched, ranked = 0, []
     for number, shard in snapshot.boolean.items():
         reader = snapshot.readers[number]
@@ -22,15 +22,15 @@ def rank_bm25(snapshot: Snapshot, tokens: Sequence[str], k: int) -> Candidates:
 
 
 def match_ids(snapshot: Snapshot, terms: Sequence[int], required: int) -> set[str]:
-    """Ids of all documents that hold at least ``required`` of the terms."""
+    """Return the ids of all documents with at least ``required`` of the terms."""
     return _alive_ids(snapshot, lambda shard: shard.match(terms, required))
 
 
 def match_query(snapshot: Snapshot, query: str) -> set[str]:
-    """Ids of all documents that a Boolean query finds.
+    """Return the ids of all documents that match a Boolean query.
 
     Raises:
-        QueryError: the query cannot be read, or asks for what the index does not hold.
+        QueryError: the query cannot be parsed, or needs a field or feature that the index does not have.
     """
     return _alive_ids(snapshot, lambda shard: shard.match_query(query))
 
@@ -47,9 +47,9 @@ def _alive_ids(snapshot: Snapshot, match: Callable[[BooleanShard], Sequence[int]
 def _alive_best(
     shard: BooleanShard, reader: ShardReader, tokens: Sequence[str], k: int
 ) -> tuple[int, list[tuple[float, int]]]:
-    """Tantivy knows no tombstones: ask for more until enough of its best can be found.
+    """Ask Tantivy for more hits until ``k`` of them are not deleted: Tantivy does not know the tombstones.
 
-    It breaks ties by its own order, so that which of equal documents come last in the best ``k`` is open.
+    Tantivy breaks ties in its own order, so of documents with equal scores any may be among the best ``k``.
     """
     limit = k
     while True:

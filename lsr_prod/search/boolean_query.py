@@ -1,8 +1,8 @@
 """Boolean queries for Tantivy: filters, and text in the syntax of its query parser.
 
-Tantivy reads the text; what it reads becomes a tree of filters and words and is translated here, since its own
-translation loses negations inside a conjunction (``lock AND NOT thread`` finds nothing) and knows our types only in
-part. Negation and missing values are as in ``search.filters``.
+Tantivy parses the text. The parsed tree becomes a tree of filters and tokens, which is translated here: Tantivy's own
+translation loses negations inside a conjunction (``lock AND NOT thread`` finds nothing) and does not support all
+attribute types. Negation and missing values behave as in ``query.filters``.
 """
 
 import datetime as dt
@@ -23,7 +23,7 @@ __all__ = ["TextTokens", "parse_boolean", "to_tantivy"]
 Analyze = Callable[[str], list[str]]
 
 _MAX_QUERY = 4096  # characters
-_MAX_NOT = 100  # Tantivy's parser recurses; deep enough it ends the process
+_MAX_NOT = 100  # Tantivy's parser is recursive; deep nesting crashes the process
 _EVERYTHING = Combination("and", ())
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _KINDS = {
@@ -35,62 +35,62 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class TextTokens(Filter):
-    """Documents whose text holds every one of some tokens."""
+    """Documents whose text contains all of the tokens."""
 
     tokens: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """For messages; no filter of the documents' attributes."""
+        """Return a form for error messages; ``filter_from_json`` does not read it."""
         return {"text": list(self.tokens)}
 
 
 def to_tantivy(expression: Filter, schema: Any, attributes: Mapping[str, AttributeType]) -> Any:
-    """A filter as a ``tantivy.Query``.
+    """Translate a filter into a ``tantivy.Query``.
 
     Args:
         expression: the filter.
-        schema: of the Tantivy index.
+        schema: schema of the Tantivy index.
         attributes: type by name.
 
     Raises:
-        QueryError: the filter does not fit the attributes, or asks for what Tantivy cannot do: conditions on
-            ``doc_id``, and ranges of strings.
+        QueryError: the filter does not fit the attributes, or has conditions that Tantivy does not support: on
+            ``doc_id``, or ranges of strings.
     """
     return _translate(check_filter(expression, attributes), schema, attributes, wanted=True)
 
 
 def parse_boolean(text: str, schema: Any, attributes: Mapping[str, AttributeType], analyze: Analyze) -> Any:
-    """A Boolean query as a ``tantivy.Query``.
+    """Parse a Boolean query into a ``tantivy.Query``.
 
     ``lock AND NOT thread``, ``+lock -thread``, ``(lock OR event) AND year:[2000 TO *]``, ``lang:IN [en de]``,
     ``lang:*`` (has a value), ``title:"An exact value"``, ``title:An*`` or ``title:"An exact"*`` (a prefix),
-    ``published:>=2020-01-01T00:00:00Z``, ``*``. Words side by side are alternatives, as in Tantivy. A word of the
-    text is analysed as at build time, and one of several tokens needs all of them.
+    ``published:>=2020-01-01T00:00:00Z``, ``*``. Words without an operator are alternatives, as in Tantivy. A word is
+    analyzed as at build time; if it becomes several tokens, a document must contain all of them.
 
     Args:
         text: the query.
-        schema: of the Tantivy index.
+        schema: schema of the Tantivy index.
         attributes: type by name.
-        analyze: the tokens of a text.
+        analyze: splits a text into tokens.
 
     Raises:
-        QueryError: it cannot be read, names an unknown attribute, or asks for phrases, regular expressions, prefixes
-            of words or ranges of strings.
+        QueryError: the query cannot be parsed, names an unknown attribute, or contains phrases, regular expressions,
+            prefixes of words or ranges of strings.
     """
     _check_text(text)
     try:
         tree = tantivy.parse_query(text)
     except ValueError as error:
         raise QueryError(
-            f"the query {shorten(text)} cannot be read; balance its brackets, and put values with spaces or colons "
-            "into double quotes, except those of a range"
+            f"the query {shorten(text)} cannot be parsed; balance its brackets, and put values with spaces or colons "
+            "into double quotes, except the bounds of a range"
         ) from error
     return _translate(_Reader(attributes, analyze).read(tree, 1), schema, attributes, wanted=True)
 
 
 def _check_text(text: str) -> None:
     if not isinstance(text, str) or any("\ud800" <= character <= "\udfff" for character in text):
-        raise QueryError(f"the query {shorten(text)} is no valid text; give a string")
+        raise QueryError(f"the query {shorten(text)} is not a valid string; give one without lone surrogates")
     if len(text) > _MAX_QUERY:
         raise QueryError(f"the query has {len(text)} characters; give at most {_MAX_QUERY}")
     depth = deepest = 0
@@ -105,18 +105,18 @@ def _check_text(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """From the parser's tree to filters and words."""
+    """Converts the parser's tree to filters and tokens."""
 
     attributes: Mapping[str, AttributeType]
     analyze: Analyze
 
     def read(self, node: Mapping[str, Any], depth: int) -> Filter:
-        if depth > 2 * MAX_DEPTH:  # a bracket and a NOT in it are two levels
+        if depth > 2 * MAX_DEPTH:  # a bracket with a NOT in it has two levels
             raise QueryError(f"the query is nested more than {2 * MAX_DEPTH} deep; give a flatter one")
         match node["type"]:
             case "bool":
                 return self._clauses([(occur, self.read(part, depth + 1)) for occur, part in node["clauses"]])
-            case "boost":  # weighs a score, and there is none
+            case "boost":  # matching has no scores to weight
                 return self.read(node["underlying"], depth + 1)
             case "all":
                 return _EVERYTHING
@@ -128,10 +128,10 @@ class _Reader:
                 return Negation(self._condition(node["field"], "is_null", None))
             case "range":
                 return self._range(node)
-        raise QueryError(f"a Boolean query takes no {node['type']}; leave it out")
+        raise QueryError(f"a Boolean query does not support {node['type']}; remove it")
 
     def _clauses(self, clauses: list[tuple[str | None, Filter]]) -> Filter:
-        """Tantivy's rule: what must and must not be; else any of the others."""
+        """Combine clauses as Tantivy does: all MUST and no MUST NOT; without MUST, any of the others."""
         if not clauses:
             raise QueryError("the query is empty; give a word, or * for all documents")
         must = [part for occur, part in clauses if occur == "must"]
@@ -148,7 +148,7 @@ class _Reader:
         if _is_text(name):
             if prefix:
                 raise QueryError(
-                    f"{shorten(value)}* is a prefix of a word, which the text cannot be asked for; write it out"
+                    f"{shorten(value)}* is a prefix of a word, which text queries do not support; give the whole word"
                 )
             return self._words(value, quoted)
         return self._condition(name, "prefix", value) if prefix else self._equal(name, value)
@@ -159,9 +159,11 @@ class _Reader:
     def _words(self, text: str, quoted: bool) -> Filter:
         tokens = self.analyze(text)
         if not tokens:
-            raise QueryError(f"{shorten(text)} holds no word that the text could; leave it out")
+            raise QueryError(f"{shorten(text)} contains no indexable word; remove it")
         if quoted and len(tokens) > 1:
-            raise QueryError(f"the index keeps no positions for the phrase {shorten(text)}; combine its words with AND")
+            raise QueryError(
+                f"the index stores no positions, which the phrase {shorten(text)} needs; combine its words with AND"
+            )
         return TextTokens(tuple(tokens))
 
     def _range(self, node: Mapping[str, Any]) -> Filter:
@@ -176,7 +178,7 @@ class _Reader:
 
     def _condition(self, name: str | None, operator: Any, text: str | None) -> Filter:
         if _is_text(name):
-            raise QueryError("the text takes words only; ask an attribute for ranges and *")
+            raise QueryError("the text supports words only; use an attribute for ranges and *")
         assert name is not None
         value: AttributeValue | None = text
         if text is not None and name in self.attributes:
@@ -197,7 +199,7 @@ def _any(parts: Iterable[Filter]) -> Filter:
 
 
 def _translate(expression: Filter, schema: Any, attributes: Mapping[str, AttributeType], *, wanted: bool) -> Any:
-    """Where the filter is true, or (``wanted`` False) where it is false; unknown is neither."""
+    """Match documents for which the filter is true, or with ``wanted`` False those for which it is false."""
     match expression:
         case Combination(operator, parts):
             queries = [_translate(part, schema, attributes, wanted=wanted) for part in parts]
@@ -219,7 +221,7 @@ def _translate(expression: Filter, schema: Any, attributes: Mapping[str, Attribu
 def _condition(condition: Condition, schema: Any, attributes: Mapping[str, AttributeType]) -> Any:
     name, value = condition.name, condition.value
     if name == DOC_ID:
-        raise QueryError("Tantivy does not hold doc_id; give the filter to a search")
+        raise QueryError("Tantivy does not index doc_id; pass the filter to a search instead")
     column, kind = attribute_column(name), attributes[name]
     match condition.operator, value:
         case "eq", _:
@@ -229,18 +231,18 @@ def _condition(condition: Condition, schema: Any, attributes: Mapping[str, Attri
         case "prefix", "":
             return tantivy.Query.exists_query(column)
         case "prefix", str():
-            # A regular expression would end at 1,000 states.
+            # A regular expression is limited to 1,000 states.
             return tantivy.Query.fuzzy_term_query(schema, column, value, distance=0, prefix=True)
     if kind not in _KINDS:
-        raise QueryError(f"Tantivy has no ranges of {kind}, which {name!r} is; give the filter to a search")
-    # Tantivy wants an open end to be called inclusive.
+        raise QueryError(f"Tantivy does not support ranges of {kind} ({name!r}); pass the filter to a search instead")
+    # Tantivy requires that an unbounded end is marked as inclusive.
     bound, inclusive = _stored(value), condition.operator in ("ge", "le")
     ends = (bound, None, inclusive, True) if condition.operator in ("gt", "ge") else (None, bound, True, inclusive)
     return tantivy.Query.range_query(schema, column, _KINDS[kind], *ends)
 
 
 def _stored(value: Any) -> Any:
-    """As the builder wrote it: timestamps are microseconds since 1970, since Tantivy's dates end at the second."""
+    """Return the stored form: timestamps are microseconds since 1970, because Tantivy's dates have whole seconds."""
     return (value - _EPOCH) // dt.timedelta(microseconds=1) if isinstance(value, dt.datetime) else value
 
 

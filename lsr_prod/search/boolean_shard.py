@@ -1,4 +1,4 @@
-"""The Tantivy index beside the arrays: BM25 over the text, and Boolean matching over terms, text and attributes."""
+"""The Tantivy index of a shard: BM25 over the text, and Boolean matching over terms, text and attributes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,20 +25,20 @@ class BooleanShard:
 
     @classmethod
     def open(cls, shard: OpenShard) -> "BooleanShard":
-        """Open the index that lies in the shard's folder."""
+        """Open the Tantivy index in the folder of the shard."""
         return cls(shard, tantivy.Index.open(str(shard.folder / TANTIVY_FOLDER)))
 
     def bm25(self, tokens: Sequence[str], k: int) -> tuple[int, list[tuple[float, int]]]:
         """Rank by BM25 (Tantivy's k1 = 1.2, b = 0.75) with this shard's document frequencies.
 
         Returns:
-            Documents with at least one token, and (score, ordinal) of the best ``k``.
+            Number of documents with at least one token, and (score, ordinal) of the best ``k``.
         """
         terms = [self._should(TEXT_FIELD, token, "freq") for token in tokens]
         return self._search(tantivy.Query.boolean_query(terms), k) if terms else (0, [])
 
     def match(self, term_ids: Sequence[int], required: int) -> list[int]:
-        """Ordinals of all documents that hold at least ``required`` of the terms."""
+        """Return the ordinals of all documents with at least ``required`` of the terms."""
         terms = [self._should(TERMS_FIELD, term, "basic") for term in term_ids]
         if required > len(terms):
             return []
@@ -46,18 +46,18 @@ class BooleanShard:
         return [ordinal for _, ordinal in self._search(query, self.shard.manifest.documents)[1]]
 
     def match_filter(self, expression: Filter) -> list[int]:
-        """Ordinals of all documents for which a filter is true, rising: the oracle of ``masks.evaluate``.
+        """Return the rising ordinals of all documents for which a filter is true; tests compare ``masks.evaluate``.
 
         Raises:
-            QueryError: the filter does not fit the attributes, or Tantivy cannot answer it; see ``to_tantivy``.
+            QueryError: the filter does not fit the attributes, or Tantivy does not support it; see ``to_tantivy``.
         """
         return self._ordinals(to_tantivy(expression, self.index.schema, self._attributes))
 
     def match_query(self, text: str) -> list[int]:
-        """Ordinals of all documents that a Boolean query finds, rising; see ``parse_boolean`` for the syntax.
+        """Return the rising ordinals of all documents that match a Boolean query; see ``parse_boolean``.
 
         Raises:
-            QueryError: the query cannot be read, or asks for what the index does not hold.
+            QueryError: the query cannot be parsed, or needs a field or feature that the index does not have.
         """
         return self._ordinals(parse_boolean(text, self.index.schema, self._attributes, distinct_words))
 

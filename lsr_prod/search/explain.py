@@ -1,4 +1,4 @@
-"""Why a document has its score."""
+"""Explain the score of a document."""
 
 from dataclasses import replace
 
@@ -24,17 +24,17 @@ def explain_document(
     hybrid: Hybrid | None = None,
     words: WeighedWords | None = None,
 ) -> Explanation:
-    """Score one document from the document-ordered copy, words from the postings, in float32 and the kernel's order.
+    """Score one document in float32 and the kernel's order: terms from the forward copy, words from the postings.
 
     Args:
         query: the terms.
         snapshot: the open version.
         doc_id: the document.
-        hybrid: how words count; None: not at all.
-        words: of the query's text, with ``hybrid``.
+        hybrid: weights of terms and words; None: no words.
+        words: words of the query's text, with ``hybrid``.
 
     Raises:
-        QueryError: there is no such document, or ranks are fused.
+        QueryError: there is no such document, or ``hybrid`` fuses ranks.
     """
     number, ordinal = snapshot.find(doc_id)
     step, known = snapshot.version.impact_step, query.ids >= 0
@@ -42,17 +42,17 @@ def explain_document(
     shard_query = ShardQuery(query.ids[known], query.scaled(step)[known], counted, 1, MAX_K)
     if hybrid is not None and words is not None:
         if hybrid.fusion == "rrf":
-            raise QueryError("a score of fused ranks has no parts; explain the sum, or the search without words")
+            raise QueryError("a score of fused ranks has no parts; explain fusion='sum', or the search without words")
         shard_query = with_words(shard_query, words, hybrid, counted=True)
     reader = snapshot.readers[number]
     contributions, missing = _terms(query, shard_query, reader, ordinal, step)
     overlap = len(contributions)
     if words is not None:
-        more, absent = _words(words, shard_query, reader, ordinal)
-        contributions, missing = contributions + more, missing + absent
+        found, absent = _words(words, shard_query, reader, ordinal)
+        contributions, missing = contributions + found, missing + absent
     score = np.float32(0)
-    for one in contributions:
-        score += np.float32(one.score)
+    for contribution in contributions:
+        score += np.float32(contribution.score)
     ranks = tuple(
         _rank(shard_query, snapshot, doc_id, float(score), required)
         for required in range(1, max(overlap, min(1, len(contributions))) + 1)
@@ -63,7 +63,7 @@ def explain_document(
 def _terms(
     query: SparseQuery, shard_query: ShardQuery, reader: ShardReader, ordinal: int, step: float
 ) -> tuple[list[Contribution], list[str]]:
-    """What the encoder's terms contribute, and those that the document lacks."""
+    """Return the contributions of the encoder's terms, and the terms that the document lacks."""
     impacts = reader.shard.forward.vector(ordinal, reader.dk)
     units = dict(zip(shard_query.ids.tolist(), shard_query.weights, strict=True))
     found, missing = [], []
@@ -79,7 +79,7 @@ def _terms(
 def _words(
     words: WeighedWords, shard_query: ShardQuery, reader: ShardReader, ordinal: int
 ) -> tuple[list[Contribution], list[str]]:
-    """What words contribute, and those that the document lacks."""
+    """Return the contributions of words, and the words that the document lacks."""
     assert shard_query.words is not None
     found, missing = [], []
     ids = reader.word_ids(words.names).tolist()
@@ -95,10 +95,10 @@ def _words(
 
 
 def _rank(shard_query: ShardQuery, snapshot: Snapshot, doc_id: str, score: float, required: int) -> int | None:
-    """Place of a document among those that share ``required`` terms; None past the 10,000th."""
+    """Return the rank of a document among those that share ``required`` terms; None after the 10,000th."""
     words = shard_query.words
     if words is not None and required > 1:
-        words = replace(words, counted=False)  # under a threshold words do not count
-    # The kernel's float32 sums are equal to the bit, so that the document itself is among its betters.
-    better = sorted(snapshot.match(replace(shard_query, required=required, floor=score, words=words)).ranked)[:MAX_K]
-    return next((place for place, row in enumerate(better, 1) if row[1] == doc_id), None)
+        words = replace(words, counted=False)  # with a threshold, words do not count
+    # The kernel's float32 sum of the document equals ``score`` to the bit, so the document itself is found.
+    ranked = sorted(snapshot.match(replace(shard_query, required=required, floor=score, words=words)).ranked)[:MAX_K]
+    return next((place for place, row in enumerate(ranked, 1) if row[1] == doc_id), None)

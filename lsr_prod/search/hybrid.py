@@ -1,4 +1,4 @@
-"""Words beside the encoder's terms: in one sum, or as a second list whose ranks are fused with the first."""
+"""Hybrid queries: words in addition to the encoder's terms, in one sum or as a second list with fused ranks."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ __all__ = ["WeighedWords", "check_words", "fuse_ranks", "weigh_words", "with_wor
 
 @dataclass(frozen=True, slots=True)
 class WeighedWords:
-    """The words of a query's text.
+    """Weighted words of a query's text.
 
     Attributes:
-        names: t distinct words, as the index holds them, in the order of the text.
+        names: t distinct words, as the index stores them, in the order of the text.
         weights: float64 [t], inverse document frequencies over the whole version.
     """
 
@@ -33,52 +33,54 @@ class WeighedWords:
 
     @property
     def query_terms(self) -> tuple[QueryTerm, ...]:
-        """The words as a result shows them."""
+        """The words in the form of a result."""
         weighed = zip(self.names, self.weights.tolist(), strict=True)
         return tuple(QueryTerm(name, weight, "text") for name, weight in weighed)
 
 
 def check_words(text: str | None, hybrid: Hybrid | None) -> None:
-    """Refuse a vector's text without ``hybrid``, and the other way round.
+    """Require that the text of a vector query and ``hybrid`` are given together or not at all.
 
     Raises:
-        QueryError: one of them is missing, or ``text`` is no text.
+        QueryError: one of them is missing, or ``text`` is not a valid string.
     """
     if (text is None) != (hybrid is None):
-        raise QueryError("a hybrid search of a vector needs both text= and hybrid=, any other search none of them")
+        raise QueryError(
+            "only one of text= and hybrid= is given; give both for a hybrid search of a vector, else neither"
+        )
     if text is not None:
         check_text(text)
 
 
 def weigh_words(shards: Shards, version: IndexVersion, text: str) -> WeighedWords:
-    """The words of a text, weighed by how rare they are in all shards.
+    """Weight the words of a text by their inverse document frequency in all shards.
 
-    Deleted documents count until their shard is built anew.
+    Deleted documents count until their shard is merged.
 
     Args:
-        shards: of the version, all of them.
-        version: what is searched.
+        shards: all shards of the version.
+        version: the version.
         text: the query.
 
     Raises:
-        QueryError: words have no postings in this index.
+        QueryError: the index has no postings of words.
     """
     from lsr_prod.terms.analysis import distinct_words  # Tantivy is imported by the first query that needs it
 
     if version.average_length is None:
-        raise QueryError("the words of this index have no postings; build it with index.bm25: true")
+        raise QueryError("this index has no postings of words; build it with index.bm25: true")
     names = distinct_words(text)
     documents = sum(shard.documents for shard in version.shards)
     return WeighedWords(tuple(names), inverse_frequencies(documents, shards.word_frequencies(names)))
 
 
 def with_words(query: ShardQuery, words: WeighedWords, hybrid: Hybrid | None = None, *, counted: bool) -> ShardQuery:
-    """A query that matches words beside its terms.
+    """Return a query that matches words in addition to its terms.
 
     Args:
         query: the query.
-        words: of its text.
-        hybrid: weights of both sides; None: 1.
+        words: words of its text.
+        hybrid: weights of terms and words; None: 1 for both.
         counted: whether words count towards ``required``.
 
     Raises:
@@ -86,31 +88,32 @@ def with_words(query: ShardQuery, words: WeighedWords, hybrid: Hybrid | None = N
     """
     if len(query.ids) + len(words.names) > MAX_TERMS:
         raise QueryError(f"the query has {len(words.names)} words; give at most {MAX_TERMS} terms and words")
-    of_terms, of_words = query.weights.astype(np.float64), words.weights * IMPACT_STEP
+    term_weights, word_weights = query.weights.astype(np.float64), words.weights * IMPACT_STEP
     if hybrid is not None:
-        of_terms, of_words = of_terms * hybrid.terms, of_words * hybrid.words
-    if (of_terms.sum() + of_words.sum()) * 255 > MAX_SCORE:
+        term_weights, word_weights = term_weights * hybrid.terms, word_weights * hybrid.words
+    if (term_weights.sum() + word_weights.sum()) * 255 > MAX_SCORE:
         raise QueryError("the query's weights are so large that a score would not fit into float32; scale them down")
     return replace(
         query,
-        weights=of_terms.astype(np.float32),
-        words=WordQuery(words.names, of_words.astype(np.float32), counted),
+        weights=term_weights.astype(np.float32),
+        words=WordQuery(words.names, word_weights.astype(np.float32), counted),
     )
 
 
 def fuse_ranks(
     by_terms: Sequence[Ranked], by_words: Sequence[Ranked], hybrid: Hybrid, *, same_counts: bool
 ) -> list[Ranked]:
-    """Two sorted lists as one, by reciprocal ranks.
+    """Fuse two sorted lists by reciprocal ranks.
 
     Args:
         by_terms: the best documents by the encoder's score.
         by_words: the best documents by BM25.
         hybrid: weights and constant.
-        same_counts: both lists counted the shared terms; else one counted terms and the other words, and counts add up.
+        same_counts: both lists count the shared terms; otherwise one counts terms and the other words, and the counts
+            are added.
 
     Returns:
-        Every document of both, sorted.
+        All documents of both lists, sorted.
     """
     scores: defaultdict[tuple[str, int, int], float] = defaultdict(float)
     overlaps: defaultdict[tuple[str, int, int], int] = defaultdict(int)

@@ -1,4 +1,4 @@
-"""What a Searcher tells about its queries: one call a query, to an object of the caller's.
+"""Observers of a ``Searcher``, which calls them for every query and version.
 
 ::
 
@@ -20,31 +20,31 @@ _MATCHED_BUCKETS = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000
 
 
 class Observer(Protocol):
-    """Told about every query, in the thread that ran it; what it raises reaches the caller of the search."""
+    """Notified of every query, in its thread; an exception of the observer reaches the caller of the search."""
 
     def answered(self, result: SearchResult) -> None:
-        """A query was answered."""
+        """A query returned a result."""
 
     def failed(self, error: Exception) -> None:
-        """A query ended in an error."""
+        """A query raised an error."""
 
     def opened(self, version: str, publication: int, documents: int) -> None:
-        """A version is current from now on."""
+        """A version became current."""
 
 
 class PrometheusObserver:
-    """Metrics ``lsr_search_*`` for Prometheus.
+    """Metrics ``lsr_prod_search_*`` for Prometheus.
 
     Counters: ``queries`` (by ``outcome``: full, partial, or the name of an error). Histograms: ``seconds`` (by
-    ``stage``: encode, match, fetch), ``matched`` (documents seen that match), ``hits``. Gauges: ``publication``,
-    ``documents``, and ``version_info``, which is 1 for the version that is current and 0 for those before.
+    ``stage``: encode, match, fetch), ``matched`` (matching documents read), ``hits``. Gauges: ``publication``,
+    ``documents``, and ``version_info``, which is 1 for the current version and 0 for previous ones.
     """
 
     def __init__(self, registry: "CollectorRegistry | None" = None) -> None:
         """Register the metrics.
 
         Args:
-            registry: of prometheus_client; None: the default one, which holds one such observer.
+            registry: registry of prometheus_client; None: the default one, which accepts one such observer.
 
         Raises:
             MissingExtraError: prometheus_client is not installed.
@@ -53,19 +53,19 @@ class PrometheusObserver:
             from prometheus_client import REGISTRY, Counter, Gauge, Histogram
         except ImportError as error:
             raise MissingExtraError("prometheus_client", "jobs") from error
-        where = REGISTRY if registry is None else registry
-        name = "lsr_search"
-        self._queries = Counter(f"{name}_queries", "Queries by outcome.", ["outcome"], registry=where)
+        target = REGISTRY if registry is None else registry
+        name = "lsr_prod_search"
+        self._queries = Counter(f"{name}_queries", "Queries by outcome.", ["outcome"], registry=target)
         self._seconds = Histogram(
-            f"{name}_seconds", "Seconds of a query by stage.", ["stage"], registry=where, buckets=_BUCKETS
+            f"{name}_seconds", "Seconds of a query by stage.", ["stage"], registry=target, buckets=_BUCKETS
         )
         self._matched = Histogram(
-            f"{name}_matched", "Documents seen that match.", registry=where, buckets=_MATCHED_BUCKETS
+            f"{name}_matched", "Matching documents that were read.", registry=target, buckets=_MATCHED_BUCKETS
         )
-        self._hits = Histogram(f"{name}_hits", "Hits of a query.", registry=where, buckets=_MATCHED_BUCKETS[:6])
-        self._publication = Gauge(f"{name}_publication", "Number of the current publication.", registry=where)
-        self._documents = Gauge(f"{name}_documents", "Documents that can be found.", registry=where)
-        self._version = Gauge(f"{name}_version_info", "1 for the current version.", ["version"], registry=where)
+        self._hits = Histogram(f"{name}_hits", "Hits of a query.", registry=target, buckets=_MATCHED_BUCKETS[:6])
+        self._publication = Gauge(f"{name}_publication", "Number of the current publication.", registry=target)
+        self._documents = Gauge(f"{name}_documents", "Documents that can be found.", registry=target)
+        self._version = Gauge(f"{name}_version_info", "1 for the current version.", ["version"], registry=target)
         self._current: str | None = None
 
     def answered(self, result: SearchResult) -> None:

@@ -1,4 +1,4 @@
-"""``ParallelSearcher``: a ``Searcher`` that matches the shards of a version side by side."""
+"""``ParallelSearcher``: a ``Searcher`` that matches the shards of a version in parallel."""
 
 import contextlib
 import heapq
@@ -24,14 +24,14 @@ __all__ = ["ParallelSearcher"]
 
 
 class ParallelSearcher(Searcher):
-    """A ``Searcher`` whose queries use several threads each: for few callers, large shards and cores that are free.
+    """A ``Searcher`` that uses several threads per query: for few callers, large shards and idle cores.
 
-    The calling thread takes part, and threads of the pool help it as far as they are free; so many callers at once
-    never wait for the pool. A query of less than a millisecond gains nothing: for most queries a second, ask a
-    ``Searcher`` from threads of your own instead.
+    The calling thread matches shards too, and idle threads of the pool help it, so concurrent callers never wait for
+    the pool. A query of less than a millisecond gains nothing: for the highest throughput, call a ``Searcher`` from
+    several threads instead.
 
-    Hits are those of the ``Searcher``, ties included. ``matched`` is too with ``count=True``; without, it counts the
-    documents seen, and which blocks can be left out depends on which shard is done first.
+    Hits equal those of ``Searcher``, ties included. ``matched`` does too with ``count=True``; otherwise it counts the
+    documents read, and the blocks that are skipped depend on which shard finishes first.
     """
 
     _threads = 2
@@ -43,7 +43,7 @@ class ParallelSearcher(Searcher):
 
         Args:
             index: folder or URI of the index.
-            threads: that match one query, the calling one included.
+            threads: threads per query, the calling one included.
             **settings: see ``Searcher.open``.
 
         Raises:
@@ -52,7 +52,7 @@ class ParallelSearcher(Searcher):
             ArtifactError: the version is incomplete, damaged or of another format.
         """
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-            raise ConfigError("threads", f"{threads!r} is no number of threads", "give 1 or more")
+            raise ConfigError("threads", f"{threads!r} is not a number of threads", "set it to 1 or more")
         searcher = super().open(index, **settings)
         searcher._threads = threads
         return searcher
@@ -62,12 +62,12 @@ class ParallelSearcher(Searcher):
         return ThreadPoolExecutor(max(1, self._threads - 1), thread_name_prefix="lsr-shard")
 
     def close(self) -> None:
-        """End the threads; queries that run are answered, later ones are refused."""
+        """Stop the threads; running queries finish, later ones raise ``QueryError``."""
         self._closed = True
         self._pool.shutdown()
 
     def __enter__(self) -> Self:
-        """The searcher itself; it is closed at the end of the block."""
+        """Return the searcher; it is closed at the end of the block."""
         return self
 
     def __exit__(
@@ -83,7 +83,7 @@ class ParallelSearcher(Searcher):
 
 
 class _ParallelShards:
-    """The open shards of a snapshot, matched side by side; see ``Shards``."""
+    """The open shards of a snapshot, matched in parallel; see ``Shards``."""
 
     def __init__(self, snapshot: Snapshot, pool: ThreadPoolExecutor, helpers: int) -> None:
         self._snapshot = snapshot
@@ -91,10 +91,10 @@ class _ParallelShards:
         self._helpers = helpers
 
     def match(self, query: ShardQuery) -> Candidates:
-        """The best documents of every shard."""
-        run = _Run(self._snapshot, query)
+        """Return the best documents of every shard."""
+        run = _ParallelMatch(self._snapshot, query)
         helpers: list[Future[None]] = []
-        with contextlib.suppress(RuntimeError):  # closed since the query began: it goes on alone
+        with contextlib.suppress(RuntimeError):  # closed since the query started: it continues in this thread
             helpers += (self._pool.submit(run.work) for _ in range(min(self._helpers, len(self._snapshot.readers) - 1)))
         run.work()
         for helper in helpers:
@@ -103,28 +103,28 @@ class _ParallelShards:
         return run.result()
 
     def word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """int64 [t]: documents of all shards that hold each word."""
+        """Return int64 [t]: documents of all shards that contain each word."""
         return self._snapshot.word_frequencies(names)
 
     def rescore(
         self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
     ) -> Sequence[Ranked]:
-        """Scores of all stored terms."""
+        """Return the documents with scores of all stored terms."""
         return self._snapshot.rescore(ranked, ids, weights)
 
     def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-        """Stored fields and attributes."""
+        """Return stored fields and attributes."""
         return self._snapshot.fields(ranked, names)
 
 
-class _Run:
-    """One query on its way through the shards: what is left to do, and what was found."""
+class _ParallelMatch:
+    """Progress of one query: the shards that are left, and the candidates found so far."""
 
     def __init__(self, snapshot: Snapshot, query: ShardQuery) -> None:
         self._snapshot = snapshot
         self._query = query
-        # The largest is begun first, so that no thread begins it when the others are done.
-        self._left = sorted(snapshot.readers, key=lambda number: snapshot.readers[number].shard.manifest.documents)
+        # The largest shard is last in the list and taken first: taken last, it would keep one thread busy alone.
+        self._remaining = sorted(snapshot.readers, key=lambda number: snapshot.readers[number].shard.manifest.documents)
         self._lock = threading.Lock()
         self._best: list[float] = []
         self._floor = query.floor
@@ -132,38 +132,38 @@ class _Run:
         self._error: BaseException | None = None
 
     def work(self) -> None:
-        """Match shard after shard until none is left; errors are kept for ``result``."""
+        """Match shards until none is left; errors are kept for ``result``."""
         while (task := self._next()) is not None:
             try:
                 found = self._snapshot.match_one(*task)
             except BaseException as error:  # noqa: BLE001 - raised again by result(), in the calling thread
                 with self._lock:
-                    self._error, self._left = self._error or error, []
+                    self._error, self._remaining = self._error or error, []
                 return
             self._add(found)
 
     def result(self) -> Candidates:
-        """What was found; call it when no thread works any more."""
+        """Return all candidates; call it after all threads have finished."""
         if self._error is not None:
             raise self._error
         return Candidates.join(self._done)
 
     def _next(self) -> tuple[int, ShardQuery, float] | None:
         with self._lock:
-            if not self._left:
+            if not self._remaining:
                 return None
             if self._query.deadline is not None and time.monotonic() >= self._query.deadline:
-                self._left = []
+                self._remaining = []
                 self._done.append(Candidates([], 0, False, True))
                 return None
-            return self._left.pop(), self._query, self._floor
+            return self._remaining.pop(), self._query, self._floor
 
     def _add(self, found: Candidates) -> None:
-        """Keep what a shard gave, and raise the floor: a document below the k-th best so far can be no hit."""
+        """Add the candidates of a shard, and raise the floor to the k-th best score so far."""
         k = self._query.k
         with self._lock:
             self._done.append(found)
-            if k and self._left:
+            if k and self._remaining:
                 self._best = heapq.nlargest(k, [*self._best, *(-row[0] for row in found.ranked)])
                 if len(self._best) == k:
                     self._floor = max(self._query.floor, self._best[-1])

@@ -1,6 +1,6 @@
-"""Texts of queries become vectors, by the bundle that made the index and by no other.
+"""Encode queries with the bundle that encoded the index; other bundles are rejected.
 
-Where its card says ``query_encoder: idf`` that takes the tokenizer alone; else ONNX Runtime runs the model.
+If the card has ``query_encoder: idf``, the tokenizer is enough; otherwise ONNX Runtime runs the model.
 """
 
 import threading
@@ -15,16 +15,16 @@ from lsr_prod.search.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
-    from lsr_prod.terms.reader import TermReader
+    from lsr_prod.terms.term_reader import TermReader
 
 __all__ = ["QueryEncoder"]
 
 
 class QueryEncoder:
-    """Opens the bundle of a version on first use, and again when a later version has another one. Safe to share."""
+    """Opens the bundle of a version on first use, and again when a later version has another bundle. Thread-safe."""
 
     def __init__(self, *, threads: int, verify: bool, bundle: Path | None) -> None:
-        """Open nothing yet.
+        """Remember the settings; nothing is opened yet.
 
         Args:
             threads: ONNX Runtime threads that encode one query.
@@ -39,10 +39,10 @@ class QueryEncoder:
         self._lock = threading.Lock()
 
     def of(self, snapshot: Snapshot) -> "BundleEncoder":
-        """The encoder of a version.
+        """Return the encoder of a version.
 
         Raises:
-            LineageError: the bundle that was given did not make the index.
+            LineageError: the given bundle did not encode the index.
             MissingExtraError: ONNX Runtime is not installed.
         """
         from lsr_prod.inference import BundleEncoder
@@ -57,13 +57,13 @@ class QueryEncoder:
             return self._opened[1]
 
     def reader(self, snapshot: Snapshot) -> "TermReader":
-        """What finds the terms of queries that have no model.
+        """Return the reader of output terms for inference-free queries.
 
         Raises:
-            LineageError: the bundle that was given did not make the index.
-            ArtifactError: it is damaged.
+            LineageError: the given bundle did not encode the index.
+            ArtifactError: the bundle is damaged.
         """
-        from lsr_prod.terms.reader import TermReader
+        from lsr_prod.terms.term_reader import TermReader
 
         digest = snapshot.version.bundle_digest
         with self._lock:
@@ -74,11 +74,11 @@ class QueryEncoder:
             return self._reader[1]
 
     def warm(self, snapshot: Snapshot) -> None:
-        """Open what encodes the queries of a version.
+        """Open the encoder of queries of a version.
 
         Raises:
-            LineageError: the bundle that was given did not make the index.
-            MissingExtraError: ONNX Runtime is asked for and not installed.
+            LineageError: the given bundle did not encode the index.
+            MissingExtraError: queries have a model, and ONNX Runtime is not installed.
         """
         if snapshot.card.query_encoder == "idf":
             self.reader(snapshot)
@@ -87,11 +87,11 @@ class QueryEncoder:
             self.of(snapshot)
 
     def encode(self, snapshot: Snapshot, texts: Sequence[str]) -> list[SparseQuery]:
-        """The vectors of texts, for one version.
+        """Encode texts for one version.
 
         Raises:
-            QueryError: one of them is no text.
-            LineageError: the bundle that was given did not make the index.
+            QueryError: a text is not a valid string.
+            LineageError: the given bundle did not encode the index.
             MissingExtraError: queries have a model, and ONNX Runtime is not installed.
         """
         for text in texts:
@@ -109,6 +109,6 @@ class QueryEncoder:
 def _check(bundle: Bundle, folder: Path, digest: str) -> None:
     if bundle.digest != digest:
         raise LineageError(
-            f"the bundle {folder} is not the one that made the index ({digest[:12]}); "
-            "give that one, or none: the index brings it"
+            f"the bundle {folder} did not encode the index, whose bundle is {digest[:12]}; "
+            "give that bundle, or none: the index has a copy"
         )

@@ -1,4 +1,4 @@
-"""What a query gives back."""
+"""Results of queries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ Field = Literal["terms", "text"]
 
 @dataclass(frozen=True, slots=True)
 class QueryTerm:
-    """One term of the query as it was matched.
+    """One matched term or word of the query.
 
     Attributes:
-        term: a term of the vocabulary, or a word as the index holds it.
-        weight: of a term, the encoder's; of a word, its inverse document frequency.
-        field: ``terms`` for the encoder's, ``text`` for words.
+        term: a term of the vocabulary, or a word as the index stores it.
+        weight: weight of a term from the encoder; inverse document frequency of a word.
+        field: ``terms`` for terms, ``text`` for words.
     """
 
     term: str
@@ -27,15 +27,15 @@ class QueryTerm:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One document.
+    """One document of a result.
 
     Attributes:
         doc_id: its id.
-        score: sum over shared terms of query weight x document weight, float32; BM25's score for ``bm25``; for a hybrid
-            search see ``Hybrid``.
-        overlap: terms of the query that its postings hold. In a hybrid search without a threshold words count too, and
-            with ``rrf`` only what the lists saw in which the document stands. 0 where Tantivy answered.
-        fields: the stored fields that were asked for.
+        score: sum over shared terms of query weight x document weight, float32; the BM25 score for ``bm25``; see
+            ``Hybrid`` for a hybrid search.
+        overlap: number of query terms in the postings of the document. In a hybrid search without a threshold words
+            count too, and with ``rrf`` only those of the lists that contain the document. 0 if Tantivy searched.
+        fields: the requested stored fields.
     """
 
     doc_id: str
@@ -46,17 +46,17 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The answer to one query.
+    """The result of one query.
 
     Attributes:
         hits: at most k documents by falling score, ties by rising id.
-        matched: documents seen that share at least ``required`` terms and pass the filter, over all shards.
-        matched_exact: whether these are all that do. Blocks of documents that cannot change the hits are not read;
-            ``count=True`` reads them.
-        required: terms of the query that a document must share.
-        query: what was matched, heaviest first; after ``qk``, terms that no document has included.
-        version: sha256 of the index version that answered, wholly.
-        partial: the deadline passed: there may be better documents.
+        matched: documents read that share at least ``required`` terms and pass the filter, over all shards.
+        matched_exact: whether ``matched`` counts all such documents. Document blocks that cannot change the hits are
+            not read unless ``count=True``.
+        required: number of query terms that a document must share.
+        query: the matched terms, heaviest first, that ``qk`` kept; terms that no document has are included.
+        version: sha256 of the index version that all hits come from.
+        partial: whether the deadline passed, so that better documents may exist.
         encode_ms: milliseconds from text to ``query``.
         match_ms: milliseconds of matching, ranking and merging shards.
         fetch_ms: milliseconds of reading stored fields.
@@ -76,13 +76,13 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What one term adds to a score: ``weight`` (query) x ``document_weight``.
+    """Contribution of one term to a score: ``weight`` (query) x ``document_weight``.
 
     Attributes:
         term: the term or word.
         weight: as in ``QueryTerm``.
-        document_weight: of a term, the encoder's; of a word, what BM25 makes of its count and the document's length.
-        score: in a hybrid search times the weight of its side.
+        document_weight: weight of a term from the encoder; BM25 weight of a word.
+        score: the product; in a hybrid search times the weight of terms or words.
         field: as in ``QueryTerm``.
     """
 
@@ -95,16 +95,16 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a document has its score.
+    """The parts of a document's score.
 
     Attributes:
         doc_id: the document.
         score: the same float32 sum that a search returns.
         overlap: shared terms, words not counted.
-        contributions: one a shared term, in the query's order (heaviest query weight first), then one a shared word.
-        missing: terms and words of the query that the document's postings lack.
-        ranks: its rank if 1, 2, … ``overlap`` shared terms are required; None past the 10,000th. In a hybrid search the
-            first is that without a threshold.
+        contributions: one per shared term, heaviest query weight first, then one per shared word.
+        missing: terms and words of the query that are not in the document's postings.
+        ranks: rank of the document if 1, 2, … ``overlap`` shared terms are required; None after the 10,000th. In a
+            hybrid search the first is the rank without a threshold.
     """
 
     doc_id: str

@@ -1,4 +1,4 @@
-"""One version, opened: what every query takes once and reads to its end."""
+"""Snapshot: one opened index version, which a query reads from start to end."""
 
 import heapq
 import time
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Snapshot", "Verify"]
 
 _ALL_TERMS = 1 << 30
-_FILTERS = 64  # that were checked last
+_FILTERS = 64  # recently checked filters that are kept
 
 Verify = bool | Literal["lazy"]
 
@@ -47,8 +47,8 @@ class Snapshot:
 
     Attributes:
         index: the index folder.
-        publication: what made the version current.
-        version: the version.
+        publication: the publication of the version.
+        version: its manifest.
         readers: readers of its open shards, by the number of the shard in the version.
     """
 
@@ -65,14 +65,14 @@ class Snapshot:
 
         Args:
             index: a local index folder.
-            publication: names the version.
-            verify: "lazy": every page is verified when it is read first; True: every file now; False: never.
-            before: an open snapshot of the same index; shards of both versions are not opened again.
+            publication: a publication of the version.
+            verify: "lazy": verify every page when it is read for the first time; True: every file now; False: nothing.
+            before: an open snapshot of the same index, whose shards are reused.
             shards: numbers of the shards to open; None: all.
 
         Raises:
             ArtifactError: the version is incomplete, damaged or of another format.
-            LineageError: the bundle in the index did not make it.
+            LineageError: the bundle in the index did not encode it.
         """
         self.index = index
         self.publication = publication
@@ -96,14 +96,14 @@ class Snapshot:
             return before
         shard = OpenShard(self.index / "shards" / manifest.sha, manifest, lazy=self._verify is not False)
         if shard.vocabulary_size != len(self.vocabulary.names):
-            raise LineageError(f"{shard.folder} has another vocabulary than the bundle; build the index again")
+            raise LineageError(f"{shard.folder} has another vocabulary size than the bundle; build the index again")
         return shard
 
     def _check_files(self, verify: bool) -> None:
         version = self.version
         bundle = Bundle.load(self.bundle, verify=verify)
         if bundle.digest != version.bundle_digest:
-            raise LineageError(f"the bundle in {self.index} is not the one that made the index; build the index again")
+            raise LineageError(f"the bundle in {self.index} did not encode the index; build the index again")
         if verify:
             for shard in version.shards:
                 verify_shard(self.index, shard)
@@ -116,7 +116,7 @@ class Snapshot:
 
     @property
     def attributes(self) -> "Mapping[str, AttributeType]":
-        """Type of every attribute that filters can ask for."""
+        """Type of every attribute that filters can use."""
         return self.version.attributes
 
     @cached_property
@@ -124,25 +124,25 @@ class Snapshot:
         """The V terms."""
         vocabulary = read_vocabulary(self.bundle)
         if digest_json(vocabulary) != self.version.vocabulary_sha256:
-            raise LineageError(f"{self.bundle} has not the vocabulary of the index; build the index again")
+            raise LineageError(f"{self.bundle} does not have the vocabulary of the index; build the index again")
         return Vocabulary(vocabulary)
 
     @cached_property
     def card(self) -> EncoderCard:
-        """What the encoder is; it says whether queries have a model."""
+        """The encoder card, which says whether queries have a model."""
         return EncoderCard.load(self.bundle)
 
     @cached_property
     def term_weights(self) -> TermWeights:
-        """What weighs queries that have no model; of all shards of the version, those included that are not open.
+        """Term weights of inference-free queries, from all shards of the version, open or not.
 
         Raises:
-            ArtifactError: a shard has no counts, or damaged ones.
+            ArtifactError: the term counts of a shard are missing or damaged.
         """
         return read_weights(self.index, self.version.shards, self.vocabulary, verify=self._verify is not False)
 
     def match(self, query: ShardQuery) -> Candidates:
-        """The best documents of every open shard, one shard after the other; see ``Shards``.
+        """Return the best documents of every open shard, one shard after another; see ``Shards``.
 
         Raises:
             QueryError: the filter does not fit the attributes.
@@ -157,13 +157,13 @@ class Snapshot:
                 break
             done.append(self.match_one(number, query, floor))
             if len(self.readers) > 1 and query.k:
-                # What the next shard has to beat: a document below the k-th best so far can be no hit.
+                # In the next shards, a document below the k-th best score so far cannot be a hit.
                 best = heapq.nlargest(query.k, [*best, *(-row[0] for row in done[-1].ranked)])
                 floor = max(query.floor, best[-1]) if len(best) == query.k else query.floor
         return Candidates.join(done)
 
     def match_one(self, number: int, query: ShardQuery, floor: float) -> Candidates:
-        """The best documents of one open shard that score at least ``floor``."""
+        """Return the best documents of one open shard that score at least ``floor``."""
         reader = self.readers[number]
         hits = reader.match(query, Workspace.of_thread(), floor)
         doc_id = reader.shard.documents.doc_id
@@ -174,7 +174,7 @@ class Snapshot:
         return Candidates(ranked, hits.matched, hits.exact, hits.partial)
 
     def word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """int64 [t]: documents of the open shards that hold each word, deleted ones included; see ``Shards``."""
+        """Return int64 [t]: documents of the open shards that contain each word, deleted ones included."""
         total = np.zeros(len(names), np.int64)
         for reader in self.readers.values():
             ids = reader.word_ids(names)
@@ -185,7 +185,7 @@ class Snapshot:
     def rescore(
         self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
     ) -> list[Ranked]:
-        """Scores of all stored terms; shared terms stay those of the first step. See ``Shards``."""
+        """Return the documents with scores of all stored terms; their overlaps do not change. See ``Shards``."""
         result: list[Ranked] = []
         for number, reader in self.readers.items():
             mine = [row for row in ranked if row[2] == number]
@@ -199,18 +199,18 @@ class Snapshot:
         return result
 
     def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Stored fields and attributes; see ``Shards``."""
+        """Return stored fields and attributes; see ``Shards``."""
         columns = {name: name if name in self.version.stored_fields else attribute_column(name) for name in names}
         return [self.readers[number].shard.documents.fields(ordinal, columns) for _, _, number, ordinal, _ in ranked]
 
     def find(self, doc_id: str) -> tuple[int, int]:
-        """Number of the shard and ordinal of a document.
+        """Return the number of the shard and the ordinal of a document.
 
         Raises:
-            QueryError: there is none.
+            QueryError: there is no such document.
         """
         if not isinstance(doc_id, str):
-            raise QueryError(f"the document {shorten(doc_id)} is no id; give a string")
+            raise QueryError(f"doc_id={shorten(doc_id)} is not a string; give the id of a document")
         for number, reader in self.readers.items():
             ordinal = reader.ordinal(doc_id)
             if ordinal is not None:
@@ -218,7 +218,7 @@ class Snapshot:
         raise QueryError(f"there is no document {shorten(doc_id)} in this version; give an id of the index")
 
     def check_fields(self, names: Sequence[str]) -> None:
-        """Refuse names that are neither stored fields nor attributes.
+        """Require that all names are stored fields or attributes.
 
         Raises:
             QueryError: there is no such field.
@@ -231,17 +231,17 @@ class Snapshot:
                 )
 
     def check_filter(self, expression: "Filter") -> "Filter":
-        """The filter with its values in the types of the attributes.
+        """Return the filter with its values converted to the types of the attributes.
 
         Raises:
             QueryError: it does not fit the attributes.
         """
         from lsr_prod.search.query.filter_types import check_filter
 
-        # By identity: equality does not tell 1 from True. What is kept stays as it is while other
-        # threads read it; one that writes at the same time can only lose its own entry.
-        for asked, checked in self._filters:
-            if asked is expression:
+        # Compared by identity, because 1 equals True. The tuple is replaced, never changed, so other threads may read
+        # it; a thread that writes at the same time can only lose its own entry.
+        for known, checked in self._filters:
+            if known is expression:
                 return checked
         checked = check_filter(expression, self.attributes)
         self._filters = ((expression, checked), *self._filters[: _FILTERS - 1])
@@ -249,7 +249,7 @@ class Snapshot:
 
     @cached_property
     def document_frequencies(self) -> npt.NDArray[np.int64]:
-        """int64 [V]: documents whose postings hold each term, deleted ones included."""
+        """int64 [V]: documents whose postings contain each term, deleted ones included."""
         total = np.zeros(len(self.vocabulary.names), np.int64)
         for reader in self.readers.values():
             total += reader.shard.postings.document_frequencies()[: len(total)]

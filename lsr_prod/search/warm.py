@@ -1,6 +1,6 @@
-"""Compile what queries need before the first query: ``lsr-prod warm INDEX``, in an image's build or before traffic.
+"""Compile the kernels before the first query: ``lsr-prod warm INDEX``, while building an image or before traffic.
 
-The compiled kernels are kept beside the package, or where ``NUMBA_CACHE_DIR`` says, and later processes load them.
+Compiled kernels are cached next to the package, or in ``NUMBA_CACHE_DIR``, and later processes load them.
 """
 
 import time
@@ -13,13 +13,13 @@ __all__ = ["Warmth", "warm"]
 
 @dataclass(frozen=True, slots=True)
 class Warmth:
-    """What a process pays before it answers at full speed.
+    """Durations of a process's start.
 
     Attributes:
         import_s: seconds to import numba.
         open_ms: milliseconds to open the index.
-        first_s: seconds of the first query and the first exact scores: compiling, or loading what was compiled.
-        next_ms: milliseconds of the same query after that.
+        first_s: seconds of the first query and its rescoring, which compile the kernels or load them from the cache.
+        next_ms: milliseconds of the same query afterwards.
     """
 
     import_s: float
@@ -29,7 +29,7 @@ class Warmth:
 
 
 def warm(index: str) -> Warmth:
-    """Open an index and ask it once in each way that has a kernel of its own.
+    """Open an index and run a query that uses every kernel.
 
     Args:
         index: folder of the index.
@@ -44,12 +44,12 @@ def warm(index: str) -> Warmth:
     imported = time.perf_counter()
     searcher = Searcher.open(index)
     opened = time.perf_counter()
-    _ask(searcher)
-    asked = time.perf_counter()
-    _ask(searcher)
-    return Warmth(imported - start, (opened - imported) * 1e3, asked - opened, (time.perf_counter() - asked) * 1e3)
+    _run_query(searcher)
+    queried = time.perf_counter()
+    _run_query(searcher)
+    return Warmth(imported - start, (opened - imported) * 1e3, queried - opened, (time.perf_counter() - queried) * 1e3)
 
 
-def _ask(searcher: Searcher) -> None:
+def _run_query(searcher: Searcher) -> None:
     for required in (1, 2):
         searcher.search_vector({0: 1.0, 1: 1.0}, 1, min_terms=required, rescore=1)

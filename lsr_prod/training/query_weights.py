@@ -22,7 +22,7 @@ from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.model import SparseEncoder
 from lsr_prod.search.query.term_weights import TermWeights
 from lsr_prod.storage import Store
-from lsr_prod.terms.reader import TermReader
+from lsr_prod.terms.term_reader import TermReader
 from lsr_prod.training.batches import TokenBatch
 from lsr_prod.training_data.pins import pin_data
 from lsr_prod.training_data.texts import read_good_rows

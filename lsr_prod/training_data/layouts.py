@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.terms.reader import TermReader
+from lsr_prod.terms.term_reader import TermReader
 from lsr_prod.terms.words import split_words, word_pieces
 from lsr_prod.training_data.tokens import TextForm, TokenSettings
 

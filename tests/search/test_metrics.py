@@ -21,19 +21,19 @@ def test_prometheus_reads_queries_stages_and_the_version(tmp_path):
     with pytest.raises(QueryError):
         searcher.search_vector({1: -1.0})
     read = registry.get_sample_value
-    assert read("lsr_search_queries_total", {"outcome": "full"}) == 3
-    assert read("lsr_search_queries_total", {"outcome": "QueryError"}) == 1
-    assert read("lsr_search_seconds_count", {"stage": "match"}) == 3
-    assert 0 < read("lsr_search_seconds_sum", {"stage": "match"}) < 60
-    assert read("lsr_search_matched_sum") == 6
-    assert read("lsr_search_hits_sum") == 6
-    assert (read("lsr_search_publication"), read("lsr_search_documents")) == (1, 2)
+    assert read("lsr_prod_search_queries_total", {"outcome": "full"}) == 3
+    assert read("lsr_prod_search_queries_total", {"outcome": "QueryError"}) == 1
+    assert read("lsr_prod_search_seconds_count", {"stage": "match"}) == 3
+    assert 0 < read("lsr_prod_search_seconds_sum", {"stage": "match"}) < 60
+    assert read("lsr_prod_search_matched_sum") == 6
+    assert read("lsr_prod_search_hits_sum") == 6
+    assert (read("lsr_prod_search_publication"), read("lsr_prod_search_documents")) == (1, 2)
     make_index(tmp_path, {**CORPUS, "c": Doc({0: 1})}, vocabulary_size=4)
     assert searcher.refresh()
-    assert (read("lsr_search_publication"), read("lsr_search_documents")) == (2, 3)
-    assert read("lsr_search_version_info", {"version": first}) == 0
-    assert read("lsr_search_version_info", {"version": searcher.publication.version}) == 1
-    assert b"# HELP lsr_search_queries" in generate_latest(registry)
+    assert (read("lsr_prod_search_publication"), read("lsr_prod_search_documents")) == (2, 3)
+    assert read("lsr_prod_search_version_info", {"version": first}) == 0
+    assert read("lsr_prod_search_version_info", {"version": searcher.publication.version}) == 1
+    assert b"# HELP lsr_prod_search_queries" in generate_latest(registry)
 
 
 def test_a_query_that_ran_out_of_time_counts_as_partial(tmp_path):
@@ -41,4 +41,4 @@ def test_a_query_that_ran_out_of_time_counts_as_partial(tmp_path):
     registry = CollectorRegistry()
     searcher = Searcher.open(tmp_path, observer=PrometheusObserver(registry))
     assert searcher.search_vector({1: 1.0}, deadline_ms=0).partial
-    assert registry.get_sample_value("lsr_search_queries_total", {"outcome": "partial"}) == 1
+    assert registry.get_sample_value("lsr_prod_search_queries_total", {"outcome": "partial"}) == 1

@@ -1,4 +1,4 @@
-"""Exact scores of given documents, from the document-ordered copy of their vectors."""
+"""Exact scores of given documents, from the forward copy of their vectors."""
 
 from typing import Any
 
@@ -25,13 +25,13 @@ def score_documents(
     """Score documents one by one, in float32 and in the query's order.
 
     Args:
-        offsets: and the two after it, the forward arrays of ``formats.shard``.
+        offsets: with ``terms`` and ``impacts``: the forward arrays of ``formats.shard``.
         terms: term ids.
         impacts: impacts.
         documents: int64 [n], ordinals inside the shard.
-        dk: terms of a document that are looked at, heaviest first.
+        dk: number of terms read per document, heaviest first.
         query_ids: int32 [q].
-        query_weights: float32 [q], score of one impact unit.
+        query_weights: float32 [q], score per impact unit.
         slots: int32 [V], zeros before and after.
         scores: float32 [n], out.
         counts: uint16 [n], out: shared terms.

@@ -1,6 +1,6 @@
-"""The best k of a scan: a binary heap in three arrays, its worst hit at place 0.
+"""The best k hits of a scan: a binary heap in three arrays, with the worst hit at place 0.
 
-A hit is worse if its score is smaller or, on equal scores, if its document comes later by id (``id_rank``).
+A hit is worse if its score is smaller or, on equal scores, if its document has the higher id (``id_rank``).
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ def _swap(scores: Any, documents: Any, counts: Any, one: int, other: int) -> Non
 
 
 @compiled
-def _rise(scores: Any, documents: Any, counts: Any, id_rank: Any, place: int) -> None:
+def _sift_up(scores: Any, documents: Any, counts: Any, id_rank: Any, place: int) -> None:
     while place > 0:
         parent = (place - 1) >> 1
         if not _worse(scores, documents, id_rank, place, parent):
@@ -37,7 +37,7 @@ def _rise(scores: Any, documents: Any, counts: Any, id_rank: Any, place: int) ->
 
 
 @compiled
-def _sink(scores: Any, documents: Any, counts: Any, id_rank: Any, size: int) -> None:
+def _sift_down(scores: Any, documents: Any, counts: Any, id_rank: Any, size: int) -> None:
     place = 0
     while True:
         child = 2 * place + 1
@@ -55,35 +55,35 @@ def _sink(scores: Any, documents: Any, counts: Any, id_rank: Any, size: int) -> 
 def offer(
     scores: Any, documents: Any, counts: Any, id_rank: Any, filled: int, score: Any, document: int, count: int
 ) -> int:
-    """Put a hit into the heap if it belongs there.
+    """Add a hit to the heap if it is among the best k.
 
     Args:
         scores: float32 [k].
         documents: int64 [k], ordinals.
         counts: uint16 [k], shared terms.
         id_rank: uint32 [N].
-        filled: places that are filled.
-        score: of the hit.
+        filled: number of hits in the heap.
+        score: score of the hit.
         document: its ordinal.
         count: its shared terms.
 
     Returns:
-        Places that are filled now.
+        The new number of hits in the heap.
     """
     if filled < len(scores):
         scores[filled], documents[filled], counts[filled] = score, document, count
-        _rise(scores, documents, counts, id_rank, filled)
+        _sift_up(scores, documents, counts, id_rank, filled)
         return filled + 1
     if filled == 0 or score < scores[0] or (score == scores[0] and id_rank[document] > id_rank[documents[0]]):
         return filled
     scores[0], documents[0], counts[0] = score, document, np.uint16(count)
-    _sink(scores, documents, counts, id_rank, filled)
+    _sift_down(scores, documents, counts, id_rank, filled)
     return filled
 
 
 @compiled
 def sort_hits(scores: Any, documents: Any, counts: Any, id_rank: Any, filled: int) -> None:
-    """Turn a heap of ``filled`` places into a list, the best hit first."""
+    """Sort a heap of ``filled`` hits, the best hit first."""
     for size in range(filled - 1, 0, -1):
         _swap(scores, documents, counts, 0, size)
-        _sink(scores, documents, counts, id_rank, size)
+        _sift_down(scores, documents, counts, id_rank, size)

@@ -1,4 +1,4 @@
-"""Filters held against the attributes of an index: names, operators and types."""
+"""Validate filters against the attributes of an index: names, operators and types."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -26,25 +26,25 @@ _OF_ONE = ("eq", "prefix", *_RANGES)
 
 
 def check_filter(expression: Filter, attributes: Mapping[str, AttributeType]) -> Filter:
-    """The filter with every value in the type of its attribute, so that equal filters have equal keys.
+    """Return the filter with every value converted to the type of its attribute, so that equal filters have equal keys.
 
     Args:
-        expression: as a caller built it.
-        attributes: type by name of the index.
+        expression: the filter of a caller.
+        attributes: type by name.
 
     Raises:
         QueryError: an attribute is unknown, an operator or a value does not fit its type, or the filter is nested more
             than 16 deep or holds more than 10,000 values.
     """
     if not isinstance(expression, Filter):
-        raise QueryError(f"the filter {shorten(expression)} is none; build it with field() or filter_from_json()")
+        raise QueryError(f"filter={shorten(expression)} is not a filter; build it with field() or filter_from_json()")
     if _count(expression, 1) > MAX_VALUES:
         raise QueryError(f"the filter holds more than {MAX_VALUES} values; give fewer")
     return _check(expression, attributes)
 
 
 def _count(expression: Filter, depth: int) -> int:
-    # A filter that was not made by ``field`` can hold anything.
+    # A filter that was not built by ``field`` can contain anything.
     if depth > MAX_DEPTH:
         raise QueryError(f"the filter is nested more than {MAX_DEPTH} deep; give a flatter one")
     match expression:
@@ -76,17 +76,17 @@ def _check(expression: Filter, attributes: Mapping[str, AttributeType]) -> Filte
 
 
 def _kind(name: str, operator: Operator, attributes: Mapping[str, AttributeType]) -> AttributeType:
-    """The type of an attribute that knows the operator."""
+    """Return the type of an attribute that supports the operator."""
     if name == DOC_ID:
         if operator not in ("eq", "in", "prefix"):
-            raise QueryError(f"doc_id knows no {operator}; give eq, in or prefix")
+            raise QueryError(f"doc_id does not support {operator}; use eq, in or prefix")
         return "string"
     if name not in attributes:
         known = ", ".join(f"{each} ({kind})" for each, kind in attributes.items()) or "none"
         raise QueryError(f"the index has no attribute {shorten(name)}; it has doc_id and: {known}")
     kind = attributes[name]
     if (operator == "prefix" and kind != "string") or (operator in _RANGES and kind == "bool"):
-        raise QueryError(f"attribute {name!r} is {kind}, which knows no {operator}")
+        raise QueryError(f"attribute {name!r} is {kind}, which does not support {operator}")
     return kind
 
 
@@ -98,12 +98,12 @@ def _convert(value: AttributeValue, kind: AttributeType, name: str) -> Attribute
         case "int64", int() if not isinstance(value, bool):
             return value
         case "float64", float():
-            return value + 0.0  # -0 is 0
+            return value + 0.0  # -0.0 becomes 0.0
         case "float64", int() if not isinstance(value, bool) and -_EXACT <= value <= _EXACT:
             return float(value)
         case "timestamp", str():
             try:
                 return parse_value(value, kind)
             except ValueError as error:
-                raise QueryError(f"{shorten(value)} for {name!r} is no timestamp; give ISO 8601") from error
+                raise QueryError(f"{shorten(value)} for {name!r} is not a timestamp; give ISO 8601") from error
     raise QueryError(f"{shorten(value)} does not fit attribute {name!r}; give a {kind}")

@@ -1,4 +1,4 @@
-"""Filters: which documents a query may return, by their attributes or ids.
+"""Filters: conditions on attributes or ids of the documents that a query may return.
 
 ::
 
@@ -6,13 +6,13 @@
     drafts = field("title").starts_with("Draft") | field("published").is_null()
     searcher.search("how do locks work", filter=fresh & ~drafts)
 
-A server takes the same as JSON: ``{"and": [...]}``, ``{"or": [...]}``, ``{"not": {...}}``, and conditions such as
+A server accepts the same as JSON: ``{"and": [...]}``, ``{"or": [...]}``, ``{"not": {...}}``, and conditions such as
 ``{"field": "year", "op": "ge", "value": 2020}``. Operators: eq, in, gt, ge, lt, le, between (both ends included),
-prefix, is_null. Timestamps are ISO 8601 strings, in UTC where no offset is given. Strings are compared as they are, by
-code point. ``doc_id`` takes eq, in and prefix.
+prefix, is_null. Timestamps are ISO 8601 strings, in UTC if no offset is given. Strings are compared by code point.
+``doc_id`` supports eq, in and prefix.
 
-A missing value matches is_null and nothing else. Logic has three values, as in SQL: a condition on a missing value is
-neither true nor false, and so is its negation; a document is returned where the whole is true. Thus neither
+A missing value matches only is_null. As in SQL, logic has three values: a condition on a missing value is neither true
+nor false, and neither is its negation; a document is returned if the whole filter is true. Neither
 ``field("year") > 2000`` nor ``~(field("year") > 2000)`` returns a document without a year.
 """
 
@@ -50,7 +50,7 @@ Operator = Literal["eq", "in", "gt", "ge", "lt", "le", "prefix", "is_null"]
 DOC_ID = "doc_id"
 MAX_DEPTH = 16
 _MAX_TEXT = 4096  # characters of one value
-_MAX_BITS = 1 << 12  # of an integer in a message; Python refuses to print those of more than 4,300 digits
+_MAX_BITS = 1 << 12  # of an integer in a message; Python does not print integers of more than 4,300 digits
 
 
 class _Short(reprlib.Repr):
@@ -64,7 +64,7 @@ _OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 
 class Filter(ABC):
-    """A condition, or a combination of some; combine with ``&``, ``|`` and ``~``."""
+    """A condition or a combination of conditions; combine with ``&``, ``|`` and ``~``."""
 
     __slots__ = ()
 
@@ -78,7 +78,7 @@ class Filter(ABC):
         return Negation(self)
 
     def __bool__(self) -> bool:
-        raise QueryError("a filter has no truth of its own; combine filters with &, | and ~, and ranges with between")
+        raise QueryError("a filter has no truth value; combine filters with &, | and ~, and use between() for ranges")
 
     @property
     def key(self) -> str:
@@ -87,16 +87,16 @@ class Filter(ABC):
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """The form that ``filter_from_json`` reads."""
+        """Return the JSON form that ``filter_from_json`` reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition(Filter):
-    """One attribute, or ``doc_id``, held against a value.
+    """Comparison of an attribute or ``doc_id`` with a value.
 
     Attributes:
         name: the attribute.
-        operator: what must hold.
+        operator: the comparison.
         value: a tuple for "in", None for "is_null".
     """
 
@@ -117,7 +117,7 @@ class Condition(Filter):
 
 @dataclass(frozen=True, slots=True)
 class Combination(Filter):
-    """All of the parts, or any of them."""
+    """Conjunction or disjunction of filters."""
 
     operator: Literal["and", "or"]
     parts: tuple[Filter, ...]
@@ -125,12 +125,12 @@ class Combination(Filter):
     def to_json(self) -> dict[str, Any]:
         """See ``Filter``."""
         parts = {canonical_json(part): part for part in (part.to_json() for part in self.parts)}
-        return {self.operator: [parts[key] for key in sorted(parts)]}  # their order has no meaning
+        return {self.operator: [parts[key] for key in sorted(parts)]}  # their order does not matter
 
 
 @dataclass(frozen=True, slots=True)
 class Negation(Filter):
-    """Whatever the part is false for; not what it is unknown for."""
+    """Negation of a filter: true where the filter is false, not where it is unknown."""
 
     part: Filter
 
@@ -141,7 +141,7 @@ class Negation(Filter):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """An attribute to make conditions of; get one from ``field``."""
+    """An attribute from which conditions are built; see ``field``."""
 
     name: str
 
@@ -164,42 +164,42 @@ class Field:
         return Condition(self.name, "le", literal(value, self.name))
 
     def between(self, low: AttributeValue, high: AttributeValue) -> Filter:
-        """From ``low`` to ``high``, both included."""
+        """Match values from ``low`` to ``high``, both included."""
         return (self >= low) & (self <= high)
 
     def is_in(self, values: Iterable[AttributeValue]) -> Filter:
-        """One of some values; of none, nothing matches."""
+        """Match any of the values; an empty list matches nothing."""
         if isinstance(values, str):
-            raise QueryError(f"is_in of {self.name!r} is given one string; give a list")
+            raise QueryError(f"is_in of {self.name!r} got one string; give a list")
         return Condition(self.name, "in", tuple(literal(value, self.name) for value in values))
 
     def starts_with(self, prefix: str) -> Filter:
-        """Strings that begin so."""
+        """Match strings with a prefix."""
         return Condition(self.name, "prefix", literal(prefix, self.name))
 
     def is_null(self) -> Filter:
-        """Documents without a value."""
+        """Match documents without a value."""
         return Condition(self.name, "is_null", None)
 
     __hash__ = None  # type: ignore[assignment]
 
 
 def field(name: str) -> Field:
-    """An attribute of the index, or ``doc_id``.
+    """Return an attribute of the index, or ``doc_id``, to build conditions from.
 
     Raises:
-        QueryError: ``name`` is no string.
+        QueryError: ``name`` is not a string.
     """
     if not isinstance(name, str):
-        raise QueryError(f"the field {name!r} is no name; give a string")
+        raise QueryError(f"field name {name!r} is not a string; give the name of an attribute")
     return Field(name)
 
 
 def filter_from_json(value: Any) -> Filter:
-    """Read what ``to_json`` writes, or a client sends; see the module for the form.
+    """Read a filter in JSON form, which the module describes.
 
     Raises:
-        QueryError: it is no filter, or nested more than 16 deep; the text says where.
+        QueryError: the value is not a filter, or is nested more than 16 deep; the message says where.
     """
     return _read(value, "filter", 1)
 
@@ -208,13 +208,13 @@ def _combine(operator: Literal["and", "or"], *filters: Filter) -> Filter:
     parts: list[Filter] = []
     for part in filters:
         if not isinstance(part, Filter):
-            raise QueryError(f"{shorten(part)} is no filter; put comparisons into brackets before & and |")
+            raise QueryError(f"{shorten(part)} is not a filter; put comparisons into brackets before & and |")
         parts += part.parts if isinstance(part, Combination) and part.operator == operator else [part]
     return Combination(operator, tuple(parts))
 
 
 def literal(value: Any, name: str) -> AttributeValue:
-    """A value that has a JSON form; numpy's scalars become Python's."""
+    """Return a value as a plain Python value that has a JSON form."""
     if isinstance(value, np.generic):
         value = value.item()
     match value:
@@ -227,14 +227,14 @@ def literal(value: Any, name: str) -> AttributeValue:
         case str() if len(value) > _MAX_TEXT:
             raise QueryError(f"a value given for {name!r} has {len(value)} characters; give at most {_MAX_TEXT}")
         case str() if any("\ud800" <= character <= "\udfff" for character in value):
-            raise QueryError(f"a value given for {name!r} is no valid Unicode; decode it with errors='replace'")
+            raise QueryError(f"a value given for {name!r} is not valid Unicode; decode it with errors='replace'")
         case dt.datetime() if value.tzinfo is None:
             raise QueryError(f"{value} for {name!r} has no time zone; give one, for example tzinfo=datetime.UTC")
         case dt.datetime():
             return value.astimezone(dt.UTC)
         case int() | float() | str():
             return value
-    raise QueryError(f"{shorten(value)} for {name!r} is no value; give a string, number, bool or datetime")
+    raise QueryError(f"{shorten(value)} for {name!r} is not supported; give a string, number, bool or datetime")
 
 
 def _value_to_json(value: AttributeValue) -> str | int | float | bool:
@@ -243,7 +243,7 @@ def _value_to_json(value: AttributeValue) -> str | int | float | bool:
 
 def _read(value: Any, where: str, depth: int) -> Filter:
     if depth > MAX_DEPTH:
-        raise QueryError(f"{where} lies more than {MAX_DEPTH} deep; give a flatter filter")
+        raise QueryError(f"{where} is nested more than {MAX_DEPTH} deep; give a flatter filter")
     if not isinstance(value, dict):
         raise QueryError(f"{where} is {shorten(value)}; give an object with and, or, not, or field and op")
     match list(value):
@@ -284,5 +284,5 @@ def _read_condition(value: dict[Any, Any], where: str) -> Filter:
 
 
 def shorten(value: object) -> str:
-    """How a value looks in a message: short, however long or deep it is."""
+    """Return a short form of any value for a message."""
     return _REPR.repr(value)

@@ -1,4 +1,4 @@
-"""What a caller asks for besides the query itself."""
+"""Search options: how to match and rank, and what to return."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _MIN_WEIGHT, _MAX_WEIGHT = 1e-6, 1e6
 
 
 class Options(TypedDict, total=False):
-    """Keywords of every search; ``Request`` says what they mean."""
+    """Keywords of every search; see ``Request``."""
 
     overlap_threshold: float
     min_terms: int
@@ -39,19 +39,19 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hybrid:
-    """Rank by the words of the query's text as well, by BM25.
+    """Rank by the words of the query's text too, by BM25.
 
-    Documents are found that share a term or a word. Under an overlap threshold they must share as many of the encoder's
-    terms as without words, and words do not count.
+    A document matches if it shares a term or a word. With an overlap threshold it must share the required number of
+    terms; words do not count.
 
     Attributes:
-        fusion: ``sum``: a score is ``terms`` x the encoder's + ``words`` x BM25's, in one pass. ``rrf``: the best
-            ``depth`` documents of both are found, and a score is the sum of weight / (``constant`` + rank) over the
-            lists that a document stands in, ranks from 1, in which scores of both scales do not matter.
-        terms: weight of the encoder's side.
-        words: weight of BM25's side.
-        constant: of ``rrf``.
-        depth: of ``rrf``; at least ``k``.
+        fusion: ``sum``: a score is ``terms`` x encoder score + ``words`` x BM25 score, in one pass. ``rrf`` (reciprocal
+            rank fusion): a score is the sum of weight / (``constant`` + rank) over the two lists of the best ``depth``
+            documents, ranks from 1; the scales of the two scores do not matter.
+        terms: weight of the encoder's terms.
+        words: weight of the words.
+        constant: constant of ``rrf``.
+        depth: length of the lists of ``rrf``; at least ``k``.
 
     Raises:
         QueryError: a value is outside its range.
@@ -64,14 +64,14 @@ class Hybrid:
     depth: int = 100
 
     def __post_init__(self) -> None:
-        """Refuse what is not possible."""
+        """Validate all values."""
         if self.fusion not in ("sum", "rrf"):
             raise QueryError(f"hybrid.fusion={shorten(self.fusion)} is not possible; give 'sum' or 'rrf'")
         for name in ("terms", "words"):
             weight = _number(f"hybrid.{name}", getattr(self, name), _MAX_WEIGHT)
             if weight < _MIN_WEIGHT:
                 raise QueryError(
-                    f"hybrid.{name}={weight:g} is too little; leave hybrid out, or ask bm25() for words alone"
+                    f"hybrid.{name}={weight:g} is too small; leave hybrid out, or use bm25() for words alone"
                 )
             object.__setattr__(self, name, weight)
         object.__setattr__(self, "constant", _number("hybrid.constant", self.constant, _MAX_WEIGHT))
@@ -80,23 +80,23 @@ class Hybrid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """How to match, rank and answer; checked when it is made.
+    """Options of one search, validated on creation.
 
     Attributes:
-        k: hits at most, 0..10,000; fewer if fewer documents match.
-        overlap_threshold: share of the query's terms that a document must share, 0..1; 0 is off.
-        min_terms: the same as a count.
-        qk: terms of the query, heaviest first; None keeps all.
-        filter: only documents whose attributes pass are found.
-        min_score: only documents that score at least this are found.
-        rescore: two steps. That many documents are found with ``qk`` terms and the ``dk`` terms of a document in the
-            postings, over all shards; then they are ranked by the whole query and all stored terms. At least ``k``.
-        deduplicate: a stored field or attribute; of documents with the same value the best is found. Documents without
-            a value stay.
-        deadline_ms: milliseconds from the call on after which the best documents found so far are returned.
+        k: maximum number of hits, 0..10,000.
+        overlap_threshold: share of the query's terms that a document must share, 0..1; 0: off.
+        min_terms: number of the query's terms that a document must share.
+        qk: number of query terms kept, heaviest first; None: all.
+        filter: only documents that pass the filter are found.
+        min_score: only documents with at least this score are found.
+        rescore: number of documents to rescore, at least ``k``: found over all shards with ``qk`` query terms and ``dk``
+            terms per document, then ranked by the whole query and all stored terms.
+        deduplicate: a stored field or attribute; of documents with the same value only the best is returned. Documents
+            without a value are all kept.
+        deadline_ms: milliseconds from the call after which the best documents found so far are returned.
         count: count every match, at the price of skipping nothing.
         fields: stored fields and attributes to return with the hits.
-        hybrid: rank by the words of the text as well; not with ``rescore``.
+        hybrid: rank by the words of the text too; not with ``rescore``.
 
     Raises:
         QueryError: a value is outside its range.
@@ -116,7 +116,7 @@ class Request:
     hybrid: Hybrid | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not possible."""
+        """Validate all values."""
         self._set("k", check_k(self.k))
         self._set("qk", check_qk(self.qk))
         self._set("min_terms", self.required(0))
@@ -138,7 +138,7 @@ class Request:
             raise QueryError(f"fields={shorten(self.fields)} is not possible; give a list of names")
 
     def _set(self, name: str, value: Any) -> None:
-        """Numpy's numbers become Python's: those overflow, and the kernels would be compiled again for them."""
+        """Store a plain Python value: numpy numbers overflow, and numba would compile the kernels again for them."""
         object.__setattr__(self, name, value)
 
     def _check_hybrid(self, hybrid: Hybrid) -> None:
@@ -146,18 +146,18 @@ class Request:
             raise QueryError(f"hybrid={shorten(hybrid)} is not possible; give Hybrid(), with weights if you have some")
         if self.rescore is not None:
             raise QueryError(
-                "rescore reads the encoder's terms alone and cannot follow a hybrid search; give one of them"
+                "rescore uses the encoder's terms only and cannot follow a hybrid search; give one of them"
             )
         if hybrid.fusion == "rrf" and hybrid.depth < self.k:
             raise QueryError(f"hybrid.depth={hybrid.depth} is less than k={self.k}; give at least k")
 
     @property
     def has_threshold(self) -> bool:
-        """Whether documents must share a number of terms."""
+        """Whether documents must share more than one term or a share of the terms."""
         return self.overlap_threshold > 0 or self.min_terms > 1
 
     def required(self, size: int) -> int:
-        """Terms that a document must share with a query of ``size`` terms."""
+        """Return the number of terms that a document must share with a query of ``size`` terms."""
         return required_terms(size, overlap_threshold=self.overlap_threshold, min_terms=self.min_terms)
 
 

@@ -1,4 +1,4 @@
-"""From weights to what the kernel reads: terms in a fixed order, and how many of them a document must share."""
+"""Query vectors: terms in a fixed order with weights, and the number of terms that a document must share."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ __all__ = [
 MAX_K = 10_000
 MAX_TERMS = (1 << 16) - 1  # overlaps are counted in 16 bits
 _LARGEST = float(np.finfo(np.float32).max)
-MAX_SCORE = _LARGEST / 2  # sums of float32 and the bounds above them are rounded, and stay finite
+MAX_SCORE = _LARGEST / 2  # keeps rounded float32 sums, and the bounds above them, finite
 
 
 class Vocabulary:
@@ -49,7 +49,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class SparseQuery:
-    """A query's vector, heaviest term first, ties by rising id: the order in which scores are summed.
+    """Vector of a query, heaviest term first, ties by rising id. Scores are summed in this order.
 
     Attributes:
         ids: int32 [q], output-vocabulary ids; -1 for a term outside the vocabulary, which no document has.
@@ -63,18 +63,18 @@ class SparseQuery:
 
     @classmethod
     def from_vector(cls, vector: Mapping[str | int, float], vocabulary: "Vocabulary") -> "SparseQuery":
-        """Check and sort a vector given by a caller.
+        """Validate and sort the vector of a caller.
 
         Args:
-            vector: weight by term, a string or an id in 0..V-1. A weight that is 0 in float32 is no term. A string
-                outside the vocabulary stays in the query: it counts in |q| and matches nothing.
+            vector: weight by term, a string or an id in 0..V-1. A term of weight 0 in float32 is dropped. A string
+                outside the vocabulary counts in |q| and matches nothing.
             vocabulary: the V terms.
 
         Raises:
             QueryError: a weight is NaN, infinite or negative, an id is out of range, or a term is given twice.
         """
         if not isinstance(vector, Mapping):
-            raise QueryError(f"the query {shorten(vector)} is no vector; give a mapping from terms to weights")
+            raise QueryError(f"the query {shorten(vector)} is not a vector; give a mapping from terms to weights")
         weights: dict[str, float] = {}
         ids = []
         for term, weight in vector.items():
@@ -83,7 +83,7 @@ class SparseQuery:
                 raise QueryError(f"term {shorten(name)} is given twice, as a string and as an id; give it once")
             weights[name] = _weight(name, weight)
             ids.append(term_id)
-        single = np.array(list(weights.values()), np.float32).tolist()  # what is equal in float32 is a tie
+        single = np.array(list(weights.values()), np.float32).tolist()  # weights that are equal in float32 are ties
         kept = sorted((-weight, i, name) for weight, i, name in zip(single, ids, weights, strict=True) if weight > 0)
         if len(kept) > MAX_TERMS:
             raise QueryError(f"the query has {len(kept)} terms; give at most {MAX_TERMS}")
@@ -94,17 +94,17 @@ class SparseQuery:
         )
 
     def top(self, qk: int | None) -> "SparseQuery":
-        """The ``qk`` heaviest terms; None keeps all.
+        """Return the ``qk`` heaviest terms; None: all.
 
         Raises:
-            QueryError: ``qk`` is no integer above 0.
+            QueryError: ``qk`` is not an integer above 0.
         """
         if check_qk(qk) is None:
             return self
         return SparseQuery(self.ids[:qk], self.weights[:qk], self.terms[:qk])
 
     def scaled(self, impact_step: float) -> npt.NDArray[np.float32]:
-        """float32 [q]: what one impact unit of each term adds to a score.
+        """Return float32 [q]: score per impact unit of each term.
 
         Raises:
             QueryError: a score could leave the range of float32.
@@ -117,12 +117,12 @@ class SparseQuery:
 
 
 def required_terms(size: int, *, overlap_threshold: float, min_terms: int) -> int:
-    """Terms that a document must share: max(1, min_terms, ceil(overlap_threshold * size)), free of float rounding.
+    """Return max(1, min_terms, ceil(overlap_threshold * size)), the number of terms that a document must share.
 
-    The threshold is taken as the decimal number that it prints as: ceil(0.28 * 25) is 7, not 8.
+    The threshold counts as the decimal number that it prints as, without float rounding: ceil(0.28 * 25) is 7, not 8.
 
     Args:
-        size: |q|, counted after ``qk``, terms that no document has included.
+        size: |q|, the number of terms that ``qk`` keeps, terms that no document has included.
         overlap_threshold: share of |q|, 0..1.
         min_terms: a count, 1 or more.
 
@@ -133,7 +133,7 @@ def required_terms(size: int, *, overlap_threshold: float, min_terms: int) -> in
         raise QueryError(f"min_terms={shorten(min_terms)} is not possible; give an integer, 1 or more")
     if isinstance(overlap_threshold, bool) or not isinstance(overlap_threshold, Real):
         raise QueryError(
-            f"overlap_threshold={shorten(overlap_threshold)} is no number; give a share of the terms, 0..1"
+            f"overlap_threshold={shorten(overlap_threshold)} is not a number; give a share of the terms, 0..1"
         )
     if not 0 <= overlap_threshold <= 1:  # NaN too
         raise QueryError(
@@ -149,10 +149,10 @@ def _share(threshold: Rational | str, size: int) -> int:
 
 
 def check_k(k: int, name: str = "k") -> int:
-    """``k`` itself.
+    """Return ``k`` as a plain integer.
 
     Raises:
-        QueryError: it is no integer in 0..10,000.
+        QueryError: it is not an integer in 0..10,000.
     """
     if isinstance(k, bool) or not isinstance(k, Integral) or not 0 <= k <= MAX_K:
         raise QueryError(f"{name}={shorten(k)} is not possible; give an integer from 0 to {MAX_K}")
@@ -160,7 +160,7 @@ def check_k(k: int, name: str = "k") -> int:
 
 
 def check_qk(qk: int | None) -> int | None:
-    """``qk`` itself, a plain integer or None.
+    """Return ``qk`` as a plain integer or None.
 
     Raises:
         QueryError: it is neither None nor an integer above 0.
@@ -171,24 +171,24 @@ def check_qk(qk: int | None) -> int | None:
 
 
 def check_text(text: str) -> None:
-    """Refuse what no tokenizer reads.
+    """Validate the text of a query.
 
     Raises:
-        QueryError: it is no string, or holds a lone surrogate.
+        QueryError: it is not a string, or contains a lone surrogate.
     """
     if not isinstance(text, str):
-        raise QueryError(f"the query {shorten(text)} is no text; give a string")
+        raise QueryError(f"the query {shorten(text)} is not a string; give the text as a string")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise QueryError("the query is no valid Unicode; decode it with errors='replace'") from error
+        raise QueryError("the query is not valid Unicode; decode it with errors='replace'") from error
 
 
 def _resolve(term: str | int, vocabulary: Vocabulary) -> tuple[str, int]:
     if isinstance(term, str):
         return term, vocabulary.ids.get(term, -1)
     last = len(vocabulary.names) - 1
-    if type(term) is int and 0 <= term <= last:  # the plain case: the checks below cost ten times as much
+    if type(term) is int and 0 <= term <= last:  # the common case: the checks below take ten times as long
         return vocabulary.names[term], term
     if isinstance(term, bool) or not isinstance(term, Integral) or not 0 <= term <= last:
         raise QueryError(f"term {shorten(term)} is not possible; give a string, or an id from 0 to {last}")

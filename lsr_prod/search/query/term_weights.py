@@ -1,4 +1,4 @@
-"""Queries that no model reads: their terms weighed by inverse document frequencies of the version (``formats.idf``)."""
+"""Term weights of inference-free queries: inverse document frequencies of an index version (``formats.idf``)."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,42 +16,42 @@ __all__ = ["TermWeights", "read_weights"]
 
 
 class TermWeights:
-    """The weight of every output term. Safe to share between threads.
+    """Weight of every output term. Safe to share between threads.
 
     Attributes:
-        counts: that the weights were made of.
+        counts: the counts from which the weights are computed.
     """
 
     def __init__(self, counts: TermCounts, names: Sequence[str]) -> None:
-        """Weigh all terms once.
+        """Compute the weights of all terms.
 
         Args:
-            counts: of the documents of a version.
+            counts: counts of a version's documents.
             names: the V output terms.
         """
         self.counts = counts
         self._names = names
         self._weights = counts.weights()
         self._unseen = float(np.float32(counts.unseen))
-        # The order of a query's terms, heaviest first and ties by rising id: one number for each term.
+        # Rank of every term in the order of a query: heaviest first, ties by rising id.
         ranks = np.empty(len(names), np.int64)
         ranks[np.argsort(-self._weights, kind="stable")] = np.arange(len(names))
         self._ranks: list[int] = ranks.tolist()
 
     def weigh(self, ids: Iterable[int], unknown: Sequence[str] = ()) -> SparseQuery:
-        """The vector of a query.
+        """Return the vector of a query.
 
         Args:
-            ids: of its output terms, each once.
-            unknown: words that are no output terms, each once. They match nothing, and count in |q| with the weight of
-                a term that no document has.
+            ids: ids of its distinct output terms.
+            unknown: distinct words that are not output terms. They match nothing, and count in |q| with the weight of a
+                term that no document has.
         """
         found = np.array(sorted(ids, key=self._ranks.__getitem__), np.int32)
         terms = tuple([self._names[number] for number in found.tolist()])
         weights = self._weights[found]
         if not unknown:
             return SparseQuery(found, weights, terms)
-        # No term is heavier than one that no document has, and -1 comes before every id.
+        # No term is heavier than one that no document has, and -1 is below every id.
         absent = len(unknown)
         return SparseQuery(
             np.concatenate([np.full(absent, -1, np.int32), found]),
@@ -61,16 +61,16 @@ class TermWeights:
 
 
 def read_weights(index: Path, shards: Sequence[ShardManifest], vocabulary: Vocabulary, *, verify: bool) -> TermWeights:
-    """The weights of a version: the counts of its shards, added up.
+    """Compute the weights of a version from the sum of the counts of its shards.
 
-    Documents that are deleted or replaced count until their shard is merged, as they do for BM25; ``index.max_delta``
-    bounds their share.
+    Deleted and replaced documents count until their shard is merged, as for BM25; ``index.max_delta`` limits their
+    share.
 
     Args:
         index: the index folder.
-        shards: of the version.
+        shards: all shards of the version.
         vocabulary: the V output terms.
-        verify: hold the files against their sha256.
+        verify: compare the files with their sha256.
 
     Raises:
         ArtifactError: a file is missing.
@@ -83,7 +83,7 @@ def read_weights(index: Path, shards: Sequence[ShardManifest], vocabulary: Vocab
         files = [file for file in shard.files if file.path == TEXT_TERMS_FILE]
         if not files:
             raise ArtifactError(
-                f"{folder} has no {TEXT_TERMS_FILE}, which weighs queries without a model; build the index again"
+                f"{folder} has no {TEXT_TERMS_FILE}, which inference-free queries need; build the index again"
             )
         if verify:
             verify_files(folder, files)

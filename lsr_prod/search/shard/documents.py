@@ -1,4 +1,4 @@
-"""Ids, stored fields and attributes of a shard's documents, from the mapped Arrow file."""
+"""Ids, stored fields and attributes of a shard's documents, read from the mapped Arrow file."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -24,11 +24,11 @@ class Documents:
         """Read the footer.
 
         Args:
-            files: of the shard.
+            files: files of the shard.
             documents: N.
 
         Raises:
-            ArtifactError: it is no Arrow file, or of another number of documents.
+            ArtifactError: it is not an Arrow file, or has another number of documents.
         """
         self._files = files
         raw = files.bytes_of(DOCUMENTS_FILE)
@@ -46,16 +46,16 @@ class Documents:
         self._ids = tuple(_string_buffers(batch.column("doc_id")) for batch in self.batches)
 
     def _verify_metadata(self, raw: memoryview) -> None:
-        """Verify what says where the columns lie: the footer, and the message before every record batch.
+        """Verify the metadata that locates the columns: the footer, and the message before every record batch.
 
-        The file is its magic, messages (-1, length, metadata, columns) up to one of length 0, the footer, its length,
-        and the magic.
+        The file consists of a magic string, messages (-1, length, metadata, columns) until one of length 0, the footer,
+        its length, and the magic string.
         """
         verify, end = self._files.verify, len(raw)
         verify(DOCUMENTS_FILE, end - _TAIL.size, end)
         length, magic = _TAIL.unpack(raw[-_TAIL.size :])
         if magic != _MAGIC or not 0 <= length < end:
-            raise ValueError("it does not end as an Arrow file does")
+            raise ValueError("it does not end like an Arrow file")
         verify(DOCUMENTS_FILE, end - _TAIL.size - length, end)
         place = 8
         verify(DOCUMENTS_FILE, 0, place + _HEAD.size)
@@ -71,7 +71,7 @@ class Documents:
             place += _HEAD.size + length + (columns.size if columns is not None else 0)
 
     def doc_id(self, ordinal: int) -> str:
-        """The id of a document."""
+        """Return the id of a document."""
         batch, row = divmod(ordinal, BATCH_ROWS)
         if not self._verified_ids[batch]:
             self._verify_column(self.batches[batch].column("doc_id"))
@@ -80,11 +80,11 @@ class Documents:
         return str(text[offsets[row] : offsets[row + 1]], "utf-8")
 
     def fields(self, ordinal: int, columns: Mapping[str, str]) -> Mapping[str, Any]:
-        """Stored fields of a document.
+        """Return stored fields of a document.
 
         Args:
             ordinal: the document.
-            columns: the column of every name that is returned.
+            columns: column by returned name.
         """
         batch, row = divmod(ordinal, BATCH_ROWS)
         found = {}
@@ -105,7 +105,7 @@ class Documents:
         return ["doc_id", *map(attribute_column, self.attributes)]
 
     def verify_columns(self, names: Sequence[str]) -> None:
-        """Verify whole columns before they are computed with."""
+        """Verify whole columns, for computations over them."""
         for batch in self.batches:
             for name in names:
                 self._verify_column(batch.column(name))
@@ -116,7 +116,7 @@ class Documents:
                 self._files.verify_buffer(DOCUMENTS_FILE, buffer.address, buffer.size)
 
     def _verify_row(self, column: pa.Array, row: int) -> None:
-        """Verify what one value of a column lies on."""
+        """Verify the pages of one value of a column."""
         if not pa.types.is_large_string(column.type):
             self._verify_column(column)
             return
@@ -130,6 +130,6 @@ class Documents:
 
 
 def _string_buffers(column: pa.Array) -> tuple[memoryview, memoryview]:
-    """Offsets and text of a ``large_string`` column: a Python string comes out of them twice as fast as by scalars."""
+    """Return offsets and text of a ``large_string`` column; slicing them is twice as fast as Arrow scalars."""
     _, offsets, text = column.buffers()
     return memoryview(offsets).cast("q"), memoryview(text or b"")

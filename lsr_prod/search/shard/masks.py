@@ -1,4 +1,4 @@
-"""Filters as masks over the documents of a shard, computed once and kept."""
+"""Filters as masks over the documents of a shard, computed once and cached."""
 
 import functools
 import threading
@@ -30,7 +30,7 @@ class Mask:
     Attributes:
         allowed: uint8 [N], read-only, 1 for those in the set.
         ordinals: int64 [n], rising.
-        vectors: of those documents, where they are few: offsets, terms and impacts, side by side.
+        vectors: offsets, terms and impacts of those documents, if they are few; see ``ForwardCopy.gather``.
     """
 
     allowed: Allowed
@@ -39,22 +39,22 @@ class Mask:
 
     @classmethod
     def of(cls, allowed: Allowed) -> "Mask":
-        """The set where ``allowed`` is 1; it becomes read-only."""
+        """Return the set of documents for which ``allowed`` is 1; ``allowed`` becomes read-only."""
         return cls(_seal(allowed), np.flatnonzero(allowed))
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Bytes of all arrays."""
         arrays: tuple[npt.NDArray[Any], ...] = (self.allowed, self.ordinals, *self.vectors)
         return sum(array.nbytes for array in arrays)
 
 
 def evaluate(expression: Filter, batches: Sequence[pa.RecordBatch]) -> Allowed:
-    """The documents for which a filter is true.
+    """Return the documents for which a filter is true.
 
     Args:
         expression: the filter.
-        batches: of ``docs.arrow``, in document order.
+        batches: record batches of ``docs.arrow``, in document order.
 
     Returns:
         uint8 [N], read-only: 1 where the document may be returned.
@@ -70,14 +70,14 @@ def evaluate(expression: Filter, batches: Sequence[pa.RecordBatch]) -> Allowed:
 
 
 class MaskCache:
-    """Masks by key, least recently used out first; for one opened shard, safe to share between threads.
+    """LRU cache of the masks of one opened shard. Safe to share between threads.
 
-    A mask that many threads ask for at once is computed by one of them, the others wait.
+    If several threads need the same mask at once, one computes it and the others wait.
 
     Attributes:
-        hits: asked for and there, or being computed by another thread.
-        misses: computed.
-        bytes: held.
+        hits: masks found, or computed by another thread meanwhile.
+        misses: masks computed.
+        bytes: bytes of the cached masks.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -88,18 +88,18 @@ class MaskCache:
         self._lock = threading.Lock()
 
     def get(self, key: str, compute: Callable[[], Mask]) -> Mask:
-        """The mask of ``key``; computed where it is not there. A mask above ``max_bytes`` is not kept.
+        """Return the mask of ``key``, computed if it is not cached. A mask larger than ``max_bytes`` is not cached.
 
         Args:
-            key: what the mask is of; ``Filter.key`` of a checked filter.
-            compute: makes it. If it raises, nothing is kept, and a thread that waits computes it itself.
+            key: ``Filter.key`` of a checked filter.
+            compute: computes the mask. If it raises, nothing is cached, and a waiting thread computes it itself.
         """
         mask = self._find(key)
         if mask is not None:
             return mask
         with self._lock:
-            turn = self._computing.setdefault(key, threading.Lock())
-        with turn:
+            computing = self._computing.setdefault(key, threading.Lock())
+        with computing:
             mask = self._find(key)
             if mask is not None:
                 return mask
@@ -131,7 +131,7 @@ class MaskCache:
 
 
 def _truth(expression: Filter, batches: Sequence[pa.RecordBatch]) -> pa.ChunkedArray:
-    """bool [N]: true, false, or null for unknown."""
+    """Return bool [N]: true, false, or null for unknown."""
     match expression:
         case Combination(operator, parts):
             combine = pc.and_kleene if operator == "and" else pc.or_kleene

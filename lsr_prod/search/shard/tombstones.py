@@ -1,4 +1,4 @@
-"""Deleted documents of a shard."""
+"""Tombstones: deleted documents of a shard."""
 
 from pathlib import Path
 
@@ -13,11 +13,11 @@ __all__ = ["read_alive"]
 
 
 def read_alive(index: Path, tombstones: Tombstones, documents: int) -> npt.NDArray[np.uint8]:
-    """uint8 [documents]: 0 for the deleted ones.
+    """Return uint8 [documents]: 0 for deleted documents, else 1.
 
     Args:
         index: the index folder.
-        tombstones: of one shard.
+        tombstones: the tombstones of one shard.
         documents: N of that shard.
 
     Raises:

@@ -11,7 +11,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import SparseEncoder
 from lsr_prod.terms.casing import uncased_groups
-from lsr_prod.terms.reader import TermReader
+from lsr_prod.terms.term_reader import TermReader
 from lsr_prod.terms.words import split_words
 from tests.model.tiny import VOCABULARY, tiny_tokenizer
 
@@ -55,7 +55,7 @@ def test_documents_are_counted_in_pieces_as_at_once(monkeypatch):
     reader = TermReader(TOKENIZER, card(), VOCABULARY)
     texts = ["w1 w3 w1", "", "w3", "</s> <unk>", "w5 w3"]
     whole = reader.count(texts)
-    monkeypatch.setattr("lsr_prod.terms.reader._CHARACTERS", 3)
+    monkeypatch.setattr("lsr_prod.terms.term_reader._CHARACTERS", 3)
     parts = reader.count(texts[3:], reader.count(iter(texts[:3])))
     for counts in (whole, parts):
         assert counts.documents == 3
