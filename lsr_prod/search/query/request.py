@@ -89,7 +89,7 @@ class Request:
         qk: number of query terms kept, heaviest first; None: all.
         filter: only documents that pass the filter are found.
         min_score: only documents with at least this score are found.
-        rescore: number of documents to rescore, at least ``k``: found over all shards with ``qk`` query terms and ``dk``
+        rescore: number of documents to rescore, at least ``k``: found in all shards with ``qk`` query terms and ``dk``
             terms per document, then ranked by the whole query and all stored terms.
         deduplicate: a stored field or attribute; of documents with the same value only the best is returned. Documents
             without a value are all kept.
