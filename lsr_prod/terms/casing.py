@@ -1,4 +1,4 @@
-"""Casing of output terms (papers/casing.txt): which are cased, and how a vocabulary becomes an uncased one."""
+"""Casing of output terms (papers/casing.txt): cased terms, and the uncased form of a vocabulary."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,13 +9,13 @@ __all__ = ["UncasedGroups", "cased_terms", "lowered", "uncased_groups"]
 
 
 class UncasedGroups(NamedTuple):
-    """How V terms become U uncased ones (casing, 3: uncased vocabulary only).
+    """Mapping from V terms to U uncased terms (casing, 3: uncased vocabulary only).
 
     The weight of an uncased term is the maximum over the rows of its group.
 
     Attributes:
-        rows: K rows of the V that are kept, ascending; all others are dropped.
-        groups: K numbers below U, the group of each kept row.
+        rows: the K kept rows, rising; all others are dropped.
+        groups: group of each kept row, K numbers below U.
         terms: U uncased terms, in the notation of the vocabulary.
     """
 
@@ -25,10 +25,9 @@ class UncasedGroups(NamedTuple):
 
 
 def cased_terms(vocabulary: Sequence[str]) -> list[bool]:
-    """Which terms have a capital letter.
+    """Return for every term whether it has a capital letter.
 
-    Markers of word pieces are no letters, special tokens are no words, and the terms of a byte-level vocabulary are
-    read as the text that they stand for.
+    Markers of word pieces and special tokens do not count, and the terms of a byte-level vocabulary are decoded.
 
     Args:
         vocabulary: V terms of a WordPiece, byte-level BPE or SentencePiece vocabulary, or whole words.
@@ -37,9 +36,9 @@ def cased_terms(vocabulary: Sequence[str]) -> list[bool]:
 
 
 def uncased_groups(vocabulary: Sequence[str]) -> UncasedGroups:
-    """Drop the cased terms whose lowercase form is a term; those that are there only cased become it.
+    """Drop cased terms whose lowercase form is a term, and lowercase the other cased terms.
 
-    Special tokens stay as they are.
+    Special tokens do not change.
 
     Args:
         vocabulary: V terms.
@@ -66,7 +65,7 @@ def uncased_groups(vocabulary: Sequence[str]) -> UncasedGroups:
 
 
 def lowered(surface: Surface) -> Surface:
-    """The lowercase form; special tokens, and bytes that are no text, are no words and stay as they are."""
+    """Return the lowercase form; special tokens and bytes that do not decode to text do not change."""
     return surface._replace(text=surface.text.lower()) if _is_cased(surface) else surface
 
 

@@ -1,4 +1,4 @@
-"""Terms of another vocabulary as sub-tokens of one's own."""
+"""Sub-tokens of the terms of another vocabulary."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,14 +15,14 @@ __all__ = ["fragmentation", "term_pieces"]
 
 
 def term_pieces(terms: Sequence[str], tokenizer: "PreTrainedTokenizerFast") -> list[list[int]]:
-    """Sub-token ids of terms as they stand inside a text (vocabulary-transfer, 4.2.2, sub-token initialisation).
+    """Return the sub-token ids of terms as inside a text (vocabulary-transfer, 4.2.2, sub-token initialization).
 
     Args:
-        terms: of a vocabulary in any notation.
-        tokenizer: that cuts them.
+        terms: terms of a vocabulary in any notation.
+        tokenizer: splits them.
 
     Returns:
-        One list a term, without unknown tokens; empty for special tokens and for what it has no piece of.
+        One list per term, without unknown tokens; empty for special tokens and for terms without known pieces.
     """
     plain, backend = surfaces(terms), tokenizer.backend_tokenizer
     words = [surface.text for surface in plain if surface.place == "initial" and surface.text]
@@ -41,14 +41,14 @@ def term_pieces(terms: Sequence[str], tokenizer: "PreTrainedTokenizerFast") -> l
 
 
 def fragmentation(texts: list[str], tokenizer: "PreTrainedTokenizerFast") -> float:
-    """Tokens per word (table 9), special tokens apart; punctuation marks are words."""
+    """Return tokens per word (table 9) without special tokens; punctuation marks are words."""
     words = sum(len(split_words(text)) for text in texts)
     tokens = sum(map(len, tokenizer(texts, add_special_tokens=False)["input_ids"]))
     return tokens / words if words else 0.0
 
 
 def _inner_pieces(text: str, tokenizer: Tokenizer, notation: Notation) -> list[int]:
-    """Pieces of what goes on inside a word: without the marker of a word's beginning, or with that of its inside."""
+    """Return the pieces of a text inside a word: without a word-start marker, or with the continuation marker."""
     if tokenizer.normalizer is not None:
         text = tokenizer.normalizer.normalize_str(text).lstrip("▁")
     if not text:
@@ -59,7 +59,7 @@ def _inner_pieces(text: str, tokenizer: Tokenizer, notation: Notation) -> list[i
 
 
 def _longest_matches(text: str, tokenizer: Tokenizer) -> list[int]:
-    """WordPiece from inside a word: its model has no call for that. Empty where no piece fits."""
+    """Return WordPiece tokens from inside a word, which the model has no call for; empty if no piece fits."""
     pieces: list[int] = []
     while text:
         found = ((tokenizer.token_to_id(f"##{text[:end]}"), end) for end in range(len(text), 0, -1))

@@ -1,8 +1,8 @@
-"""Surfaces: what the terms of a vocabulary stand for, whatever markers its tokenizer writes them with.
+"""Surface forms: the texts of vocabulary terms, without the markers of their tokenizer.
 
-Three notations are known. WordPiece marks what goes on inside a word (``##ing``); byte-level BPE and SentencePiece mark
-what begins one (``Ġthe``, ``▁the``), and byte-level BPE writes each byte as a character of its own. A vocabulary of
-whole words has no marker.
+There are three notations with markers. WordPiece marks continuations of a word (``##ing``); byte-level BPE and
+SentencePiece mark the start of a word (``Ġthe``, ``▁the``), and byte-level BPE writes each byte as one character. A
+vocabulary of whole words has no markers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ __all__ = ["Notation", "Surface", "Terms", "align", "is_special", "notation_of",
 Notation = Literal["word_piece", "byte_level", "sentence_piece", "words"]
 
 _MARKERS: dict[str, Notation] = {"##": "word_piece", "Ġ": "byte_level", "▁": "sentence_piece"}
-_RARE = 0.01  # a character of some script that happens to be another notation's marker
-# The roles of a special token, and the one or two names that tokenizers have for each.
+_RARE = 0.01  # share of terms that may start with another notation's marker by chance
+# The roles of special tokens, and the names that tokenizers use for each.
 _ROLES = {
     "pad": ("pad_token",),
     "unknown": ("unk_token",),
@@ -36,11 +36,11 @@ _ENCODER = ByteLevel(add_prefix_space=False, use_regex=False)
 
 
 class Surface(NamedTuple):
-    """A term without its marker.
+    """Surface form of a term.
 
     Attributes:
-        text: what it stands for; of a special token, or of bytes that are no text, the term itself.
-        place: ``initial`` at the beginning of a word, ``inner`` inside one, ``special`` for what is no text.
+        text: the text without markers; the term itself for special tokens and bytes that do not decode to text.
+        place: ``initial`` at the start of a word, ``inner`` inside a word, ``special`` for anything that is not text.
     """
 
     text: str
@@ -49,11 +49,11 @@ class Surface(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A vocabulary and which of its terms are special tokens.
+    """A vocabulary with the roles of its special tokens.
 
     Attributes:
         terms: the terms in their order.
-        roles: ``pad``, ``unknown``, ``begin``, ``end`` or ``mask`` -> the term that has this role.
+        roles: ``pad``, ``unknown``, ``begin``, ``end`` or ``mask`` -> the term with this role.
     """
 
     terms: Sequence[str]
@@ -61,7 +61,7 @@ class Terms:
 
     @classmethod
     def of(cls, tokenizer: "PreTrainedTokenizerFast", terms: Sequence[str]) -> "Terms":
-        """Terms with the special tokens of their tokenizer."""
+        """Return terms with the special tokens of their tokenizer."""
         known, roles = set(terms), {}
         for role, names in _ROLES.items():
             tokens = [str(token) for name in names if (token := getattr(tokenizer, name, None)) is not None]
@@ -71,16 +71,16 @@ class Terms:
 
 
 def align(source: Terms, target: Terms) -> NDArray[np.int64]:
-    """The source term that each target term equals, case and accents included (vocabulary-transfer, 4.2.2: O = V n V').
+    """Return the source term equal to each target term (vocabulary-transfer, 4.2.2: O = V n V').
 
-    Special tokens are aligned by their role. A target token with several roles takes the first that the source has.
+    Special tokens are aligned by role. A target token with several roles takes the first role that the source has.
 
     Args:
         source: V terms.
         target: V' terms.
 
     Returns:
-        [V'], a row of the source, or -1 for a new term.
+        [V'], row of the source, or -1 for a new term.
     """
     rows: dict[Surface, int] = {}
     for row, surface in enumerate(surfaces(source.terms)):
@@ -95,28 +95,28 @@ def align(source: Terms, target: Terms) -> NDArray[np.int64]:
 
 
 def overlap_share(aligned: NDArray[np.int64]) -> float:
-    """Share of the target's terms that the source has."""
+    """Return the share of the target's terms that the source has."""
     return float((aligned >= 0).mean())
 
 
 def notation_of(vocabulary: Sequence[str]) -> Notation:
-    """How a vocabulary marks words: by the marker that most of its terms begin with."""
+    """Return the notation of a vocabulary: that of the most frequent marker."""
     counts = {marker: sum(term.startswith(marker) for term in vocabulary) for marker in _MARKERS}
     marker = max(counts, key=lambda marker: counts[marker])
     return _MARKERS[marker] if counts[marker] > _RARE * len(vocabulary) else "words"
 
 
 def surfaces(vocabulary: Sequence[str]) -> list[Surface]:
-    """What each term of a vocabulary stands for."""
+    """Return the surface form of each term of a vocabulary."""
     notation = notation_of(vocabulary)
     return [_surface(term, notation) for term in vocabulary]
 
 
 def spell(surface: Surface, notation: Notation) -> str:
-    """The term that a surface has in a notation.
+    """Return the term of a surface form in a notation.
 
     Raises:
-        ValueError: the surface goes on inside a word, and the notation has whole words only.
+        ValueError: the surface form is inside a word, and the notation has whole words only.
     """
     text, place = surface
     if place == "special":
@@ -136,7 +136,7 @@ def spell(surface: Surface, notation: Notation) -> str:
 
 
 def is_special(term: str) -> bool:
-    """Whether a term is spelt as special tokens are: ``[CLS]``, ``<s>``, ``<|endoftext|>``, ``<0x0A>``."""
+    """Return whether a term is spelled like a special token: ``[CLS]``, ``<s>``, ``<|endoftext|>``, ``<0x0A>``."""
     return len(term) > 2 and (term[0] + term[-1]) in ("[]", "<>")
 
 

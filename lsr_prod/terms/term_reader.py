@@ -1,7 +1,7 @@
-"""The output terms that stand in a text, with the tokenizer alone: queries without a model, and their IDF.
+"""Output terms of texts, found by the tokenizer alone: for inference-free queries and their IDF.
 
-Of an output vocabulary of tokens they are the text's tokens without special ones; of uncased terms those that the
-tokens fold into; of words of its own, the words.
+With an output vocabulary of tokens, the terms of a text are its tokens without special tokens; with uncased terms, the
+uncased forms of its tokens; with a vocabulary of words, its words.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,15 +22,15 @@ from lsr_prod.terms.words import check_words, split_normalized, word_normalizer
 
 __all__ = ["QueryTerms", "TermReader"]
 
-_CHARACTERS = 1_000_000  # of text whose tokens are in memory at once
+_CHARACTERS = 1_000_000  # of texts whose tokens are in memory at once
 
 
 class QueryTerms(NamedTuple):
-    """What stands in a query, each once, in the order of the text.
+    """Distinct terms of a query, in the order of the text.
 
     Attributes:
-        ids: of the output terms.
-        unknown: words that are no output terms; tokens always are.
+        ids: ids of the output terms.
+        unknown: words that are not output terms; always empty with a vocabulary of tokens.
     """
 
     ids: list[int]
@@ -45,15 +45,15 @@ class TermReader:
     """
 
     def __init__(self, tokenizer: str, card: EncoderCard, vocabulary: Sequence[str]) -> None:
-        """Prepare.
+        """Prepare the tokenizer.
 
         Args:
             tokenizer: content of ``tokenizer.json``.
-            card: of the encoder.
+            card: card of the encoder.
             vocabulary: its V output terms.
 
         Raises:
-            ConfigError: they are tokens of another tokenizer than the encoder's.
+            ConfigError: the output terms are tokens of another tokenizer than the encoder's.
         """
         self._words = card.output_vocabulary == "words"
         if self._words:
@@ -63,7 +63,8 @@ class TermReader:
         backend.no_truncation()
         self.vocabulary_size = len(vocabulary)
         self._whole, self._most = backend, card.query_max_length
-        self._query = Tokenizer.from_str(backend.to_str())  # truncation is a state: texts of documents are not cut
+        # A copy, because truncation is a state of a tokenizer and documents are not truncated.
+        self._query = Tokenizer.from_str(backend.to_str())
         self._query.enable_truncation(card.query_max_length - backend.num_special_tokens_to_add(False))
         self._normalizer = word_normalizer(backend)
         self._term_of = _words(vocabulary) if self._words else {}
@@ -72,7 +73,7 @@ class TermReader:
 
     @classmethod
     def open(cls, bundle: Path) -> "TermReader":
-        """That of a bundle.
+        """Open the term reader of a bundle.
 
         Raises:
             ArtifactError: a file is missing or damaged.
@@ -81,7 +82,7 @@ class TermReader:
         return cls(tokenizer, EncoderCard.load(bundle), read_vocabulary(bundle))
 
     def query(self, text: str) -> QueryTerms:
-        """The terms of a query, of its first ``query_max_length`` tokens (special ones counted) or words."""
+        """Return the terms of the first ``query_max_length`` tokens (special tokens included) or words of a query."""
         if self._words:
             words = dict.fromkeys(split_normalized(text, self._normalizer)[: self._most])
             ids = [self._term_of.get(word, -1) for word in words]
@@ -93,7 +94,7 @@ class TermReader:
         return QueryTerms(list(found), [])
 
     def documents(self, texts: Sequence[str]) -> list[npt.NDArray[np.int32]]:
-        """The terms of whole texts: of each int32 [t], rising, every one once."""
+        """Return the distinct terms of whole texts: int32 [t] per text, rising."""
         if self._words:
             found = [[self._term_of.get(word, -1) for word in split_normalized(t, self._normalizer)] for t in texts]
             return [_distinct(np.array(ids, np.int32)) for ids in found]
@@ -101,25 +102,25 @@ class TermReader:
         return [_distinct(self._table[encoding.ids]) for encoding in encodings]
 
     def count(self, texts: Iterable[str], before: TermCounts | None = None) -> TermCounts:
-        """How many texts have each term; a few are in memory at a time.
+        """Count the texts that have each term; only a few texts are in memory at a time.
 
         Args:
-            texts: of documents.
-            before: counts that they are added to.
+            texts: texts of documents.
+            before: counts to which these are added.
         """
         counts = before or TermCounts.none(self.vocabulary_size)
-        some: list[str] = []
+        batch: list[str] = []
         size = 0
         for text in texts:
-            some.append(text)
+            batch.append(text)
             size += len(text)
             if size >= _CHARACTERS:
-                counts, some, size = counts.with_texts(self.documents(some)), [], 0
-        return counts.with_texts(self.documents(some)) if some else counts
+                counts, batch, size = counts.with_texts(self.documents(batch)), [], 0
+        return counts.with_texts(self.documents(batch)) if batch else counts
 
     @staticmethod
     def digest(bundle: Path) -> str:
-        """sha256 (hex) of all that decides which terms stand in a document."""
+        """Return the sha256 (hex) of everything that determines the terms of a document."""
         card = EncoderCard.load(bundle)
         tokenizer = (bundle / TOKENIZER_FILE).read_text(encoding="utf-8")
         return digest_json([tokenizer, card.vocabulary_sha256, card.output_vocabulary, card.output_casing])
@@ -130,7 +131,7 @@ def _words(vocabulary: Sequence[str]) -> dict[str, int]:
 
 
 def _tokens(tokenizer: Tokenizer, card: EncoderCard, vocabulary: Sequence[str]) -> list[int]:
-    """The output term of every token; -1: it has none, special tokens among them."""
+    """Return the output term of every token; -1 for tokens without one, such as special tokens."""
     names = tokenizer.get_vocab(with_added_tokens=True)
     special = {number for number, added in tokenizer.get_added_tokens_decoder().items() if added.special}
     tokens = [""] * (max(names.values()) + 1)

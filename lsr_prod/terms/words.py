@@ -1,6 +1,6 @@
-"""Words of any script: the one place where a text becomes words, and words become sub-tokens.
+"""Split texts of any script into words, and words into sub-tokens.
 
-An expanded vocabulary consists of such words, its masking chooses among them, and its validation counts them.
+An expanded vocabulary consists of these words; masking selects among them, and validation counts them.
 """
 
 import json
@@ -25,7 +25,7 @@ __all__ = [
     "word_pieces",
 ]
 
-# Accents stay, and so do the syllables of Hangul, which stripping would take apart; an ideograph is a word of its own.
+# Accents are kept, because stripping them would take Hangul syllables apart; every ideograph is one word.
 _NORMALIZER = normalizers.Sequence(
     [
         normalizers.NFC(),
@@ -37,35 +37,35 @@ _MARKERS = ("Ġ", "▁")
 
 
 def check_words(terms: Sequence[str], field: str) -> None:
-    """Refuse output terms of a head's own that are not words and so cannot be looked up in a text.
+    """Require that an output vocabulary consists of words, which can be looked up in texts.
 
     Raises:
-        ConfigError: they are tokens of another tokenizer than the encoder's; it names the setting ``field``.
+        ConfigError: the terms are tokens of another tokenizer than the encoder's; the error names ``field``.
     """
     if notation_of(terms) != "words":
         refuse_tokens(field)
 
 
 def refuse_tokens(field: str) -> NoReturn:
-    """Say that the output terms are tokens of another tokenizer than the encoder's; see ``check_words``.
+    """Raise the error for output terms that are tokens of another tokenizer; see ``check_words``.
 
     Raises:
         ConfigError: always.
     """
     raise ConfigError(
         field,
-        "the output terms are tokens of another tokenizer than the encoder's, which are not looked up in texts",
-        "transfer the whole vocabulary (parts: all), or do without",
+        "the output terms are tokens of another tokenizer than the encoder's and cannot be looked up in texts",
+        "transfer the whole vocabulary (parts: all), or leave this setting out",
     )
 
 
 def split_words(text: str, tokenizer: "PreTrainedTokenizerFast | None" = None) -> list[str]:
-    """The words of a text in their order, lowercase; a punctuation mark is a word.
+    """Return the words of a text in order, lowercase; a punctuation mark is a word.
 
     Args:
         text: any text.
-        tokenizer: if it lowercases, its own normalizer is used, so that words are spelt as its tokens are; any other,
-            or none: NFC and lowercase.
+        tokenizer: if it lowercases, its normalizer is used, so that words are spelled like its tokens; otherwise NFC
+            and lowercase.
 
     Returns:
         Words without white space.
@@ -74,25 +74,25 @@ def split_words(text: str, tokenizer: "PreTrainedTokenizerFast | None" = None) -
 
 
 def word_normalizer(tokenizer: Tokenizer | None) -> normalizers.Normalizer:
-    """What a text goes through before it is split; looking it up reads the whole tokenizer."""
+    """Return the normalizer applied before splitting; this parses the whole tokenizer."""
     return tokenizer.normalizer if tokenizer is not None and lowercases(tokenizer) else _NORMALIZER
 
 
 def split_normalized(text: str, normalizer: normalizers.Normalizer) -> list[str]:
-    """As ``split_words``, with a normalizer that was looked up before."""
-    plain = normalizer.normalize_str(text).replace("▁", " ")  # SentencePiece's normalizers write spaces so
+    """Split like ``split_words``, with the result of ``word_normalizer``."""
+    plain = normalizer.normalize_str(text).replace("▁", " ")  # SentencePiece normalizers write spaces as "▁"
     return [word for word, _ in _PRE_TOKENIZER.pre_tokenize_str(plain)]
 
 
 def word_pieces(words: Sequence[str], tokenizer: "PreTrainedTokenizerFast") -> list[list[int]]:
-    """Sub-token ids of each word as it stands inside a text, without special tokens.
+    """Return the sub-token ids of each word as inside a text, without special tokens.
 
     Args:
-        words: as ``split_words`` returns them.
-        tokenizer: of a model, whatever its markers of a word's beginning.
+        words: words from ``split_words``.
+        tokenizer: tokenizer of a model, with any word-start markers.
 
     Returns:
-        One list a word; empty where the tokenizer's normalizer leaves nothing of the word.
+        One list per word; empty if the tokenizer's normalizer removes the whole word.
     """
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())  # a copy without padding and truncation
     backend.no_padding()
@@ -103,7 +103,7 @@ def word_pieces(words: Sequence[str], tokenizer: "PreTrainedTokenizerFast") -> l
 
 
 def lowercases(tokenizer: Tokenizer) -> bool:
-    """Whether a tokenizer's normalizer lowercases its input."""
+    """Return whether a tokenizer's normalizer lowercases its input."""
     normalizer = json.loads(tokenizer.to_str())["normalizer"]
     return "lowercase" in _steps(normalizer)
 
@@ -120,7 +120,7 @@ def _steps(normalizer: dict[str, object] | None) -> set[str]:
 
 
 def _space_before(tokenizer: Tokenizer) -> str:
-    """What has to stand before a word so that it is tokenized as inside a text: byte-level BPE needs the space."""
+    """Return the prefix with which a word is tokenized as inside a text: a space for byte-level BPE, else nothing."""
     bare, spaced = (tokenizer.encode(text, add_special_tokens=False).tokens for text in ("the", " the"))
     marked = bool(bare) and bare[0].startswith(_MARKERS)
     return " " if not marked and spaced and spaced[0].startswith(_MARKERS) else ""

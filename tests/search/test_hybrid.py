@@ -194,7 +194,7 @@ def test_a_text_is_encoded_and_read_for_words(tiny_bundle, tmp_path):
     [
         ({"hybrid": Hybrid()}, "text="),
         ({"text": "fox"}, "hybrid="),
-        ({"text": 7, "hybrid": Hybrid()}, "no text"),
+        ({"text": 7, "hybrid": Hybrid()}, "not a string"),
         ({"text": "fox", "hybrid": True}, "Hybrid()"),
         ({"text": "fox", "hybrid": Hybrid(), "rescore": 50}, "rescore"),
         ({"text": "fox", "hybrid": Hybrid(fusion="rrf", depth=9)}, "depth"),
