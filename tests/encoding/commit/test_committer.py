@@ -255,7 +255,7 @@ def test_store_that_fails_every_try_raises_commit_error(tmp_path: Path, monkeypa
     def full(*_: object) -> bool:
         raise StorageError("no space left on device")
 
-    monkeypatch.setattr("lsr_prod.storage.store.link_new", full)
+    monkeypatch.setattr("lsr_prod.storage.store.create_file", full)
     monkeypatch.setattr("time.sleep", lambda _: None)
     with pytest.raises(CommitError, match=r"wave 0 was refused 5 times \(no space left.*run the job again"):
         Committer(epoch, table, quarantine).commit(result)
