@@ -71,7 +71,7 @@ def test_token_ids_of_another_length_leave_the_cards_alone(encoder: BundleEncode
     assert len(cut) == encoder.card.document_max_length
 
 
-def test_counters_say_what_went_through_the_graph(tiny_bundle: Path) -> None:
+def test_counters_count_documents_and_tokens(tiny_bundle: Path) -> None:
     opened = BundleEncoder(tiny_bundle)
     assert opened.counters == Counters(0, 0, 0), "the run at opening is not counted"
     rows = [[101, 2204, 102], [101, 102], []]

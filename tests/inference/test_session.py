@@ -24,11 +24,11 @@ def doubling(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("available", "taken"), [((TENSORRT, CUDA, CPU), CUDA), ((TENSORRT, CPU), TENSORRT), ((CPU,), CPU)]
 )
-def test_auto_takes_the_first_that_is_there(available: tuple[str, ...], taken: str) -> None:
+def test_auto_selects_first_available_provider(available: tuple[str, ...], taken: str) -> None:
     assert choose_provider("auto", available) == taken
 
 
-def test_what_is_asked_for_is_taken_or_refused() -> None:
+def test_requested_provider_is_used_or_rejected() -> None:
     assert choose_provider("cpu", (TENSORRT, CUDA, CPU)) == CPU
     assert choose_provider("tensorrt", (TENSORRT, CUDA, CPU)) == TENSORRT
     with pytest.raises(ConfigError, match=r"encode\.provider: cuda is not in this ONNX Runtime, .*; set auto or cpu"):
@@ -44,7 +44,7 @@ def test_a_graph_runs_through_its_binding_for_every_shape(doubling: Path) -> Non
         np.testing.assert_array_equal(y, 2 * x)
 
 
-def test_what_a_call_returned_stays_after_the_next(doubling: Path) -> None:
+def test_results_stay_valid_after_next_call(doubling: Path) -> None:
     session = GraphSession(doubling, threads=1)
     (first,) = session.run({"x": np.ones((2, 2), np.int64)}, ["y"])
     session.run({"x": np.full((2, 2), 7, np.int64)}, ["y"])

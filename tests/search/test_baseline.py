@@ -20,7 +20,7 @@ def expected(word: str) -> set[str]:
     return {doc_id for doc_id, doc in CORPUS.items() if word in doc.text} - GONE
 
 
-def test_boolean_queries_find_what_they_say(searcher):
+def test_boolean_queries_match_expected_documents(searcher):
     assert searcher.match_boolean("lock AND NOT thread") == expected("file")
     assert searcher.match_boolean("thread OR file") == expected("lock")
     assert searcher.match_boolean("nothing") == set()
@@ -32,7 +32,7 @@ def test_boolean_queries_find_what_they_say(searcher):
 
 
 @pytest.mark.parametrize("k", [1, 5, 12, 100])
-def test_bm25_fills_k_with_documents_that_are_there(searcher, k):
+def test_bm25_returns_k_documents_that_are_not_deleted(searcher, k):
     hits = searcher.bm25("file", k).hits
     assert len(hits) == min(k, len(expected("file")))
     assert {hit.doc_id for hit in hits} <= expected("file")

@@ -73,7 +73,7 @@ def test_long_values_and_prefixes_are_found(tmp_path):
         (field("yaer") > 1, "no attribute 'yaer'"),
     ],
 )
-def test_what_tantivy_cannot_answer_is_refused(tmp_path, expression, message):
+def test_filters_unsupported_by_tantivy_are_rejected(tmp_path, expression, message):
     with pytest.raises(QueryError, match=message):
         build(tmp_path, [NOTHING]).match_filter(expression)
 
@@ -148,7 +148,7 @@ def library(tmp_path_factory):
         ("published:<2020-01-01T00:00:00.000001Z", [0]),
     ],
 )
-def test_queries_find_what_they_say(library, query, found):
+def test_queries_match_expected_documents(library, query, found):
     assert library.match_query(query) == found
 
 
@@ -221,7 +221,7 @@ def test_and_or_not_nest_as_written(library, made):
         ("NOT " * 100 + "a", "more than 32 deep"),
     ],
 )
-def test_what_is_no_query_is_refused(library, query, message):
+def test_invalid_boolean_query_is_rejected(library, query, message):
     with pytest.raises(QueryError, match=message):
         library.match_query(query)
 

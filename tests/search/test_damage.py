@@ -215,7 +215,7 @@ def test_damage_that_was_refused_is_refused_again_and_repaired_by_the_file(index
     assert answer(searcher.search_vector(vector)) == answer(Searcher.open(index).search_vector(vector))
 
 
-def test_a_shard_built_anew_under_the_same_name_is_found(index, tmp_path):
+def test_rebuilt_shard_with_same_name_is_opened(index, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(index, folder)
     shards = read_version(folder, Searcher.open(folder).version.sha).shards

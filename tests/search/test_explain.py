@@ -61,12 +61,12 @@ def test_an_empty_query_explains_nothing(opened):
 
 
 @pytest.mark.parametrize("doc_id", ["d007", "d999", "", "\ud800", None, 3, ["d001"], pytest.param(10**5000, id="huge")])
-def test_a_document_that_is_deleted_or_none_is_refused(opened, doc_id):
+def test_explain_rejects_deleted_or_unknown_document(opened, doc_id):
     with pytest.raises(QueryError, match="document"):
         opened[0].explain({1: 1.0}, doc_id)
 
 
-def test_past_the_ten_thousandth_there_is_no_rank(tmp_path, monkeypatch):
+def test_rank_after_ten_thousand_is_none(tmp_path, monkeypatch):
     monkeypatch.setattr("lsr_prod.search.explain.MAX_K", 20)
     make_index(tmp_path, {f"d{i:02d}": Doc({1: 5, 2: 100 - i}) for i in range(40)}, vocabulary_size=V, block_size=8)
     searcher = Searcher.open(tmp_path)

@@ -140,7 +140,7 @@ def check(index: Path, reads: int) -> None:
     assert (descriptors(), maps_of(index), len(threading.enumerate())) == before
 
 
-def test_every_answer_is_of_one_version_and_nothing_leaks(index):
+def test_every_result_comes_from_one_version_without_leaks(index):
     check(index, 2_000)
 
 

@@ -202,7 +202,7 @@ def test_a_text_is_encoded_and_read_for_words(tiny_bundle, tmp_path):
         ({"text": "fox", "hybrid": Hybrid(terms=1e6)}, "float32"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(searcher, options, what):
+def test_invalid_hybrid_queries_are_rejected(searcher, options, what):
     with pytest.raises(QueryError, match=what.replace("(", r"\(").replace(")", r"\)")):
         searcher.search_vector({1: 1e35}, **options)
 
@@ -224,7 +224,7 @@ def test_an_index_without_words_says_how_to_build_them(tmp_path):
 
 
 @pytest.mark.parametrize("fusion", ["sum", "rrf"])
-def test_a_filter_that_few_documents_pass_reads_words_too(tmp_path, fusion):
+def test_selective_filter_matches_words(tmp_path, fusion):
     corpus = {f"d{i:03d}": Doc({1: 9}, "fox" if i % 2 else "dog") for i in range(500)}
     make_index(tmp_path, corpus, vocabulary_size=6, block_size=64, bm25=True)
     searcher, asked = Searcher.open(tmp_path), {"text": "fox", "hybrid": Hybrid(fusion=fusion, depth=500)}
@@ -267,7 +267,7 @@ def test_bm25_ranks_real_text_as_tantivy_does(tmp_path, shared_data):
     assert np.max(error) < 0.08
 
 
-def test_duplicates_leave_room_in_both_fusions(tmp_path):
+def test_deduplication_fills_k_in_both_fusions(tmp_path):
     corpus = {f"d{i}": Doc({1: 9}, "fox" if i < 5 else f"fox {i}") for i in range(8)}
     make_index(tmp_path, corpus, vocabulary_size=6, bm25=True)
     for hybrid in (Hybrid(), Hybrid(fusion="rrf")):

@@ -58,7 +58,7 @@ def test_the_import_is_light_and_quick():
     assert not HEAVY & set(modules[0].split(","))
 
 
-def test_a_cold_start_fills_the_cache_and_the_next_process_uses_it(index, tmp_path):
+def test_second_process_loads_kernels_from_cache(index, tmp_path):
     cache = tmp_path / "cache"
     cold = json.loads(run(QUERY, index, NUMBA_CACHE_DIR=str(cache)).stdout)
     assert list(cache.rglob("*.nbc"))
@@ -80,7 +80,7 @@ def test_a_read_only_installation_uses_the_users_cache(index, tmp_path):
     assert "NUMBA_CACHE_DIR" not in ran.stderr
 
 
-def test_with_nowhere_to_cache_it_compiles_and_says_so(index, tmp_path):
+def test_without_writable_cache_kernels_compile_with_warning(index, tmp_path):
     site = read_only_copy(tmp_path)
     nowhere = tmp_path / "file"
     nowhere.touch()

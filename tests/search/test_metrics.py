@@ -36,7 +36,7 @@ def test_prometheus_reads_queries_stages_and_the_version(tmp_path):
     assert b"# HELP lsr_prod_search_queries" in generate_latest(registry)
 
 
-def test_a_query_that_ran_out_of_time_counts_as_partial(tmp_path):
+def test_query_past_deadline_counts_as_partial(tmp_path):
     make_index(tmp_path, CORPUS, vocabulary_size=4)
     registry = CollectorRegistry()
     searcher = Searcher.open(tmp_path, observer=PrometheusObserver(registry))

@@ -48,7 +48,7 @@ def answer(result):
     threads=st.integers(1, 4),
     deleted=st.sets(st.integers(0, 40)),
 )
-def test_answers_are_those_of_the_searcher(corpus, queries, shards, threads, deleted):
+def test_results_equal_those_of_searcher(corpus, queries, shards, threads, deleted):
     gone = {doc_id for i, doc_id in enumerate(corpus) if i in deleted}
     with tempfile.TemporaryDirectory() as folder:
         make_index(Path(folder), corpus, vocabulary_size=V, deleted=gone, shards=shards)
@@ -97,7 +97,7 @@ def test_many_callers_share_the_pool(index):
         assert list(callers.map(lambda query: sharded.search_vector(*query).hits, queries)) == expected
 
 
-def test_a_floor_is_raised_by_shards_that_are_done(index, monkeypatch):
+def test_finished_shards_raise_floor(index, monkeypatch):
     floors, original = [], Snapshot.match_one
 
     def match_one(self, number, query, floor):
@@ -112,7 +112,7 @@ def test_a_floor_is_raised_by_shards_that_are_done(index, monkeypatch):
     assert 0 < floors[-1] <= best.score
 
 
-def test_an_error_in_a_helper_reaches_the_caller_and_ends_the_query(index, monkeypatch):
+def test_error_in_helper_thread_reaches_caller(index, monkeypatch):
     original, caller, matched = Snapshot.match_one, threading.current_thread(), []
 
     def match_one(self, number, query, floor):
@@ -131,7 +131,7 @@ def test_an_error_in_a_helper_reaches_the_caller_and_ends_the_query(index, monke
         assert sharded.search_vector({0: 1.0}).hits == Searcher.open(index).search_vector({0: 1.0}).hits
 
 
-def test_a_deadline_between_shards_gives_what_was_found(index, monkeypatch):
+def test_deadline_between_shards_returns_partial_result(index, monkeypatch):
     original = Snapshot.match_one
 
     def match_one(self, number, query, floor):
@@ -150,7 +150,7 @@ def test_a_deadline_between_shards_gives_what_was_found(index, monkeypatch):
     assert time.monotonic() - start < 0.6  # five shards would take 0.75 s one after the other, 0.45 s side by side
 
 
-def test_it_follows_publications(tmp_path):
+def test_parallel_searcher_follows_publications(tmp_path):
     make_index(tmp_path, CORPUS, vocabulary_size=V, shards=3)
     with ParallelSearcher.open(tmp_path) as sharded:
         before = sharded.version.sha
@@ -161,7 +161,7 @@ def test_it_follows_publications(tmp_path):
     assert result.version != before
 
 
-def test_a_closed_searcher_refuses_queries(index):
+def test_closed_searcher_rejects_queries(index):
     sharded = ParallelSearcher.open(index, threads=2)
     sharded.close()
     sharded.close()
@@ -170,11 +170,11 @@ def test_a_closed_searcher_refuses_queries(index):
 
 
 @pytest.mark.parametrize("threads", [0, -1, True, 1.5, "2"])
-def test_a_number_of_threads_that_is_none(index, threads):
+def test_invalid_number_of_threads_is_rejected(index, threads):
     with pytest.raises(ConfigError, match="threads"):
         ParallelSearcher.open(index, threads=threads)
 
 
-def test_an_empty_folder_is_no_index(tmp_path):
+def test_empty_folder_raises_publication_error(tmp_path):
     with pytest.raises(PublicationError):
         ParallelSearcher.open(tmp_path)

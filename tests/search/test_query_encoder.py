@@ -10,7 +10,7 @@ from lsr_prod.search.query_encoder import QueryEncoder
 from tests.indexing.corpus import Doc, make_index
 
 
-def test_a_bundle_that_did_not_make_the_index_is_refused(text_index, tiny_bundle, tmp_path):
+def test_bundle_that_did_not_encode_index_is_rejected(text_index, tiny_bundle, tmp_path):
     make_index(tmp_path / "other", {"a": Doc({1: 1})}, vocabulary_size=4)
     with pytest.raises(LineageError, match="did not encode the index"):
         Searcher.open(tmp_path / "other", bundle=tiny_bundle).search("a lock")

@@ -41,7 +41,7 @@ def test_text_finds_the_document_about_it(text_index):
     assert result.match_ms > 0
 
 
-def test_a_batch_answers_as_single_queries_do(text_index):
+def test_batch_returns_results_of_single_queries(text_index):
     searcher, texts = Searcher.open(text_index), ["parse json", "", "square root of a number", "random numbers"]
     batch = searcher.search_batch(texts, k=4, overlap_threshold=0.1, qk=8)
     for text, result in zip(texts, batch, strict=True):
@@ -89,7 +89,7 @@ def test_four_threads_answer_as_one(text_index):
 
 
 @pytest.mark.parametrize("text", [None, 7, b"lock", "a \ud800 b"])
-def test_what_is_no_text_is_refused(searcher, text):
+def test_invalid_text_is_rejected(searcher, text):
     with pytest.raises(QueryError, match="the query"):
         searcher.search(text)
 
@@ -144,7 +144,7 @@ def test_a_vocabulary_beyond_16_bits(tmp_path):
     assert searcher.document_frequency(3) == 20
 
 
-def test_refresh_follows_the_head(tmp_path):
+def test_refresh_follows_current_publication(tmp_path):
     make_index(tmp_path, CORPUS, vocabulary_size=6)
     searcher = Searcher.open(tmp_path)
     before = searcher.snapshot
@@ -171,7 +171,7 @@ def test_one_flipped_bit_is_found_by_verify(tmp_path):
     assert Searcher.open(tmp_path, verify=True).documents == 4
 
 
-def test_stored_fields_that_are_no_arrow_file_are_refused(tmp_path):
+def test_invalid_arrow_file_of_stored_fields_is_rejected(tmp_path):
     version = make_index(tmp_path, CORPUS, vocabulary_size=6)
     path = tmp_path / "shards" / version.shards[0].sha / "docs.arrow"
     path.write_bytes(bytes(path.stat().st_size))
@@ -200,7 +200,7 @@ def test_postings_that_would_leave_the_arrays_are_refused(tmp_path):
             Searcher.open(tmp_path, verify=verify).search_vector(dict.fromkeys(range(6), 1.0))
 
 
-def test_a_foreign_bundle_is_refused(tmp_path):
+def test_bundle_of_another_index_is_rejected(tmp_path):
     version = make_index(tmp_path / "a", CORPUS, vocabulary_size=6)
     other = make_index(tmp_path / "b", CORPUS, vocabulary_size=7)
     assert replace(version, bundle_digest=other.bundle_digest).sha != version.sha

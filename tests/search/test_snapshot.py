@@ -28,7 +28,7 @@ def publish_version(index: Path, version: IndexVersion) -> None:
     publish(index, version.sha)
 
 
-def test_a_refresh_opens_only_the_shards_that_are_new(tmp_path):
+def test_refresh_opens_only_new_shards(tmp_path):
     version = make_index(tmp_path, CORPUS, vocabulary_size=8, shards=3)
     searcher = Searcher.open(tmp_path)
     before = searcher.snapshot
@@ -47,7 +47,7 @@ def test_a_refresh_opens_only_the_shards_that_are_new(tmp_path):
         after.find("d01")
 
 
-def test_the_version_before_goes_with_its_last_reader(tmp_path):
+def test_previous_version_is_released_with_its_last_reader(tmp_path):
     make_index(tmp_path, CORPUS, vocabulary_size=8)
     searcher = Searcher.open(tmp_path)
     searcher.search_vector({1: 1.0}, filter=field("doc_id") == "d01")
@@ -61,7 +61,7 @@ def test_the_version_before_goes_with_its_last_reader(tmp_path):
     assert gone() is None
 
 
-def test_a_version_that_cannot_be_opened_leaves_the_searcher_where_it_is(tmp_path):
+def test_failed_refresh_keeps_previous_version(tmp_path):
     make_index(tmp_path, CORPUS, vocabulary_size=8)
     searcher = Searcher.open(tmp_path)
     sha = make_index(tmp_path, {"x": Doc({1: 200})}, vocabulary_size=8).shards[0].sha
@@ -72,7 +72,7 @@ def test_a_version_that_cannot_be_opened_leaves_the_searcher_where_it_is(tmp_pat
     assert searcher.search_vector({1: 1.0}).matched == 6
 
 
-def test_shards_that_are_asked_for(tmp_path):
+def test_snapshot_opens_only_requested_shards(tmp_path):
     make_index(tmp_path, CORPUS, vocabulary_size=8, shards=3)
     snapshot = Snapshot(tmp_path, current_publication(tmp_path), shards=[2])
     assert list(snapshot.readers) == [2]
@@ -102,7 +102,7 @@ def test_tombstones_that_are_damaged_or_of_another_shard_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[]", b"{}", b"null", b'{"number": 1}', b'{"version": 3'])
-def test_a_publication_that_cannot_be_read_is_an_artefact_error(tmp_path, content):
+def test_unreadable_publication_raises_artifact_error(tmp_path, content):
     make_index(tmp_path, CORPUS, vocabulary_size=8)
     (tmp_path / "publications" / "000001.json").write_bytes(content)
     with pytest.raises(ArtifactError, match=r"000001\.json"):

@@ -27,7 +27,7 @@ def test_the_notation_is_that_of_most_terms(terms: list[str], expected: str):
     assert notation_of(terms) == expected
 
 
-def test_a_letter_that_is_another_notations_marker_changes_nothing():
+def test_letter_that_is_marker_of_another_notation_is_kept():
     assert notation_of([*WORD_PIECE, "Ġ", "##ing", "##ed"]) == "word_piece"
     assert notation_of(["Ġobża", *(f"word{i}" for i in range(200))]) == "words"
 
@@ -40,7 +40,7 @@ def test_one_surface_is_found_in_every_notation():
 
 
 @given(st.text(min_size=1, max_size=8), st.sampled_from(["initial", "inner"]))
-def test_a_surface_is_spelt_and_read_back(text: str, place: str):
+def test_surface_form_survives_round_trip(text: str, place: str):
     surface = Surface(text, place)  # type: ignore[arg-type]
     for notation, terms in (("word_piece", WORD_PIECE), ("byte_level", BYTE_LEVEL), ("sentence_piece", SENTENCE_PIECE)):
         term = spell(surface, notation)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ def test_a_query_is_its_tokens_each_once_without_special_ones():
     assert reader.query("") == ([], [])
 
 
-def test_a_query_is_cut_as_the_model_would_cut_it_and_a_document_is_not():
+def test_query_is_truncated_as_by_model_and_document_is_not():
     reader = TermReader(TOKENIZER, card(query_max_length=5), VOCABULARY)
     text = " ".join(f"w{i}" for i in range(1, 40, 2))
     assert reader.query(text).ids == [IDS["w1"], IDS["w3"], IDS["w5"]]  # two special tokens are counted
@@ -43,7 +43,7 @@ def test_uncased_terms_are_those_that_tokens_fold_into():
     assert terms == ["w4", "w3"]  # there is only a cased token W4, and no cased w3
 
 
-def test_words_that_are_no_output_terms_are_told_apart():
+def test_unknown_words_are_returned_separately():
     words = ["w3", "lock", "."]
     reader = TermReader(TOKENIZER, card(output_vocabulary="words", vocabulary_size=3), words)
     assert reader.query("A Lock. w3, LOCK") == ([1, 2, 0], ["a", ","])
@@ -63,7 +63,7 @@ def test_documents_are_counted_in_pieces_as_at_once(monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["What's the weather in NY now?", "naïve café [MASK] ##ing"])
-def test_it_finds_what_transformers_finds(splade_tiny, text):
+def test_lowercases_agrees_with_transformers(splade_tiny, text):
     encoder = SparseEncoder.load(splade_tiny, query_encoder="idf")
     reader = TermReader(encoder.tokenizer.backend_tokenizer.to_str(), encoder.card, encoder.vocabulary)
     ids = encoder.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -72,7 +72,7 @@ def test_it_finds_what_transformers_finds(splade_tiny, text):
     assert reader.documents([text])[0].tolist() == sorted(wanted)
 
 
-def test_bytes_that_are_no_text_are_not_lowercased():
+def test_undecodable_bytes_are_not_lowercased():
     """A character of two bytes is two tokens, whose names are letters of byte-level BPE and not of the text."""
     letters = ["Ġ", *(f"Ġ{letter}" for letter in "abAB"), "Ð", "ð", "©", "É", "é", "Ñ", "ñ", "Ĩ", "ĩ"]
     backend = Tokenizer(BPE({name: number for number, name in enumerate(letters)}, []))
@@ -85,6 +85,6 @@ def test_bytes_that_are_no_text_are_not_lowercased():
     assert [groups.terms[number] for number in reader.query("Ж Щ").ids] == list(dict.fromkeys(tokens))
 
 
-def test_terms_that_are_tokens_of_another_tokenizer_are_no_words():
+def test_tokens_of_another_tokenizer_are_rejected_as_words():
     with pytest.raises(ConfigError, match="query_encoder: the output terms are tokens of another tokenizer"):
         TermReader(TOKENIZER, card(output_vocabulary="words"), ["lock", "##ing", "##ed"])

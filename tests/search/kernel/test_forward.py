@@ -46,7 +46,7 @@ def test_scores_are_sums_in_the_querys_order(documents, query, dk, data):
 @pytest.mark.parametrize(
     ("name", "value"), [("offsets", [0, 9, 3]), ("offsets", [0, -1, 3]), ("offsets", [2, 1, 3]), ("terms", [1, 10, 2])]
 )
-def test_damaged_arrays_are_said_and_leave_no_trace(name, value):
+def test_damaged_arrays_are_reported_and_slots_stay_zero(name, value):
     offsets, terms, impacts = arrays([{1: 5, 2: 6}, {3: 7}])
     if name == "offsets":
         offsets[:] = value

@@ -95,9 +95,7 @@ def check(
     deleted=st.sets(st.integers(0, 40)),
     step=st.sampled_from([STEP, 1.0, 0.3, 1e-3]),
 )
-def test_the_scan_tantivy_and_a_brute_force_agree(
-    corpus, queries, shards, block_size, dk, order, compress, deleted, step
-):
+def test_scan_equals_tantivy_and_brute_force(corpus, queries, shards, block_size, dk, order, compress, deleted, step):
     gone = {doc_id for i, doc_id in enumerate(corpus) if i in deleted}
     alive = {doc_id: doc for doc_id, doc in corpus.items() if doc_id not in gone}
     docs = {doc_id: doc for doc_id, (doc, _) in corpus.items()}
@@ -160,7 +158,7 @@ class Matrix:
         (64, "id", 2, False),
     ],
 )
-def test_many_blocks_most_of_which_are_not_read(tmp_path, block_size, order, shards, compress):
+def test_skipped_blocks_do_not_change_hits(tmp_path, block_size, order, shards, compress):
     corpus = topics(6000, block_size)
     layout = {"block_size": block_size, "order": order, "shards": shards, "compress": compress}
     make_index(tmp_path, corpus, vocabulary_size=300, **layout)
@@ -181,7 +179,7 @@ def test_many_blocks_most_of_which_are_not_read(tmp_path, block_size, order, sha
     assert skipped > 10
 
 
-def test_a_filter_that_few_documents_pass_finds_what_the_scan_finds(tmp_path):
+def test_selective_filter_returns_hits_of_scan(tmp_path):
     corpus = topics(3000, 1)
     make_index(tmp_path, corpus, vocabulary_size=300, block_size=64, attributes={"year": "int64"})
     searcher, ids = Searcher.open(tmp_path), sorted(corpus)
@@ -209,7 +207,7 @@ def test_equal_scores_rank_by_id_whatever_the_shards(tmp_path):
 
 
 @pytest.mark.parametrize("order", ["content", "id"])
-def test_equal_bounds_hide_no_document(tmp_path, order):
+def test_blocks_with_equal_bounds_are_all_read(tmp_path, order):
     # Every block of 8 has the same bound; two levels of scores, and ties across all blocks.
     rng = np.random.default_rng(3)
     corpus = {f"d{x:06d}": Doc({1: 9, 2: 9 if i % 3 else 8}) for i, x in enumerate(rng.permutation(2000))}
@@ -251,7 +249,7 @@ def test_gaps_of_255_blocks_and_more(tmp_path):
 
 
 @pytest.mark.parametrize("weight", [1e-45, 1e-42, 1e-38, 1e-36, 1e30])
-def test_tiny_and_huge_weights_rank_alike(tmp_path, weight):
+def test_tiny_and_huge_weights_rank_as_brute_force(tmp_path, weight):
     corpus = {f"d{i:03d}": Doc({1: 1 + i % 9, 2: 1 + i % 5, 3: 200}) for i in range(400)}
     make_index(tmp_path, corpus, vocabulary_size=V, block_size=8)
     vector = {1: weight, 2: weight / 4, 3: weight / 1e4}
@@ -260,7 +258,7 @@ def test_tiny_and_huge_weights_rank_alike(tmp_path, weight):
         assert [(hit.doc_id, hit.score, hit.overlap) for hit in hits] == brute_force(corpus, vector, 1)[:k]
 
 
-def test_a_scan_in_slices_answers_as_one_in_a_piece(tmp_path, monkeypatch):
+def test_scan_with_pauses_returns_same_hits(tmp_path, monkeypatch):
     corpus = topics(2000, 4)
     make_index(tmp_path, corpus, vocabulary_size=300, block_size=64)
     searcher, matrix = Searcher.open(tmp_path), Matrix(corpus, 300)

@@ -53,12 +53,12 @@ def test_equal_filters_get_equal_keys():
         ({"field": "year", "op": "is_null"}, "build it with"),
     ],
 )
-def test_what_does_not_fit(expression, message):
+def test_filters_that_do_not_fit_attributes_are_rejected(expression, message):
     with pytest.raises(QueryError, match=message):
         check_filter(expression, TYPES)
 
 
-def test_a_filter_may_not_nest_without_end():
+def test_deeply_nested_filter_is_rejected():
     expression = year == 1
     for _ in range(5000):
         expression = ~expression

@@ -82,7 +82,7 @@ def test_numpy_scalars_are_values():
         (lambda: 1 < year < 5, "between"),
     ],
 )
-def test_what_no_filter_is_made_of(make, message):
+def test_invalid_filter_values_are_rejected(make, message):
     with pytest.raises(QueryError, match=message):
         make()
 
@@ -113,13 +113,13 @@ def test_what_no_filter_is_made_of(make, message):
         ({"field": "a", "op": "eq", "value": float("nan")}, "nan"),
     ],
 )
-def test_what_json_is_refused(value, message):
+def test_invalid_json_filter_is_rejected(value, message):
     with pytest.raises(QueryError, match=message):
         filter_from_json(value)
 
 
 @pytest.mark.parametrize("wrap", [lambda v: v, lambda v: {"and": v}, lambda v: {"field": "a", "op": "eq", "value": v}])
-def test_json_is_not_followed_into_its_depths(wrap):
+def test_deeply_nested_json_is_rejected(wrap):
     value = {"field": "a", "op": "is_null"}
     for _ in range(50_000):
         value = {"not": value}

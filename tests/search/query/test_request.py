@@ -11,7 +11,7 @@ from lsr_prod.search.query.filters import field
 from lsr_prod.search.query.request import Hybrid, Request
 
 
-def test_the_defaults_ask_for_ten():
+def test_default_k_is_ten():
     request = Request()
     assert (request.k, request.min_terms, request.fields, request.count) == (10, 1, (), False)
     assert request.required(7) == 1
@@ -75,7 +75,7 @@ def test_numbers_of_numpy_become_plain_ones():
         ("hybrid", "sum"),
     ],
 )
-def test_what_is_outside_its_range_is_refused_by_its_name(name, value):
+def test_value_out_of_range_is_rejected_by_name(name, value):
     with pytest.raises(QueryError, match=name) as caught:
         Request(**{name: value})
     assert len(str(caught.value)) < 300
@@ -95,7 +95,7 @@ def test_terms_that_are_required(options, size, required):
     assert Request(**options).required(size) == required
 
 
-def test_zero_hits_and_the_most_are_asked_for():
+def test_k_of_zero_and_of_maximum():
     assert Request(k=0, rescore=0, deadline_ms=0, filter=field("year") == 1).k == 0
     assert Request(k=10_000, rescore=10_000).rescore == 10_000
 
@@ -104,6 +104,6 @@ def test_zero_hits_and_the_most_are_asked_for():
     "options",
     [{"fusion": "max"}, {"fusion": []}, {"terms": 0}, {"words": math.nan}, {"constant": -1}, {"depth": 0.5}],
 )
-def test_a_mixture_that_is_none_is_refused(options):
+def test_invalid_hybrid_settings_are_rejected(options):
     with pytest.raises(QueryError, match=rf"hybrid\.{next(iter(options))}"):
         Hybrid(**options)

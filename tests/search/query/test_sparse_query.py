@@ -21,14 +21,14 @@ def test_the_threshold_is_a_decimal_number(threshold: Decimal, size: int):
     assert required_terms(size, overlap_threshold=float(threshold), min_terms=1) == expected
 
 
-def test_the_example_where_floats_give_eight():
+def test_threshold_028_of_25_terms_is_seven():
     assert math.ceil(0.28 * 25) == 8
     assert required_terms(25, overlap_threshold=0.28, min_terms=1) == 7
     assert required_terms(5, overlap_threshold=np.float32(0.4), min_terms=1) == 2
     assert required_terms(3, overlap_threshold=Fraction(1, 3), min_terms=1) == 1
 
 
-def test_the_larger_of_share_and_count_rules():
+def test_required_is_larger_of_share_and_count():
     assert required_terms(10, overlap_threshold=0.0, min_terms=1) == 1
     assert required_terms(10, overlap_threshold=0.35, min_terms=2) == 4
     assert required_terms(10, overlap_threshold=0.1, min_terms=3) == 3

@@ -97,7 +97,7 @@ def test_a_text_is_searched_by_the_idf_of_the_indexed_texts(world):
     assert len(searcher.search("thread lock", 3, qk=1).query) == 1
 
 
-def test_no_model_is_loaded_for_it(world):
+def test_inference_free_query_loads_no_model(world):
     code = (
         "import sys; from lsr_prod.search import Searcher; "
         f"assert Searcher.open({str(world / 'index')!r}).search('a lock', 1).hits; "
@@ -118,7 +118,7 @@ def test_queries_are_refused_by_the_model_and_documents_are_not(world):
     assert not (world / "model" / "modules.json").exists()  # which would encode queries with the model
 
 
-def test_a_night_changes_the_weights_with_the_version(world, tmp_path):
+def test_increment_changes_idf_weights(world, tmp_path):
     for name in ("bundle", "model"):
         (tmp_path / name).symlink_to(world / name)
     corpus = encode_corpus(world / "bundle", TEXTS)

@@ -73,14 +73,14 @@ def test_no_documents(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"ARROW1\0\0", b"\0" * 5000, b"ARROW1\0\0" + b"\xff" * 100 + b"ARROW1"])
 @pytest.mark.parametrize("lazy", [True, False])
-def test_what_is_no_arrow_file_is_refused(tmp_path, content, lazy):
+def test_invalid_arrow_file_is_rejected(tmp_path, content, lazy):
     (tmp_path / DOCUMENTS_FILE).write_bytes(content)
     (tmp_path / CHECKSUMS_FILE).write_bytes(page_checksums(tmp_path, [DOCUMENTS_FILE]))
     with pytest.raises(ArtifactError, match=r"docs\.arrow cannot be read"):
         open_documents(tmp_path, lazy=lazy)
 
 
-def test_the_message_before_a_batch_is_verified_before_it_is_believed(folder, tmp_path):
+def test_message_before_batch_is_verified_before_use(folder, tmp_path):
     # It says where the columns lie, and stands in the middle of the file.
     data = (folder / DOCUMENTS_FILE).read_bytes()
     checksums = (folder / CHECKSUMS_FILE).read_bytes()

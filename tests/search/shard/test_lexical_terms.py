@@ -40,7 +40,7 @@ def test_every_word_is_found_and_no_other(made):
     assert words.ids([]).tolist() == []
 
 
-def test_ids_that_are_kept_are_those_that_are_found(made, monkeypatch):
+def test_cached_word_ids_equal_looked_up_ids(made, monkeypatch):
     monkeypatch.setattr("lsr_prod.search.shard.lexical_terms._CACHED", 2)
     words, names = opened(made).words, ["a", "none", "fill", "aa", "a", "none", "b", "b"]
     expected = {name: opened(made).words.ids([name]).tolist()[0] for name in names}
@@ -49,7 +49,7 @@ def test_ids_that_are_kept_are_those_that_are_found(made, monkeypatch):
 
 
 @pytest.mark.parametrize("block_size", [1, 7, 256, 300])
-def test_an_impact_is_found_however_far_the_blocks_lie(tmp_path, block_size):
+def test_impact_is_found_across_gaps_between_blocks(tmp_path, block_size):
     """More than 255 blocks between two documents take entries without a run."""
     held = {0: 3, 1: 1, 300: 2, 899: 5}
     corpus = {f"d{i:03d}": Doc({0: 1}, "fox " * held.get(i, 0) + "dog") for i in range(900)}

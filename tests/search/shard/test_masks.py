@@ -18,14 +18,14 @@ NOTHING = dict.fromkeys(TYPES)
 
 @settings(deadline=None, max_examples=300)
 @given(ROWS, filters(ranges_of_strings=True))
-def test_a_mask_is_what_plain_python_says(rows, expression):
+def test_mask_equals_plain_python(rows, expression):
     mask = evaluate(expression, batches(rows))
     assert (mask.dtype, mask.shape) == (np.uint8, (len(rows),))
     assert set(mask.tolist()) <= {0, 1}
     assert np.flatnonzero(mask).tolist() == brute_force(expression, rows)
 
 
-def test_a_missing_value_is_in_no_comparison_and_in_no_negation_of_one():
+def test_missing_value_matches_neither_comparison_nor_its_negation():
     rows = batches([{**NOTHING, "year": 2001}, NOTHING])
     after = field("year") > 2000
     assert [evaluate(e, rows).tolist() for e in (after, ~after, after | ~after)] == [[1, 0], [0, 0], [1, 0]]
@@ -63,7 +63,7 @@ def test_a_mask_is_computed_once_and_cannot_be_written():
         first.allowed[0] = 0
 
 
-def test_the_least_recently_used_goes_first():
+def test_least_recently_used_mask_is_evicted_first():
     cache = MaskCache(270)
     for key in "abcad":
         cache.get(key, ones)
@@ -73,7 +73,7 @@ def test_the_least_recently_used_goes_first():
     assert (cache.misses, cache.bytes) == (misses + 1, 270)
 
 
-def test_a_mask_larger_than_the_cache_is_given_and_not_kept():
+def test_mask_larger_than_cache_is_returned_but_not_cached():
     cache = MaskCache(270)
     cache.get("a", ones)
     assert cache.get("large", lambda: ones(31)).nbytes == 279
@@ -81,7 +81,7 @@ def test_a_mask_larger_than_the_cache_is_given_and_not_kept():
     assert cache.bytes == 90
 
 
-def test_threads_that_ask_at_once_share_one_computation():
+def test_concurrent_threads_share_one_computation():
     cache, computed, barrier = MaskCache(9000), [], threading.Barrier(16)
     found: list[Mask] = []
 
@@ -104,7 +104,7 @@ def test_threads_that_ask_at_once_share_one_computation():
     assert (len(found), cache.hits, cache.misses) == (16, 15, 1)
 
 
-def test_one_key_does_not_wait_for_another():
+def test_different_keys_are_computed_concurrently():
     cache, started, release = MaskCache(9000), threading.Event(), threading.Event()
 
     def slow() -> Mask:
@@ -121,7 +121,7 @@ def test_one_key_does_not_wait_for_another():
     assert cache.misses == 2
 
 
-def test_a_failure_is_raised_and_not_kept():
+def test_failed_computation_is_raised_and_not_cached():
     cache = MaskCache(900)
 
     def fail() -> Mask:
