@@ -73,7 +73,8 @@ class Terms:
 def align(source: Terms, target: Terms) -> NDArray[np.int64]:
     """Return the source term equal to each target term (vocabulary-transfer, 4.2.2: O = V n V').
 
-    Case and accents must be equal too.     Special tokens are aligned by role. A target token with several roles takes the first role that the source has.
+    Case and accents must be equal too. Special tokens are aligned by role; a target token with several roles takes the
+    first role that the source has.
 
     Args:
         source: V terms.
