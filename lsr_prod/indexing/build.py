@@ -9,6 +9,7 @@ from pathlib import Path
 from lsr_prod.config import Deployment
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.indexing.derive import DerivedVersion, derive_version
+from lsr_prod.indexing.gates import GateLimits
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.publish import Publisher, read_current_version
 from lsr_prod.indexing.summaries import IndexSummary
@@ -48,7 +49,7 @@ def build_index(deployment: Deployment) -> IndexSummary:
         adopt_current(index, target)
     _copy_bundle(plan.bundle, index / "bundles" / plan.properties.bundle_digest)
     attempts: list[DerivedVersion] = []
-    publisher, publication = Publisher(index, max_shrink=settings.max_shrink), None
+    publisher, publication = Publisher(index, limits=GateLimits.of(settings)), None
     with Workers(deployment.ray) as workers:
         while publication is None:
             current = read_current_version(index)

@@ -1,19 +1,37 @@
 """Gates: checks that a version must pass before it is published.
 
-To add a gate, write a function that takes a ``Candidate`` and list it in ``GATES``.
+To add a gate, write a function that takes a ``Candidate`` and list it in ``GATES``. Its limit is a field of
+``GateLimits`` and of ``config.IndexSettings``.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lsr_prod.config import IndexSettings
 from lsr_prod.errors import PublicationError
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.digest import verify_files
 from lsr_prod.formats.index import IndexVersion, ShardManifest
 from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones
 
-__all__ = ["GATES", "Candidate"]
+__all__ = ["GATES", "Candidate", "GateLimits"]
+
+
+@dataclass(frozen=True, slots=True)
+class GateLimits:
+    """Limits of the gates; the defaults reject nothing.
+
+    Attributes:
+        max_shrink: share of the current documents that the version may lose, 0..1.
+    """
+
+    max_shrink: float = 1.0
+
+    @classmethod
+    def of(cls, settings: IndexSettings) -> "GateLimits":
+        """Return the limits of a configuration."""
+        return cls(max_shrink=settings.max_shrink)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +43,7 @@ class Candidate:
         version: the version to publish.
         current: the current version; None if there is none that this release can read.
         derived: whether the version was derived from the current one.
-        max_shrink: share of the current documents that the version may lose, 0..1.
+        limits: limits of the gates.
         verified: shards whose files need no further verification, by sha256.
     """
 
@@ -33,7 +51,7 @@ class Candidate:
     version: IndexVersion
     current: IndexVersion | None
     derived: bool
-    max_shrink: float
+    limits: GateLimits
     verified: Mapping[str, ShardManifest] = field(default_factory=dict)
 
 
@@ -59,7 +77,7 @@ def check_files(candidate: Candidate) -> None:
 
 
 def check_shrink(candidate: Candidate) -> None:
-    """Reject a version that loses more than the share ``max_shrink`` of the current documents.
+    """Reject a version that loses more than the share ``limits.max_shrink`` of the current documents.
 
     Raises:
         PublicationError: the version loses more.
@@ -67,10 +85,10 @@ def check_shrink(candidate: Candidate) -> None:
     if candidate.current is None:
         return
     current, documents = candidate.current.documents, candidate.version.documents
-    if current - documents > candidate.max_shrink * current:
+    if current - documents > candidate.limits.max_shrink * current:
         raise PublicationError(
             f"version {candidate.version.sha[:12]} has {documents} documents, the current one has {current}: more than "
-            f"index.max_shrink={candidate.max_shrink} would vanish; check the table, or raise index.max_shrink"
+            f"index.max_shrink={candidate.limits.max_shrink} would vanish; check the table, or raise index.max_shrink"
         )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from lsr_prod.errors import FormatVersionError, StaleParentError
 from lsr_prod.formats.index import INDEX_FORMAT, IndexVersion, ShardManifest
 from lsr_prod.formats.publication import Publication
-from lsr_prod.indexing.gates import GATES, Candidate
+from lsr_prod.indexing.gates import GATES, Candidate, GateLimits
 from lsr_prod.indexing.tombstones import load_takedowns
 from lsr_prod.indexing.versions import take_down, touch_version, version_format, write_version
 from lsr_prod.storage.index_versions import read_version
@@ -23,10 +23,11 @@ from lsr_prod.storage.publications import create_publication, find_current_publi
 __all__ = ["CurrentVersion", "Publisher", "publish", "read_current_version", "rollback"]
 
 log = logging.getLogger(__name__)
+_NO_LIMITS = GateLimits()
 
 
 def publish(
-    index: Path, version: str, *, parent: int | None = None, max_shrink: float = 1.0, note: str = ""
+    index: Path, version: str, *, parent: int | None = None, limits: GateLimits = _NO_LIMITS, note: str = ""
 ) -> Publication:
     """Publish a version after its gates, unless it is current already.
 
@@ -38,7 +39,7 @@ def publish(
         version: sha256 of a version in the index.
         parent: number of the publication that the version was derived from, 0 if nothing was published. The version
             becomes ``parent + 1``. None: it was not derived from a publication.
-        max_shrink: share of the current documents that the version may lose, 0..1.
+        limits: limits of the gates.
         note: note for people, stored in the publication.
 
     Returns:
@@ -49,7 +50,7 @@ def publish(
         PublicationError: a gate rejects the version.
         ArtifactError: a file is missing or damaged.
     """
-    return Publisher(index, max_shrink=max_shrink, note=note).publish(version, parent)
+    return Publisher(index, limits=limits, note=note).publish(version, parent)
 
 
 def rollback(index: Path, number: int) -> Publication:
@@ -116,10 +117,10 @@ def read_current_version(index: Path) -> CurrentVersion:
 class Publisher:
     """Publisher of versions of one index. It verifies the files of a shard once for all its attempts."""
 
-    def __init__(self, index: Path, *, max_shrink: float = 1.0, note: str = "") -> None:
+    def __init__(self, index: Path, *, limits: GateLimits = _NO_LIMITS, note: str = "") -> None:
         """Take the settings of ``publish``."""
         self._index = index
-        self._max_shrink = max_shrink
+        self._limits = limits
         self._note = note
         self._verified: Mapping[str, ShardManifest] = {}
 
@@ -160,7 +161,7 @@ class Publisher:
                 return publication
 
     def _pass_gates(self, version: IndexVersion, current: IndexVersion | None, *, derived: bool) -> None:
-        candidate = Candidate(self._index, version, current, derived, self._max_shrink, self._verified)
+        candidate = Candidate(self._index, version, current, derived, self._limits, self._verified)
         for gate in GATES:
             gate(candidate)
         self._verified = {**self._verified, **{shard.sha: shard for shard in version.shards}}

@@ -11,6 +11,7 @@ from lsr_prod.errors import ArtifactError, FormatVersionError, PublicationError,
 from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.formats.publication import Publication, publication_name
 from lsr_prod.indexing import publish
+from lsr_prod.indexing.gates import GateLimits
 from lsr_prod.indexing.publish import Publisher, read_current_version
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication, read_publication
@@ -62,7 +63,7 @@ def test_publish_rejects_missing_and_shrunken_versions(tmp_path, versions):
         publish(tmp_path, "../../etc/passwd")
     many = make_index(tmp_path, {f"d{i}": Doc({1: 1}) for i in range(10)}, vocabulary_size=4)
     with pytest.raises(PublicationError, match="would vanish"):
-        publish(tmp_path, versions[0], max_shrink=0.5)
+        publish(tmp_path, versions[0], limits=GateLimits(max_shrink=0.5))
     assert current_publication(tmp_path).version == many.sha
 
 
