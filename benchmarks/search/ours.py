@@ -22,10 +22,10 @@ from lsr_prod.formats.shard import (
     MATCHING_ARRAYS,
     array_name,
 )
-from lsr_prod.indexing.order import order_documents
+from lsr_prod.indexing.impacts.order import order_documents
+from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays
-from lsr_prod.indexing.vectors import Vectors
 from lsr_prod.search.kernel.workspace import Workspace
 from lsr_prod.search.query.sparse_query import required_terms
 from lsr_prod.search.shard.open_shard import OpenShard

@@ -11,8 +11,8 @@ import tantivy
 
 from lsr_prod.formats.attributes import AttributeType, attribute_column
 from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TERMS_FIELD, TEXT_FIELD
-from lsr_prod.indexing.texts import joined_texts
-from lsr_prod.indexing.vectors import Vectors
+from lsr_prod.indexing.impacts.texts import joined_texts
+from lsr_prod.indexing.impacts.vectors import Vectors
 
 __all__ = ["BooleanWriter"]
 

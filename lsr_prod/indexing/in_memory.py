@@ -13,9 +13,9 @@ from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE, term_dtype
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import quantize
+from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays
-from lsr_prod.indexing.vectors import Vectors
 from lsr_prod.search.kernel.workspace import Workspace
 from lsr_prod.search.query.sparse_query import MAX_TERMS, SparseQuery, required_terms
 from lsr_prod.search.shard.open_shard import OpenShard

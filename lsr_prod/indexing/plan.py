@@ -15,7 +15,7 @@ from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.index import INDEX_FORMAT, ShardRole
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.indexing.attributes import check_attributes
-from lsr_prod.indexing.bm25 import average_length
+from lsr_prod.indexing.impacts.bm25 import average_length
 from lsr_prod.storage import Store, is_remote, require_exists
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication

@@ -31,17 +31,17 @@ from lsr_prod.formats.shard import (
     array_name,
     term_dtype,
 )
-from lsr_prod.indexing.arrays import GrowingArray, create_array, map_array
 from lsr_prod.indexing.attributes import parse_attributes
-from lsr_prod.indexing.bm25 import WordSpill, WordVectors, write_dictionary
 from lsr_prod.indexing.boolean import BooleanWriter
-from lsr_prod.indexing.compress import compress_postings
-from lsr_prod.indexing.order import order_documents
+from lsr_prod.indexing.impacts.arrays import GrowingArray, create_array, map_array
+from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, write_dictionary
+from lsr_prod.indexing.impacts.compress import compress_postings
+from lsr_prod.indexing.impacts.order import order_documents
+from lsr_prod.indexing.impacts.postings import TermField, write_postings
+from lsr_prod.indexing.impacts.texts import joined_texts
+from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
-from lsr_prod.indexing.postings import TermField, write_postings
 from lsr_prod.indexing.rows import SpilledRows, merge_by_id, spill_sorted
-from lsr_prod.indexing.texts import joined_texts
-from lsr_prod.indexing.vectors import Vectors, VectorSpill
 from lsr_prod.storage.drafts import Draft, write_file
 from lsr_prod.storage.index_versions import read_shard
 from lsr_prod.terms.term_reader import TermReader

@@ -17,7 +17,7 @@ from lsr_prod.errors import QueryError
 from lsr_prod.formats.attributes import attribute_column, attribute_types
 from lsr_prod.formats.shard import TANTIVY_FOLDER
 from lsr_prod.indexing.boolean import BooleanWriter
-from lsr_prod.indexing.vectors import Vectors
+from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.search.boolean_shard import BooleanShard
 from lsr_prod.search.query.filters import field
 from lsr_prod.search.shard.masks import evaluate

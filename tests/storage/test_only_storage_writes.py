@@ -10,10 +10,10 @@ SCRATCH = "scratch in a temporary folder or a draft"
 ALLOWED = {
     "export/bundle.py": "transformers writes to a folder, in a draft",
     "export/graph.py": "onnx and the quantizer write to a path, in a draft",
-    "indexing/arrays.py": "memory-mapped arrays, in a draft",
-    "indexing/bm25.py": SCRATCH,
+    "indexing/impacts/arrays.py": "memory-mapped arrays, in a draft",
+    "indexing/impacts/bm25.py": SCRATCH,
     "indexing/boolean.py": "Tantivy writes to a folder, in a draft",
-    "indexing/compress.py": "memory-mapped arrays, in a draft",
+    "indexing/impacts/compress.py": "memory-mapped arrays, in a draft",
     "indexing/in_memory.py": "pyarrow writes to a path, in a temporary folder",
     "indexing/rows.py": SCRATCH,
     "indexing/shard.py": "pyarrow writes to a path, in a draft",

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.indexing.vectors import Vectors, VectorSpill
+from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 
 V = 50
 _rows = st.lists(st.lists(st.tuples(st.integers(0, V - 1), st.integers(1, 255)), max_size=6, unique_by=lambda t: t[0]))

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bm25 import word_impacts
 from lsr_prod.formats.shard import BATCH_ROWS, array_name
-from lsr_prod.indexing.arrays import GrowingArray
-from lsr_prod.indexing.texts import joined_texts
-from lsr_prod.indexing.vectors import Vectors, VectorSpill
+from lsr_prod.indexing.impacts.arrays import GrowingArray
+from lsr_prod.indexing.impacts.texts import joined_texts
+from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.tables import Table
 from lsr_prod.terms.analysis import words_of
 

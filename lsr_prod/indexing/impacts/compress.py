@@ -7,7 +7,7 @@ import numpy as np
 
 from lsr_prod.compiled import compiled
 from lsr_prod.formats.shard import BITMAP_ABOVE, NO_RUN, array_name
-from lsr_prod.indexing.arrays import create_array, map_array
+from lsr_prod.indexing.impacts.arrays import create_array, map_array
 
 __all__ = ["compress_postings"]
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from lsr_prod.compiled import compiled
 from lsr_prod.formats.shard import NO_RUN, array_name, local_dtype
-from lsr_prod.indexing.arrays import create_array
-from lsr_prod.indexing.vectors import Vectors
+from lsr_prod.indexing.impacts.arrays import create_array
+from lsr_prod.indexing.impacts.vectors import Vectors
 
 __all__ = ["TermField", "write_postings"]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.shard import term_dtype
-from lsr_prod.indexing.arrays import GrowingArray
+from lsr_prod.indexing.impacts.arrays import GrowingArray
 
 __all__ = ["VectorSpill", "Vectors"]
 

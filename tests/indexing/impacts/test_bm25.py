@@ -14,7 +14,7 @@ from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.bm25 import word_impacts
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.indexing import build_index, publish
-from lsr_prod.indexing.bm25 import WordSpill, average_length
+from lsr_prod.indexing.impacts.bm25 import WordSpill, average_length
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
@@ -50,8 +50,8 @@ def test_word_spill_returns_words_by_ordinal(tmp_path_factory, lists, data):
 
 
 def test_word_spill_counts_long_documents_in_small_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr("lsr_prod.indexing.bm25._BATCH_WORDS", 4)
-    monkeypatch.setattr("lsr_prod.indexing.bm25._BATCH_DOCUMENTS", 3)
+    monkeypatch.setattr("lsr_prod.indexing.impacts.bm25._BATCH_WORDS", 4)
+    monkeypatch.setattr("lsr_prod.indexing.impacts.bm25._BATCH_DOCUMENTS", 3)
     texts = ["a b c d e f", "", "a", "b", "a a a", "", "", "", "c d e", "f"]
     spill = WordSpill(tmp_path / "spill", 2.0)
     spill.add(texts)

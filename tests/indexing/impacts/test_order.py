@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from lsr_prod.indexing.order import order_documents
-from lsr_prod.indexing.vectors import Vectors
+from lsr_prod.indexing.impacts.order import order_documents
+from lsr_prod.indexing.impacts.vectors import Vectors
 
 V = 200
 

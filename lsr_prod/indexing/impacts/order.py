@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.compiled import compiled
-from lsr_prod.indexing.vectors import Vectors
+from lsr_prod.indexing.impacts.vectors import Vectors
 
 __all__ = ["order_documents"]
 
