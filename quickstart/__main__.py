@@ -68,13 +68,13 @@ def run_stages(deployment: Deployment) -> tuple[dict[str, float], dict[str, Mapp
     trained = of_trained_model(deployment)
     assert trained.export is not None
     with ray_session(deployment.ray):
-        stage("encode", lambda: encode_corpus(deployment).to_json())
-        stage("index", lambda: build_index(deployment).to_json())
+        stage("encode", lambda: encode_corpus(deployment).result())
+        stage("index", lambda: build_index(deployment).result())
         stage("evaluate", lambda: evaluate_index(deployment).result())
         stage("train", lambda: run_chain(deployment).result())
         stage("export 2", lambda: export_bundle(trained.export))
-        stage("encode 2", lambda: encode_corpus(trained).to_json())
-        stage("index 2", lambda: build_index(trained).to_json())
+        stage("encode 2", lambda: encode_corpus(trained).result())
+        stage("index 2", lambda: build_index(trained).result())
     stage("evaluate 2", lambda: evaluate_index(trained).result())
     return seconds, summaries
 

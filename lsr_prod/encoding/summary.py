@@ -79,7 +79,7 @@ class EncodeSummary:
     table_version: int
     table_digest: str
 
-    def to_json(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """Return the fields by name, for the ``RESULT`` line."""
         return asdict(self)
 

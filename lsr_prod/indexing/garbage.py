@@ -64,7 +64,7 @@ def collect_garbage(index: Path, *, keep: int, age_s: float) -> GarbageSummary:
             continue  # another garbage collection deleted it
         objects += 1
     summary = GarbageSummary(len(publications), objects, size)
-    log.info("garbage collected", extra={"fields": summary.to_json()})
+    log.info("garbage collected", extra={"fields": summary.result()})
     return summary
 
 

@@ -1,4 +1,4 @@
-"""Summaries that the functions of this package return to jobs; ``to_json`` gives the keys of the line ``RESULT``."""
+"""Summaries that the functions of this package return to jobs; ``result`` gives the keys of the line ``RESULT``."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -60,7 +60,7 @@ class IndexSummary:
     version: str
     publication: int
 
-    def to_json(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """Return the flat summary of a job."""
         return asdict(self)
 
@@ -96,6 +96,6 @@ class GarbageSummary:
     objects: int
     size: int
 
-    def to_json(self) -> dict[str, int]:
+    def result(self) -> dict[str, int]:
         """Return the flat summary of a job."""
         return {"publications": self.publications, "objects": self.objects, "bytes": self.size}

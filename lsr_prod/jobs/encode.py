@@ -30,7 +30,7 @@ _COUNTS = (
 
 def main(argv: Sequence[str]) -> int:
     """Run the job; returns its exit code."""
-    return run_job(JOB, lambda deployment: encode_corpus(deployment).to_json(), argv, print_encoded)
+    return run_job(JOB, lambda deployment: encode_corpus(deployment).result(), argv, print_encoded)
 
 
 def print_encoded(summary: Mapping[str, Any]) -> None:

@@ -20,4 +20,4 @@ JOB = Job("index", __doc__, needs=("index",))
 
 def main(argv: Sequence[str]) -> int:
     """Run the job; returns its exit code."""
-    return run_job(JOB, lambda deployment: build_index(deployment).to_json(), argv)
+    return run_job(JOB, lambda deployment: build_index(deployment).result(), argv)

@@ -22,4 +22,4 @@ JOB = Job("maintain", __doc__, needs=("maintain",))
 
 def main(argv: Sequence[str]) -> int:
     """Run the job; returns its exit code."""
-    return run_job(JOB, lambda deployment: maintain(deployment).to_json(), argv)
+    return run_job(JOB, lambda deployment: maintain(deployment).result(), argv)

@@ -53,12 +53,12 @@ def _reindex(deployment: Deployment) -> Mapping[str, Any]:
     assert index is not None
     steps: dict[str, Mapping[str, Any]] = {}
     with ray_session(deployment.ray):
-        steps["encode"] = _timed(lambda: encode_corpus(deployment).to_json())
-        steps["index"] = _timed(lambda: build_index(deployment).to_json())
+        steps["encode"] = _timed(lambda: encode_corpus(deployment).result())
+        steps["index"] = _timed(lambda: build_index(deployment).result())
     if index.publish:
         age = index.keep_hours * 3600
         steps["collect"] = _timed(
-            lambda: collect_garbage(Path(index.output), keep=index.keep_publications, age_s=age).to_json()
+            lambda: collect_garbage(Path(index.output), keep=index.keep_publications, age_s=age).result()
         )
     if deployment.evaluate is not None:
         steps["evaluate"] = _timed(lambda: evaluate_index(deployment).result())

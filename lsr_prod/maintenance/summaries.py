@@ -1,4 +1,4 @@
-"""Summaries that the functions of this package return to jobs; ``to_json`` gives the keys of the line ``RESULT``."""
+"""Summaries that the functions of this package return to jobs; ``result`` gives the keys of the line ``RESULT``."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ class CompactionSummary:
     skipped: int
     commits: int
 
-    def to_json(self) -> dict[str, int]:
+    def result(self) -> dict[str, int]:
         """Return the flat summary of a job."""
         return {
             "parts_before": self.parts_before,
@@ -60,10 +60,10 @@ class MaintenanceSummary:
         """Number of files that were deleted."""
         return 0 if self.dry_run else len(self.garbage)
 
-    def to_json(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """Return the flat summary of a job; only a dry run lists the files."""
         return {
-            **(self.compaction.to_json() if self.compaction else {}),
+            **(self.compaction.result() if self.compaction else {}),
             "files_deleted": self.files_deleted,
             "files_garbage": len(self.garbage),
             "bytes_garbage": self.bytes_garbage,

@@ -37,7 +37,7 @@ def main() -> None:
     sys.setprofile(count)
     summary = build_index(deployment(root, output, **SETTINGS))
     sys.setprofile(None)
-    print(json.dumps({"calls": calls, **summary.to_json()}))
+    print(json.dumps({"calls": calls, **summary.result()}))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def test_build_index_publishes_a_searchable_index_of_a_table(made):
     assert {hit.doc_id for hit in result.hits} == {i for i, doc in CORPUS.items() if {1, 7} <= set(doc.terms)}
     assert all(hit.fields == {"text": CORPUS[hit.doc_id].text, "title": None} for hit in result.hits)
     assert searcher.bm25("lock 17", k=1).hits[0].doc_id == "doc017"
-    json.dumps(summary.to_json())
+    json.dumps(summary.result())
 
 
 def test_both_sinks_give_the_same_shards(made):

@@ -44,14 +44,14 @@ def test_maintain_compacts_and_keeps_table_versions_of_published_indexes(tmp_pat
     assert (summary.compaction.parts_before, summary.compaction.parts_after, summary.files_deleted) == (2, 1, 0)
     age(tmp_path)
     kept = maintain(deployment(table, indexes=[str(tmp_path / "index")]))
-    assert (kept.versions_kept, kept.files_deleted, kept.to_json()["parts_merged"]) == ((1, 2), 0, 0)
+    assert (kept.versions_kept, kept.files_deleted, kept.result()["parts_merged"]) == ((1, 2), 0, 0)
     listed = maintain(deployment(table, dry_run=True))
     assert sorted(listed.garbage) == sorted(f"{table.uri}/{file.path}" for file in old)
     assert listed.files_deleted == 0
     assert maintain(deployment(table)).files_deleted == 2
     assert table_digest(table.uri) == digest
     assert ids_of(table) == ["a", "b"]
-    json.dumps(listed.to_json())
+    json.dumps(listed.result())
 
 
 @pytest.mark.parametrize(
