@@ -1,9 +1,9 @@
-"""What number formats cost (papers/csplade, 5.3): index AND queries by the quantised model.
+"""What number formats cost (papers/csplade, 5.3): index AND queries by the quantized model.
 
     python -m benchmarks.encode.quantization SHARED_DATA [--model FOLDER] [--quick]
 
 SciFact; every format encodes its own documents and its own queries, in one process and on one thread: fp32 by ONNX
-Runtime, bf16 by torch, 8-bit weights with activations quantised on the fly (int8 dynamic) or by ranges seen before
+Runtime, bf16 by torch, 8-bit weights with activations quantized on the fly (int8 dynamic) or by ranges seen before
 (int8 static, calibrated on documents and queries of the training split, whose queries are not judged), and 4-bit
 weights in blocks (MatMulNBits). Prints nDCG@10, RR@10, terms, FLOPS, bytes and queries a second at batch 1, and
 ``RESULT {json}``.
@@ -52,7 +52,7 @@ class Collection:
     Attributes:
         documents: id -> text.
         queries: id -> text.
-        qrels: judgements of these queries.
+        qrels: judgments of these queries.
         calibration: other texts: documents, and queries of the training split.
     """
 
@@ -162,9 +162,9 @@ def four_bit_graph(graph: onnx.ModelProto) -> onnx.ModelProto:
     copy.CopyFrom(graph)
     quantiser = MatMulNBitsQuantizer(copy, block_size=BLOCK, is_symmetric=False)
     quantiser.process()
-    quantised: onnx.ModelProto = quantiser.model.model
-    assert any(node.op_type == "MatMulNBits" for node in quantised.graph.node)
-    return quantised
+    quantized: onnx.ModelProto = quantiser.model.model
+    assert any(node.op_type == "MatMulNBits" for node in quantized.graph.node)
+    return quantized
 
 
 def _with_graph(bundle: Path, folder: Path, graph: onnx.ModelProto) -> Path:

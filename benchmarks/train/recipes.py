@@ -111,7 +111,7 @@ def small_models(work: Path, data: Path) -> None:
         if not (models / name).exists():
             tokenizer.save_pretrained(work / "tokenizers" / name)
             stage = {"stage": "transfer_vocabulary", "target": str(work / "tokenizers" / name)}
-            stage |= {"initialisation": "subtoken", "bias": "rows"}
+            stage |= {"initialization": "subtoken", "bias": "rows"}
             chain = {"model": str(models / "uncased"), "output": str(models / name), "work": str(work / "work")}
             train({"train": {**chain, "stages": [stage]}}, work / f"{name}.yaml")
 

@@ -85,7 +85,7 @@ def stages_of(job: Job, sizes: Sizes, work: Path) -> Stages:
     moves = {
         "stage": "transfer_vocabulary",
         "target": str(model_folder("minilm")),
-        "initialisation": job.strategy,
+        "initialization": job.strategy,
         "bias": "unigrams",  # MiniLM has no head to take one from
         "unigrams": {"paths": [str(work / WIKITEXT)], "kind": "texts"},
         "unigram_texts": 5000,

@@ -109,9 +109,9 @@ def smollm2(folder: Path) -> Path:
     """The GGUF file as a folder of transformers."""
     if not (folder / "model.safetensors").exists():
         packed = model_folder("smollm2")
-        quantised: Any = AutoModelForCausalLM.from_pretrained(packed, gguf_file=GGUF, dtype=torch.float32)
-        model = LlamaForCausalLM(quantised.config)  # what was quantised is not saved
-        model.load_state_dict(quantised.state_dict())
+        quantized: Any = AutoModelForCausalLM.from_pretrained(packed, gguf_file=GGUF, dtype=torch.float32)
+        model = LlamaForCausalLM(quantized.config)  # what was quantized is not saved
+        model.load_state_dict(quantized.state_dict())
         model.config.quantization_config = None
         del model.config.quantization_config
         model.save_pretrained(folder)

@@ -86,12 +86,12 @@ class IndexSettings(Section):
 
 
 class EvaluateSettings(Section):
-    """Evaluation of a published index with queries and relevance judgements."""
+    """Evaluation of a published index with queries and relevance judgments."""
 
     index: str = Field(min_length=1, description="folder of the index")
     queries: str = Field(min_length=1, description="JSONL file with _id and text per query")
     qrels: str = Field(
-        min_length=1, description="relevance judgements: BEIR .tsv (query-id, corpus-id, score) or TREC qrels"
+        min_length=1, description="relevance judgments: BEIR .tsv (query-id, corpus-id, score) or TREC qrels"
     )
     measures: list[str] = Field(
         ["nDCG@10", "RR@10", "R@10", "R@100", "P@10"], min_length=1, description="measures, as named by ir_measures"

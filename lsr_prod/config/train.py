@@ -30,12 +30,12 @@ class ValidationSettings(Section):
 
     corpus: str = Field(min_length=1, description="JSONL of the documents: _id, title, text (BEIR)")
     queries: str = Field(min_length=1, description="JSONL of the queries: _id, text (BEIR)")
-    qrels: str = Field(min_length=1, description="relevance judgements: query, document, grade, tab-separated (BEIR)")
+    qrels: str = Field(min_length=1, description="relevance judgments: query, document, grade, tab-separated (BEIR)")
     every: int = Field(1000, ge=1, description="steps between two validations; the last one is after the last step")
     documents: int | None = Field(
-        None, ge=1, description="maximum number of documents: those with judgements first, then others; default: all"
+        None, ge=1, description="maximum number of documents: those with judgments first, then others; default: all"
     )
-    max_queries: int | None = Field(None, ge=1, description="maximum number of queries; default: all with judgements")
+    max_queries: int | None = Field(None, ge=1, description="maximum number of queries; default: all with judgments")
     measures: list[str] = Field(
         ["RR@10", "R@10", "R@100"], min_length=1, description="measures, as named by ir_measures"
     )

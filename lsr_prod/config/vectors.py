@@ -33,7 +33,7 @@ class VectorsSettings(Section):
         allow_inf_nan=False,
         description="import: weight of one impact unit; default: derived from the largest weight of the input",
     )
-    quantised: bool = Field(
+    quantized: bool = Field(
         False, description="import: the weights are already integer impacts and are kept unchanged; needs impact_step"
     )
     store_k: int | None = Field(None, ge=1, description="import: terms stored per vector, heaviest first; default: all")
@@ -63,11 +63,11 @@ class VectorsSettings(Section):
             raise ValueError("give 4, 8 or 16")
         return bits
 
-    @field_validator("quantised")
+    @field_validator("quantized")
     @classmethod
-    def _with_step(cls, quantised: bool, info: ValidationInfo) -> bool:
-        if quantised and info.data.get("impact_step", 0) is None:
+    def _with_step(cls, quantized: bool, info: ValidationInfo) -> bool:
+        if quantized and info.data.get("impact_step", 0) is None:
             raise ValueError(
                 "the weight of an impact is unknown without its step; give vectors.impact_step, or 1 if there is none"
             )
-        return quantised
+        return quantized

@@ -52,7 +52,7 @@ class TransferVocabularySettings(Section):
         "all",
         description="all: replace input and output; head: replace the output terms only, and keep the tokenizer",
     )
-    initialisation: Literal["semantic", "subtoken", "mean", "random_new", "random_all"] = Field(
+    initialization: Literal["semantic", "subtoken", "mean", "random_new", "random_all"] = Field(
         description="rows of new tokens. semantic: weighted sum of the rows of similar tokens in "
         "target_embeddings, by sparsemax; subtoken: mean of the sub-tokens in the source; mean: mean "
         "of the rows of shared tokens; random_new: random; random_all: random, for shared tokens too"
@@ -82,19 +82,19 @@ class TransferVocabularySettings(Section):
     def _consistent(self) -> "TransferVocabularySettings":
         if (self.target is None) == (self.train_tokenizer is None):
             raise ValueError("give either target or train_tokenizer")
-        if self.train_tokenizer is not None and self.initialisation == "semantic":
+        if self.train_tokenizer is not None and self.initialization == "semantic":
             raise ValueError(
-                "no model has embeddings for a tokenizer that is trained here; use initialisation subtoken"
+                "no model has embeddings for a tokenizer that is trained here; use initialization subtoken"
             )
         if self.train_tokenizer is not None and self.bias == "target":
             raise ValueError("a tokenizer that is trained here has no bias; use bias unigrams")
         if self.bias == "unigrams" and self.unigrams is None and self.train_tokenizer is None:
             raise ValueError("bias unigrams counts tokens in texts; give unigrams")
-        if self.bias == "rows" and self.initialisation.startswith("random"):
+        if self.bias == "rows" and self.initialization.startswith("random"):
             raise ValueError("random rows give no bias; use another bias")
-        if self.target_embeddings is not None and self.initialisation != "semantic" and self.bias != "target":
+        if self.target_embeddings is not None and self.initialization != "semantic" and self.bias != "target":
             raise ValueError(
-                "target_embeddings is not used by these settings; remove it, or use initialisation semantic "
+                "target_embeddings is not used by these settings; remove it, or use initialization semantic "
                 "or bias target"
             )
         return self
@@ -107,7 +107,7 @@ class ExpandVocabularySettings(Section):
     data: TrainingDataSettings = Field(description="the corpus; kind texts")
     size: int = Field(100_000, ge=1, description="maximum number of words")
     min_count: int = Field(2, ge=1, description="minimum occurrences of a word")
-    initialisation: Literal["subtoken", "random"] = Field(
+    initialization: Literal["subtoken", "random"] = Field(
         "subtoken",
         description="rows of words. subtoken: mean of the sub-tokens of a word; random: random rows, the "
         "baseline rand-vocab (G)",

@@ -221,7 +221,7 @@ class RowBatch:
 
     @property
     def full(self) -> bool:
-        """Whether the table has reached its maximum size: call ``take``."""
+        """True when the table has reached its maximum size; then call ``take``."""
         return len(self._rows) >= self.MAX_ROWS or self._bytes >= self.MAX_BYTES
 
     def __len__(self) -> int:

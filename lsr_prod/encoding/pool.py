@@ -2,7 +2,7 @@
 
 An actor pool of Ray Data would load the model again for every dataset, and each wave is a dataset. The actors reserve
 no core: reading and encoding alternate, and a core reserved by an idle actor would block the shuffle of the next wave
-for ever.
+forever.
 """
 
 import logging

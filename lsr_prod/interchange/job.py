@@ -70,7 +70,7 @@ def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
     rules = Rules(
         vocabulary,
         drop_unknown=settings.unknown_terms == "drop",
-        largest_impact=(1 << settings.impact_bits) - 1 if settings.quantised else None,
+        largest_impact=(1 << settings.impact_bits) - 1 if settings.quantized else None,
     )
     sources = [
         Source(file.location, int.from_bytes(bytes.fromhex(tag)[:8], "big", signed=True), read_vectors(file, rules))
@@ -118,7 +118,7 @@ def _layout(settings: VectorsSettings) -> TableLayout:
         buckets=settings.buckets,
         impact_bits=settings.impact_bits,
         impact_step=settings.impact_step,
-        quantized=settings.quantised,
+        quantized=settings.quantized,
         store_k=settings.store_k,
         contents=settings.contents,
     )
@@ -156,7 +156,7 @@ def _tag(file: VectorFile) -> str:
 
 
 def _plan(settings: VectorsSettings, vocabulary: Vocabulary, files: Sequence[VectorFile], tags: Sequence[str]) -> str:
-    names = {"format", "sink", "buckets", "impact_bits", "impact_step", "quantised", "store_k", "contents"}
+    names = {"format", "sink", "buckets", "impact_bits", "impact_step", "quantized", "store_k", "contents"}
     return digest_json(
         {
             "import": IMPORT_FORMAT,

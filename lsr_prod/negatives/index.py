@@ -126,7 +126,7 @@ class MinedIndex:
     def scores_of_texts(self, texts: Sequence[str], queries: Sequence[SparseQuery]) -> list[float]:
         """Scores that texts would have as documents of the index, each for the query of its place.
 
-        A text is encoded as a document, pruned and quantised as the index is; one longer than the card's document
+        A text is encoded as a document, pruned and quantized as the index is; one longer than the card's document
         length is cut there.
         """
         version = self._searcher.version

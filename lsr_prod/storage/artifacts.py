@@ -6,7 +6,7 @@
     <name>/                    in a local store: the folder as it was put
     <name>/files/<sha256>      in an object store: every file under the name of its content
 
-Artifacts of an object store are fetched into the node cache of the user, once however many processes ask for them.
+Artifacts of an object store are fetched into the node cache of the user, once for all processes of the node.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Initialization of the rows of a new vocabulary from the rows of the old one (vocabulary-transfer, 4.2.2).
 
 To add an initialization: a function with the signature of those in ``INITIALIZATIONS``, a line there, and its name
-in ``TransferVocabularySettings.initialisation`` (``lsr_prod.config.vocabulary``).
+in ``TransferVocabularySettings.initialization`` (``lsr_prod.config.vocabulary``).
 """
 
 from collections.abc import Callable, Sequence
@@ -150,4 +150,4 @@ INITIALIZATIONS: dict[str, Callable[[VocabularyPair, int], Initialization]] = {
     "random_new": _random_new,
     "random_all": _random_all,
 }
-"""The initializations by the value of the setting ``initialisation``; called with the vocabularies and a seed."""
+"""The initializations by the value of the setting ``initialization``; called with the vocabularies and a seed."""

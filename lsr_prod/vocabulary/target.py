@@ -133,7 +133,7 @@ def check_embeddings(folder: str) -> Path:
         raise ConfigError(
             "target_embeddings",
             f"{folder} has no config.json and {_WEIGHTS}",
-            "name the folder of a model with the target's tokens, or take another initialisation than semantic",
+            "name the folder of a model with the target's tokens, or take another initialization than semantic",
         )
     return path
 

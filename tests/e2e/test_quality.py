@@ -84,14 +84,14 @@ def _index_measures(folder: Path, collection: Path, model: Path, precision: str)
 
 
 def _part(collection: Path, folder: Path, documents: int) -> Path:
-    """Write the first documents of a collection and their relevance judgements."""
+    """Write the first documents of a collection and their relevance judgments."""
     (folder / "qrels").mkdir(parents=True)
     lines = (collection / "corpus.jsonl").read_text(encoding="utf-8").splitlines()[:documents]
     ids = {str(json.loads(line)["_id"]) for line in lines}
     (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "queries.jsonl").write_bytes((collection / "queries.jsonl").read_bytes())
-    head, *judgements = (collection / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
-    kept = [line for line in judgements if line.split("\t")[1] in ids]
+    head, *judgments = (collection / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
+    kept = [line for line in judgments if line.split("\t")[1] in ids]
     (folder / "qrels" / "test.tsv").write_text("\n".join([head, *kept]) + "\n", encoding="utf-8")
     return folder
 

@@ -80,13 +80,13 @@ def test_8_bit_weights_stay_close(exported: tuple[SparseEncoder, onnx.ModelProto
     _, model = exported
     feed = _batch(3, 12, 2)
     _, exact = _session(model).run(["terms", "weights"], feed)
-    quantised = quantize_graph(model, tmp_path)
-    _, weights = _session(quantised).run(["terms", "weights"], feed)
+    quantized = quantize_graph(model, tmp_path)
+    _, weights = _session(quantized).run(["terms", "weights"], feed)
     assert np.abs(weights - exact).max() < 0.25
-    integer = [node for node in quantised.graph.node if node.op_type == "MatMulInteger"]
+    integer = [node for node in quantized.graph.node if node.op_type == "MatMulInteger"]
     assert len(integer) >= 2 * 4 + 1, "the layers' products and the head"
-    rotary = {node.input[0] for node in quantised.graph.node if node.op_type in ("Cos", "Sin")}
-    makers = {name: node for node in quantised.graph.node for name in node.output}
+    rotary = {node.input[0] for node in quantized.graph.node if node.op_type in ("Cos", "Sin")}
+    makers = {name: node for node in quantized.graph.node for name in node.output}
     assert all(makers[name].op_type != "MatMulInteger" for name in rotary), "positions stay exact"
 
 

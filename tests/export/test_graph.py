@@ -73,15 +73,15 @@ def test_graph_names_its_axes_and_contains_no_paths(exported: tuple[SparseEncode
 
 def test_vocabulary_head_has_8_bit_weights(exported: tuple[SparseEncoder, onnx.ModelProto], tmp_path: Path) -> None:
     encoder, model = exported
-    quantised = quantize_graph(model, tmp_path)
+    quantized = quantize_graph(model, tmp_path)
     assert list(tmp_path.iterdir()) == []
-    products = [node for node in quantised.graph.node if node.op_type == "MatMulInteger"]
+    products = [node for node in quantized.graph.node if node.op_type == "MatMulInteger"]
     assert {node.input[1] for node in products if node.input[1].startswith("head_block")} == {"head_block_0_quantized"}
-    stored = {weight.name: weight for weight in quantised.graph.initializer}
+    stored = {weight.name: weight for weight in quantized.graph.initializer}
     assert tuple(stored["head_block_0_quantized"].dims) == (_head(encoder).shape[1], 97)
     assert {stored[node.input[1]].data_type for node in products} == {onnx.TensorProto.INT8}
     feed = _batch(3, 12, 2, encoder.model.config.pad_token_id)
-    _, weights = _session(quantised).run(None, feed)
+    _, weights = _session(quantized).run(None, feed)
     _, exact = _session(model).run(None, feed)
     assert np.abs(weights - exact).max() < 0.25
 

@@ -110,7 +110,7 @@ def test_a_positive_that_the_index_does_not_hold_is_scored_by_its_vector(opened:
     terms, weights = encoder.encode([text], kind="document").row(0)
     exact = sum(asked.get(t, 0) * w for t, w in zip(terms.tolist(), weights.tolist(), strict=True))
     assert row.positive.doc_id == ""
-    assert row.positive.score == pytest.approx(exact, rel=0.05)  # quantised as the index is
+    assert row.positive.score == pytest.approx(exact, rel=0.05)  # quantized as the index is
     # Its score is what the margin is held against.
     ((_, dropped),) = mine(opened, [Pair(query, text)], margin=row.positive.score)
     assert dropped["false_negative"] + dropped["duplicate"] == 12

@@ -1,4 +1,4 @@
-"""Hybrid search against the formulas written out, Tantivy beside them, and real judgements."""
+"""Hybrid search against the formulas written out, Tantivy beside them, and real judgments."""
 
 import itertools
 import json

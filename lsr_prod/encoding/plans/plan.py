@@ -82,7 +82,7 @@ class ListDigest:
 
 @dataclass(frozen=True, slots=True)
 class PlanHeader:
-    """Everything that decides the rows of the table; the digest of a plan is the sha256 of its JSON form.
+    """Settings and file lists that determine the rows of the table; its JSON form has the digest of the plan.
 
     Attributes:
         base: digest of the previous plan; None: the first plan of its table.

@@ -153,7 +153,7 @@ class Request:
 
     @property
     def has_threshold(self) -> bool:
-        """Whether documents must share more than one term or a share of the terms."""
+        """True if documents must share more than one term, or a share of the terms."""
         return self.overlap_threshold > 0 or self.min_terms > 1
 
     def required(self, size: int) -> int:

@@ -71,7 +71,7 @@ class Reporter:
             self._file.write(json.dumps(line, allow_nan=False) + "\n")
             self._file.flush()
         except OSError as error:
-            raise StorageError(f"{self._path} cannot be written ({error}); mend the disk, then run again") from error
+            raise StorageError(f"{self._path} cannot be written ({error}); fix the disk, then run again") from error
         known = {name: float(value) for name, value in values.items() if value is not None}
         for tracker in self._trackers:
             tracker.report(step, known, now)

@@ -109,7 +109,7 @@ class GuardedTracker:
 
 
 class _RayMetrics:
-    """Gauges ``lsr_train_<name>`` on Ray's Prometheus endpoint, tagged with the run."""
+    """Gauges ``lsr_prod_train_<name>`` on Ray's Prometheus endpoint, tagged with the run."""
 
     def __init__(self, run: str) -> None:
         from ray.util.metrics import Gauge
@@ -120,7 +120,7 @@ class _RayMetrics:
     def report(self, step: int, values: Mapping[str, float], now: float) -> None:  # noqa: ARG002 - Ray uses its own clock
         for name, value in {**values, "step": float(step)}.items():
             if name not in self._gauges:
-                metric = f"lsr_train_{re.sub('[^A-Za-z0-9_]', '_', name)}"
+                metric = f"lsr_prod_train_{re.sub('[^A-Za-z0-9_]', '_', name)}"
                 self._gauges[name] = self._make(metric, f"{name} of a training", tag_keys=("run",))
             self._gauges[name].set(value, tags={"run": self._run})
 

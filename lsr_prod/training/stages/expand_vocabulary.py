@@ -68,7 +68,7 @@ def run(
     """
     found = count_words(stage.data, encoder.tokenizer, size=stage.size, min_count=stage.min_count, options=options)
     words = [entry.word for entry in found]
-    expanded, pieces = expand(encoder, words, drawn=stage.initialisation == "random", seed=stage.seed)
+    expanded, pieces = expand(encoder, words, drawn=stage.initialization == "random", seed=stage.seed)
     tokens = encoder.tokenizer.get_vocab()  # outside the loop: every call builds a new dictionary
     return expanded, {
         "vocabulary_size": len(words),

@@ -77,7 +77,7 @@ def check(
         pins["train_tokenizer"] = pin_data(stage.train_tokenizer.data, options)
     if stage.unigrams is not None:
         pins["unigrams"] = pin_data(stage.unigrams, options)
-    if stage.initialisation == "semantic" or stage.bias == "target":
+    if stage.initialization == "semantic" or stage.bias == "target":
         pins["target_embeddings"] = _check_target_model(stage, tokenizer)
     _check_bias(stage, facts)
     return pins, _facts_after(stage, facts, tokenizer)
@@ -101,7 +101,7 @@ def run(
     tokenizer = _target_tokenizer(stage, options)
     terms = target_terms(tokenizer)
     known = _target_model(stage, terms)
-    aligned, initialization = initialize(encoder, tokenizer, stage.initialisation, known, seed=stage.seed)
+    aligned, initialization = initialize(encoder, tokenizer, stage.initialization, known, seed=stage.seed)
     bias = _bias(encoder, stage, tokenizer, initialization, known, options)
     summary: dict[str, Any] = {
         "vocabulary_size": len(terms),
@@ -121,12 +121,12 @@ def run(
 
 def _check_target_model(stage: TransferVocabularySettings, tokenizer: PreTrainedTokenizerFast | None) -> str:
     folder = stage.target_embeddings or stage.target
-    reason = "initialisation semantic" if stage.initialisation == "semantic" else "bias target"
+    reason = "initialization semantic" if stage.initialization == "semantic" else "bias target"
     if folder is None or (stage.target_embeddings is None and not (Path(folder) / "model.safetensors").is_file()):
         raise ConfigError(
             "target_embeddings",
             f"{reason} needs a model with the target's tokens, and {folder} has no weights",
-            "name such a model, or take initialisation subtoken and bias unigrams, rows or none",
+            "name such a model, or take initialization subtoken and bias unigrams, rows or none",
         )
     check_embeddings(folder)
     assert tokenizer is not None
@@ -196,7 +196,7 @@ def _target_tokenizer(stage: TransferVocabularySettings, options: dict[str, str]
 
 
 def _target_model(stage: TransferVocabularySettings, terms: list[str]) -> TargetModel | None:
-    if stage.initialisation != "semantic" and stage.bias != "target":
+    if stage.initialization != "semantic" and stage.bias != "target":
         return None
     folder = stage.target_embeddings or stage.target
     assert folder is not None

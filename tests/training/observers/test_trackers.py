@@ -152,4 +152,4 @@ def test_ray_metrics_are_used_only_inside_ray(monkeypatch: pytest.MonkeyPatch) -
     tracker.report(10, {"loss": 1.0, "validation/RR@10": 0.5}, 0.0)
     tracker.report(20, {"loss": 0.5}, 0.0)
     tracker.close(failed=False)
-    assert gauges == {"lsr_train_loss": 0.5, "lsr_train_validation_RR_10": 0.5, "lsr_train_step": 20.0}
+    assert gauges == {"lsr_prod_train_loss": 0.5, "lsr_prod_train_validation_RR_10": 0.5, "lsr_prod_train_step": 20.0}

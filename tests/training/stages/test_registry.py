@@ -87,7 +87,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "pretrain_emlm": {"data": TEXTS, "steps": 3},
     "adapt_causal": {"data": TEXTS, "steps": 3},
     "distil_head": {"data": TEXTS, "steps": 3, "teacher": "a"},
-    "transfer_vocabulary": {"target": "a", "target_embeddings": "a", "initialisation": "semantic", "unigrams": TEXTS},
+    "transfer_vocabulary": {"target": "a", "target_embeddings": "a", "initialization": "semantic", "unigrams": TEXTS},
     "expand_vocabulary": {"data": TEXTS},
     "calibrate": {"data": TEXTS, "activation_rate": 0.3},
     "rescale_head": {"data": DATA, "alpha": "auto"},

@@ -77,7 +77,7 @@ def moved(
 
 def test_semantic_rows_and_bias_of_rows(source: SparseEncoder, target: Path, tmp_path: Path):
     encoder, summary = moved(
-        source, settings(target=str(target), initialisation="semantic", bias="rows"), tmp_path / "target"
+        source, settings(target=str(target), initialization="semantic", bias="rows"), tmp_path / "target"
     )
     space = BertModel.from_pretrained(target).get_input_embeddings().weight.detach().numpy().astype(np.float64)
     space /= np.maximum(np.linalg.norm(space, axis=1, keepdims=True), 1e-12)  # the row of the padding token is zero
@@ -97,7 +97,7 @@ def test_semantic_rows_and_bias_of_rows(source: SparseEncoder, target: Path, tmp
 
 def test_bias_of_target_with_head(source: SparseEncoder, tmp_path: Path):
     target = SparseEncoder.load(tiny_checkpoint(tmp_path / "target", "distilbert"))
-    stage = settings(target=str(tmp_path / "target"), initialisation="mean")
+    stage = settings(target=str(tmp_path / "target"), initialization="mean")
     (tmp_path / "out").mkdir()
     encoder, _ = moved(source, stage, tmp_path / "out")
     expected = transfer_bias(output_layer(source.model)[1], output_layer(target.model)[1])
@@ -110,7 +110,7 @@ def test_bias_of_token_counts(architecture: str, target: Path, tmp_path: Path):
     source = SparseEncoder.load(tiny_checkpoint(tmp_path / "of counts", architecture))
     data = write_texts(tmp_path, ["w1 w1 W4", "w3 new w1"])
     stage = settings(
-        target=str(target), initialisation="random_new", bias="unigrams", unigrams=data.model_dump(mode="json")
+        target=str(target), initialization="random_new", bias="unigrams", unigrams=data.model_dump(mode="json")
     )
     encoder, summary = moved(source, stage, tmp_path / "target")
     created = unigram_bias([0, 1, 0, 0, 0, 3, 1, 0, 1, 0])  # the target lowercases, so W4 is unknown
@@ -121,7 +121,7 @@ def test_bias_of_token_counts(architecture: str, target: Path, tmp_path: Path):
 
 
 def test_transfer_of_head_keeps_tokenizer(source: SparseEncoder, target: Path, tmp_path: Path):
-    stage = settings(target=str(target), initialisation="semantic", bias="rows", parts="head")
+    stage = settings(target=str(target), initialization="semantic", bias="rows", parts="head")
     encoder, _ = moved(source, stage, tmp_path)
     assert encoder.vocabulary == TERMS
     assert len(encoder.tokenizer) == len(VOCABULARY)
@@ -138,7 +138,7 @@ def test_domain_tokenizer_is_trained_on_texts(source: SparseEncoder, tmp_path: P
     data = write_texts(tmp_path, ["w1 W2 w3 alpha beta", "W4 w5 alpha"] * 20)
     stage = settings(
         train_tokenizer={"data": data.model_dump(mode="json"), "model": model, "size": 320},
-        initialisation="subtoken",
+        initialization="subtoken",
         bias="unigrams",
     )
     encoder, summary = moved(source, stage, tmp_path)
@@ -153,7 +153,7 @@ def test_random_rows_depend_on_seed(source: SparseEncoder, target: Path, tmp_pat
     data = write_texts(tmp_path, ["w1"]).model_dump(mode="json")
     rows = []
     for strategy, seed in (("random_new", 0), ("random_new", 1), ("random_all", 0)):
-        stage = settings(target=str(target), initialisation=strategy, bias="unigrams", unigrams=data, seed=seed)
+        stage = settings(target=str(target), initialization=strategy, bias="unigrams", unigrams=data, seed=seed)
         encoder, _ = run(source, stage, options={}, scratch=tmp_path)
         rows.append(output_layer(encoder.model)[0].detach())
     old = [row for row in range(len(TERMS)) if row not in NEW]
@@ -169,18 +169,18 @@ def test_fragmentation_is_tokens_per_word():
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({"initialisation": "subtoken"}, "give either target or train_tokenizer"),
-        ({"target": "x", "initialisation": "subtoken", "bias": "unigrams"}, "give unigrams"),
-        ({"target": "x", "initialisation": "random_new", "bias": "rows"}, "random rows give no bias"),
+        ({"initialization": "subtoken"}, "give either target or train_tokenizer"),
+        ({"target": "x", "initialization": "subtoken", "bias": "unigrams"}, "give unigrams"),
+        ({"target": "x", "initialization": "random_new", "bias": "rows"}, "random rows give no bias"),
         (
-            {"target": "x", "target_embeddings": "y", "initialisation": "mean", "bias": "rows"},
+            {"target": "x", "target_embeddings": "y", "initialization": "mean", "bias": "rows"},
             "target_embeddings is not used",
         ),
         (
-            {"train_tokenizer": {"data": {"paths": ["x"], "kind": "texts"}}, "initialisation": "semantic"},
-            "use initialisation subtoken",
+            {"train_tokenizer": {"data": {"paths": ["x"], "kind": "texts"}}, "initialization": "semantic"},
+            "use initialization subtoken",
         ),
-        ({"train_tokenizer": {"data": {"paths": ["x"], "kind": "pairs"}}, "initialisation": "mean"}, "to be texts"),
+        ({"train_tokenizer": {"data": {"paths": ["x"], "kind": "pairs"}}, "initialization": "mean"}, "to be texts"),
     ],
 )
 def test_contradictory_settings_are_refused(fields: dict[str, Any], line: str):
@@ -193,10 +193,10 @@ def test_settings_that_do_not_fit_are_reported_in_one_line(source: SparseEncoder
     other_tokenizer(TERMS).save_pretrained(tmp_path / "bare")
     other_tokenizer(TERMS, padding=False).save_pretrained(tmp_path / "unpadded")
     other_tokenizer([*TERMS, "more"]).save_pretrained(tmp_path / "more")
-    bare, semantic = str(tmp_path / "bare"), {"initialisation": "semantic", "bias": "rows"}
+    bare, semantic = str(tmp_path / "bare"), {"initialization": "semantic", "bias": "rows"}
     lines = {
         "target: .*nowhere has no tokenizer.json; name a model directory": {"target": "/nowhere", **semantic},
-        "target_embeddings: initialisation semantic needs a model with the target's tokens": {
+        "target_embeddings: initialization semantic needs a model with the target's tokens": {
             "target": bare,
             **semantic,
         },
@@ -208,22 +208,22 @@ def test_settings_that_do_not_fit_are_reported_in_one_line(source: SparseEncoder
         "target_embeddings: /nowhere has no config.json": {"target": bare, "target_embeddings": "/nowhere", **semantic},
         "target: its tokenizer has no padding token": {
             "target": str(tmp_path / "unpadded"),
-            "initialisation": "mean",
+            "initialization": "mean",
             "bias": "rows",
         },
-        "bias: .* has no head with a bias; take unigrams or rows": {"target": str(target), "initialisation": "mean"},
-        "bias: the head of BertForMaskedLM has a bias": {"target": bare, "initialisation": "mean", "bias": "none"},
+        "bias: .* has no head with a bias; take unigrams or rows": {"target": str(target), "initialization": "mean"},
+        "bias: the head of BertForMaskedLM has a bias": {"target": bare, "initialization": "mean", "bias": "none"},
     }
     for line, fields in lines.items():
         with pytest.raises(ConfigError, match=line):
             check(settings(**fields), facts, {})
     causal = ModelFacts.of(SparseEncoder.load(tiny_checkpoint(tmp_path / "llama", "llama")))
     with pytest.raises(ConfigError, match="bias: the head of LlamaForCausalLM has no bias; take none, or unigrams"):
-        check(settings(target=bare, initialisation="mean", bias="rows"), causal, {})
+        check(settings(target=bare, initialization="mean", bias="rows"), causal, {})
 
 
 def test_transfer_resets_uncased_output(source: SparseEncoder, target: Path, tmp_path: Path):
-    stage = settings(target=str(target), initialisation="subtoken", bias="rows")
+    stage = settings(target=str(target), initialization="subtoken", bias="rows")
     for name in ("plain", "uncased"):
         (tmp_path / name).mkdir()
     plain, _ = moved(source, stage, tmp_path / "plain")
@@ -234,14 +234,14 @@ def test_transfer_resets_uncased_output(source: SparseEncoder, target: Path, tmp
 
 def test_missing_unigram_texts_are_refused_by_check(source: SparseEncoder, target: Path):
     nowhere = {"paths": ["/nowhere/*.jsonl"], "kind": "texts"}
-    stage = settings(target=str(target), initialisation="mean", bias="rows", unigrams=nowhere)
+    stage = settings(target=str(target), initialization="mean", bias="rows", unigrams=nowhere)
     with pytest.raises(ConfigError, match="paths: there is nothing at"):
         check(stage, ModelFacts.of(source), {})
 
 
 def test_inference_free_queries_are_refused_for_head_of_tokens(source: SparseEncoder, tmp_path: Path):
     other_tokenizer([*TERMS, *(f"##{i}" for i in range(9))]).save_pretrained(tmp_path / "pieces")
-    stage = settings(target=str(tmp_path / "pieces"), initialisation="mean", bias="rows", parts="head")
+    stage = settings(target=str(tmp_path / "pieces"), initialization="mean", bias="rows", parts="head")
     facts = ModelFacts.of(source)
     _, after = check(stage, facts, {})
     encoder, _ = run(source, stage, options={}, scratch=tmp_path)
