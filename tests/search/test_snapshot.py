@@ -85,7 +85,7 @@ def test_a_shard_of_another_vocabulary_is_refused(tmp_path):
     with pytest.raises(LineageError, match="another vocabulary"):
         Searcher.open(tmp_path)
     publish_version(tmp_path, replace(version, vocabulary_sha256="0" * 64))
-    with pytest.raises(LineageError, match="not the vocabulary of the index"):
+    with pytest.raises(LineageError, match="does not have the vocabulary of the index"):
         Searcher.open(tmp_path)
 
 

@@ -46,7 +46,7 @@ def test_serving_needs_a_cluster_or_local(index: Path, monkeypatch: pytest.Monke
 
 
 def test_serving_on_too_few_cores_is_refused(index: Path) -> None:
-    with pytest.raises(ConfigError, match=r"serve\.cpus: .*7 in all, and there are 2 cores; give 0\.28 or less"):
+    with pytest.raises(ConfigError, match=r"serve\.cpus: .*7 in total, but there are 2 cores; give 0\.28 or less"):
         serve_index(deployment(index, shard_groups=3, replicas=2), local=True)
 
 

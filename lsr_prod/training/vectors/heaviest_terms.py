@@ -3,28 +3,9 @@
 import torch
 from torch import Tensor
 
-__all__ = ["heaviest_terms", "keep_top"]
+__all__ = ["heaviest_terms"]
 
 _ROWS = 64  # rows with ties per batch
-
-
-def keep_top(weights: Tensor, k: int | None) -> Tensor:
-    """Set all but the ``k`` heaviest terms of every row to 0; ties go to the lower id.
-
-    Needs the memory of the result and one boolean mask.
-
-    Args:
-        weights: [B, V], at least 0.
-        k: terms kept; 0 or None: all.
-
-    Returns:
-        [B, V]; kept terms pass the gradient.
-    """
-    if not k or k >= weights.shape[1]:
-        return weights
-    terms, values = heaviest_terms(weights.detach(), k)
-    kept = torch.zeros_like(weights, dtype=torch.bool).scatter_(1, terms, values > 0)
-    return torch.where(kept, weights, 0.0)
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import TrainBatch, pad
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.retrieval.momentum_queue import MomentumQueue, NegativeQueue
-from lsr_prod.training.vectors.heaviest_terms import keep_top
+from tests.training.vectors.test_heaviest_terms import keep_top
 
 ALONE = Group(0, 1, torch.device("cpu"))
 V = 8

@@ -5,12 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lsr_prod.training.vectors.heaviest_terms import heaviest_terms, keep_top
+from lsr_prod.training.vectors.heaviest_terms import heaviest_terms
 
 # Few different weights, so that ties are the rule and not the exception.
 WEIGHTS = hnp.arrays(
     np.float32, st.tuples(st.integers(0, 5), st.integers(1, 12)), elements=st.sampled_from([0, 1, 2, 3])
 )
+
+
+def keep_top(weights: torch.Tensor, k: int | None) -> torch.Tensor:
+    """Set all but the ``k`` heaviest terms of every row to 0."""
+    if not k or k >= weights.shape[1]:
+        return weights
+    terms, values = heaviest_terms(weights.detach(), k)
+    kept = torch.zeros_like(weights, dtype=torch.bool).scatter_(1, terms, values > 0)
+    return torch.where(kept, weights, 0.0)
 
 
 def plain(weights: np.ndarray, k: int) -> np.ndarray:
