@@ -1,7 +1,7 @@
-"""Hard negatives of training pairs, found by an index of ours: a slice of the pairs becomes one part of rows.
+"""Mine hard negatives for training pairs with a published index: each slice of the pairs becomes one part of rows.
 
-``pairs`` reads a slice, ``known`` remembers every positive of a query, ``search`` asks the index, ``rules`` chooses,
-``part`` writes, ``job`` runs it all.
+``pairs`` reads a slice, ``known`` collects all positives of a query, ``index`` searches, ``rules`` selects the
+negatives, ``part`` writes them, and ``job`` runs the whole job.
 """
 
 __all__: list[str] = []

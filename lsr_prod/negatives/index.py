@@ -1,4 +1,4 @@
-"""The index that is mined: its hits, and its scores of documents and of texts that it does not hold."""
+"""The index used for mining: search hits, and scores of documents and of texts that are not in the index."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ __all__ = ["Answer", "MinedIndex"]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the index says to one query.
+    """Search result of one query.
 
     Attributes:
-        query: its vector.
-        hits: by falling score.
+        query: sparse vector of the query.
+        hits: in descending order of score.
     """
 
     query: SparseQuery
@@ -34,7 +34,7 @@ class MinedIndex:
     """A published index, open for mining.
 
     Attributes:
-        version: sha256 of the version that all answers come from.
+        version: sha256 of the index version that is searched.
     """
 
     def __init__(self, settings: MineSettings, options: Mapping[str, str], *, version: str | None = None) -> None:
@@ -42,12 +42,12 @@ class MinedIndex:
 
         Args:
             settings: index, cache, text fields, depth, threads.
-            options: of the object store.
-            version: sha256 that it has to be; None: any.
+            options: options of the object store.
+            version: required sha256 of the current version; None accepts any.
 
         Raises:
             ConfigError: there is no published index, it holds no documents, or does not store the text fields.
-            ArtifactError: another version is current by now, or the index is damaged.
+            ArtifactError: another version is current, or the index is damaged.
         """
         self._settings = settings
         if is_remote(settings.index):
@@ -84,11 +84,11 @@ class MinedIndex:
 
     @property
     def documents(self) -> int:
-        """Documents that can be found."""
+        """Number of documents that a search can return."""
         return self._searcher.documents
 
     def warm(self) -> None:
-        """Open the encoder of queries.
+        """Load the query encoder.
 
         Raises:
             MissingExtraError: ONNX Runtime is not installed.
@@ -97,7 +97,7 @@ class MinedIndex:
         self._searcher.warm()
 
     def answer(self, queries: Sequence[str]) -> list[Answer]:
-        """The first ``depth`` hits of every query, with their texts."""
+        """Return the first ``depth`` hits of every query, with their texts."""
         settings = self._settings
         results = self._searcher.search_batch(list(queries), settings.depth, fields=settings.text_fields)
         vocabulary = self._searcher.snapshot.vocabulary
@@ -109,7 +109,7 @@ class MinedIndex:
         return answers
 
     def document(self, doc_id: str, query: SparseQuery) -> Candidate | None:
-        """A document with its score for a query, to the bit that of a search; None: there is no such document."""
+        """Return a document with its score for a query, bit-identical to a search; None if the index lacks it."""
         snapshot = self._searcher.snapshot
         try:
             number, ordinal = snapshot.find(doc_id)
@@ -124,10 +124,10 @@ class MinedIndex:
         return Candidate(doc_id, self._text(fields), float(scores[0]))
 
     def scores_of_texts(self, texts: Sequence[str], queries: Sequence[SparseQuery]) -> list[float]:
-        """Scores that texts would have as documents of the index, each for the query of its place.
+        """Return the score that ``texts[i]`` would have for ``queries[i]`` as a document of the index.
 
-        A text is encoded as a document, pruned and quantized as the index is; one longer than the card's document
-        length is cut there.
+        A text is encoded as a document, then pruned and quantized like the index; it is truncated to the document
+        length of the encoder card.
         """
         version = self._searcher.version
         encoded = self._searcher.encoder.encode(list(texts), kind="document", top_k=version.dk)

@@ -1,4 +1,4 @@
-"""The mining job: check everything, survey the pairs, mine what is not done yet, count, and write the manifest."""
+"""Mining job: validate all inputs, survey the pairs, mine the unfinished slices, verify counts, write the manifest."""
 
 import logging
 import time
@@ -25,19 +25,19 @@ __all__ = ["mine_negatives"]
 log = logging.getLogger(__name__)
 
 _PROGRESS_S = 10.0
-_FOOTERS = 32  # footers and digests read at once: each waits for its store
+_FOOTERS = 32  # concurrent reads of footers and digests: each is bound by store latency
 
 
 def mine_negatives(deployment: Deployment) -> Mapping[str, Any]:
     """Mine hard negatives for the pairs of ``mine.data`` with the index of ``mine.index``.
 
-    A run that was killed is gone on with by the next one; a run that was finished is found to be done.
+    The next run resumes an interrupted one; running a finished job again only returns its summary.
 
     Args:
-        deployment: sections ``mine``, ``ray`` and ``storage``.
+        deployment: the sections ``mine``, ``ray`` and ``storage`` are used.
 
     Returns:
-        A flat summary: rows, how many were mined or quarantined and why, hits dropped by rule, queries/s of this run.
+        A flat summary: rows, mined rows, quarantined rows by reason, dropped hits by rule, queries/s of this run.
 
     Raises:
         ConfigError: a setting is wrong, or there is nothing to mine; nothing was written.
@@ -60,7 +60,7 @@ def mine_negatives(deployment: Deployment) -> Mapping[str, Any]:
 
 
 def _survey(plan: MinePlan, deployment: Deployment) -> list[Survey]:
-    """What every slice holds; bad data is refused before anything is written or searched."""
+    """Survey every slice, to reject bad data before anything is searched or written."""
     settings = plan.settings
     items = [(piece, settings, plan.output.options) for piece in plan.slices]
     size = sum(piece.size for piece in plan.slices)
@@ -69,20 +69,20 @@ def _survey(plan: MinePlan, deployment: Deployment) -> list[Survey]:
     surveys = [found[number] for number in range(len(items))]
     rows, bad = sum(survey.rows for survey in surveys), sum((survey.bad for survey in surveys), Counter[str]())
     if not rows:
-        raise ConfigError("mine.data.paths", "there is no row", "give files that hold pairs")
+        raise ConfigError("mine.data.paths", "the files contain no rows", "give files that contain pairs")
     log.info("surveyed", extra={"fields": {"rows": rows, "bad": dict(bad), "slices": len(surveys)}})
     _check_overflow(plan, rows, bad)
     return surveys
 
 
 def _check_overflow(plan: MinePlan, rows: int, bad: Counter[str]) -> None:
-    """Rows without enough negatives are what the rules made of good ones, and no sign of bad data."""
+    """Compare the bad rows with the limit; a good row may lack negatives, so those rows do not count."""
     count = bad.total() - bad["too_few_negatives"]
     if count > plan.settings.data.max_bad_fraction * rows:
         reasons = ", ".join(f"{reason} {number}" for reason, number in bad.most_common())
         raise QuarantineOverflowError(
             f"{count} of {rows} rows are bad ({reasons}), more than mine.data.max_bad_fraction allows; "
-            "mend the data or mine.data.columns, or raise it"
+            "fix the data or mine.data.columns, or raise the limit"
         )
 
 
@@ -102,8 +102,8 @@ def _read_teacher(plan: MinePlan, deployment: Deployment) -> TeacherScores | Non
 def _mine(plan: MinePlan, surveys: Sequence[Survey], teacher: TeacherScores | None, actors: int) -> Mapping[str, Any]:
     from lsr_prod.negatives.pool import mine_slices
 
-    there = set(plan.output.names())
-    finished = [number for number in range(len(plan.slices)) if part_name(number) in there]
+    existing = set(plan.output.names())
+    finished = [number for number in range(len(plan.slices)) if part_name(number) in existing]
     with ThreadPoolExecutor(_FOOTERS) as pool:
         reports = dict(zip(finished, pool.map(partial(read_report, plan.output), finished), strict=True))
     todo = [number for number in range(len(plan.slices)) if number not in reports]
@@ -123,7 +123,7 @@ def _mine(plan: MinePlan, surveys: Sequence[Survey], teacher: TeacherScores | No
 
 
 class _Progress:
-    """Logs what is done every few seconds."""
+    """Log the progress every few seconds."""
 
     def __init__(self, rows: int, began: float) -> None:
         self._rows, self._began, self._logged = rows, began, began
@@ -140,7 +140,7 @@ class _Progress:
 
 
 def _count(plan: MinePlan, surveys: Sequence[Survey], reports: Mapping[int, PartReport]) -> dict[str, Any]:
-    """Add all parts up, and hold every one against what its slice held when it was surveyed.
+    """Add up the reports of all parts, and compare the rows of each with the survey of its slice.
 
     Raises:
         IncompleteWaveError: rows were lost.
@@ -150,7 +150,7 @@ def _count(plan: MinePlan, surveys: Sequence[Survey], reports: Mapping[int, Part
         if report is None or report.rows != survey.rows or report.rows != report.mined + report.quarantined.total():
             found = "no report" if report is None else report.to_json()
             raise IncompleteWaveError(
-                f"slice {number} has {survey.rows} rows, and of it there is {found}; delete "
+                f"slice {number} has {survey.rows} rows, but its part reports {found}; delete "
                 f"{plan.output.uri}/{part_name(number)}, then run the job again"
             )
     quarantined = sum((report.quarantined for report in reports.values()), Counter[str]())

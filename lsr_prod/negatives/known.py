@@ -1,4 +1,4 @@
-"""Every positive of a query, wherever in the data it stands: 16 bytes each, for queries of more than one row."""
+"""Positives of queries that occur in several rows, collected from all of the data: 16 bytes per positive."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,14 +20,14 @@ Keys = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a slice holds.
+    """Counts and keys of one slice.
 
     Attributes:
-        rows: rows in it.
-        bad: those that are no pairs, by reason.
-        queries: uint64 [n], key of the query's text for every name of a positive.
-        positives: uint64 [n], key of the positive's text or id.
-        rows_of: uint64 [good rows], key of the query's text of every row.
+        rows: number of rows.
+        bad: number of bad rows by reason.
+        queries: uint64 [n], key of the query text, parallel to ``positives``.
+        positives: uint64 [n], key of the text or of the id of a positive.
+        rows_of: uint64 [good rows], key of the query text of every good row.
     """
 
     rows: int
@@ -38,7 +38,7 @@ class Survey:
 
 
 def survey_slice(piece: Slice, settings: MineSettings, options: dict[str, str]) -> Survey:
-    """Read a slice once, before anything is mined.
+    """Count the rows of a slice and collect the keys of its positives.
 
     Raises:
         SourceError: its file cannot be read.
@@ -63,12 +63,12 @@ def survey_slice(piece: Slice, settings: MineSettings, options: dict[str, str]) 
 
 @dataclass(frozen=True, slots=True)
 class KnownPositives:
-    """Keys of positives, sorted by the key of their query. Made of arrays, so that processes can share it.
+    """Keys of positives, sorted by the key of their query, in arrays that processes can share.
 
-    A key stands for a text or an id. That two share a key is all but impossible, and would cost one candidate.
+    A key represents a text or an id. A collision is very unlikely and would only drop one candidate.
 
     Attributes:
-        queries: uint64 [n], rising.
+        queries: uint64 [n], ascending.
         positives: uint64 [n].
     """
 
@@ -77,7 +77,7 @@ class KnownPositives:
 
     @classmethod
     def of(cls, surveys: Iterable[Survey]) -> "KnownPositives":
-        """Those of queries that stand in more than one row; of others, the row itself knows its positive."""
+        """Collect the positives of queries in more than one row; a query in one row has no other positives."""
         everything = list(surveys)
         queries, positives, rows_of = (
             _joined([getattr(survey, name) for survey in everything]) for name in ("queries", "positives", "rows_of")
@@ -89,7 +89,7 @@ class KnownPositives:
         return cls(queries[order], positives[order])
 
     def of_query(self, query: str) -> frozenset[int]:
-        """Keys of the texts and ids of all positives of a query; empty where one row holds them all."""
+        """Return the keys of the texts and ids of all positives of a query; empty for a query of one row."""
         key = np.uint64(text_key(query))
         start, stop = (np.searchsorted(self.queries, key, side) for side in ("left", "right"))
         return frozenset(self.positives[start:stop].tolist())

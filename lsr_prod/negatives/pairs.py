@@ -1,4 +1,4 @@
-"""Slices of training pairs become validated rows; query and positive of every row are read."""
+"""Read and validate the query and the positive of every row of a slice."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from lsr_prod.errors import ConfigError
 __all__ = ["Pair", "cut_pairs", "read_pairs"]
 
 _JSON_BYTES = 1 << 20
-# Our listing names the fields of another section.
+# The shared listing of files reports fields of the section source: translate them to this section.
 _FIELDS = {
     "source.paths": "mine.data.paths",
     "source.format": "mine.data.format",
@@ -29,13 +29,13 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A good row.
+    """Validated row.
 
     Attributes:
-        query: its text, with a visible character.
-        positive: text of the positive; None: the index has it.
-        positive_id: the positive's id in the index, where the data names it.
-        query_id: the query's id, where the data names it.
+        query: text of the query; has at least one visible character.
+        positive: text of the positive; None: the text is in the index.
+        positive_id: id of the positive in the index, if the data has it.
+        query_id: id of the query, if the data has it.
     """
 
     query: str
@@ -45,10 +45,11 @@ class Pair:
 
 
 def cut_pairs(settings: MineSettings, options: dict[str, str]) -> list[Slice]:
-    """Pin the files of the data and cut them.
+    """Pin the files of the data and cut them into slices.
 
     Raises:
-        ConfigError: a path points nowhere, its format cannot be told or read, or the first Parquet file lacks a column.
+        ConfigError: a path does not exist, its format is unknown or unreadable, or the first Parquet file lacks
+            a column.
     """
     source = _source(settings)
     try:
@@ -64,7 +65,7 @@ def cut_pairs(settings: MineSettings, options: dict[str, str]) -> list[Slice]:
 
 
 def _source(settings: MineSettings) -> SourceSettings:
-    """What listing and cutting read of a source; a row needs a query, and a positive by text or by id."""
+    """Return the source settings for listing and cutting; a row needs a query, and a positive as text or id."""
     data = settings.data
     positive = [data.column("positive"), *([settings.positive_id] if settings.positive_id else [])]
     return SourceSettings(
@@ -91,7 +92,7 @@ def read_pairs(piece: Slice, settings: MineSettings, options: dict[str, str]) ->
         ids=ids,
     )
     for position, record in read_records(piece, request, options):
-        assert record is not None  # all are wanted
+        assert record is not None  # no position is skipped
         if isinstance(record, BadRow):
             yield position, record
         else:
@@ -99,7 +100,7 @@ def read_pairs(piece: Slice, settings: MineSettings, options: dict[str, str]) ->
 
 
 def _validate(record: Mapping[str, Any], settings: MineSettings, line: bytes | None) -> Pair | BadRow:
-    """Validate one record; ``line`` has its bytes in the file."""
+    """Validate one record; ``line`` is the raw line of a text format."""
     data = settings.data
     columns = (data.column("query"), data.column("positive"), settings.positive_id, settings.query_id)
     texts: list[str | None] = []

@@ -1,6 +1,6 @@
-"""A slice of pairs becomes one Parquet part; its bad rows become a part of the quarantine. Neither is ever replaced.
+"""Write the rows of a slice to one Parquet part and its bad rows to the quarantine; neither is ever replaced.
 
-The quarantine is written first and the part last, with its counts in the footer: a part that exists is finished.
+The quarantine is written first and the part last, with the counts in its footer: a part that exists is complete.
 """
 
 import io
@@ -27,25 +27,25 @@ from lsr_prod.tables.quarantine import BadRowWriter
 __all__ = ["QUARANTINE", "PartReport", "mine_slice", "part_name", "read_report", "schema_of"]
 
 QUARANTINE = "_quarantine"
-"""Folder of the bad rows inside the output; readers of folders leave out names that begin with ``_``."""
+"""Folder of the bad rows inside the output; folder readers skip names that begin with ``_``."""
 
 T = TypeVar("T")
 
 _COUNTS = b"lsr_prod.mined"
-_AHEAD = 1024  # rows of a slice that are held before they are Arrow
+_AHEAD = 1024  # rows buffered before they are converted to Arrow
 
 
 @dataclass(frozen=True, slots=True)
 class PartReport:
-    """What became of a slice.
+    """Counts of a mined slice.
 
     Attributes:
         rows: rows of the slice.
         mined: rows of the part.
-        negatives: in all of its rows.
+        negatives: total number of negatives.
         quarantined: bad rows by reason.
-        dropped: hits that were not taken, by rule.
-        seconds: of mining; not part of what is stored.
+        dropped: hits that were not selected, by rule.
+        seconds: mining time; not stored.
     """
 
     rows: int
@@ -56,7 +56,7 @@ class PartReport:
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """The form in a footer: the same for every run."""
+        """Return the form stored in the footer, equal in every run."""
         return {
             "rows": self.rows,
             "mined": self.mined,
@@ -73,12 +73,12 @@ class PartReport:
 
 
 def part_name(number: int) -> str:
-    """Name of the part of a slice."""
+    """Return the file name of the part of a slice."""
     return f"part-{number:06d}.parquet"
 
 
 def schema_of(settings: MineSettings) -> pa.Schema:
-    """Columns of a part: training rows of kind negatives, and with ``scores`` of kind scores too."""
+    """Return the schema of a part: training data of kind negatives, and with ``scores`` also of kind scores."""
     texts, floats = pa.list_(pa.string()), pa.list_(pa.float32())
     fields = [
         ("query", pa.string()),
@@ -95,12 +95,12 @@ def schema_of(settings: MineSettings) -> pa.Schema:
 
 
 def mine_slice(number: int, piece: Slice, miner: Miner, store: Store, plan: str) -> PartReport:
-    """Mine a slice and write what became of it.
+    """Mine a slice, then write its quarantine and its part.
 
     Args:
-        number: names the part.
+        number: number of the slice, used in the name of the part.
         piece: the slice.
-        miner: opened index and rules.
+        miner: miner with the opened index.
         store: the output folder.
         plan: digest of the plan.
     """
@@ -108,9 +108,9 @@ def mine_slice(number: int, piece: Slice, miner: Miner, store: Store, plan: str)
     bad = BadRowWriter(store.child(QUARANTINE), plan, number)
     tables: list[pa.Table] = []
     rows, negatives, dropped = 0, 0, Counter[str]()
-    for judged in _batches(_mined(piece, miner, store.options), _AHEAD):
+    for batch in _batches(_mined(piece, miner, store.options), _AHEAD):
         good: list[MinedRow] = []
-        for position, row, hits in judged:
+        for position, row, hits in batch:
             rows += 1
             dropped += hits
             if isinstance(row, BadRow):
@@ -129,10 +129,10 @@ def mine_slice(number: int, piece: Slice, miner: Miner, store: Store, plan: str)
 def _mined(
     piece: Slice, miner: Miner, options: dict[str, str]
 ) -> Iterator[tuple[int, MinedRow | BadRow, Counter[str]]]:
-    """(position, row, hits dropped) of every row; batches of pairs begin with the slice, whoever mines it."""
-    for judged in _batches(read_pairs(piece, miner.settings, options), miner.settings.batch):
-        pairs = [(at, row) for at, row in judged if isinstance(row, Pair)]
-        yield from ((at, row, Counter()) for at, row in judged if isinstance(row, BadRow))
+    """Yield (position, row, dropped hits by rule); batches start at the slice, so every run makes the same ones."""
+    for batch in _batches(read_pairs(piece, miner.settings, options), miner.settings.batch):
+        pairs = [(at, row) for at, row in batch if isinstance(row, Pair)]
+        yield from ((at, row, Counter()) for at, row in batch if isinstance(row, BadRow))
         mined = miner.mine([pair for _, pair in pairs]) if pairs else ()
         yield from ((at, row, hits) for (at, _), (row, hits) in zip(pairs, mined, strict=True))
 
@@ -165,10 +165,10 @@ def _parquet(table: pa.Table, report: PartReport) -> bytes:
 
 
 def read_report(store: Store, number: int) -> PartReport:
-    """What became of a slice that is done.
+    """Read the counts of a finished slice from the footer of its part.
 
     Raises:
-        ArtifactError: the part is no file of ours.
+        ArtifactError: the file is damaged, or is not a part of mined rows.
     """
     place = f"{store.uri}/{part_name(number)}"
     try:
@@ -178,5 +178,5 @@ def read_report(store: Store, number: int) -> PartReport:
     except (pa.ArrowInvalid, KeyError, ValueError, TypeError) as error:
         raise ArtifactError(f"{place} is damaged ({error}); delete it, then run again") from error
     if footer.num_rows != report.mined or report.rows != report.mined + report.quarantined.total():
-        raise ArtifactError(f"{place} has not the rows that it says; delete it, then run again")
+        raise ArtifactError(f"{place} contradicts the row counts in its footer; delete it, then run again")
     return report

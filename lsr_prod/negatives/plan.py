@@ -1,4 +1,4 @@
-"""What a mining will do, fixed before it begins: equal plans make equal parts."""
+"""Plan of a mining run, fixed before it starts: equal plans produce equal parts."""
 
 import json
 from collections.abc import Mapping
@@ -18,22 +18,22 @@ __all__ = ["MANIFEST", "PLAN", "MinePlan", "check_output", "make_plan", "save_pl
 
 PLAN, MANIFEST = "_plan.json", "_manifest.json"
 
-# What changes where and how fast the work is done, and no row of it.
+# Settings that decide where and how fast the job runs, and do not change any row.
 _ELSEWHERE = {"index", "output", "cache", "actors", "threads_per_actor", "slice_kilobytes"}
 _ELSEWHERE_OF_DATA = {"paths", "format", "version", "max_bad_fraction"}
 
 
 @dataclass(frozen=True, slots=True)
 class MinePlan:
-    """A checked mining.
+    """Validated plan of a mining run.
 
     Attributes:
         settings: the section ``mine``.
-        output: the folder of the rows.
-        slices: of the pairs; the place of a slice names its part.
-        teacher: slices of the teacher's files; empty without one.
+        output: the output folder.
+        slices: slices of the pairs; the position of a slice is the number of its part.
+        teacher: slices of the teacher's files; empty without a teacher.
         version: sha256 of the index version that is mined.
-        documents: in that version.
+        documents: number of documents in that version.
     """
 
     settings: MineSettings
@@ -44,7 +44,7 @@ class MinePlan:
     documents: int
 
     def to_json(self) -> dict[str, Any]:
-        """What decides the rows; its digest names the plan."""
+        """Return everything that decides the rows; its digest identifies the plan."""
         left_out: Any = {**dict.fromkeys(_ELSEWHERE, True), "data": _ELSEWHERE_OF_DATA, "teacher": {"paths"}}
         value = self.settings.model_dump(mode="json", exclude=left_out)
         return {
@@ -65,10 +65,10 @@ def _identity(piece: Slice) -> list[Any]:
 
 
 def make_plan(deployment: Deployment) -> MinePlan:
-    """Check every setting and input; nothing is written.
+    """Validate every setting and input; nothing is written.
 
     Raises:
-        ConfigError: a setting is wrong, or points nowhere.
+        ConfigError: a setting is wrong, or a path does not exist.
         MissingExtraError: ONNX Runtime is not installed.
         ArtifactError: the index is damaged.
     """
@@ -86,13 +86,13 @@ def make_plan(deployment: Deployment) -> MinePlan:
 
 
 def check_output(plan: MinePlan) -> Mapping[str, Any] | None:
-    """Hold the output folder against the plan.
+    """Check that the output folder is empty or belongs to the plan.
 
     Returns:
-        The manifest, if the plan is done.
+        The manifest, if the plan is complete.
 
     Raises:
-        ConfigError: the folder holds something else.
+        ConfigError: the folder contains other files or the output of another plan.
     """
     store = plan.output
     found = store.get(PLAN)
@@ -111,10 +111,10 @@ def check_output(plan: MinePlan) -> Mapping[str, Any] | None:
 
 
 def save_plan(plan: MinePlan) -> None:
-    """Take the output folder for a plan.
+    """Reserve the output folder for a plan.
 
     Raises:
-        ConfigError: another plan took it.
+        ConfigError: another plan has reserved it.
     """
     plan.output.put_new(PLAN, canonical_json({"digest": plan.digest, "plan": plan.to_json()}))
     check_output(plan)

@@ -1,4 +1,4 @@
-"""Slices are mined by a pool of actors, each with the index open; Ray Data deals the slices out."""
+"""Mine slices with a pool of actors that each keep the index open; Ray Data distributes the slices."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -25,10 +25,10 @@ __all__ = ["mine_slices", "pool_size"]
 
 
 def pool_size(settings: MineSettings) -> int:
-    """Actors at most: one for every ``threads_per_actor`` cores, or what ``actors`` says if that is fewer.
+    """Return the number of actors: one per ``threads_per_actor`` cores of the cluster, at most ``actors``.
 
     Raises:
-        ConfigError: not even one fits.
+        ConfigError: no machine has enough cores for one actor.
     """
     alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     fit = sum(int(node["Resources"].get("CPU", 0)) // settings.threads_per_actor for node in alive)
@@ -42,13 +42,13 @@ def pool_size(settings: MineSettings) -> int:
 def mine_slices(
     plan: MinePlan, todo: Sequence[int], known: KnownPositives, teacher: TeacherScores | None, actors: int
 ) -> Iterator[tuple[int, PartReport]]:
-    """(slice, what became of it) of every slice in ``todo``, as they finish.
+    """Yield (slice number, report) of the slices in ``todo``, in the order in which they finish.
 
     Raises:
-        LsrError: a slice failed; the parts of others stand.
+        LsrError: a slice failed; the parts of the finished slices remain.
     """
     items = [{"number": number, "slice": json.dumps(plan.slices[number].to_json())} for number in todo]
-    shared = [ray.put(known), ray.put(teacher)]  # in a list, so that every actor reads the one copy of its machine
+    shared = [ray.put(known), ray.put(teacher)]  # references in a list: the actors of a machine share one copy
     with data_settings():
         slices = ray.data.from_items(items, override_num_blocks=len(items))
         reports = slices.map_batches(
@@ -70,7 +70,7 @@ def mine_slices(
 
 
 class _MineActor:
-    """Opens the index once, then mines one slice after the other."""
+    """Actor that opens the index once, then mines one slice at a time."""
 
     def __init__(self, settings: MineSettings, output: Store, version: str, plan: str, shared: list[Any]) -> None:
         known, teacher = ray.get(shared)

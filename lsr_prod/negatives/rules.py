@@ -1,26 +1,26 @@
-"""Which hits become the negatives of a row."""
+"""Select the negatives of a row among the hits of its query."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lsr_prod.config import MineSettings
-from lsr_prod.negatives.keys import normalised, pair_key
+from lsr_prod.negatives.keys import normalized, pair_key
 
 __all__ = ["RULES", "Candidate", "Choice", "choose", "highest_score"]
 
 RULES = ("skipped", "positive", "known_positive", "empty", "false_negative", "unscored", "duplicate", "not_sampled")
-"""Why a hit is no negative, in the order in which they are asked; a hit counts for the first that applies."""
+"""Reasons to drop a hit, in the order of evaluation; a hit counts for the first rule that applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A hit.
+    """A document that may become a negative, or is the positive.
 
     Attributes:
-        doc_id: the document.
-        text: its stored text.
-        score: by the index.
+        doc_id: id of the document.
+        text: stored text.
+        score: score by the index.
     """
 
     doc_id: str
@@ -30,11 +30,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What became of the hits of a row.
+    """Selected and dropped hits of a row.
 
     Attributes:
-        negatives: those that were taken, by falling score of the index.
-        dropped: how many were not, by rule.
+        negatives: the selected hits, in descending order of index score.
+        dropped: number of dropped hits by rule.
     """
 
     negatives: tuple[Candidate, ...]
@@ -42,10 +42,10 @@ class Choice:
 
 
 def highest_score(positive: float, settings: MineSettings) -> float:
-    """The score from which on a candidate is a false negative.
+    """Return the lowest score at which a candidate counts as a false negative.
 
-    A ratio r stands for positive - (1 - r) |positive|, which is r x positive where scores are positive, and still
-    below the positive where a teacher's are not.
+    A ratio r means positive - (1 - r) |positive|: this is r x positive for positive scores, and remains below the
+    score of the positive when a teacher gives negative scores.
     """
     bounds = [float("inf")]
     if (ratio := settings.margin_ratio) is not None:
@@ -61,28 +61,28 @@ def choose(
     settings: MineSettings,
     is_positive: Callable[[Candidate], bool],
     is_known: Callable[[Candidate], bool],
-    judged: Callable[[Candidate], float | None],
+    score_of: Callable[[Candidate], float | None],
     bound: float,
     row: str,
 ) -> Choice:
     """Apply the rules to the hits of one query.
 
-    A hit with the text of a positive or of a false negative is dropped like that one, whatever its id and rank.
+    A hit with the same text as a positive or a false negative is dropped by the same rule, whatever its id and rank.
 
     Args:
-        hits: by falling score.
-        settings: skip, negatives, sample and seed, and what becomes of candidates without a score.
-        is_positive: whether a hit is the positive of the row.
-        is_known: whether a hit is a positive of the same query in another row.
-        judged: the score to hold against ``bound``; None: there is none.
-        bound: a candidate that is judged this or higher is a false negative.
-        row: names the row, for the draw.
+        hits: in descending order of score.
+        settings: ``skip``, ``negatives``, ``sample``, ``seed`` and ``teacher.unscored`` are used.
+        is_positive: tells if a hit is the positive of the row.
+        is_known: tells if a hit is a positive of the same query in another row.
+        score_of: returns the score to compare with ``bound``, or None if there is none.
+        bound: a candidate with this score or a higher one is a false negative.
+        row: identifies the row for random sampling.
     """
     dropped: Counter[str] = Counter()
-    texts = [normalised(hit.text) for hit in hits]
+    texts = [normalized(hit.text) for hit in hits]
     positive = {text for hit, text in zip(hits, texts, strict=True) if is_positive(hit)}
     known = {text for hit, text in zip(hits, texts, strict=True) if is_known(hit)}
-    scores = [judged(hit) for hit in hits]
+    scores = [score_of(hit) for hit in hits]
     false = {text for score, text in zip(scores, texts, strict=True) if score is not None and score >= bound}
     left: list[Candidate] = []
     taken: set[str] = set()
@@ -109,12 +109,12 @@ def choose(
         else:
             left.append(hit)
             taken.add(texts[rank])
-    chosen = left[: settings.negatives] if settings.sample == "top" else _drawn(left, settings, row)
+    chosen = left[: settings.negatives] if settings.sample == "top" else _sample(left, settings, row)
     dropped["not_sampled"] += len(left) - len(chosen)
     return Choice(tuple(chosen), +dropped)
 
 
-def _drawn(left: Sequence[Candidate], settings: MineSettings, row: str) -> list[Candidate]:
-    """The candidates with the least keys: a draw that needs no generator, the same on every machine."""
+def _sample(left: Sequence[Candidate], settings: MineSettings, row: str) -> list[Candidate]:
+    """Return the candidates with the smallest keys: a random sample that is the same on every machine."""
     order = sorted(range(len(left)), key=lambda i: pair_key(f"{settings.seed} {row}", left[i].doc_id))
     return [left[i] for i in sorted(order[: settings.negatives])]

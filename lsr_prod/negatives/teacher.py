@@ -1,4 +1,4 @@
-"""A teacher's scores of queries and documents: 12 bytes each, found by bisection."""
+"""Teacher scores of pairs of query and document: 12 bytes per score, found by binary search."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import ConfigError, SourceError
-from lsr_prod.negatives.keys import normalised, pair_key
+from lsr_prod.negatives.keys import normalized, pair_key
 
 __all__ = ["TeacherScores", "cut_scores", "read_scores"]
 
@@ -27,10 +27,10 @@ Scores = tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32]]
 
 
 def cut_scores(settings: TeacherScoresSettings, options: dict[str, str]) -> list[Slice]:
-    """Pin the teacher's files and cut them.
+    """Pin the teacher's files and cut them into slices.
 
     Raises:
-        ConfigError: a path points nowhere, or a file is no JSONL.
+        ConfigError: a path does not exist, or a file is not JSONL.
     """
     source = _source(settings)
     try:
@@ -48,16 +48,16 @@ def _source(settings: TeacherScoresSettings) -> SourceSettings:
 
 
 def read_scores(piece: Slice, settings: TeacherScoresSettings, options: dict[str, str]) -> Scores:
-    """Keys (uint64 [n]) and scores (float32 [n]) of a slice.
+    """Read the keys (uint64 [n]) and scores (float32 [n]) of a slice.
 
     Raises:
-        SourceError: a line is no score. A program wrote these files: what is wrong in one line is wrong in others.
+        SourceError: a line is invalid. A program wrote these files, so other lines have the same problem.
     """
     keys: list[int] = []
     scores: list[float] = []
     request = ReadRequest(_source(settings), frozenset({settings.key, "doc_id", "score"}), _LONGEST_LINE)
     for at, record in read_records(piece, request, options):
-        assert record is not None  # all are wanted
+        assert record is not None  # no position is skipped
         problem = record.detail if isinstance(record, BadRow) else _problem(record.values, settings.key)
         if isinstance(record, BadRow) or problem:
             raise SourceError(f"{piece.file.location} at byte {at}: {problem}; fix the teacher's file")
@@ -71,23 +71,23 @@ def _problem(record: Mapping[str, Any], key: str) -> str | None:
         value = record.get(name)
         allowed = (str,) if name == "query" else (str, int)
         if not isinstance(value, allowed) or isinstance(value, bool) or value == "":
-            return f"{name} is absent or no string"
+            return f"{name} is absent or not a string"
     score = record.get("score")
     if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
-        return "score is absent or no finite number"
+        return "score is absent or not a finite number"
     return None
 
 
 def _key(query: str, doc_id: str) -> int:
-    return pair_key(normalised(query), doc_id)
+    return pair_key(normalized(query), doc_id)
 
 
 @dataclass(frozen=True, slots=True)
 class TeacherScores:
-    """Scores by query and document. Made of arrays, so that processes can share it.
+    """Scores by query and document, in arrays that processes can share.
 
     Attributes:
-        keys: uint64 [n], rising.
+        keys: uint64 [n], ascending.
         scores: float32 [n].
     """
 
@@ -96,7 +96,7 @@ class TeacherScores:
 
     @classmethod
     def of(cls, parts: Iterable[Scores]) -> "TeacherScores":
-        """All scores.
+        """Merge the scores of all slices.
 
         Raises:
             SourceError: a document has two scores for one query.
@@ -108,12 +108,12 @@ class TeacherScores:
         keys, scores = keys[order], scores[order]
         again = keys[1:] == keys[:-1]
         if (scores[1:][again] != scores[:-1][again]).any():
-            raise SourceError("the teacher's files give a document two scores for one query; leave one of them out")
+            raise SourceError("the teacher's files give a document two scores for one query; remove one of them")
         first = np.concatenate([np.ones(min(1, len(keys)), bool), ~again])
         return cls(keys[first], scores[first])
 
     def of_pair(self, query: str, doc_id: str) -> float | None:
-        """The score of a document for a query, named as the files name it; None: there is none."""
+        """Return the score of a document for a query (text or id, as in the files); None if there is none."""
         key = np.uint64(_key(query, doc_id))
         place = int(np.searchsorted(self.keys, key))
         return float(self.scores[place]) if place < len(self.keys) and self.keys[place] == key else None

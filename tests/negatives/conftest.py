@@ -1,4 +1,4 @@
-"""A small index of real text, and pairs that ask it."""
+"""A small index of real text, and pairs whose queries search it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -41,13 +41,13 @@ QUERIES = (
 
 @pytest.fixture(scope="session")
 def corpus(tiny_bundle: Path) -> dict[str, Doc]:
-    """The texts as the index holds them."""
+    """Documents of the index."""
     return encode_corpus(tiny_bundle, TEXTS)
 
 
 @pytest.fixture(scope="session")
 def mined_index(tiny_bundle: Path, corpus: dict[str, Doc], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index of them in two shards, encoded by the tiny checkpoint."""
+    """Index of the corpus in two shards, encoded by the tiny checkpoint."""
     folder = tmp_path_factory.mktemp("mined") / "index"
     make_index(folder, corpus, bundle=tiny_bundle, shards=2)
     return folder
@@ -55,29 +55,29 @@ def mined_index(tiny_bundle: Path, corpus: dict[str, Doc], tmp_path_factory: pyt
 
 @pytest.fixture(scope="session")
 def opened(mined_index: Path) -> MinedIndex:
-    """That index, open once for all tests: to open an encoder takes longer than all their searches."""
+    """The index, opened once for all tests: loading the encoder takes longer than all searches."""
     return MinedIndex(settings(mined_index, "pairs"), {})
 
 
 def write_lines(path: Path, rows: Sequence[Mapping[str, Any] | str]) -> Path:
-    """JSONL; a string is a line as it stands."""
+    """Write rows as JSONL; a string is written unchanged."""
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
 
 
 def pairs_by_id() -> list[dict[str, str]]:
-    """One row a query, its positive named by id."""
+    """Return one row per query, with the id of its positive."""
     return [{"query": query, "pid": doc_id} for query, doc_id in QUERIES]
 
 
 def settings(index: Path | str, pairs: Path | str, output: Path | str = "output", **changes: Any) -> MineSettings:
-    """The section ``mine`` for pairs whose positives are named in the column ``pid``."""
+    """Return the section ``mine`` for pairs with the id of the positive in the column ``pid``."""
     data = {"paths": [str(pairs)], "kind": "pairs", **changes.pop("data", {})}
     values = {"data": data, "positive_id": "pid", "index": str(index), "output": str(output), "depth": 12}
     return MineSettings.model_validate({**values, "negatives": 3, **changes})
 
 
 def deployment(section: MineSettings) -> Deployment:
-    """A deployment with that section alone."""
+    """Return a deployment with only this section."""
     return Deployment(mine=section)

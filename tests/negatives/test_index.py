@@ -1,4 +1,4 @@
-"""The mined index answers with texts, scores given documents to the bit, and refuses what it cannot do."""
+"""Tests of the index used for mining: stored texts, bit-identical scores, rejected settings."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.indexing.corpus import STEP, Doc, make_index
 from tests.negatives.conftest import QUERIES, TEXTS, settings
 
 
-def test_hits_have_the_stored_text_and_the_score_of_a_search(mined_index: Path, opened: MinedIndex):
+def test_hits_have_stored_text_and_search_score(mined_index: Path, opened: MinedIndex):
     searcher = Searcher.open(mined_index)
     texts = [query for query, _ in QUERIES]
     for answer, result in zip(opened.answer(texts), searcher.search_batch(texts, 12), strict=True):
@@ -21,14 +21,14 @@ def test_hits_have_the_stored_text_and_the_score_of_a_search(mined_index: Path, 
         assert answer.query.terms == tuple(term.term for term in result.query)
 
 
-def test_a_document_has_the_score_that_a_search_gives_it_to_the_bit(opened: MinedIndex):
+def test_document_score_is_bit_identical_to_search(opened: MinedIndex):
     for answer in opened.answer([query for query, _ in QUERIES]):
         for hit in answer.hits:
             assert opened.document(hit.doc_id, answer.query) == hit
         assert opened.document("absent", answer.query) is None
 
 
-def test_a_text_scores_as_it_would_in_the_index(opened: MinedIndex, corpus: dict[str, Doc]):
+def test_text_outside_index_scores_like_an_indexed_document(opened: MinedIndex, corpus: dict[str, Doc]):
     answers = opened.answer([query for query, _ in QUERIES])
     texts = [TEXTS[doc_id] for _, doc_id in QUERIES]
     scores = opened.scores_of_texts(texts, [answer.query for answer in answers])
@@ -42,7 +42,7 @@ def test_a_text_scores_as_it_would_in_the_index(opened: MinedIndex, corpus: dict
     assert opened.scores_of_texts(["", " "], [answers[0].query] * 2) == [0.0, 0.0]
 
 
-def test_what_an_index_cannot_do_is_a_setting_that_is_wrong(mined_index: Path, tmp_path: Path):
+def test_unsupported_settings_raise_config_error(mined_index: Path, tmp_path: Path):
     with pytest.raises(ConfigError, match=r"^mine\.index: there is nothing"):
         MinedIndex(settings(tmp_path / "absent", "pairs"), {})
     (tmp_path / "empty").mkdir()
@@ -57,13 +57,13 @@ def test_what_an_index_cannot_do_is_a_setting_that_is_wrong(mined_index: Path, t
         MinedIndex(settings(tmp_path / "nothing", "pairs"), {})
 
 
-def test_another_version_than_the_planned_one_is_an_error(mined_index: Path):
+def test_unplanned_index_version_raises_error(mined_index: Path):
     found = Searcher.open(mined_index).publication.version
     assert MinedIndex(settings(mined_index, "pairs"), {}, version=found).version == found
     with pytest.raises(ArtifactError, match="published again while it was mined"):
         MinedIndex(settings(mined_index, "pairs"), {}, version="0" * 64)
 
 
-def test_scores_are_those_of_float32(opened: MinedIndex):
+def test_scores_are_float32_values(opened: MinedIndex):
     (answer,) = opened.answer([QUERIES[0][0]])
     assert all(np.float32(hit.score) == hit.score for hit in answer.hits)

@@ -1,4 +1,4 @@
-"""The whole job through its main: counts, resuming, the number of actors, and what is refused."""
+"""Tests of the whole job through its main function: counts, resumption, number of actors, rejected inputs."""
 
 import json
 import os
@@ -29,7 +29,7 @@ FILES = 6
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of pairs, a slice each: every query stands in every file, and the first has two positives."""
+    """Files of pairs, one slice per file: every query is in every file, and the first query has two positives."""
     folder = tmp_path_factory.mktemp("data") / "pairs"
     folder.mkdir()
     for number in range(FILES):
@@ -44,7 +44,7 @@ RULES: dict[str, Any] = {"sample": "random", "batch": 4, "at_least": 3, "margin"
 
 @pytest.fixture(scope="module")
 def done(mined_index: Path, pairs: Path, tmp_path_factory: pytest.TempPathFactory, ray_local: None) -> Path:
-    """What a run by two actors leaves."""
+    """Output of a run with two actors."""
     folder = tmp_path_factory.mktemp("done") / "out"
     assert mine_negatives(deployment(settings(mined_index, pairs, folder, **RULES)))["actors"] == 2
     return folder
@@ -75,7 +75,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_the_job_mines_and_counts_and_a_second_run_does_nothing(
+def test_job_mines_and_counts_then_second_run_does_nothing(
     mined_index: Path, pairs: Path, tmp_path: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
 ):
     pairs = Path(shutil.copytree(pairs, tmp_path / "pairs"))
@@ -114,7 +114,7 @@ def test_the_job_mines_and_counts_and_a_second_run_does_nothing(
 
 
 def _is_training_data(out: Path) -> None:
-    """Of kinds negatives and scores, by the names that those kinds have."""
+    """Check that the output is training data of the kinds negatives and scores, with their column names."""
     schema = pq.read_schema(out / "part-000000.parquet")
     texts, floats = pa.list_(pa.string()), pa.list_(pa.float32())
     types = {"query": pa.string(), "positive": pa.string(), "negatives": texts, "documents": texts, "scores": floats}
@@ -133,10 +133,10 @@ def test_rows_do_not_depend_on_the_number_of_actors(
 
 
 @pytest.mark.parametrize("kept", [(1, 3, 4), tuple(range(FILES))])
-def test_a_run_goes_on_from_what_is_there(
+def test_run_resumes_from_existing_parts(
     mined_index: Path, pairs: Path, tmp_path: Path, ray_local: None, done: Path, kept: tuple[int, ...]
 ):
-    # What a killed run may leave: any of the parts, quarantine files without their part, and no manifest.
+    # Possible leftovers of an interrupted run: some parts, quarantine files without their part, no manifest.
     left = Path(shutil.copytree(done, tmp_path / "left"))
     (left / "_manifest.json").unlink()
     for part in set(range(FILES)) - set(kept):
@@ -146,7 +146,7 @@ def test_a_run_goes_on_from_what_is_there(
     assert contents(left) == contents(done)
 
 
-def test_a_killed_run_goes_on(mined_index: Path, pairs: Path, tmp_path: Path, ray_local: None, done: Path):
+def test_run_resumes_after_sigkill(mined_index: Path, pairs: Path, tmp_path: Path, ray_local: None, done: Path):
     made = section(mined_index, pairs, tmp_path / "killed", actors=1, **RULES)
     config = write_config(tmp_path, **made)
     command = [sys.executable, str(ROOT / "jobs" / "mine.py"), "--config", config, "--ray.num_cpus", "1"]
@@ -168,7 +168,7 @@ def test_a_killed_run_goes_on(mined_index: Path, pairs: Path, tmp_path: Path, ra
     assert contents(tmp_path / "killed") == contents(done)
 
 
-def test_a_teacher_is_read_and_its_scores_are_written(
+def test_teacher_scores_are_read_and_written(
     mined_index: Path, pairs: Path, tmp_path: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
 ):
     generator = np.random.default_rng(0)
@@ -186,7 +186,7 @@ def test_a_teacher_is_read_and_its_scores_are_written(
         assert all(score < expected[0] - 0.5 for score in expected[1:])
 
 
-def refused(capsys: pytest.CaptureFixture[str], config: str, output: Path, *argv: str) -> str:
+def rejection(capsys: pytest.CaptureFixture[str], config: str, output: Path, *argv: str) -> str:
     code = main(["--config", config, *argv])
     captured = capsys.readouterr()
     assert code == 2, captured.err
@@ -208,24 +208,24 @@ def refused(capsys: pytest.CaptureFixture[str], config: str, output: Path, *argv
         ({"depht": 3}, "mine.depht: there is no such setting; did you mean depth?"),
     ],
 )
-def test_a_wrong_setting_is_refused_before_anything_is_written(
+def test_wrong_setting_is_rejected_before_anything_is_written(
     mined_index: Path, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: Any, sentence: str
 ):
     config = write_config(tmp_path, **section(mined_index, pairs, tmp_path / "out", **changes))
-    assert f"lsr-prod mine: {sentence}" in refused(capsys, config, tmp_path / "out")
+    assert f"lsr-prod mine: {sentence}" in rejection(capsys, config, tmp_path / "out")
 
 
-def test_no_rows_and_too_many_threads_are_refused(
+def test_no_rows_or_too_many_threads_is_rejected(
     mined_index: Path, pairs: Path, tmp_path: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
 ):
     nothing = write_lines(tmp_path / "nothing.jsonl", [""])
     config = write_config(tmp_path, **section(mined_index, nothing, tmp_path / "out"))
-    assert "mine.data.paths: there is no row" in refused(capsys, config, tmp_path / "out")
+    assert "mine.data.paths: the files contain no rows" in rejection(capsys, config, tmp_path / "out")
     config = write_config(tmp_path, **section(mined_index, pairs, tmp_path / "out", threads_per_actor=99))
-    assert "mine.threads_per_actor: no machine has 99 cores" in refused(capsys, config, tmp_path / "out")
+    assert "mine.threads_per_actor: no machine has 99 cores" in rejection(capsys, config, tmp_path / "out")
 
 
-def test_bad_data_ends_the_job_before_it_mines(
+def test_too_many_bad_rows_stop_the_job_before_mining(
     mined_index: Path, tmp_path: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
 ):
     pairs = write_lines(tmp_path / "pairs.jsonl", [*pairs_by_id(), *["{"] * 8])
@@ -237,7 +237,7 @@ def test_bad_data_ends_the_job_before_it_mines(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_output_of_another_index_version_is_refused(
+def test_output_of_another_index_version_is_rejected(
     corpus: dict[str, Doc], tiny_bundle: Path, pairs: Path, tmp_path: Path, done: Path
 ):
     make_index(tmp_path / "index", {name: doc for name, doc in corpus.items() if name != "zip"}, bundle=tiny_bundle)
@@ -247,12 +247,10 @@ def test_an_output_of_another_index_version_is_refused(
     assert contents(left) == contents(done)
 
 
-def test_a_part_with_lost_rows_fails_the_job(
-    mined_index: Path, pairs: Path, tmp_path: Path, ray_local: None, done: Path
-):
+def test_part_with_lost_rows_fails_the_job(mined_index: Path, pairs: Path, tmp_path: Path, ray_local: None, done: Path):
     left = Path(shutil.copytree(done, tmp_path / "left"))
     (left / "_manifest.json").unlink()
-    # A part of fewer rows whose footer says so: only the survey knows that its slice had more.
+    # The part has fewer rows and a footer that agrees: only the survey shows that the slice had more.
     table = pq.read_table(left / "part-000001.parquet")
     counts = json.loads(table.schema.metadata[b"lsr_prod.mined"])
     counts |= {"rows": counts["rows"] - 1, "mined": counts["mined"] - 1}

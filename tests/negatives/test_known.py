@@ -1,4 +1,4 @@
-"""Positives of a query are known wherever they stand."""
+"""Tests that all positives of a query are collected from all of the data."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -21,7 +21,7 @@ def known_of(files: list[Path]) -> KnownPositives:
     )
 
 
-def test_positives_of_all_files_and_all_spellings_of_a_query(tmp_path: Path):
+def test_positives_are_collected_from_all_files_and_spellings_of_a_query(tmp_path: Path):
     first = write_lines(
         tmp_path / "1.jsonl",
         [{"query": "a  query", "pid": "1"}, {"query": "alone", "pid": "9", "positive": "text"}, {"query": ""}],
@@ -31,12 +31,12 @@ def test_positives_of_all_files_and_all_spellings_of_a_query(tmp_path: Path):
     )
     known = known_of([first, second])
     assert known.of_query("a query") == {id_key("1"), id_key("2"), text_key("a text")}
-    assert known.of_query("alone") == frozenset()  # its row knows it
+    assert known.of_query("alone") == frozenset()  # its only row has the positive
     assert known.of_query("absent") == frozenset()
     assert len(known.queries) == 3
 
 
-def test_a_survey_counts_every_row(tmp_path: Path):
+def test_survey_counts_every_row(tmp_path: Path):
     path = write_lines(tmp_path / "rows.jsonl", [{"query": "q", "pid": "1"}, {"query": " "}, "{", {"query": "q"}])
     section = settings("index", path)
     (piece,) = cut_pairs(section, {})
@@ -47,7 +47,7 @@ def test_a_survey_counts_every_row(tmp_path: Path):
 
 
 @given(st.lists(st.tuples(NAMES, NAMES), max_size=20))
-def test_known_positives_are_those_of_a_dictionary(pairs: list[tuple[str, str]]):
+def test_known_positives_match_a_dictionary(pairs: list[tuple[str, str]]):
     import tempfile
 
     expected = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Rows of pairs become rows with negatives: by hand, and against brute force over the whole corpus."""
+"""Tests of mined rows: hand-made cases, and brute force over the whole corpus."""
 
 from collections import Counter
 from pathlib import Path
@@ -51,7 +51,7 @@ def names(row: MinedRow) -> list[str]:
 
 
 def brute_force(bundle: Path, corpus: dict[str, Doc], query: str) -> dict[str, float]:
-    """Score of every document that shares a term with the query, in float64."""
+    """Return the float64 score of every document that shares a term with the query."""
     terms, weights = BundleEncoder(bundle).encode([query], kind="query").row(0)
     asked = dict(zip(terms.tolist(), weights.tolist(), strict=True))
     scores = {i: sum(asked.get(t, 0) * w * STEP for t, w in doc.terms.items()) for i, doc in corpus.items()}
@@ -59,11 +59,11 @@ def brute_force(bundle: Path, corpus: dict[str, Doc], query: str) -> dict[str, f
 
 
 @pytest.mark.parametrize("ratio", [None, 0.3, 0.6, 0.95])
-def test_negatives_are_those_of_brute_force(
+def test_negatives_match_brute_force(
     opened: MinedIndex, tiny_bundle: Path, corpus: dict[str, Doc], ratio: float | None
 ):
     pairs = [Pair(query, None, doc_id) for query, doc_id in QUERIES]
-    # One query at a time: an encoder's sums depend on the batch.
+    # One query at a time: floating-point sums of the encoder depend on the batch.
     for pair in pairs:
         scores = brute_force(tiny_bundle, corpus, pair.query)
         positive = scores.get(pair.positive_id or "", 0.0)
@@ -90,7 +90,7 @@ def test_negatives_are_those_of_brute_force(
         assert dropped.total() + len(row.negatives) == min(12, len(ranked))
 
 
-def test_the_positive_and_its_copy_are_never_a_negative_however_the_positive_is_given(opened: MinedIndex):
+def test_positive_and_its_copies_never_become_negatives(opened: MinedIndex):
     query, doc_id = QUERIES[0]
     spaced = TEXTS[doc_id].replace(" ", "\n ")
     for pair in (Pair(query, None, doc_id), Pair(query, spaced), Pair(query, spaced, doc_id), Pair(query, spaced, "x")):
@@ -102,7 +102,7 @@ def test_the_positive_and_its_copy_are_never_a_negative_however_the_positive_is_
         assert row.positive.score == pytest.approx(row_of(mine(opened, [Pair(query, None, doc_id)])).positive.score)
 
 
-def test_a_positive_that_the_index_does_not_hold_is_scored_by_its_vector(opened: MinedIndex, tiny_bundle: Path):
+def test_positive_outside_the_index_is_scored_by_its_vector(opened: MinedIndex, tiny_bundle: Path):
     query, text = QUERIES[0][0], "A thread waits for a lock until the thread that holds it lets it go."
     row = row_of(mine(opened, [Pair(query, text)]))
     encoder = BundleEncoder(tiny_bundle)
@@ -110,13 +110,13 @@ def test_a_positive_that_the_index_does_not_hold_is_scored_by_its_vector(opened:
     terms, weights = encoder.encode([text], kind="document").row(0)
     exact = sum(asked.get(t, 0) * w for t, w in zip(terms.tolist(), weights.tolist(), strict=True))
     assert row.positive.doc_id == ""
-    assert row.positive.score == pytest.approx(exact, rel=0.05)  # quantized as the index is
-    # Its score is what the margin is held against.
+    assert row.positive.score == pytest.approx(exact, rel=0.05)  # quantized like the index
+    # The margin is relative to this score.
     ((_, dropped),) = mine(opened, [Pair(query, text)], margin=row.positive.score)
     assert dropped["false_negative"] + dropped["duplicate"] == 12
 
 
-def test_positives_of_the_same_query_elsewhere_are_dropped_by_id_and_by_text(opened: MinedIndex):
+def test_positives_of_the_same_query_in_other_rows_are_dropped_by_id_and_text(opened: MinedIndex):
     query, doc_id = QUERIES[0]
     before = names(row_of(mine(opened, [Pair(query, None, doc_id)])))
     keys = sorted([id_key(before[0]), text_key(TEXTS[before[1]])])
@@ -129,7 +129,7 @@ def test_positives_of_the_same_query_elsewhere_are_dropped_by_id_and_by_text(ope
     assert another == mine(opened, [Pair(QUERIES[1][0], None, QUERIES[1][1])])
 
 
-def test_a_teacher_decides_instead_of_the_index(opened: MinedIndex):
+def test_teacher_scores_replace_index_scores(opened: MinedIndex):
     query, doc_id = QUERIES[0]
     first, second, third = names(row_of(mine(opened, [Pair(query, None, doc_id)])))
     scores = {doc_id: 5.0, first: 4.9, second: -2.0, third: 1.0}
@@ -140,7 +140,7 @@ def test_a_teacher_decides_instead_of_the_index(opened: MinedIndex):
     settled: dict[str, Any] = {"teacher": {"paths": ["scores"]}, "margin": 1, "scores": True}
     mined = mine(opened, [Pair(query, None, doc_id)], scores_of=teacher, **settled)
     row = row_of(mined)
-    assert names(row) == [second, third]  # by the index's order
+    assert names(row) == [second, third]  # in the order of the index
     assert row.scores == (5.0, -2.0, 1.0)
     assert mined[0][1]["false_negative"] == 1
     assert mined[0][1]["unscored"] > 0
@@ -148,12 +148,12 @@ def test_a_teacher_decides_instead_of_the_index(opened: MinedIndex):
     assert bad_of(absent).reason == "no_teacher_score"
 
 
-def test_scores_are_the_indexs_without_a_teacher(opened: MinedIndex):
+def test_scores_come_from_the_index_without_a_teacher(opened: MinedIndex):
     row = row_of(mine(opened, [Pair(QUERIES[0][0], None, "lock")], scores=True))
     assert row.scores == (row.positive.score, *(hit.score for hit in row.negatives))
 
 
-def test_pairs_without_a_usable_positive_or_enough_negatives_are_bad(opened: MinedIndex):
+def test_pairs_without_usable_positive_or_enough_negatives_are_bad_rows(opened: MinedIndex):
     query = QUERIES[0][0]
     assert bad_of(mine(opened, [Pair(query, None, "absent")])).reason == "unknown_positive"
     assert bad_of(mine(opened, [Pair(query, None, "empty")])).reason == "unknown_positive"
@@ -162,7 +162,7 @@ def test_pairs_without_a_usable_positive_or_enough_negatives_are_bad(opened: Min
     assert "false_negative" in few.detail
 
 
-def test_a_batch_gives_every_pair_its_own(opened: MinedIndex):
+def test_every_pair_of_a_batch_gets_its_own_row(opened: MinedIndex):
     pairs = [Pair(query, None, doc_id) for query, doc_id in QUERIES]
     pairs[2] = Pair(pairs[2].query, "A text that the index does not hold, about JSON.")
     pairs[4] = Pair(pairs[4].query, None, "absent")

@@ -1,4 +1,4 @@
-"""Pairs from JSONL, Parquet and Delta; what is no pair comes with its reason."""
+"""Tests of reading pairs from JSONL, Parquet and Delta, and of the reasons of bad rows."""
 
 import gzip
 import json
@@ -38,7 +38,7 @@ def test_every_format_gives_the_same_pairs(tmp_path: Path):
         assert read_all(settings("index", tmp_path / name)) == PAIRS, name
 
 
-def test_columns_have_the_names_of_the_data_and_other_kinds_are_read_as_pairs(tmp_path: Path):
+def test_columns_can_be_renamed_and_other_kinds_are_read_as_pairs(tmp_path: Path):
     rows = [{"q": "first", "pos": "text", "negatives": ["a", "b"], "qid": 7, "doc": 8}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
     section = settings(
@@ -68,7 +68,7 @@ def test_columns_have_the_names_of_the_data_and_other_kinds_are_read_as_pairs(tm
         ('{"query": "\\ud800", "positive": "p"}', "invalid_utf8"),
     ],
 )
-def test_what_is_no_pair(tmp_path: Path, row: Any, reason: str):
+def test_invalid_row_has_its_reason(tmp_path: Path, row: Any, reason: str):
     path = write_lines(tmp_path / "rows.jsonl", [row, ROWS[0]])
     bad, good = read_all(settings("index", path, data={"max_text_bytes": 100}))
     assert isinstance(bad, BadRow)
@@ -78,7 +78,7 @@ def test_what_is_no_pair(tmp_path: Path, row: Any, reason: str):
     assert bad.raw == shown
 
 
-def test_a_teacher_that_names_queries_by_id_needs_one(tmp_path: Path):
+def test_teacher_with_query_ids_requires_a_query_id_in_every_row(tmp_path: Path):
     path = write_lines(tmp_path / "rows.jsonl", [ROWS[0], {**ROWS[0], "qid": "q1"}])
     section = settings("index", path, query_id="qid", margin=1, teacher={"paths": ["scores"], "key": "query_id"})
     bad, good = read_all(section)
@@ -87,14 +87,14 @@ def test_a_teacher_that_names_queries_by_id_needs_one(tmp_path: Path):
     assert good == Pair("first", "text one", "1", "q1")
 
 
-def test_slices_tile_a_file(tmp_path: Path):
+def test_slices_cover_a_file_exactly_once(tmp_path: Path):
     rows = [{"query": f"query {i}", "positive": "x" * 5000} for i in range(500)]
     section = settings("index", write_lines(tmp_path / "rows.jsonl", rows))
     assert len(cut_pairs(section, {})) == 10
     assert [row.query for row in read_all(section) if isinstance(row, Pair)] == [row["query"] for row in rows]
 
 
-def test_a_damaged_file_ends_in_one_bad_row(tmp_path: Path):
+def test_damaged_file_ends_in_one_bad_row(tmp_path: Path):
     whole = gzip.compress("".join(json.dumps({"query": f"q{i}", "positive": "p"}) + "\n" for i in range(9)).encode())
     (tmp_path / "rows.jsonl.gz").write_bytes(whole[:-8])
     *good, bad = read_all(settings("index", tmp_path / "rows.jsonl.gz"))
@@ -103,7 +103,7 @@ def test_a_damaged_file_ends_in_one_bad_row(tmp_path: Path):
     assert all(isinstance(row, Pair) for row in good)
 
 
-def test_a_file_that_changed_is_an_error(tmp_path: Path):
+def test_changed_file_raises_error(tmp_path: Path):
     section = settings("index", write_lines(tmp_path / "rows.jsonl", ROWS))
     (piece,) = cut_pairs(section, {})
     write_lines(tmp_path / "rows.jsonl", ROWS[:1])
@@ -111,7 +111,7 @@ def test_a_file_that_changed_is_an_error(tmp_path: Path):
         list(read_pairs(piece, section, {}))
 
 
-def test_errors_name_the_fields_of_this_job(tmp_path: Path):
+def test_errors_name_the_fields_of_section_mine(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"^mine\.data\.paths: there is nothing"):
         cut_pairs(settings("index", tmp_path / "absent.jsonl"), {})
     (tmp_path / "rows.csv").write_text("query,positive\na,b\n")

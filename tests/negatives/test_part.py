@@ -1,4 +1,4 @@
-"""A slice becomes a part and a quarantine file, and a part that is there tells what became of it."""
+"""Tests of parts, quarantine files, and the counts stored in the footer of a part."""
 
 from collections import Counter
 from pathlib import Path
@@ -27,7 +27,7 @@ def mine(index: MinedIndex, pairs: Path, output: Path, **changes: object) -> Par
     return mine_slice(3, piece, Miner(index, section, NOTHING, None), Store(str(output)), "p")
 
 
-def test_rows_and_bad_rows_add_up_and_are_in_source_order(opened: MinedIndex, tmp_path: Path):
+def test_rows_and_bad_rows_add_up_in_source_order(opened: MinedIndex, tmp_path: Path):
     rows = pairs_by_id()
     mixed = [rows[0], "{", *rows[1:4], {"query": "", "pid": "lock"}, {"query": "x", "pid": "absent"}, *rows[4:]]
     report = mine(opened, write_lines(tmp_path / "pairs.jsonl", mixed), tmp_path / "out", batch=2)
@@ -43,7 +43,7 @@ def test_rows_and_bad_rows_add_up_and_are_in_source_order(opened: MinedIndex, tm
     assert all(line["source"] == str(tmp_path / "pairs.jsonl") for line in lines)
 
 
-def test_the_columns_are_those_of_training_data(opened: MinedIndex, tmp_path: Path):
+def test_columns_match_training_data(opened: MinedIndex, tmp_path: Path):
     path = write_lines(tmp_path / "pairs.jsonl", pairs_by_id())
     report = mine(opened, path, tmp_path / "out", scores=True)
     table = pq.read_table(tmp_path / "out" / part_name(3))
@@ -67,13 +67,13 @@ def test_equal_slices_make_equal_bytes(opened: MinedIndex, tmp_path: Path):
     assert not (tmp_path / "a" / QUARANTINE).exists()
 
 
-def test_a_slice_of_bad_rows_is_an_empty_part(opened: MinedIndex, tmp_path: Path):
+def test_slice_of_bad_rows_makes_an_empty_part(opened: MinedIndex, tmp_path: Path):
     report = mine(opened, write_lines(tmp_path / "pairs.jsonl", ["{", "["]), tmp_path / "out")
     assert (report.rows, report.mined, report.quarantined) == (2, 0, {"broken_json": 2})
     assert pq.read_table(tmp_path / "out" / part_name(3)).num_rows == 0
 
 
-def test_a_part_tells_what_became_of_its_slice(opened: MinedIndex, tmp_path: Path):
+def test_report_is_read_back_from_the_footer(opened: MinedIndex, tmp_path: Path):
     path = write_lines(tmp_path / "pairs.jsonl", [*pairs_by_id(), "{"])
     report = mine(opened, path, tmp_path / "out")
     found = read_report(Store(str(tmp_path / "out")), 3)
@@ -82,7 +82,7 @@ def test_a_part_tells_what_became_of_its_slice(opened: MinedIndex, tmp_path: Pat
 
 
 @pytest.mark.parametrize("damage", ["torn", "foreign", "rows"])
-def test_a_part_that_is_not_ours_is_an_error(opened: MinedIndex, tmp_path: Path, damage: str):
+def test_damaged_part_raises_error(opened: MinedIndex, tmp_path: Path, damage: str):
     mine(opened, write_lines(tmp_path / "pairs.jsonl", pairs_by_id()), tmp_path / "out")
     part = tmp_path / "out" / part_name(3)
     if damage == "torn":

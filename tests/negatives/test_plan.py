@@ -1,4 +1,4 @@
-"""A plan is named by what decides the rows, and takes its output folder for itself."""
+"""Tests of the plan: its digest depends on everything that decides the rows, and it reserves its output folder."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ def plan_of(pairs: Path, output: Path, version: str = "v", **changes: Any) -> Mi
     return MinePlan(section, Store(str(output)), tuple(cut_pairs(section, {})), (), version, 14)
 
 
-def test_what_decides_a_row_decides_the_digest(pairs: Path, tmp_path: Path):
+def test_digest_depends_only_on_inputs_that_decide_the_rows(pairs: Path, tmp_path: Path):
     digest = plan_of(pairs, tmp_path / "a").digest
     for same in ({"actors": 7}, {"threads_per_actor": 2}, {"data": {"max_bad_fraction": 0.5}}):
         assert plan_of(pairs, tmp_path / "b", **same).digest == digest, same
@@ -41,7 +41,7 @@ def test_what_decides_a_row_decides_the_digest(pairs: Path, tmp_path: Path):
     assert plan_of(pairs, tmp_path / "a").digest not in digests | {digest}
 
 
-def test_an_output_folder_belongs_to_one_plan(pairs: Path, tmp_path: Path):
+def test_output_folder_of_another_plan_is_rejected(pairs: Path, tmp_path: Path):
     plan = plan_of(pairs, tmp_path / "out")
     assert check_output(plan) is None
     save_plan(plan)
@@ -53,20 +53,20 @@ def test_an_output_folder_belongs_to_one_plan(pairs: Path, tmp_path: Path):
     assert check_output(plan) == {"counts": 1}
 
 
-def test_a_folder_with_something_else_is_refused(pairs: Path, tmp_path: Path):
+def test_output_folder_with_other_files_is_rejected(pairs: Path, tmp_path: Path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match=r"^mine\.output: .* holds notes\.txt; give a folder that is empty or absent"):
         check_output(plan_of(pairs, tmp_path / "out"))
 
 
-def test_a_damaged_plan_is_an_error(pairs: Path, tmp_path: Path):
+def test_damaged_plan_raises_error(pairs: Path, tmp_path: Path):
     Store(str(tmp_path / "out")).put_new(PLAN, b"[1]")
     with pytest.raises(ArtifactError, match="damaged; delete the folder"):
         check_output(plan_of(pairs, tmp_path / "out"))
 
 
-def test_a_plan_knows_its_index(pairs: Path, mined_index: Path, tmp_path: Path):
+def test_plan_records_the_version_and_size_of_its_index(pairs: Path, mined_index: Path, tmp_path: Path):
     plan = make_plan(deployment(settings(mined_index, pairs, tmp_path / "out")))
     assert plan.documents == 14
     assert len(plan.version) == 64

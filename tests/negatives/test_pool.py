@@ -1,4 +1,4 @@
-"""The pool is as large as the cluster allows, and errors of a slice come out as what they are."""
+"""Tests of the size of the actor pool, and of errors raised by a slice."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from lsr_prod.negatives.pool import mine_slices, pool_size
 from tests.negatives.conftest import deployment, pairs_by_id, settings, write_lines
 
 
-def test_the_size_of_the_pool(ray_local: None):
+def test_pool_size_is_limited_by_cores_and_actors(ray_local: None):
     assert pool_size(settings("index", "pairs")) == 2
     assert pool_size(settings("index", "pairs", actors=1)) == 1
     assert pool_size(settings("index", "pairs", actors=9)) == 2
@@ -21,9 +21,7 @@ def test_the_size_of_the_pool(ray_local: None):
         pool_size(settings("index", "pairs", threads_per_actor=3))
 
 
-def test_a_file_that_changed_since_it_was_planned_is_an_error_of_ours(
-    mined_index: Path, tmp_path: Path, ray_local: None
-):
+def test_file_changed_since_planning_raises_source_error(mined_index: Path, tmp_path: Path, ray_local: None):
     pairs = write_lines(tmp_path / "pairs.jsonl", pairs_by_id())
     plan = make_plan(deployment(settings(mined_index, pairs, tmp_path / "out")))
     write_lines(pairs, pairs_by_id()[1:])

@@ -1,4 +1,4 @@
-"""Every rule by hand, and all of them together against a slow reference."""
+"""Tests of every rule with hand-made cases, and of all rules against a slow reference."""
 
 from collections import Counter
 from typing import Any
@@ -12,12 +12,12 @@ from lsr_prod.negatives.rules import RULES, Candidate, Choice, choose, highest_s
 from tests.negatives.conftest import settings
 
 
-def made(**changes: Any) -> MineSettings:
+def mine_settings(**changes: Any) -> MineSettings:
     return settings("index", "pairs", **changes)
 
 
 def hits(*texts: str) -> list[Candidate]:
-    """Documents d0, d1, … of falling scores from 10 on."""
+    """Return documents d0, d1, … with descending scores from 10."""
     return [Candidate(f"d{i}", text, 10.0 - i) for i, text in enumerate(texts)]
 
 
@@ -26,10 +26,10 @@ def chosen(
 ) -> Choice:
     return choose(
         found,
-        settings=made(**changes),
+        settings=mine_settings(**changes),
         is_positive=lambda hit: hit.doc_id in positives.split(),
         is_known=lambda hit: hit.doc_id in known.split(),
-        judged=lambda hit: hit.score,
+        score_of=lambda hit: hit.score,
         bound=bound,
         row="row",
     )
@@ -39,56 +39,56 @@ def ids(choice: Choice) -> str:
     return " ".join(hit.doc_id for hit in choice.negatives)
 
 
-def test_the_highest_are_taken():
+def test_highest_scores_are_selected():
     choice = chosen(hits(*"abcde"))
     assert (ids(choice), choice.dropped) == ("d0 d1 d2", {"not_sampled": 2})
 
 
-def test_the_first_ranks_are_skipped():
+def test_first_ranks_are_skipped():
     choice = chosen(hits(*"abcde"), skip=2)
     assert (ids(choice), choice.dropped) == ("d2 d3 d4", {"skipped": 2})
 
 
-def test_a_positive_and_every_copy_of_its_text_are_dropped_whatever_their_rank():
+def test_positive_and_copies_of_its_text_are_dropped_at_any_rank():
     choice = chosen(hits("x y", "a", "x  y", "b", "x\ny"), positives="d2")
     assert (ids(choice), choice.dropped) == ("d1 d3", {"positive": 3})
 
 
-def test_a_positive_of_another_row_and_its_copies_are_dropped():
+def test_positive_of_another_row_and_its_copies_are_dropped():
     choice = chosen(hits("k", "a", "k", "b"), known="d2")
     assert (ids(choice), choice.dropped) == ("d1 d3", {"known_positive": 2})
 
 
-def test_a_skipped_positive_still_names_its_copies():
+def test_copies_of_a_skipped_positive_are_dropped():
     choice = chosen(hits("p", "p", "b"), positives="d0", skip=1)
     assert (ids(choice), choice.dropped) == ("d2", {"skipped": 1, "positive": 1})
 
 
-def test_an_empty_document_is_no_negative_and_makes_no_other_one_a_positive():
+def test_empty_positive_does_not_drop_other_empty_documents_as_positives():
     choice = chosen(hits("", " ", "a"), positives="d0")
     assert (ids(choice), choice.dropped) == ("d2", {"positive": 1, "empty": 1})
 
 
-def test_what_scores_the_bound_or_more_is_a_false_negative():
+def test_score_at_or_above_the_bound_is_a_false_negative():
     choice = chosen(hits(*"abcde"), bound=8.0)
     assert (ids(choice), choice.dropped) == ("d3 d4", {"false_negative": 3})
 
 
-def test_a_repeated_text_is_taken_once():
+def test_repeated_text_is_selected_once():
     choice = chosen(hits("a", "a ", "b", " a"))
     assert (ids(choice), choice.dropped) == ("d0 d2", {"duplicate": 2})
 
 
 @pytest.mark.parametrize(("unscored", "taken", "dropped"), [("drop", "d2", "unscored"), ("keep", "d1 d2", "")])
-def test_a_candidate_that_the_teacher_does_not_know(unscored: str, taken: str, dropped: str):
+def test_candidate_without_teacher_score_is_dropped_or_kept_as_configured(unscored: str, taken: str, dropped: str):
     teacher = {"paths": ["scores"], "unscored": unscored}
     scores = {"d0": 0.9, "d2": 0.1}
     choice = choose(
         hits(*"abc"),
-        settings=made(teacher=teacher, margin=0.1),
+        settings=mine_settings(teacher=teacher, margin=0.1),
         is_positive=lambda _: False,
         is_known=lambda _: False,
-        judged=lambda hit: scores.get(hit.doc_id),
+        score_of=lambda hit: scores.get(hit.doc_id),
         bound=0.9,
         row="row",
     )
@@ -96,39 +96,39 @@ def test_a_candidate_that_the_teacher_does_not_know(unscored: str, taken: str, d
     assert choice.dropped == Counter(["false_negative", *dropped.split()])
 
 
-def test_an_unscored_copy_of_a_false_negative_is_one_too():
+def test_unscored_copy_of_a_false_negative_is_dropped():
     choice = choose(
         hits("a", "b", "a"),
-        settings=made(teacher={"paths": ["scores"], "unscored": "keep"}, margin=0.1),
+        settings=mine_settings(teacher={"paths": ["scores"], "unscored": "keep"}, margin=0.1),
         is_positive=lambda _: False,
         is_known=lambda _: False,
-        judged=lambda hit: {"d2": 5.0}.get(hit.doc_id),
+        score_of=lambda hit: {"d2": 5.0}.get(hit.doc_id),
         bound=1.0,
         row="row",
     )
     assert (ids(choice), choice.dropped) == ("d1", {"false_negative": 2})
 
 
-def test_bounds_by_hand():
-    assert highest_score(10, made()) == float("inf")
-    assert highest_score(10, made(margin_ratio=0.9)) == 9
-    assert highest_score(10, made(margin=3)) == 7
-    assert highest_score(10, made(margin_ratio=0.9, margin=3)) == 7
-    assert highest_score(10, made(margin_ratio=0.5, margin=3)) == 5
-    assert highest_score(-10, made(margin_ratio=0.9)) == -11  # below the positive, as 9 is below 10
-    assert highest_score(0, made(margin_ratio=0.9)) == 0
+def test_highest_score_matches_hand_computed_bounds():
+    assert highest_score(10, mine_settings()) == float("inf")
+    assert highest_score(10, mine_settings(margin_ratio=0.9)) == 9
+    assert highest_score(10, mine_settings(margin=3)) == 7
+    assert highest_score(10, mine_settings(margin_ratio=0.9, margin=3)) == 7
+    assert highest_score(10, mine_settings(margin_ratio=0.5, margin=3)) == 5
+    assert highest_score(-10, mine_settings(margin_ratio=0.9)) == -11  # below the positive, as 9 is below 10
+    assert highest_score(0, mine_settings(margin_ratio=0.9)) == 0
 
 
-def test_a_draw_depends_on_seed_and_row_and_on_nothing_else():
+def test_random_sample_depends_only_on_seed_and_row():
     found = hits(*(f"text {i}" for i in range(40)))
 
     def drawn(seed: int, row: str, among: list[Candidate] = found) -> list[str]:
         choice = choose(
             among,
-            settings=made(sample="random", seed=seed, negatives=10, depth=40),
+            settings=mine_settings(sample="random", seed=seed, negatives=10, depth=40),
             is_positive=lambda _: False,
             is_known=lambda _: False,
-            judged=lambda hit: hit.score,
+            score_of=lambda hit: hit.score,
             bound=99,
             row=row,
         )
@@ -137,24 +137,24 @@ def test_a_draw_depends_on_seed_and_row_and_on_nothing_else():
     once = drawn(0, "row")
     assert drawn(0, "row") == once
     assert once != [f"d{i}" for i in range(10)]
-    assert once == sorted(once, key=lambda name: int(name[1:]))  # by falling score
+    assert once == sorted(once, key=lambda name: int(name[1:]))  # in descending order of score
     assert drawn(1, "row") != once
     assert drawn(0, "another") != once
-    # A candidate that goes away makes room for one other and leaves the rest.
+    # If one candidate is removed, one other replaces it and the rest stay.
     left = drawn(0, "row", [hit for hit in found if hit.doc_id != once[0]])
     assert set(once[1:]) < set(left)
 
 
-def test_every_candidate_is_drawn_about_as_often():
+def test_candidates_are_sampled_uniformly():
     found = hits(*(f"text {i}" for i in range(10)))
     counts: Counter[str] = Counter()
     for row in range(2000):
         choice = choose(
             found,
-            settings=made(sample="random", negatives=3),
+            settings=mine_settings(sample="random", negatives=3),
             is_positive=lambda _: False,
             is_known=lambda _: False,
-            judged=lambda hit: hit.score,
+            score_of=lambda hit: hit.score,
             bound=99,
             row=str(row),
         )
@@ -174,7 +174,7 @@ NAMES = st.sampled_from("abcd")
     unscored=st.sets(st.integers(0, 11)),
     keep=st.booleans(),
 )
-def test_the_rules_are_those_of_a_slow_reference(
+def test_rules_match_a_slow_reference(
     rows: list[tuple[str, int, bool, bool]],
     skip: int,
     negatives: int,
@@ -186,10 +186,10 @@ def test_the_rules_are_those_of_a_slow_reference(
     teacher = {"paths": ["scores"], "unscored": "keep" if keep else "drop"}
     choice = choose(
         found,
-        settings=made(skip=skip, negatives=negatives, teacher=teacher, margin=1),
+        settings=mine_settings(skip=skip, negatives=negatives, teacher=teacher, margin=1),
         is_positive=lambda hit: rows[int(hit.doc_id)][2],
         is_known=lambda hit: rows[int(hit.doc_id)][3],
-        judged=lambda hit: None if int(hit.doc_id) in unscored else hit.score,
+        score_of=lambda hit: None if int(hit.doc_id) in unscored else hit.score,
         bound=bound,
         row="row",
     )
