@@ -6,13 +6,14 @@ forever.
 """
 
 import logging
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lsr_prod.config import EncodeSettings
@@ -25,6 +26,8 @@ __all__ = ["EncoderPool", "PoolSize", "pool_size"]
 
 log = logging.getLogger(__name__)
 
+_RESTART_S = 60.0  # until an actor that does not come back counts as another failed attempt
+_PAUSE_S = 0.1
 _ATTEMPTS = 4  # per block; all but the first run the model in a child process
 _QUEUED = 2  # blocks per actor: one being encoded, one being transferred
 
@@ -139,3 +142,15 @@ class EncoderPool:
                         "cause in Ray's logs (out of memory?), then run the job again"
                     ) from error
                 todo.append((block, failed + 1))
+                _wait_for_restart(self._actors[actor])
+
+
+def _wait_for_restart(actor: Any) -> None:
+    """Wait until Ray has restarted a dead actor; calls before that fail at once and would use up all attempts."""
+    end = time.monotonic() + _RESTART_S
+    while time.monotonic() < end:
+        try:
+            ray.get(actor.__ray_ready__.remote(), timeout=_RESTART_S)
+            return
+        except (RayActorError, GetTimeoutError):
+            time.sleep(_PAUSE_S)

@@ -227,7 +227,7 @@ def test_inference_free_queries_reject_query_settings(start, tmp_path):
         check_stage(train.stages[0], train, replace(facts, query_encoder="model"), {})
     with pytest.raises(ConfigError, match="query_prompt"):
         SparseEncoder.load(start, query_prompt="query: ")
-    with pytest.raises(ValueError, match="kind is texts"):
+    with pytest.raises(ValueError, match="kind has to be texts"):
         settings(tmp_path, start, idf_corpus={**corpus, "kind": "pairs"})
 
 
