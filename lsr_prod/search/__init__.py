@@ -1,4 +1,4 @@
-"""The embedded query library: open a published index, and ask it.
+"""The embedded query library: open a published index and search it.
 
 ::
 

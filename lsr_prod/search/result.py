@@ -49,14 +49,14 @@ class SearchResult:
     """The result of one query.
 
     Attributes:
-        hits: at most k documents by falling score, ties by rising id.
-        matched: documents read that share at least ``required`` terms and pass the filter, over all shards.
-        matched_exact: whether ``matched`` counts all such documents. Document blocks that cannot change the hits are
+        hits: at most k documents by descending score, ties by ascending id.
+        matched: number of documents read in all shards that share at least ``required`` terms and pass the filter.
+        matched_exact: True if ``matched`` counts all such documents. Document blocks that cannot change the hits are
             not read unless ``count=True``.
         required: number of query terms that a document must share.
-        query: the matched terms, heaviest first, that ``qk`` kept; terms that no document has are included.
+        query: the query terms that ``qk`` kept, heaviest first, including terms that no document contains.
         version: sha256 of the index version that all hits come from.
-        partial: whether the deadline passed, so that better documents may exist.
+        partial: True if the deadline passed; better documents may exist.
         encode_ms: milliseconds from text to ``query``.
         match_ms: milliseconds of matching, ranking and merging shards.
         fetch_ms: milliseconds of reading stored fields.
@@ -103,7 +103,7 @@ class Explanation:
         overlap: shared terms, words not counted.
         contributions: one per shared term, heaviest query weight first, then one per shared word.
         missing: terms and words of the query that are not in the document's postings.
-        ranks: rank of the document if 1, 2, … ``overlap`` shared terms are required; None after the 10,000th. In a
+        ranks: rank of the document if 1, 2, … ``overlap`` shared terms are required; None for a rank above 10,000. In a
             hybrid search the first is the rank without a threshold.
     """
 

@@ -1,4 +1,4 @@
-"""Snapshot: one opened index version, which a query reads from start to end."""
+"""Snapshot of an index: one opened version. A query uses the same snapshot from start to end."""
 
 import heapq
 import time
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["Snapshot", "Verify"]
 
 _ALL_TERMS = 1 << 30
-_FILTERS = 64  # recently checked filters that are kept
+_FILTERS = 64  # number of recently checked filters to keep
 
 Verify = bool | Literal["lazy"]
 
 
 class Snapshot:
-    """An index version whose files are mapped. Immutable and safe to share between threads.
+    """Opened index version with memory-mapped files. Immutable and safe to share between threads.
 
     Attributes:
         index: the index folder.
@@ -72,7 +72,7 @@ class Snapshot:
 
         Raises:
             ArtifactError: the version is incomplete, damaged or of another format.
-            LineageError: the bundle in the index did not encode it.
+            LineageError: the index was not encoded with the bundle in its folder.
         """
         self.index = index
         self.publication = publication
@@ -111,7 +111,7 @@ class Snapshot:
 
     @property
     def bundle(self) -> Path:
-        """Folder of the encoder that queries must use."""
+        """Folder of the bundle that must encode queries."""
         return self.index / "bundles" / self.version.bundle_digest
 
     @property
@@ -121,7 +121,7 @@ class Snapshot:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The V terms."""
+        """Output vocabulary: V terms."""
         vocabulary = read_vocabulary(self.bundle)
         if digest_json(vocabulary) != self.version.vocabulary_sha256:
             raise LineageError(f"{self.bundle} does not have the vocabulary of the index; build the index again")
@@ -129,7 +129,7 @@ class Snapshot:
 
     @cached_property
     def card(self) -> EncoderCard:
-        """The encoder card, which says whether queries have a model."""
+        """Encoder card of the bundle; it says whether a model encodes queries."""
         return EncoderCard.load(self.bundle)
 
     @cached_property
@@ -185,7 +185,7 @@ class Snapshot:
     def rescore(
         self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
     ) -> list[Ranked]:
-        """Return the documents with scores of all stored terms; their overlaps do not change. See ``Shards``."""
+        """Return the documents scored by all their stored terms; overlaps do not change. See ``Shards``."""
         result: list[Ranked] = []
         for number, reader in self.readers.items():
             mine = [row for row in ranked if row[2] == number]
@@ -199,7 +199,7 @@ class Snapshot:
         return result
 
     def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return stored fields and attributes; see ``Shards``."""
+        """Return the stored fields and attributes of documents; see ``Shards``."""
         columns = {name: name if name in self.version.stored_fields else attribute_column(name) for name in names}
         return [self.readers[number].shard.documents.fields(ordinal, columns) for _, _, number, ordinal, _ in ranked]
 
@@ -218,7 +218,7 @@ class Snapshot:
         raise QueryError(f"there is no document {shorten(doc_id)} in this version; give an id of the index")
 
     def check_fields(self, names: Sequence[str]) -> None:
-        """Require that all names are stored fields or attributes.
+        """Check that all names are stored fields or attributes.
 
         Raises:
             QueryError: there is no such field.
@@ -234,7 +234,7 @@ class Snapshot:
         """Return the filter with its values converted to the types of the attributes.
 
         Raises:
-            QueryError: it does not fit the attributes.
+            QueryError: the filter does not fit the attributes.
         """
         from lsr_prod.search.query.filter_types import check_filter
 

@@ -6,10 +6,10 @@
     drafts = field("title").starts_with("Draft") | field("published").is_null()
     searcher.search("how do locks work", filter=fresh & ~drafts)
 
-A server accepts the same as JSON: ``{"and": [...]}``, ``{"or": [...]}``, ``{"not": {...}}``, and conditions such as
-``{"field": "year", "op": "ge", "value": 2020}``. Operators: eq, in, gt, ge, lt, le, between (both ends included),
-prefix, is_null. Timestamps are ISO 8601 strings, in UTC if no offset is given. Strings are compared by code point.
-``doc_id`` supports eq, in and prefix.
+A server accepts the same filters as JSON: ``{"and": [...]}``, ``{"or": [...]}``, ``{"not": {...}}``, and conditions
+such as ``{"field": "year", "op": "ge", "value": 2020}``. Operators: eq, in, gt, ge, lt, le, between (both ends
+included), prefix, is_null. Timestamps are ISO 8601 strings, in UTC if no offset is given. Strings are compared by
+code point. ``doc_id`` supports eq, in and prefix.
 
 A missing value matches only is_null. As in SQL, logic has three values: a condition on a missing value is neither true
 nor false, and neither is its negation; a document is returned if the whole filter is true. Neither
@@ -50,7 +50,7 @@ Operator = Literal["eq", "in", "gt", "ge", "lt", "le", "prefix", "is_null"]
 DOC_ID = "doc_id"
 MAX_DEPTH = 16
 _MAX_TEXT = 4096  # characters of one value
-_MAX_BITS = 1 << 12  # of an integer in a message; Python does not print integers of more than 4,300 digits
+_MAX_BITS = 1 << 12  # largest integer printed in a message; Python does not print integers of more than 4,300 digits
 
 
 class _Short(reprlib.Repr):
@@ -125,7 +125,7 @@ class Combination(Filter):
     def to_json(self) -> dict[str, Any]:
         """See ``Filter``."""
         parts = {canonical_json(part): part for part in (part.to_json() for part in self.parts)}
-        return {self.operator: [parts[key] for key in sorted(parts)]}  # their order does not matter
+        return {self.operator: [parts[key] for key in sorted(parts)]}  # sorted: the order of the parts does not matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ def field(name: str) -> Field:
 
 
 def filter_from_json(value: Any) -> Filter:
-    """Read a filter in JSON form, which the module describes.
+    """Read a filter from the JSON form that the module docstring describes.
 
     Raises:
         QueryError: the value is not a filter, or is nested more than 16 deep; the message says where.

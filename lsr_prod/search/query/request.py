@@ -22,7 +22,7 @@ _MIN_WEIGHT, _MAX_WEIGHT = 1e-6, 1e6
 
 
 class Options(TypedDict, total=False):
-    """Keywords of every search; see ``Request``."""
+    """Keyword arguments of every search; see ``Request``."""
 
     overlap_threshold: float
     min_terms: int
@@ -39,7 +39,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hybrid:
-    """Rank by the words of the query's text too, by BM25.
+    """Rank also by the BM25 score of the words in the query's text.
 
     A document matches if it shares a term or a word. With an overlap threshold it must share the required number of
     terms; words do not count.
@@ -94,9 +94,9 @@ class Request:
         deduplicate: a stored field or attribute; of documents with the same value only the best is returned. Documents
             without a value are all kept.
         deadline_ms: milliseconds from the call after which the best documents found so far are returned.
-        count: count every match, at the price of skipping nothing.
+        count: count every match; no document block is skipped, so the search is slower.
         fields: stored fields and attributes to return with the hits.
-        hybrid: rank by the words of the text too; not with ``rescore``.
+        hybrid: rank also by the words of the text; not together with ``rescore``.
 
     Raises:
         QueryError: a value is outside its range.
