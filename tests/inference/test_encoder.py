@@ -24,7 +24,7 @@ def _rows(batch: SparseBatch) -> list[dict[int, float]]:
     return [dict(zip(*(part.tolist() for part in batch.row(i)), strict=True)) for i in range(len(batch))]
 
 
-def test_a_text_alone_and_in_a_batch_gets_the_same_vector_in_its_place(encoder: BundleEncoder) -> None:
+def test_batch_returns_vectors_of_single_texts_in_input_order(encoder: BundleEncoder) -> None:
     together = _rows(encoder.encode(TEXTS, kind="document"))
     for text, row in zip(TEXTS, together, strict=True):
         (alone,) = _rows(encoder.encode([text], kind="document"))
@@ -32,31 +32,31 @@ def test_a_text_alone_and_in_a_batch_gets_the_same_vector_in_its_place(encoder: 
         np.testing.assert_allclose([row[term] for term in alone], list(alone.values()), atol=1e-5)
 
 
-def test_the_batch_size_does_not_matter(encoder: BundleEncoder) -> None:
+def test_batch_size_does_not_change_terms(encoder: BundleEncoder) -> None:
     one_by_one = _rows(encoder.encode(TEXTS, kind="document", batch_tokens=1))
     assert [row.keys() for row in one_by_one] == [row.keys() for row in _rows(encoder.encode(TEXTS, kind="document"))]
 
 
-def test_text_without_a_visible_character_is_an_empty_vector(encoder: BundleEncoder) -> None:
+def test_text_without_visible_character_encodes_to_empty_vector(encoder: BundleEncoder) -> None:
     rows = _rows(encoder.encode(TEXTS, kind="query"))
     assert [bool(row) for row in rows] == [True, False, False, True, True, True]
     assert len(encoder.encode([], kind="query")) == 0
 
 
-def test_the_length_of_the_card_cuts_a_long_text(encoder: BundleEncoder) -> None:
+def test_long_text_is_truncated_to_card_length(encoder: BundleEncoder) -> None:
     length = encoder.card.document_max_length
     long, cut = (f"{'word ' * (length - 2)}{tail}" for tail in ("zebra " * 50, ""))
     (first, second) = _rows(encoder.encode([long, cut], kind="document"))
     assert first == pytest.approx(second, abs=1e-5)
 
 
-def test_top_k_keeps_the_heaviest(encoder: BundleEncoder) -> None:
+def test_top_k_keeps_heaviest_terms(encoder: BundleEncoder) -> None:
     (whole,) = _rows(encoder.encode(TEXTS[:1], kind="query"))
     (cut,) = _rows(encoder.encode(TEXTS[:1], kind="query", top_k=3))
     assert list(cut.items()) == sorted(whole.items(), key=lambda pair: -pair[1])[:3]
 
 
-def test_token_ids_encode_to_the_vectors_of_their_texts(encoder: BundleEncoder) -> None:
+def test_encoded_token_ids_equal_encoded_texts(encoder: BundleEncoder) -> None:
     ids = encoder.token_ids(TEXTS, kind="document")
     assert [bool(row) for row in ids] == [True, False, False, True, True, True]
     assert max(map(len, ids)) == encoder.card.document_max_length
@@ -64,7 +64,7 @@ def test_token_ids_encode_to_the_vectors_of_their_texts(encoder: BundleEncoder) 
     assert len(encoder.encode_ids([])) == 0
 
 
-def test_token_ids_of_another_length_leave_the_cards_alone(encoder: BundleEncoder) -> None:
+def test_max_length_argument_does_not_change_card_length(encoder: BundleEncoder) -> None:
     (long,) = encoder.token_ids(["word " * 400], kind="document", max_length=402)
     assert len(long) == 402
     (cut,) = encoder.token_ids(["word " * 400], kind="document")
@@ -81,7 +81,7 @@ def test_counters_count_documents_and_tokens(tiny_bundle: Path) -> None:
     assert opened.counters == Counters(documents=4, tokens=10, padded_tokens=11)
 
 
-def test_threads_share_an_encoder(encoder: BundleEncoder) -> None:
+def test_encoder_shared_by_threads_returns_same_vectors(encoder: BundleEncoder) -> None:
     texts = [f"text number {i} " + "word " * i for i in range(40)]
     expected = _rows(encoder.encode(texts, kind="document"))
     before = encoder.counters.documents
@@ -91,12 +91,12 @@ def test_threads_share_an_encoder(encoder: BundleEncoder) -> None:
     assert encoder.counters.documents - before == 8 * len(texts)
 
 
-def test_the_expansion_is_about_the_text(encoder: BundleEncoder) -> None:
+def test_query_expansion_contains_term_of_text(encoder: BundleEncoder) -> None:
     terms, _ = encoder.encode(["how to sort a list"], kind="query", top_k=5).row(0)
     assert "sort" in {encoder.vocabulary[term] for term in terms}
 
 
-def test_a_damaged_graph_is_found_when_asked(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_verify_finds_damaged_graph(tiny_bundle: Path, tmp_path: Path) -> None:
     folder = tmp_path / "bundle"
     shutil.copytree(tiny_bundle, folder)
     graph = bytearray((folder / "model.onnx").read_bytes())
@@ -106,7 +106,7 @@ def test_a_damaged_graph_is_found_when_asked(tiny_bundle: Path, tmp_path: Path) 
         BundleEncoder(folder, verify=True)
 
 
-def test_another_vocabulary_is_refused(tiny_bundle: Path, tmp_path: Path) -> None:
+def test_vocabulary_that_differs_from_card_is_rejected(tiny_bundle: Path, tmp_path: Path) -> None:
     folder = tmp_path / "bundle"
     shutil.copytree(tiny_bundle, folder)
     vocabulary = json.loads((folder / "vocabulary.json").read_text())
@@ -115,7 +115,7 @@ def test_another_vocabulary_is_refused(tiny_bundle: Path, tmp_path: Path) -> Non
         BundleEncoder(folder)
 
 
-def test_the_runtime_imports_neither_torch_nor_ray() -> None:
+def test_inference_import_loads_neither_torch_nor_ray() -> None:
     code = (
         "import lsr_prod.inference.encoder, sys\n"
         "print({name.split('.')[0] for name in sys.modules} & {'torch', 'ray', 'transformers'})"

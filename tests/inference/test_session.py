@@ -13,7 +13,7 @@ CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "Tensorrt
 
 @pytest.fixture
 def doubling(tmp_path: Path) -> Path:
-    """A graph that adds its input to itself."""
+    """Return a graph that adds its input to itself."""
     x, y = (helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"]) for name in ("x", "y"))
     graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "doubling", [x], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
@@ -35,7 +35,7 @@ def test_requested_provider_is_used_or_rejected() -> None:
         choose_provider("cuda", (CPU,))
 
 
-def test_a_graph_runs_through_its_binding_for_every_shape(doubling: Path) -> None:
+def test_session_runs_graph_for_different_input_shapes(doubling: Path) -> None:
     session = GraphSession(doubling, threads=1, provider="cpu")
     assert session.provider == CPU
     for shape in ((1, 1), (3, 7), (2, 2)):

@@ -25,7 +25,7 @@ V = 300
 
 
 def corrupt(arrays: ImpactArrays, rng: np.random.Generator) -> ImpactArrays:
-    """Some arrays with some values, or all of them, of any content."""
+    """Return the arrays with random content in some or all values of some arrays."""
     found = {}
     for field in fields(arrays):
         array = np.array(getattr(arrays, field.name))
@@ -35,7 +35,7 @@ def corrupt(arrays: ImpactArrays, rng: np.random.Generator) -> ImpactArrays:
             near = rng.integers(0, 3, len(places)) + array[places].astype(np.int64) - 1
             wild = rng.integers(limits.min, limits.max, len(places), dtype=array.dtype, endpoint=True)
             array[places] = np.where(rng.random(len(places)) < 0.5, near.astype(array.dtype), wild)
-        array.flags.writeable = False  # as mapped ones are: the kernels are compiled once
+        array.flags.writeable = False  # like mapped arrays, so that the kernels are compiled only once
         found[field.name] = array
     return ImpactArrays(**found)
 

@@ -1,4 +1,4 @@
-"""What a search must answer, in plain Python: float32 sums in the query's order over whole corpora."""
+"""Reference search in plain Python: float32 sums in the query's order over whole corpora."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -10,13 +10,13 @@ Found = tuple[str, float, int]  # id, score, shared terms
 
 
 def in_order(vector: Mapping[int, float]) -> list[tuple[int, np.float32]]:
-    """The query's terms by falling weight, ties by rising id; a weight that is 0 in float32 is no term."""
+    """Return the query's terms by descending weight, ties by ascending id, without weights that are 0 in float32."""
     single = [(term, np.float32(weight)) for term, weight in vector.items() if np.float32(weight) > 0]
     return sorted(single, key=lambda item: (-item[1], item[0]))
 
 
 def score(doc: Doc, terms: Collection[tuple[int, np.float32]], dk: int, step: float) -> tuple[float, int]:
-    """Score and shared terms of a document."""
+    """Return the score and the number of shared terms of a document."""
     heaviest = dict(sorted(doc.terms.items(), key=lambda item: -item[1])[:dk])
     total, overlap = np.float32(0), 0
     for term, weight in terms:
@@ -27,7 +27,7 @@ def score(doc: Doc, terms: Collection[tuple[int, np.float32]], dk: int, step: fl
 
 
 def by_rank(found: Collection[Found]) -> list[Found]:
-    """By falling score, ties by rising id."""
+    """Sort by descending score, ties by ascending id."""
     return sorted(found, key=lambda hit: (-hit[1], hit[0]))
 
 
@@ -41,7 +41,7 @@ def brute_force(
     qk: int | None = None,
     allowed: Callable[[str], bool] = lambda _: True,
 ) -> list[Found]:
-    """Every match, by rank."""
+    """Return every match, by rank."""
     terms = in_order(vector)[:qk]
     scored = [(doc_id, *score(doc, terms, dk, step)) for doc_id, doc in corpus.items() if allowed(doc_id)]
     return by_rank([hit for hit in scored if hit[2] >= required])
@@ -50,18 +50,18 @@ def brute_force(
 def rescored(
     corpus: Mapping[str, Doc], vector: Mapping[int, float], found: Collection[Found], *, step: float = STEP
 ) -> list[Found]:
-    """The same documents ranked by the whole query and all their terms."""
+    """Rank the same documents by the whole query and all their terms."""
     terms = in_order(vector)
     return by_rank([(doc_id, score(corpus[doc_id], terms, 1 << 30, step)[0], n) for doc_id, _, n in found])
 
 
 def at_least(found: Collection[Found], least: float) -> list[Found]:
-    """Those that score at least so much."""
+    """Return the documents that have at least the given score."""
     return [hit for hit in found if hit[1] >= np.float32(least)]
 
 
 def distinct(found: Collection[Found], value: Callable[[str], object]) -> list[Found]:
-    """The best document of every value; those without one stay."""
+    """Keep the best document of every value, and all documents without a value."""
     seen: set[object] = set()
     kept = []
     for hit in found:

@@ -1,4 +1,4 @@
-"""Tantivy over the shards of a version: what is deleted is not found."""
+"""Tantivy over the shards of a version; deleted documents are not found."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tantivy, Arrow and plain Python answer filters alike; Boolean queries in text find what they say."""
+"""Filters give equal results in Tantivy, Arrow and plain Python; Boolean queries match the expected documents."""
 
 import datetime as dt
 import tempfile
@@ -27,7 +27,7 @@ NOTHING = dict.fromkeys(TYPES)
 
 
 def build(folder: Path, rows: Sequence[Row], texts: Sequence[str] = ()) -> BooleanShard:
-    """The Tantivy index of the rows, and their columns."""
+    """Return the Tantivy index of the rows, and their columns."""
     columns = batches(rows)
     empty = Vectors(np.zeros(len(rows) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8))
     table = pa.table({"text": pa.array(list(texts) or [None] * len(rows), pa.large_string())})
@@ -46,7 +46,7 @@ def build(folder: Path, rows: Sequence[Row], texts: Sequence[str] = ()) -> Boole
 )
 @given(rows=ROWS.filter(bool), some=st.lists(filters(ranges_of_strings=False), min_size=10, max_size=20))
 def test_tantivy_arrow_and_plain_python_agree(tmp_path, rows, some):
-    # Not removed here: a reader of Tantivy watches its folder, and writes a lock into it while it goes.
+    # The folder is not deleted here: a Tantivy reader watches it and writes a lock into it while it closes.
     shard = build(Path(tempfile.mkdtemp(dir=tmp_path)), rows)
     for expression in some:
         expected = brute_force(expression, rows)
@@ -133,7 +133,7 @@ def library(tmp_path_factory):
         ("year:>1999", [1]),
         ("year:[* TO 1999]", [0, 2]),
         ("year:[* TO *]", [0, 1, 2]),
-        ("NOT year:>1999", [0, 2]),  # neither knows the year of 3 and 4
+        ("NOT year:>1999", [0, 2]),  # documents 3 and 4 have no year
         ("lock AND NOT year:>1999", [0]),
         ("grade:<=0.5", [1]),
         ("open:true", [1]),
@@ -189,7 +189,7 @@ QUERIES = st.recursive(
 
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(made=QUERIES)
-def test_and_or_not_nest_as_written(library, made):
+def test_nested_and_or_not_follow_brackets(library, made):
     query, truth = made
     rows = [{**NOTHING, **attributes, "text": text} for text, attributes in DOCS]
     assert library.match_query(query) == [i for i, row in enumerate(rows) if truth(row) is True]
@@ -228,7 +228,7 @@ def test_invalid_boolean_query_is_rejected(library, query, message):
 
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=st.text(alphabet='abNOTAND ()[]{}":+-*^~/\\<>=!.1é\ud800', max_size=40) | st.text(max_size=20))
-def test_any_text_is_answered_or_refused(library, query):
+def test_any_boolean_text_returns_result_or_raises_query_error(library, query):
     try:
         found = library.match_query(query)
     except QueryError:

@@ -1,4 +1,4 @@
-"""Single bits flipped anywhere in a version: found by ``verify=True``; no wrong answer by lazy verification."""
+"""Single flipped bits anywhere in a version: ``verify=True`` finds them; lazy verification returns no wrong result."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     Store(str(folder)).put_new(f"versions/{version.sha}.json", canonical_json(version.to_json()))
     publish(folder, version.sha)
-    for publication in (1, 2):  # what is left is all of one version
+    for publication in (1, 2):  # only the files of one version remain
         (folder / "publications" / f"{publication:06d}.json").unlink()
     for old in (one, other):
         (folder / "versions" / f"{old.sha}.json").unlink()
@@ -73,12 +73,12 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def files_of(index: Path) -> list[Path]:
-    """All that a version consists of; locks and what is empty hold no bit."""
+    """Return all files of a version that are not empty."""
     return sorted(path for path in index.rglob("*") if path.is_file() and path.stat().st_size)
 
 
 def positions(files: list[Path], count: int, seed: int) -> list[tuple[Path, int, int]]:
-    """Files in turn, so that small ones have their share; a byte and a bit of each, edges first."""
+    """Return a byte and a bit of each file in turn, edges first, so that small files are covered too."""
     rng = np.random.default_rng(seed)
     chosen = []
     for i in range(count):
@@ -123,17 +123,17 @@ def test_verify_finds_every_flipped_bit(index):
     files = files_of(index)
     kinds = {path.relative_to(index).parts[0] for path in files}
     assert kinds == {"bundles", "publications", "shards", "takedowns", "tombstones", "versions"}
-    # Each small file once in the quick form; all of them, many times, in the slow one.
+    # The quick test covers each small file once; the slow test covers all files many times.
     assert undetected(index, max(QUICK, len(files)), 1) == []
 
 
 @pytest.mark.slow
-def test_verify_finds_every_flipped_bit_of_many(index):
+def test_verify_finds_every_flipped_bit_in_all_files(index):
     assert undetected(index, FLIPS, 2) == []
 
 
 def asks() -> list[Callable[[Searcher], Any]]:
-    """Whatever reads a mapped file: queries, fields, filters, explanations, Tantivy."""
+    """Return calls that read mapped files: queries, fields, filters, explanations, Tantivy."""
     rng = np.random.default_rng(3)
     found: list[Callable[[Searcher], Any]] = []
     options: list[dict[str, Any]] = [
@@ -165,7 +165,7 @@ def answer(result: Any) -> Any:
 
 
 def wrong_answers(index: Path, count: int, seed: int) -> tuple[list[Any], int]:
-    """Answers that differ from the undamaged ones, and how many flips were met by a query."""
+    """Return the results that differ from the undamaged ones, and the number of flips that raised an error."""
     searcher, some = Searcher.open(index), asks()
     expected = [ask(searcher) for ask in some]
     wrong, met = [], 0
@@ -189,20 +189,20 @@ def wrong_answers(index: Path, count: int, seed: int) -> tuple[list[Any], int]:
     return wrong, met
 
 
-def test_lazy_verification_gives_no_wrong_answer(index):
+def test_lazy_verification_returns_no_wrong_result(index):
     wrong, met = wrong_answers(index, QUICK, 4)
     assert wrong == []
     assert met > QUICK / 3
 
 
 @pytest.mark.slow
-def test_lazy_verification_gives_no_wrong_answer_in_many(index):
+def test_lazy_verification_returns_no_wrong_result_for_many_flips(index):
     wrong, met = wrong_answers(index, FLIPS, 5)
     assert wrong == []
     assert met > FLIPS / 3
 
 
-def test_damage_that_was_refused_is_refused_again_and_repaired_by_the_file(index, tmp_path):
+def test_damaged_page_raises_until_file_is_repaired(index, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(index, folder)
     searcher = Searcher.open(folder)

@@ -1,4 +1,4 @@
-"""Explanations against a brute force: contributions, and the rank under every threshold."""
+"""Explanations compared with a brute force: contributions, and the rank under every threshold."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def opened(request, corpus, tmp_path_factory) -> tuple[Searcher, int]:
     return Searcher.open(folder), dk
 
 
-def test_ranks_under_each_threshold_are_those_of_a_brute_force(corpus, opened):
+def test_ranks_under_each_threshold_equal_brute_force(corpus, opened):
     searcher, dk = opened
     alive = {doc_id: doc for doc_id, doc in corpus.items() if doc_id not in ("d007", "d123")}
     rng = np.random.default_rng(4)
@@ -49,13 +49,13 @@ def test_ranks_under_each_threshold_are_those_of_a_brute_force(corpus, opened):
                 assert part.document_weight == heaviest[int(part.term[1:])] * STEP
 
 
-def test_terms_outside_the_vocabulary_are_missing_and_share_nothing(opened):
+def test_terms_outside_vocabulary_are_reported_missing(opened):
     found = opened[0].explain({"unheard": 3.0, 0: 1.0}, "d001")
     assert "unheard" in found.missing
     assert len(found.contributions) + len(found.missing) == 2
 
 
-def test_an_empty_query_explains_nothing(opened):
+def test_explanation_of_empty_query_is_empty(opened):
     found = opened[0].explain({}, "d001")
     assert (found.score, found.overlap, found.ranks, found.missing) == (0.0, 0, (), ())
 
@@ -66,7 +66,7 @@ def test_explain_rejects_deleted_or_unknown_document(opened, doc_id):
         opened[0].explain({1: 1.0}, doc_id)
 
 
-def test_rank_after_ten_thousand_is_none(tmp_path, monkeypatch):
+def test_rank_above_ten_thousand_is_none(tmp_path, monkeypatch):
     monkeypatch.setattr("lsr_prod.search.explain.MAX_K", 20)
     make_index(tmp_path, {f"d{i:02d}": Doc({1: 5, 2: 100 - i}) for i in range(40)}, vocabulary_size=V, block_size=8)
     searcher = Searcher.open(tmp_path)

@@ -1,4 +1,4 @@
-"""Whatever is asked ends in an answer or a ``QueryError``; whatever the arrays hold, no kernel leaves them."""
+"""Every query returns a result or raises ``QueryError``; no kernel reads outside its arrays, whatever they contain."""
 
 import faulthandler
 import math
@@ -61,7 +61,7 @@ FILTERS: list[Any] = [
     "year == 3",
 ]
 for _ in range(40):
-    FILTERS[-1] = Negation(FILTERS[-1])  # deeper than is allowed
+    FILTERS[-1] = Negation(FILTERS[-1])  # nested deeper than the limit
 NAMES: list[Any] = [
     (),
     [],
@@ -79,7 +79,7 @@ NAMES: list[Any] = [
 
 
 class Dice:
-    """Random choices, of which most are sensible: a query that is refused at once reaches little."""
+    """Random choices, mostly valid: a query that is rejected at once tests little."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -122,7 +122,7 @@ class Dice:
 
 
 def ask(searcher: Searcher, dice: Dice, *, text: bool) -> str:
-    """One call; returns how it ended."""
+    """Make one call and return its outcome."""
     options = dice.options()
     how = dice.one(["search", "search", "search", "explain", "count", "batch"])
     query = dice.one(TEXTS) if text else dice.vector()
@@ -169,32 +169,32 @@ def vectors(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
 
 
 def fuzz(vectors: Searcher, texts: Searcher, count: int, seed: int) -> None:
-    assert faulthandler.is_enabled()  # pytest does; a crash prints its stack
+    assert faulthandler.is_enabled()  # enabled by pytest; a crash prints its stack
     dice, ended = Dice(seed), Counter[str]()
     for i in range(count):
         ended[ask(texts, dice, text=True) if i % 20 == 0 else ask(vectors, dice, text=False)] += 1
     assert min(ended["answered"], ended["refused"]) > count / 10
-    # Nothing that was asked has left its traces in the working memory.
+    # No earlier query has left state in the workspace.
     assert [hit.doc_id for hit in vectors.search_vector({1: 1.0}, k=3).hits]
     assert vectors.search_vector({1: 1.0}).hits == Searcher.open(vectors.snapshot.index).search_vector({1: 1.0}).hits
 
 
-def test_any_query_is_answered_or_refused(vectors, text_index):
+def test_random_query_returns_result_or_raises_query_error(vectors, text_index):
     fuzz(vectors, Searcher.open(text_index), 5_000, 1)
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_queries_are_answered_or_refused(vectors, text_index):
+def test_100000_random_queries_return_result_or_raise_query_error(vectors, text_index):
     fuzz(vectors, Searcher.open(text_index), 100_000, 2)
 
 
-def test_a_megabyte_of_text_is_answered(text_index):
+def test_megabyte_text_query_returns_result(text_index):
     searcher = Searcher.open(text_index)
     for text in ("lock thread " * 90_000, "x" * 1_000_000, "é\u0301" * 300_000, "\0" * 1_000_000):
         assert searcher.search(text, k=3).required == 1
 
 
-def test_a_query_of_every_term_and_of_too_many(vectors):
+def test_query_of_all_terms_matches_and_too_many_terms_are_rejected(vectors):
     assert vectors.search_vector(dict.fromkeys(range(300), 1.0), k=10_000).matched == 500
     with pytest.raises(QueryError, match="at most 65535"):
         vectors.search_vector({f"word {i}": 1.0 for i in range(70_000)})
@@ -207,8 +207,8 @@ def test_huge_integers_are_reported_in_short_messages():
         assert len(str(caught.value)) < 300
 
 
-def test_kernels_stay_inside_arrays_of_any_content(tmp_path):
-    """Compiled anew with every access checked; see ``tests/search/corrupt.py``."""
+def test_kernels_never_read_outside_corrupt_arrays(tmp_path):
+    """Compile the kernels again with bounds checks; see ``tests/search/corrupt.py``."""
     checked = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONFAULTHANDLER": "1"}
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "tests.search.corrupt", str(tmp_path / "index"), "3000"]

@@ -1,4 +1,4 @@
-"""Reads from eight threads while versions are published, rolled back and followed."""
+"""Queries from eight threads while versions are published, rolled back and refreshed."""
 
 import gc
 import os
@@ -21,7 +21,7 @@ TYPES = {"year": "int64"}
 
 
 def corpus(seed: int) -> dict[str, Doc]:
-    """The first hundred documents are those of every version, the others change."""
+    """Return documents of which the first hundred are the same in every version."""
     rng, found = np.random.default_rng(0), {}
     for i in range(600):
         if i == 100:
@@ -70,7 +70,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
 
-def test_an_open_shard_holds_no_descriptor(index):
+def test_open_shard_keeps_no_file_descriptor(index):
     before = descriptors()
     searcher = Searcher.open(index)
     answers(searcher)
@@ -82,7 +82,7 @@ def test_an_open_shard_holds_no_descriptor(index):
 
 
 def swap(index: Path, reads: int) -> Counter[str]:
-    """Read from threads, ``reads`` times at least, and swap versions meanwhile; returns reads by version."""
+    """Query from threads, at least ``reads`` times, while versions are swapped; return the queries per version."""
     last = 4
     expected = {}
     for number in range(1, last + 1):
@@ -102,7 +102,7 @@ def swap(index: Path, reads: int) -> Counter[str]:
                 seen[thread][version] += 1
                 if found != expected[version][number]:
                     failures.append((version, number, found))
-        except BaseException as error:  # noqa: BLE001 - of any kind, it fails the test
+        except BaseException as error:  # noqa: BLE001 - an error of any kind fails the test
             failures.append(error)
 
     threads = [threading.Thread(target=read, args=(thread,)) for thread in range(THREADS)]
@@ -123,13 +123,13 @@ def swap(index: Path, reads: int) -> Counter[str]:
 
 
 def prune(index: Path, keep: int) -> None:
-    """Forget old publications but the first ``keep``: a history of thousands is not what is tested here."""
+    """Delete all old publications except the first ``keep``, because a long history would slow the test."""
     for number in range(keep + 1, current_publication(index).number - 2):
         (index / "publications" / f"{number:06d}.json").unlink(missing_ok=True)
 
 
 def check(index: Path, reads: int) -> None:
-    swap(index, 100)  # what is compiled, imported and cached once
+    swap(index, 100)  # warm up: compiles, imports and fills caches
     gc.collect()
     before = descriptors(), maps_of(index), len(threading.enumerate())
     assert before[1] == 0
@@ -145,5 +145,5 @@ def test_every_result_comes_from_one_version_without_leaks(index):
 
 
 @pytest.mark.slow
-def test_ten_thousand_reads(index):
+def test_ten_thousand_reads_come_from_one_version_without_leaks(index):
     check(index, 10_000)

@@ -1,4 +1,4 @@
-"""Hybrid search against the formulas written out, Tantivy beside them, and real judgments."""
+"""Hybrid search compared with its formulas, with Tantivy, and on real judgments."""
 
 import itertools
 import json
@@ -35,7 +35,7 @@ UNIT = 2.2 / 255
 
 
 def impacts_of(corpus: Mapping[str, Doc]) -> dict[str, dict[str, int]]:
-    """BM25's part of a document, k1 = 1.2 and b = 0.75, in steps of 2.2 / 255."""
+    """Return the BM25 document weight, k1 = 1.2 and b = 0.75, in steps of 2.2 / 255."""
     average, found = mean_words(corpus), {}
     for doc_id, doc in corpus.items():
         counts = Counter(words_of(doc.text))
@@ -52,7 +52,7 @@ def inverse_frequency(word: str, impacts: Mapping[str, Mapping[str, int]]) -> fl
 def by_sum(
     corpus: Mapping[str, Doc], vector: Mapping[int, float], query: str, hybrid: Hybrid, required: int = 1
 ) -> list[Row]:
-    """Every match with its score in float32, in the query's order; above 1, ``required`` counts no words."""
+    """Return every match with its float32 score, summed in query order; words do not count if ``required`` > 1."""
     impacts, found = impacts_of(corpus), []
     inverse = {word: inverse_frequency(word, impacts) for word in distinct_words(query)}
     for doc_id, doc in corpus.items():
@@ -71,7 +71,7 @@ def by_sum(
 
 
 def by_ranks(lists: list[list[Row]], hybrid: Hybrid, required: int) -> list[Row]:
-    """Reciprocal ranks, every list cut to the depth."""
+    """Fuse lists, each cut to the depth, by reciprocal ranks."""
     scores: Counter[str] = Counter()
     overlaps: Counter[str] = Counter()
     for rows, weight in zip(lists, (hybrid.terms, hybrid.words), strict=True):
@@ -95,7 +95,7 @@ def answer(result: SearchResult) -> list[Row]:
     block_size=st.sampled_from([1, 3, 64, 300]),
     deleted=st.sets(st.integers(0, 30)),
 )
-def test_a_hybrid_search_is_the_formula(corpus, queries, sides, depth, shards, block_size, deleted):
+def test_hybrid_scores_equal_formula(corpus, queries, sides, depth, shards, block_size, deleted):
     gone = {doc_id for i, doc_id in enumerate(corpus) if i in deleted}
     plain, summed = Hybrid(), Hybrid(terms=sides[0], words=sides[1])
 
@@ -150,7 +150,7 @@ def searcher(tmp_path):
     return Searcher.open(tmp_path / "index")
 
 
-def test_words_find_what_terms_do_not(searcher):
+def test_words_match_documents_without_shared_terms(searcher):
     vector, dogs = {0: 1.0}, {"text": "DOGS!", "hybrid": Hybrid()}
     assert [hit.doc_id for hit in searcher.search_vector(vector).hits] == ["a"]
     result = searcher.search_vector(vector, **dogs)
@@ -162,7 +162,7 @@ def test_words_find_what_terms_do_not(searcher):
     assert searcher.search_vector({}, text="dog", hybrid=Hybrid(), min_score=1e6).hits == ()
 
 
-def test_explain_names_words_and_terms(searcher):
+def test_explain_lists_words_and_terms(searcher):
     asked = {"text": "fox and dog", "hybrid": Hybrid(terms=0.5, words=3.0)}
     told = searcher.explain({1: 2.0, 5: 1.0}, "a", **asked)
     assert [(part.term, part.field) for part in told.contributions] == [("t1", "terms"), ("fox", "text")]
@@ -177,7 +177,7 @@ def test_explain_names_words_and_terms(searcher):
         searcher.explain({1: 1.0}, "a", text="fox", hybrid=Hybrid(fusion="rrf"))
 
 
-def test_a_text_is_encoded_and_read_for_words(tiny_bundle, tmp_path):
+def test_hybrid_text_query_uses_terms_and_words(tiny_bundle, tmp_path):
     make_index(tmp_path, encode_corpus(tiny_bundle, TEXTS), bundle=tiny_bundle, shards=2, bm25=True)
     searcher, text = Searcher.open(tmp_path), "how do threads wait for a zip archive"
     vector = {term.term: term.weight for term in searcher.search(text).query}
@@ -210,12 +210,12 @@ def test_invalid_hybrid_queries_are_rejected(searcher, options, what):
 @pytest.mark.parametrize(
     "given", [{"fusion": "max"}, {"terms": 0}, {"words": -1}, {"words": float("nan")}, {"constant": -1}, {"depth": 1.5}]
 )
-def test_weights_outside_their_range_are_refused(given):
+def test_hybrid_weights_out_of_range_are_rejected(given):
     with pytest.raises(QueryError, match=r"hybrid\."):
         Hybrid(**given)
 
 
-def test_an_index_without_words_says_how_to_build_them(tmp_path):
+def test_hybrid_search_without_word_index_raises_error_naming_setting(tmp_path):
     make_index(tmp_path, CORPUS, vocabulary_size=6)
     searcher = Searcher.open(tmp_path)
     with pytest.raises(QueryError, match=r"index\.bm25"):
@@ -237,7 +237,7 @@ def test_selective_filter_matches_words(tmp_path, fusion):
 
 
 def test_bm25_ranks_real_text_as_tantivy_does(tmp_path, shared_data):
-    """On one shard, but for lengths, which Tantivy keeps in one byte; and no number of shards changes ours."""
+    """Equal on one shard, except that Tantivy rounds lengths to one byte; more shards do not change our ranking."""
     with (shared_data / "scifact" / "corpus.jsonl").open(encoding="utf-8") as file:
         rows = [json.loads(line) for line in itertools.islice(file, 800)]
     with (shared_data / "scifact" / "queries.jsonl").open(encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What importing the query library costs, and where the compiled scan is kept."""
+"""Import cost of the query library, and the cache of its compiled kernels."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def index(tmp_path):
     return str(tmp_path / "index")
 
 
-def test_the_import_is_light_and_quick():
+def test_import_is_fast_and_loads_no_heavy_packages():
     seconds, modules = zip(*(run(IMPORT).stdout.split() for _ in range(3)), strict=True)
     assert min(map(float, seconds)) < 1
     assert not HEAVY & set(modules[0].split(","))
@@ -68,7 +68,7 @@ def test_second_process_loads_kernels_from_cache(index, tmp_path):
     assert warm["seconds"][0] < cold["seconds"][0] / 2
 
 
-def test_a_read_only_installation_uses_the_users_cache(index, tmp_path):
+def test_read_only_installation_caches_kernels_in_user_cache(index, tmp_path):
     site = read_only_copy(tmp_path)
     home = tmp_path / "home"
     home.mkdir()
@@ -90,7 +90,7 @@ def test_without_writable_cache_kernels_compile_with_warning(index, tmp_path):
 
 
 def read_only_copy(folder: Path) -> Path:
-    """The package in a place where no ``__pycache__`` can be made, whoever runs the test."""
+    """The package in a folder where no user, not even root, can create ``__pycache__``."""
     site = folder / "site"
     source = Path(lsr_prod.__file__).parent
     shutil.copytree(source, site / "lsr_prod", ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""A remote index: fetched into a cache, followed, and given back."""
+"""Searching a remote index: download into the node cache, refresh, and eviction."""
 
 import gc
 
@@ -13,7 +13,7 @@ from tests.indexing.corpus import Doc, make_index
 CORPUS = {f"d{i}": Doc({i % 5: 5, 5: 1 + i}) for i in range(30)}
 
 
-def test_a_remote_index_is_searched_followed_and_evicted(tmp_path, s3_options):
+def test_remote_index_is_cached_refreshed_and_evicted(tmp_path, s3_options):
     home, remote = tmp_path / "home", Store("s3://lsr/located", s3_options)
     make_index(home, CORPUS, vocabulary_size=6, shards=2)
     upload_current(home, remote)
@@ -30,13 +30,13 @@ def test_a_remote_index_is_searched_followed_and_evicted(tmp_path, s3_options):
     assert used(searcher) == 2
     del before
     gc.collect()
-    assert used(searcher) == 1  # the version before was given back with its last reader
+    assert used(searcher) == 1  # the previous version was released with its last reader
 
 
 def used(searcher: Searcher) -> int:
     return sum(map(len, searcher._location.cache._marks.values()))
 
 
-def test_a_remote_index_needs_a_cache():
+def test_remote_index_without_cache_is_rejected():
     with pytest.raises(QueryError, match="set cache"):
         Searcher.open("s3://bucket/index")

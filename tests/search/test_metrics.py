@@ -1,4 +1,4 @@
-"""What an observer is told, and what Prometheus reads."""
+"""Metrics that the Prometheus observer exports."""
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,7 +11,7 @@ from tests.indexing.corpus import Doc, make_index
 CORPUS = {"a": Doc({0: 5, 1: 2}), "b": Doc({1: 9})}
 
 
-def test_prometheus_reads_queries_stages_and_the_version(tmp_path):
+def test_prometheus_exports_queries_stages_and_version(tmp_path):
     make_index(tmp_path, CORPUS, vocabulary_size=4)
     registry = CollectorRegistry()
     searcher = Searcher.open(tmp_path, observer=PrometheusObserver(registry))

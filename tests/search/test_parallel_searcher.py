@@ -1,4 +1,4 @@
-"""The ParallelSearcher: the Searcher's answers from several threads."""
+"""ParallelSearcher: the same results as Searcher, computed by several threads."""
 
 import tempfile
 import threading
@@ -72,7 +72,7 @@ def index(tmp_path):
     return tmp_path / "index"
 
 
-def test_shards_are_matched_by_several_threads_the_caller_among_them(index, monkeypatch):
+def test_calling_thread_and_helper_threads_match_shards_concurrently(index, monkeypatch):
     names, together, original = set(), threading.Barrier(3, timeout=10), Snapshot.match_one
     left = threading.Semaphore(3)
 
@@ -89,7 +89,7 @@ def test_shards_are_matched_by_several_threads_the_caller_among_them(index, monk
     assert len(names) == 3
 
 
-def test_many_callers_share_the_pool(index):
+def test_concurrent_callers_share_pool_and_get_correct_results(index):
     searcher = Searcher.open(index)
     queries = [({i % V: 1.0, (i + 3) % V: 0.5}, 1 + i % 9) for i in range(200)]
     expected = [searcher.search_vector(*query).hits for query in queries]
@@ -147,7 +147,7 @@ def test_deadline_between_shards_returns_partial_result(index, monkeypatch):
     assert result.partial
     assert not result.matched_exact
     assert result.hits
-    assert time.monotonic() - start < 0.6  # five shards would take 0.75 s one after the other, 0.45 s side by side
+    assert time.monotonic() - start < 0.6  # five shards take 0.75 s sequentially and 0.45 s in parallel
 
 
 def test_parallel_searcher_follows_publications(tmp_path):

@@ -1,4 +1,4 @@
-"""Queries are encoded by the bundle that made the index, and by no other."""
+"""Queries are encoded only by the bundle that encoded the index."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def test_bundle_that_did_not_encode_index_is_rejected(text_index, tiny_bundle, t
     assert Searcher.open(text_index, bundle=tiny_bundle).search("a lock", 1).hits[0].doc_id == "threading.Lock"
 
 
-def test_vectors_are_those_of_the_bundle_and_the_model_is_opened_once(text_index, tiny_bundle):
+def test_query_vectors_equal_bundle_vectors_and_model_is_opened_once(text_index, tiny_bundle):
     snapshot = Searcher.open(text_index).snapshot
     encoder = QueryEncoder(threads=1, verify=True, bundle=None)
     texts = ["how do threads wait", ""]
@@ -32,7 +32,7 @@ def test_vectors_are_those_of_the_bundle_and_the_model_is_opened_once(text_index
         encoder.encode(snapshot, ["fine", None])
 
 
-def test_a_damaged_model_is_not_opened(text_index, tiny_bundle, tmp_path):
+def test_damaged_model_is_rejected(text_index, tiny_bundle, tmp_path):
     copy = tmp_path / "bundle"
     copy.mkdir()
     for path in tiny_bundle.iterdir():

@@ -1,4 +1,4 @@
-"""The Searcher: text and vectors in, hits out, from one version."""
+"""Searcher: hits for texts and vectors, from one version."""
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ def answers(result):
     return [(hit.doc_id, hit.score, hit.overlap) for hit in result.hits], result.matched, result.required
 
 
-def test_text_finds_the_document_about_it(text_index):
+def test_text_query_ranks_relevant_document_first(text_index):
     searcher = Searcher.open(text_index)
     result = searcher.search("how do threads wait for a lock", k=3, overlap_threshold=0.2, fields=["text"])
     assert result.hits[0].doc_id == "threading.Lock"
@@ -52,7 +52,7 @@ def test_batch_returns_results_of_single_queries(text_index):
     assert searcher.search_batch([]) == []
 
 
-def test_explain_adds_up_to_the_score_bit_by_bit(text_index):
+def test_explanation_score_equals_search_score_exactly(text_index):
     searcher, text = Searcher.open(text_index), "serialize an object to json"
     for hit in searcher.search(text, k=5).hits:
         explanation = searcher.explain(text, hit.doc_id)
@@ -61,7 +61,7 @@ def test_explain_adds_up_to_the_score_bit_by_bit(text_index):
         assert len(explanation.contributions) + len(explanation.missing) == len(searcher.search(text).query)
 
 
-def test_explain_leaves_out_what_dk_cut_off(tmp_path):
+def test_explain_omits_terms_pruned_by_dk(tmp_path):
     make_index(tmp_path, CORPUS, vocabulary_size=6, dk=1)
     searcher = Searcher.open(tmp_path)
     explanation = searcher.explain({"t1": 1.0, "t2": 1.0}, "b")
@@ -70,7 +70,7 @@ def test_explain_leaves_out_what_dk_cut_off(tmp_path):
     assert explanation.score == searcher.search_vector({"t1": 1.0, "t2": 1.0}).hits[0].score
 
 
-def test_four_threads_answer_as_one(text_index):
+def test_four_threads_return_results_of_one_thread(text_index):
     searcher = Searcher.open(text_index)
     queries = [
         (text, k, threshold)
@@ -94,7 +94,7 @@ def test_invalid_text_is_rejected(searcher, text):
         searcher.search(text)
 
 
-def test_edges_of_a_query(searcher):
+def test_empty_unknown_and_extreme_queries_return_expected_results(searcher):
     assert answers(searcher.search_vector({})) == ([], 0, 1)
     assert answers(searcher.search_vector({}, overlap_threshold=1.0, min_terms=3)) == ([], 0, 3)
     assert answers(searcher.search_vector({"unheard": 1.0})) == ([], 0, 1)
@@ -104,7 +104,7 @@ def test_edges_of_a_query(searcher):
     assert searcher.search_vector({1: 1e-45}).matched == 2  # a score of 0 is still a match
 
 
-def test_absent_terms_count_towards_the_threshold(searcher):
+def test_terms_without_documents_count_towards_threshold(searcher):
     vector = {"t1": 2.0, "t0": 1.0, "unheard": 1.0, "t5": 1.0}
     assert searcher.search_vector(vector, overlap_threshold=0.5).matched == 1
     assert searcher.search_vector(vector, overlap_threshold=0.51).matched == 0
@@ -114,7 +114,7 @@ def test_absent_terms_count_towards_the_threshold(searcher):
 @pytest.mark.parametrize(
     "arguments", [{"k": -1}, {"k": 10_001}, {"overlap_threshold": 1.1}, {"qk": 0}, {"fields": ["x"]}]
 )
-def test_arguments_outside_their_range_are_refused(searcher, arguments):
+def test_arguments_out_of_range_are_rejected(searcher, arguments):
     with pytest.raises(QueryError):
         searcher.search_vector({1: 1.0}, **arguments)
     assert issubclass(QueryError, ValueError)
@@ -130,12 +130,12 @@ def test_bm25_ranks_stemmed_text(searcher):
     assert searcher.bm25("fox", k=0).hits == ()
 
 
-def test_counts_of_the_index(searcher):
+def test_searcher_reports_document_and_posting_counts(searcher):
     assert (searcher.documents, searcher.postings) == (4, 6)
     assert [searcher.document_frequency(term) for term in (0, "t1", 3, 5, "unheard", 99)] == [1, 2, 2, 0, 0, 0]
 
 
-def test_a_vocabulary_beyond_16_bits(tmp_path):
+def test_term_ids_above_16_bits_are_found(tmp_path):
     corpus = {f"d{i}": Doc({70_000 - i: 9, 3: 1}) for i in range(20)}
     make_index(tmp_path, corpus, vocabulary_size=70_001)
     searcher = Searcher.open(tmp_path)
@@ -157,7 +157,7 @@ def test_refresh_follows_current_publication(tmp_path):
     assert len(searcher.search_vector({0: 1.0}).hits) == 2
 
 
-def test_one_flipped_bit_is_found_by_verify(tmp_path):
+def test_verify_finds_one_flipped_bit_in_each_file(tmp_path):
     version = make_index(tmp_path, CORPUS, vocabulary_size=6)
     folder = tmp_path / "shards" / version.shards[0].sha
     for file in version.shards[0].files:
@@ -179,7 +179,7 @@ def test_invalid_arrow_file_of_stored_fields_is_rejected(tmp_path):
         Searcher.open(tmp_path)
 
 
-def test_a_missing_or_short_file_is_found_at_open(tmp_path):
+def test_open_rejects_missing_or_truncated_file(tmp_path):
     version = make_index(tmp_path, CORPUS, vocabulary_size=6)
     path = tmp_path / "shards" / version.shards[0].sha / "impacts" / "ids.npy"
     data = path.read_bytes()
@@ -191,7 +191,7 @@ def test_a_missing_or_short_file_is_found_at_open(tmp_path):
         Searcher.open(tmp_path)
 
 
-def test_postings_that_would_leave_the_arrays_are_refused(tmp_path):
+def test_postings_pointing_outside_arrays_raise_artifact_error(tmp_path):
     version = make_index(tmp_path, CORPUS, vocabulary_size=6)
     path = tmp_path / "shards" / version.shards[0].sha / "impacts" / "run_gaps.npy"
     np.save(path, np.full_like(np.load(path), 200))
@@ -211,7 +211,7 @@ def test_bundle_of_another_index_is_rejected(tmp_path):
         Searcher.open(tmp_path / "a")
 
 
-def test_an_empty_index_and_no_index(tmp_path):
+def test_empty_index_returns_no_hits_and_missing_index_raises(tmp_path):
     make_index(tmp_path / "empty", {}, vocabulary_size=6)
     searcher = Searcher.open(tmp_path / "empty")
     assert answers(searcher.search_vector({1: 1.0})) == ([], 0, 1)

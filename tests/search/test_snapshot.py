@@ -1,4 +1,4 @@
-"""An opened version: what it shares with the one before, and what it refuses."""
+"""Snapshots: shards shared with the previous snapshot, and rejected versions."""
 
 import gc
 import json
@@ -42,7 +42,7 @@ def test_refresh_opens_only_new_shards(tmp_path):
         assert after.readers[number].shard is before.readers[number].shard
     assert [hit.doc_id for hit in searcher.search_vector({1: 1.0}, 3).hits] == ["x", "d36", "d29"]
     assert searcher.documents == 39
-    assert before.find("d01")  # a query that took the version before still finds it
+    assert before.find("d01")  # a query that started on the previous version still finds it
     with pytest.raises(QueryError, match="no document 'd01'"):
         after.find("d01")
 
@@ -78,7 +78,7 @@ def test_snapshot_opens_only_requested_shards(tmp_path):
     assert list(snapshot.readers) == [2]
 
 
-def test_a_shard_of_another_vocabulary_is_refused(tmp_path):
+def test_shard_with_different_vocabulary_is_rejected(tmp_path):
     version = make_index(tmp_path, CORPUS, vocabulary_size=8)
     other = make_index(tmp_path, CORPUS, vocabulary_size=9)
     publish_version(tmp_path, replace(version, shards=other.shards))
@@ -89,7 +89,7 @@ def test_a_shard_of_another_vocabulary_is_refused(tmp_path):
         Searcher.open(tmp_path)
 
 
-def test_tombstones_that_are_damaged_or_of_another_shard_are_refused(tmp_path):
+def test_damaged_or_missing_tombstones_are_rejected(tmp_path):
     version = make_index(tmp_path, CORPUS, vocabulary_size=8, deleted=["d01", "d30"])
     assert version.tombstones[0] is not None
     path = tmp_path / version.tombstones[0].file.path
@@ -109,7 +109,7 @@ def test_unreadable_publication_raises_artifact_error(tmp_path, content):
         Searcher.open(tmp_path)
 
 
-def test_a_publication_that_was_changed_or_renumbered_is_refused(tmp_path):
+def test_changed_or_renumbered_publication_is_rejected(tmp_path):
     make_index(tmp_path, CORPUS, vocabulary_size=8)
     path = tmp_path / "publications" / "000001.json"
     value = json.loads(path.read_bytes())

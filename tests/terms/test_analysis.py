@@ -1,4 +1,4 @@
-"""Our words are those of Tantivy's ``en_stem``."""
+"""The words are equal to those of Tantivy's ``en_stem`` tokenizer."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ from lsr_prod.terms.analysis import distinct_words, words_of
 @given(
     st.text(max_size=60) | st.sampled_from(["Running foxes' DOGS", "x" * 39 + " " + "y" * 40 + " z", "naïve Ünïcode"])
 )
-def test_an_index_holds_every_word_and_no_other(text):
+def test_words_equal_terms_of_tantivy_index(text):
     schema = tantivy.SchemaBuilder()
     schema.add_text_field("text", tokenizer_name="en_stem", index_option="position")
     index = tantivy.Index(schema.build())
@@ -33,7 +33,7 @@ def test_an_index_holds_every_word_and_no_other(text):
         assert all(searcher.search(pair, count=True).count == 1 for pair in pairs)
 
 
-def test_counts_stay_and_long_words_go():
+def test_repeated_words_are_kept_and_long_words_dropped():
     assert words_of("Locks, locking; the LOCK") == ["lock", "lock", "the", "lock"]
     assert distinct_words("Locks, locking; the LOCK") == ["lock", "the"]
     assert words_of("a" * 39 + " " + "b" * 40) == ["a" * 39]

@@ -19,46 +19,46 @@ LOWERED = {
 
 
 @pytest.mark.parametrize("notation", NOTATIONS)
-def test_a_term_is_cased_by_its_letters_in_every_notation(notation: str):
+def test_cased_terms_are_detected_by_letters_in_every_notation(notation: str):
     assert cased_terms(NOTATIONS[notation]) == [False, False, True, True, False, True, True, True, False]
 
 
 @pytest.mark.parametrize("notation", NOTATIONS)
-def test_cased_terms_are_dropped_and_cased_only_words_fold_into_their_lowercase_form(notation: str):
+def test_cased_terms_are_dropped_or_folded_if_no_lowercase_form_exists(notation: str):
     groups = uncased_groups(NOTATIONS[notation])
-    assert groups.rows == [0, 1, 3, 4, 5, 6, 7, 8]  # Apple is dropped, for apple is there
+    assert groups.rows == [0, 1, 3, 4, 5, 6, 7, 8]  # Apple is dropped because apple exists
     assert groups.groups == [0, 1, 2, 3, 4, 4, 5, 6]  # Paris and PARIS are one term
     assert groups.terms == LOWERED[notation]
 
 
-def test_a_word_and_a_word_piece_of_one_spelling_are_not_the_same():
+def test_word_and_word_piece_with_same_spelling_stay_separate():
     groups = uncased_groups(["##s", "S", "##e"])
     assert groups.terms == ["##s", "s", "##e"]
 
 
-def test_a_maltese_letter_does_not_make_a_vocabulary_byte_level():
+def test_maltese_letter_is_not_taken_for_byte_level_marker():
     assert cased_terms(["Ġużeppi", "Ã©", *["##a"] * 9])[:2] == [True, True]
 
 
-def test_an_uncased_vocabulary_stays_as_it_is(shared_data: Path):
+def test_uncased_vocabulary_is_unchanged(shared_data: Path):
     terms = vocabulary(shared_data, "bert-base-uncased-vocab.txt")
     groups = uncased_groups(terms)
     assert (groups.rows, groups.groups, groups.terms) == (list(range(len(terms))),) * 2 + (terms,)
 
 
-def test_bert_cased(shared_data: Path):
+def test_bert_cased_vocabulary_folds_to_unique_uncased_terms(shared_data: Path):
     terms = vocabulary(shared_data, "bert-base-cased-vocab.txt")
     is_cased = np.array(cased_terms(terms))
     groups = uncased_groups(terms)
     kept = np.zeros(len(terms), dtype=bool)
     kept[groups.rows] = True
-    special = 5  # [PAD], [UNK], [CLS], [SEP] and [MASK] have capitals and are no words
+    special = 5  # [PAD], [UNK], [CLS], [SEP] and [MASK] have capital letters but are not words
     assert (kept & is_cased).sum() == 4523 - special
     assert len(groups.terms) == len(set(groups.terms)) == len({t if t.startswith("[") else t.lower() for t in terms})
     assert not any(cased_terms(groups.terms))
 
 
-def test_cased_terms_of_a_word_piece_vocabulary() -> None:
+def test_cased_terms_are_found_in_word_piece_vocabulary() -> None:
     vocabulary = [
         "[CLS]",
         "[PAD]",
@@ -77,12 +77,12 @@ def test_cased_terms_of_a_word_piece_vocabulary() -> None:
     assert found == ["Apple", "##McD", "École"]
 
 
-def test_cased_terms_of_a_byte_level_vocabulary() -> None:
-    # The bytes of a blank and of é are written with capital letters, which are none.
+def test_cased_terms_are_found_in_byte_level_vocabulary() -> None:
+    # The bytes of a space and of é are written as capital letters, but the text has none.
     vocabulary = ["Ġapple", "ĠApple", "cafÃ©", "CafÃ©", "Ġ", "Ċ", "<s>", "Ãī"]
     found = [term for term, cased in zip(vocabulary, cased_terms(vocabulary), strict=True) if cased]
     assert found == ["ĠApple", "CafÃ©", "Ãī"]  # the last one is É
 
 
-def test_cased_terms_of_a_sentence_piece_vocabulary() -> None:
+def test_cased_terms_are_found_in_sentence_piece_vocabulary() -> None:
     assert cased_terms(["▁apple", "▁Apple", "pple"]) == [False, True, False]

@@ -13,20 +13,20 @@ def spelt(terms: list[str], tokenizer: PreTrainedTokenizerFast) -> list[list[str
     return [tokenizer.convert_ids_to_tokens(pieces) for pieces in term_pieces(terms, tokenizer)]
 
 
-# The two wide vocabularies only make clear how terms are marked.
+# The extra terms only make the notation of each vocabulary unambiguous.
 WORD_PIECE = ["the", "##the", "[CLS]", "##xx", "a##"]
 BYTE_LEVEL = ["Ġthe", "the", "<|end|>", "Ġth", "Ġa"]
 
 
-def test_word_pieces_as_pieces_of_a_byte_level_vocabulary():
+def test_word_pieces_convert_to_byte_level_pieces():
     assert spelt(WORD_PIECE, byte_level())[:4] == [["Ġthe"], ["the"], [], []]
 
 
-def test_word_pieces_as_pieces_of_a_sentence_piece_vocabulary():
+def test_word_pieces_convert_to_sentence_piece_pieces():
     assert spelt(WORD_PIECE, sentence_piece())[:3] == [["▁the"], ["the"], []]
 
 
-def test_byte_level_terms_as_word_pieces(splade_tiny: Path):
+def test_byte_level_terms_convert_to_word_pieces(splade_tiny: Path):
     tokenizer = SparseEncoder.load(splade_tiny).tokenizer
     terms = ["ĠHalloween", "ists", "ĠcentimÃ¨tres", "<|endoftext|>", "Ġ", "ĠÃ", "Ġdon", "'t"]
     found = spelt(terms, tokenizer)
@@ -36,7 +36,7 @@ def test_byte_level_terms_as_word_pieces(splade_tiny: Path):
 
 
 @pytest.mark.parametrize("model", ["word_piece", "bpe"])
-def test_a_trained_tokenizer_cuts_the_terms_of_another(model: str):
+def test_trained_tokenizer_splits_terms_of_another_vocabulary(model: str):
     texts = ["the cats sat on the mats", "Cats and MATS and hats"] * 20
     tokenizer = train_tokenizer(texts, model=model, size=400, min_count=2)  # type: ignore[arg-type]
     (cats, inner) = spelt(["cats", "##ats"], tokenizer)

@@ -23,7 +23,7 @@ def vocabulary(folder: Path, name: str) -> list[str]:
     ("terms", "expected"),
     [(WORD_PIECE, "word_piece"), (BYTE_LEVEL, "byte_level"), (SENTENCE_PIECE, "sentence_piece"), (["a"], "words")],
 )
-def test_the_notation_is_that_of_most_terms(terms: list[str], expected: str):
+def test_notation_is_that_of_most_terms(terms: list[str], expected: str):
     assert notation_of(terms) == expected
 
 
@@ -32,7 +32,7 @@ def test_letter_that_is_marker_of_another_notation_is_kept():
     assert notation_of(["Ġobża", *(f"word{i}" for i in range(200))]) == "words"
 
 
-def test_one_surface_is_found_in_every_notation():
+def test_same_surface_form_is_found_in_every_notation():
     the, s, paris = Surface("the", "initial"), Surface("s", "inner"), Surface("Paris", "initial")
     for terms in (WORD_PIECE, BYTE_LEVEL, SENTENCE_PIECE):
         assert {the, s, paris, Surface("é", "initial")} <= set(surfaces(terms))
@@ -49,12 +49,12 @@ def test_surface_form_survives_round_trip(text: str, place: str):
         assert back == surface or not readable
 
 
-def test_whole_words_have_no_parts():
+def test_inner_surface_is_rejected_in_words_notation():
     with pytest.raises(ValueError, match="whole words only"):
         spell(Surface("s", "inner"), "words")
 
 
-def test_rows_of_equal_terms_and_of_special_tokens_by_role():
+def test_align_matches_equal_terms_and_special_tokens_by_role():
     source = Terms(BYTE_LEVEL, {"begin": "<|endoftext|>", "end": "<|endoftext|>", "unknown": "<|endoftext|>"})
     target = Terms(WORD_PIECE, {"pad": "[PAD]", "begin": "[CLS]", "end": "[SEP]", "mask": "[MASK]"})
     #                                    PAD CLS SEP MASK the ##s Paris é  ##
@@ -62,7 +62,7 @@ def test_rows_of_equal_terms_and_of_special_tokens_by_role():
     assert overlap_share(align(source, target)) == pytest.approx(6 / 9)
 
 
-def test_case_is_never_folded():
+def test_align_does_not_fold_case():
     aligned = align(Terms(["Paris", "##a", "##b"]), Terms(["paris", "##a", "##B"]))
     np.testing.assert_array_equal(aligned, [-1, 1, -1])
 
@@ -70,7 +70,7 @@ def test_case_is_never_folded():
 @pytest.mark.parametrize(
     ("name", "percent"), [("bert-base-cased-vocab.txt", 60.9), ("gpt2-encoder.json", 59.5)], ids=["bert_cased", "gpt2"]
 )
-def test_overlap_of_real_vocabularies_with_bert_uncased(shared_data: Path, name: str, percent: float):
+def test_overlap_with_bert_uncased_has_known_percentage(shared_data: Path, name: str, percent: float):
     source = Terms(vocabulary(shared_data, name))
     target = Terms(vocabulary(shared_data, "bert-base-uncased-vocab.txt"))
     assert 100 * overlap_share(align(source, target)) == pytest.approx(percent, abs=0.1)

@@ -1,4 +1,4 @@
-"""Which output terms stand in a text: tokens, uncased terms, and words."""
+"""Reading the output terms of a text: tokens, uncased terms, and words."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def card(**fields: object) -> EncoderCard:
     return replace(EncoderCard("BertForMaskedLM", len(VOCABULARY), "0" * 64, query_encoder="idf"), **fields)
 
 
-def test_a_query_is_its_tokens_each_once_without_special_ones():
+def test_query_terms_are_distinct_tokens_without_special_tokens():
     reader = TermReader(TOKENIZER, card(), VOCABULARY)
     assert reader.query("w3 w5 w3 nonsense [CLS] </s> w7") == ([IDS["w3"], IDS["w5"], IDS["w7"]], [])
     assert reader.query("") == ([], [])
@@ -36,7 +36,7 @@ def test_query_is_truncated_as_by_model_and_document_is_not():
     assert reader.documents([text])[0].tolist() == sorted(IDS[word] for word in text.split())
 
 
-def test_uncased_terms_are_those_that_tokens_fold_into():
+def test_tokens_fold_into_uncased_terms():
     groups = uncased_groups(VOCABULARY)
     reader = TermReader(TOKENIZER, card(output_casing="uncased", vocabulary_size=len(groups.terms)), groups.terms)
     terms = [groups.terms[number] for number in reader.query("W4 w3 <unk>").ids]
@@ -48,10 +48,10 @@ def test_unknown_words_are_returned_separately():
     reader = TermReader(TOKENIZER, card(output_vocabulary="words", vocabulary_size=3), words)
     assert reader.query("A Lock. w3, LOCK") == ([1, 2, 0], ["a", ","])
     assert [ids.tolist() for ids in reader.documents(["A lock. W3", "nothing here"])] == [[0, 1, 2], []]
-    assert split_words("A Lock.") == ["a", "lock", "."]  # which is what the model's words were counted by
+    assert split_words("A Lock.") == ["a", "lock", "."]  # the output vocabulary was counted with the same splitting
 
 
-def test_documents_are_counted_in_pieces_as_at_once(monkeypatch):
+def test_counting_in_pieces_equals_counting_at_once(monkeypatch):
     reader = TermReader(TOKENIZER, card(), VOCABULARY)
     texts = ["w1 w3 w1", "", "w3", "</s> <unk>", "w5 w3"]
     whole = reader.count(texts)

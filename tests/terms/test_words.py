@@ -34,26 +34,26 @@ def sentence_piece() -> PreTrainedTokenizerFast:
     return fast(backend)
 
 
-def test_words_of_any_script_are_lowercase_composed_and_apart_from_punctuation():
+def test_words_are_lowercased_composed_and_split_from_punctuation():
     assert split_words("Hello, Wörld!") == ["hello", ",", "wörld", "!"]
     assert split_words(unicodedata.normalize("NFD", "한국어 검색")) == ["한국어", "검색"]
     assert split_words("検索\tПривет\x00") == ["検", "索", "привет"]
     assert split_words(" \n") == []
 
 
-def test_a_lowercasing_tokenizer_spells_the_words(splade_tiny: Path):
+def test_words_are_spelled_by_lowercasing_tokenizer(splade_tiny: Path):
     tokenizer = SparseEncoder.load(splade_tiny).tokenizer
     assert split_words("Café", tokenizer) == ["cafe"]
     assert split_words("Café") == ["café"]
 
 
-def test_a_tokenizer_that_keeps_case_does_not_spell_the_words():
+def test_words_are_lowercased_if_tokenizer_keeps_case():
     assert not lowercases(byte_level().backend_tokenizer)
     assert split_words("The", byte_level()) == ["the"]
 
 
 @given(st.text(max_size=40))
-def test_splitting_the_words_again_changes_nothing(text: str):
+def test_splitting_words_again_is_stable(text: str):
     words = split_words(text)
     again = split_words(" ".join(words))
     assert again == split_words(" ".join(again))
@@ -64,19 +64,19 @@ def test_splitting_the_words_again_changes_nothing(text: str):
     ("tokenizer", "expected"),
     [(byte_level(), "Ġthe"), (byte_level(add_prefix_space=True), "Ġthe"), (sentence_piece(), "▁the")],
 )
-def test_a_word_is_tokenized_as_inside_a_text(tokenizer: PreTrainedTokenizerFast, expected: str):
+def test_word_is_tokenized_as_inside_text(tokenizer: PreTrainedTokenizerFast, expected: str):
     (pieces,) = word_pieces(["the"], tokenizer)
     assert tokenizer.convert_ids_to_tokens(pieces) == [expected]
 
 
-def test_pieces_of_words_joined_are_the_pieces_of_the_text(splade_tiny: Path):
+def test_joined_word_pieces_equal_pieces_of_text(splade_tiny: Path):
     tokenizer = SparseEncoder.load(splade_tiny).tokenizer
     text = "Anti-inflammatory Effects of Naïve T-cells, in 1993"
     joined = [i for pieces in word_pieces(split_words(text, tokenizer), tokenizer) for i in pieces]
     assert joined == tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
-def test_lowercasing_is_found_inside_a_sequence():
+def test_lowercasing_is_detected_in_nested_normalizers():
     backend = Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
     backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Sequence([normalizers.Lowercase()])])
     assert lowercases(backend)

@@ -1,4 +1,4 @@
-"""Scores from the document-ordered copy."""
+"""Scores computed from the forward copy."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def run(forward, ordinals, dk, query, slots=None):
 
 @settings(deadline=None)
 @given(_documents, _queries, st.integers(1, 12), st.data())
-def test_scores_are_sums_in_the_querys_order(documents, query, dk, data):
+def test_scores_are_summed_in_query_order(documents, query, dk, data):
     ordinals = data.draw(st.lists(st.integers(0, len(documents) - 1), max_size=10))
     expected_scores, expected_counts = [], []
     for ordinal in ordinals:

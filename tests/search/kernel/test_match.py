@@ -1,4 +1,4 @@
-"""The scan against Tantivy's minimum-should-match and against a brute force, on random and on spiteful corpora."""
+"""The scan compared with Tantivy's minimum-should-match and a brute force, on random and adversarial corpora."""
 
 import tempfile
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ NO_ROW: dict[str, Any] = dict.fromkeys(TYPES)
 
 
 def as_text(value: Any) -> str | None:
-    """A value of an attribute as the table stores it."""
+    """Return an attribute value as the table stores it."""
     if value is None or isinstance(value, str):
         return value
     return value.isoformat() if hasattr(value, "isoformat") else str(value).lower()
@@ -59,7 +59,7 @@ def _queries(draw: st.DrawFn) -> dict[str, Any]:
 def check(
     searcher: Searcher, corpus: Mapping[str, tuple[Doc, Mapping[str, Any]]], dk: int, step: float, q: Any
 ) -> None:
-    """One query against the oracle."""
+    """Compare one query with the oracle."""
     docs = {doc_id: doc for doc_id, (doc, _) in corpus.items()}
     expression: Filter | None = q["filter"]
 
@@ -114,7 +114,7 @@ def test_scan_equals_tantivy_and_brute_force(corpus, queries, shards, block_size
 
 
 def topics(n: int, seed: int, vocabulary: int = 300) -> dict[str, Doc]:
-    """Documents of 20 topics, each with words of its own and some of all."""
+    """Return documents of 20 topics; each topic has its own words and shares some with all."""
     rng = np.random.default_rng(seed)
     corpus = {}
     for i in range(n):
@@ -129,7 +129,7 @@ def topics(n: int, seed: int, vocabulary: int = 300) -> dict[str, Doc]:
 
 
 class Matrix:
-    """A corpus as a dense matrix: the same sums as the oracle, quickly."""
+    """Corpus as a dense matrix: the same sums as the oracle, but faster."""
 
     def __init__(self, corpus: Mapping[str, Doc], vocabulary: int) -> None:
         self.ids = sorted(corpus)
@@ -197,7 +197,7 @@ def test_selective_filter_returns_hits_of_scan(tmp_path):
             assert result.matched == len(matching) or not result.matched_exact
 
 
-def test_equal_scores_rank_by_id_whatever_the_shards(tmp_path):
+def test_equal_scores_rank_by_id_for_any_number_of_shards(tmp_path):
     corpus = {f"d{i:03d}": Doc({1: 7}) for i in range(200)}
     for shards in (1, 3):
         make_index(tmp_path / str(shards), corpus, vocabulary_size=V, shards=shards, block_size=16)
@@ -218,8 +218,8 @@ def test_blocks_with_equal_bounds_are_all_read(tmp_path, order):
         assert [(hit.doc_id, hit.score, hit.overlap) for hit in hits] == brute_force(corpus, {1: 1.0, 2: 0.5}, 1)[:k]
 
 
-def test_bounds_hold_where_sums_are_rounded_differently(tmp_path):
-    # Blocks of one document: its bound is its own score, added up in another order; all scores are almost equal.
+def test_bounds_stay_valid_when_sums_round_differently(tmp_path):
+    # Blocks of one document: the bound is the document's score, summed in another order; all scores are almost equal.
     rng = np.random.default_rng(5)
     impacts = np.arange(1, 65)
     corpus = {f"d{i:04d}": Doc(dict(enumerate(rng.permutation(impacts).tolist()))) for i in range(1500)}
@@ -232,7 +232,7 @@ def test_bounds_hold_where_sums_are_rounded_differently(tmp_path):
             assert found == matrix.best(vector, 1, k)[0]
 
 
-def test_gaps_of_255_blocks_and_more(tmp_path):
+def test_documents_are_found_across_gaps_of_255_or_more_blocks(tmp_path):
     gaps = [1, 253, 254, 255, 256, 508, 509, 510, 511, 764, 765, 766]
     terms: dict[int, dict[int, int]] = {i: {} for i in range(1000)}
     for term, gap in enumerate(gaps):
@@ -278,7 +278,7 @@ def test_scan_with_pauses_returns_same_hits(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("k", [1, 2, 7, 100, 1000])
-def test_the_best_k_of_many_blocks(tmp_path, k):
+def test_top_k_over_many_blocks_equals_brute_force(tmp_path, k):
     rng = np.random.default_rng(k)
     corpus = {
         f"d{i:04d}": Doc({int(t): int(rng.integers(1, 6)) for t in rng.choice(V, 5, replace=False)}) for i in range(700)

@@ -1,4 +1,4 @@
-"""What fits the attributes of an index."""
+"""Conversion of filter values to the attribute types of an index."""
 
 import datetime as dt
 
@@ -12,7 +12,7 @@ from tests.search.filtering import TYPES
 year, grade, lang, open_, published = map(field, ("year", "grade", "lang", "open", "published"))
 
 
-def test_values_take_the_type_of_their_attribute():
+def test_values_are_converted_to_attribute_type():
     assert repr(check_filter(grade == 1, TYPES).value) == "1.0"
     assert repr(check_filter(grade == -0.0, TYPES).value) == "0.0"
     moment = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
@@ -66,7 +66,7 @@ def test_deeply_nested_filter_is_rejected():
         check_filter(expression, TYPES)
 
 
-def test_an_index_without_attributes_says_so():
+def test_index_without_attributes_accepts_only_doc_id_filters():
     assert check_filter(field("doc_id") == "a", {}) == Condition("doc_id", "eq", "a")
     with pytest.raises(QueryError, match="it has doc_id and: none"):
         check_filter(year == 1, {})

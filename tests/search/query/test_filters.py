@@ -14,7 +14,7 @@ from tests.search.filtering import filters
 year = field("year")
 
 
-def test_the_documented_json():
+def test_filter_serializes_to_documented_json():
     fresh = (year >= 2020) & field("lang").is_in(["en", "de", "en"])
     assert (fresh & ~field("title").starts_with("Draft")).to_json() == {
         "and": [
@@ -29,11 +29,11 @@ def test_the_documented_json():
 
 
 @given(filters(ranges_of_strings=True))
-def test_json_reads_back_to_the_same_key(expression):
+def test_filter_key_survives_json_round_trip(expression):
     assert filter_from_json(json.loads(json.dumps(expression.to_json()))).key == expression.key
 
 
-def test_order_and_repetition_do_not_change_the_key():
+def test_key_ignores_order_and_repetition():
     a, b, c = year == 1, year == 2, year == 3
     assert ((a | b) | c).key == (c | (b | a) | a).key
     assert (a & b).key != (a | b).key
@@ -41,24 +41,24 @@ def test_order_and_repetition_do_not_change_the_key():
     assert field("lang").is_in(["x", "y"]).key == field("lang").is_in(["y", "x", "x"]).key
 
 
-def test_values_that_look_alike_have_keys_of_their_own():
+def test_equal_values_of_different_types_have_different_keys():
     assert len({(year == value).key for value in (1, 1.0, True, "1")}) == 4
 
 
-def test_between_and_unequal_are_made_of_the_rest():
+def test_between_and_not_equal_expand_to_basic_conditions():
     between = filter_from_json({"field": "year", "op": "between", "value": [1, 2]})
     assert between == year.between(1, 2) == ((year >= 1) & (year <= 2))
     assert (year != 3) == Negation(Condition("year", "eq", 3))
 
 
-def test_many_alternatives_stay_flat():
+def test_chained_alternatives_build_one_flat_combination():
     expression = year == 0
     for some in range(1, 2000):
         expression |= year == some
     assert len(expression.parts) == 2000
 
 
-def test_numpy_scalars_are_values():
+def test_numpy_scalar_becomes_python_value():
     assert (year == np.int64(3)).to_json()["value"] == 3
     assert (year == np.float32(0.5)).to_json()["value"] == 0.5
 
@@ -128,7 +128,7 @@ def test_deeply_nested_json_is_rejected(wrap):
     assert len(str(caught.value)) < 300
 
 
-def test_messages_stay_short():
+def test_error_messages_for_large_values_are_short():
     value = {f"key {i}": "x" * 10_000 for i in range(10_000)}
     for wrong in (value, {"or": value}, {"field": "a", "op": value, "value": 1}, "x" * 10_000):
         with pytest.raises(QueryError) as caught:
@@ -136,5 +136,5 @@ def test_messages_stay_short():
         assert len(str(caught.value)) < 600
 
 
-def test_mixed_values_have_an_order():
+def test_key_of_mixed_type_values_ignores_their_order():
     assert (field("a").is_in([2, "x", 1.0, True, 1])).key == (field("a").is_in([1, True, 1.0, "x", 2])).key

@@ -1,4 +1,4 @@
-"""What a caller asks for, checked when it is said."""
+"""Validation of search options on creation."""
 
 import math
 from fractions import Fraction
@@ -17,7 +17,7 @@ def test_default_k_is_ten():
     assert request.required(7) == 1
 
 
-def test_numbers_of_numpy_become_plain_ones():
+def test_numpy_numbers_become_python_numbers():
     request = Request(
         k=np.uint8(200),
         qk=np.int8(3),
@@ -91,11 +91,11 @@ def test_value_out_of_range_is_rejected_by_name(name, value):
         ({"min_terms": 10**30}, 5, 10**30),
     ],
 )
-def test_terms_that_are_required(options, size, required):
+def test_required_terms_follow_threshold_and_min_terms(options, size, required):
     assert Request(**options).required(size) == required
 
 
-def test_k_of_zero_and_of_maximum():
+def test_k_of_zero_and_of_maximum_are_accepted():
     assert Request(k=0, rescore=0, deadline_ms=0, filter=field("year") == 1).k == 0
     assert Request(k=10_000, rescore=10_000).rescore == 10_000
 

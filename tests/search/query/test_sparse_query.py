@@ -1,4 +1,4 @@
-"""Queries: what is counted, what is refused."""
+"""Sparse queries: required terms, order of terms, and rejected values."""
 
 import math
 from decimal import Decimal
@@ -16,7 +16,7 @@ VOCABULARY = Vocabulary(["a", "b", "c", "d"])
 
 
 @given(st.decimals(0, 1, places=3), st.integers(0, 2000))
-def test_the_threshold_is_a_decimal_number(threshold: Decimal, size: int):
+def test_threshold_is_applied_as_decimal_number(threshold: Decimal, size: int):
     expected = max(1, math.ceil(threshold * size))
     assert required_terms(size, overlap_threshold=float(threshold), min_terms=1) == expected
 
@@ -36,24 +36,24 @@ def test_required_is_larger_of_share_and_count():
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.0001, math.nan, math.inf, True, "0.4", None])
-def test_a_threshold_outside_0_to_1_is_refused(threshold):
+def test_overlap_threshold_outside_0_to_1_is_rejected(threshold):
     with pytest.raises(QueryError, match="overlap_threshold"):
         required_terms(5, overlap_threshold=threshold, min_terms=1)
 
 
 @pytest.mark.parametrize("min_terms", [0, -1, 1.5, True])
-def test_a_count_below_one_is_refused(min_terms):
+def test_min_terms_below_one_is_rejected(min_terms):
     with pytest.raises(QueryError, match="min_terms"):
         required_terms(5, overlap_threshold=0.0, min_terms=min_terms)
 
 
 @pytest.mark.parametrize("k", [-1, 10_001, 1.5, True, None])
-def test_k_outside_its_range_is_refused(k):
+def test_k_out_of_range_is_rejected(k):
     with pytest.raises(QueryError, match="k="):
         check_k(k)
 
 
-def test_terms_stand_by_falling_weight_then_rising_id():
+def test_terms_are_sorted_by_descending_weight_then_ascending_id():
     query = SparseQuery.from_vector({"c": 1.0, 0: 1.0, "b": 3.0, "zebra": 2.0, "d": 0.0}, VOCABULARY)
     assert query.terms == ("b", "zebra", "a", "c")
     assert query.ids.tolist() == [1, -1, 0, 2]
@@ -75,22 +75,22 @@ def test_terms_stand_by_falling_weight_then_rising_id():
         {1.0: 1.0},
     ],
 )
-def test_weights_and_ids_outside_their_range_are_refused(vector):
+def test_weights_and_ids_out_of_range_are_rejected(vector):
     with pytest.raises(QueryError, match="is not possible"):
         SparseQuery.from_vector(vector, VOCABULARY)
 
 
-def test_a_term_given_twice_is_refused():
+def test_duplicate_term_is_rejected():
     with pytest.raises(QueryError, match="given twice"):
         SparseQuery.from_vector({"a": 1.0, 0: 1.0}, VOCABULARY)
 
 
-def test_weights_that_would_overflow_a_score_are_refused():
+def test_weights_that_overflow_float32_score_are_rejected():
     with pytest.raises(QueryError, match="float32"):
         SparseQuery.from_vector({"a": 1e38}, VOCABULARY).scaled(1.0)
 
 
 @pytest.mark.parametrize("qk", [0, -1, 2.0, True])
-def test_qk_below_one_is_refused(qk):
+def test_qk_below_one_is_rejected(qk):
     with pytest.raises(QueryError, match="qk"):
         SparseQuery.from_vector({"a": 1.0}, VOCABULARY).top(qk)

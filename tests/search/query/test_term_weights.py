@@ -1,4 +1,4 @@
-"""Queries without a model: weights by the formula, search without ONNX Runtime, versions whose counts change."""
+"""Inference-free queries: weights by the formula, search without ONNX Runtime, versions with changed counts."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ from tests.indexing.increments import Increment, change_table
 from tests.search.conftest import TEXTS
 
 
-def test_weights_sort_as_any_query_heaviest_first_ties_by_id():
+def test_idf_weights_are_sorted_heaviest_first_ties_by_id():
     counts = TermCounts(4, np.array([4, 0, 2, 0, 1]))
     weights = TermWeights(counts, list("abcde"))
     query = weights.weigh([0, 1, 2, 3, 4])
@@ -32,13 +32,13 @@ def test_weights_sort_as_any_query_heaviest_first_ties_by_id():
     assert query.terms == ("b", "d", "e", "c", "a")
     assert weights.weigh([]).terms == ()
     unknown = weights.weigh([2, 1], ["z", "y"])
-    assert unknown.ids.tolist() == [-1, -1, 1, 2]  # they count in |q| and match nothing
+    assert unknown.ids.tolist() == [-1, -1, 1, 2]  # they count in the query size and match nothing
     assert unknown.terms == ("y", "z", "b", "c")
     assert unknown.weights.tolist() == sorted(unknown.weights.tolist(), reverse=True)
 
 
 @given(st.lists(st.integers(0, 9), unique=True), st.lists(st.integers(0, 30), min_size=10, max_size=10))
-def test_a_query_is_presence_times_idf(ids, frequencies):
+def test_query_weights_are_idf_of_distinct_terms(ids, frequencies):
     weights = TermWeights(TermCounts(30, np.array(frequencies)), [f"t{i}" for i in range(10)])
     query = weights.weigh(ids)
     found = dict(zip(query.ids.tolist(), query.weights.tolist(), strict=True))
@@ -51,7 +51,7 @@ def test_a_query_is_presence_times_idf(ids, frequencies):
 
 @pytest.fixture(scope="module")
 def world(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose queries have none, its bundle, a table of real texts, and an index of it."""
+    """A model with inference-free queries, its bundle, a table of real texts, and an index of the table."""
     root = tmp_path_factory.mktemp("idf")
     SparseEncoder.load(tiny_model, query_encoder="idf").save(root / "model")
     export_bundle(ExportSettings(model=str(root / "model"), output=str(root / "bundle")))
@@ -66,7 +66,7 @@ def deployment(root: Path, output: str = "index", **changes: object) -> Deployme
 
 
 def expected_weights(model: Path, texts: list[str]) -> dict[str, float]:
-    """The formula, written out plainly."""
+    """Compute the weights directly by the formula."""
     tokenizer = SparseEncoder.load(model).tokenizer
     special = set(tokenizer.all_special_tokens)
     documents = [set(tokenizer.tokenize(text)) - special for text in texts]
@@ -80,7 +80,7 @@ def expected_weights(model: Path, texts: list[str]) -> dict[str, float]:
     return {term: idf(term) for term in tokenizer.get_vocab() if term not in special}
 
 
-def test_a_text_is_searched_by_the_idf_of_the_indexed_texts(world):
+def test_text_query_uses_idf_of_indexed_texts(world):
     searcher = Searcher.open(world / "index", verify=True)
     weights = expected_weights(world / "model", list(TEXTS.values()))
     (query,) = searcher.encode(["how do threads wait for a lock?"])
@@ -108,14 +108,14 @@ def test_inference_free_query_loads_no_model(world):
     assert done.returncode == 0, done.stderr
 
 
-def test_queries_are_refused_by_the_model_and_documents_are_not(world):
+def test_inference_free_model_encodes_documents_and_rejects_queries(world):
     encoder = BundleEncoder(world / "bundle")
     with pytest.raises(ConfigError, match="no model reads queries"):
         encoder.encode(["a lock"], kind="query")
     assert len(encoder.encode(["a lock"], kind="document").terms)
     with pytest.raises(ConfigError, match="no model reads queries"):
         SparseEncoder.load(world / "model").encode(["a lock"], "query")
-    assert not (world / "model" / "modules.json").exists()  # which would encode queries with the model
+    assert not (world / "model" / "modules.json").exists()  # this file would make the model encode queries
 
 
 def test_increment_changes_idf_weights(world, tmp_path):
@@ -129,7 +129,7 @@ def test_increment_changes_idf_weights(world, tmp_path):
     change_table(tmp_path, Increment(encode_corpus(world / "bundle", new), ["gzip.open"]))
     before = searcher.encode(["zip root"])[0]
     assert build_index(deployment(tmp_path)).mode == "delta"
-    assert searcher.encode(["zip root"])[0].weights.tolist() == before.weights.tolist()  # one version for a query
+    assert searcher.encode(["zip root"])[0].weights.tolist() == before.weights.tolist()  # weights of the open version
     searcher.refresh()
     (query,) = searcher.encode(["zip root"])
     # Replaced and deleted texts count until their shard is merged.
@@ -139,7 +139,7 @@ def test_increment_changes_idf_weights(world, tmp_path):
     searcher.refresh()
     assert hidden.changed == 1
     assert searcher.encode(["zip root"])[0].weights.tolist() == query.weights.tolist()
-    # All shards built again hold what the table holds.
+    # An index built from scratch counts exactly the texts of the table.
     build_index(deployment(tmp_path, "again", shards=3))
     (query,) = Searcher.open(tmp_path / "again").encode(["zip root"])
     now = {**TEXTS, **new}
@@ -148,7 +148,7 @@ def test_increment_changes_idf_weights(world, tmp_path):
     assert query.weights.tolist() == pytest.approx([weights[term] for term in query.terms], rel=1e-6)
 
 
-def test_damaged_or_missing_counts_are_refused(world, tmp_path):
+def test_damaged_or_missing_term_counts_raise_artifact_error(world, tmp_path):
     make_table(tmp_path / "table", encode_corpus(world / "bundle", TEXTS), world / "bundle")
     build_index(deployment(tmp_path, bundle=str(world / "bundle")))
     (path, *_) = (tmp_path / "index" / "shards").glob("*/text_terms.npy")
@@ -162,7 +162,7 @@ def test_damaged_or_missing_counts_are_refused(world, tmp_path):
         Searcher.open(tmp_path / "index").search("a lock")
 
 
-def test_an_index_without_texts_is_refused_before_it_is_built(world, tmp_path):
+def test_inference_free_index_without_text_fields_is_rejected_before_build(world, tmp_path):
     with pytest.raises(ConfigError, match=r"index\.text_fields"):
         build_index(deployment(world, str(tmp_path / "index"), text_fields=[]))
     assert not (tmp_path / "index").exists()

@@ -1,4 +1,4 @@
-"""Ids, stored fields and attributes out of the mapped file, and every byte that they depend on."""
+"""Ids, stored fields and attributes read from the mapped file, and detection of damaged bytes."""
 
 import datetime as dt
 from pathlib import Path
@@ -50,7 +50,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("lazy", [True, False])
-def test_every_document_is_read_as_it_was_written(folder, lazy):
+def test_documents_are_read_as_written(folder, lazy):
     documents = open_documents(folder, lazy=lazy)
     assert documents.attributes == {"year": "int64", "at": "timestamp"}
     for i in [0, 1, 5, 7, 11, BATCH_ROWS - 1, BATCH_ROWS, 2 * BATCH_ROWS - 1, 2 * BATCH_ROWS, N - 1]:
@@ -60,13 +60,13 @@ def test_every_document_is_read_as_it_was_written(folder, lazy):
 
 
 @pytest.mark.parametrize(("count", "batch_rows"), [(N - 1, BATCH_ROWS), (N + 1, BATCH_ROWS), (N, 1000)])
-def test_another_number_of_documents_or_rows_of_a_batch_is_refused(tmp_path, count, batch_rows):
+def test_wrong_document_count_or_batch_size_is_rejected(tmp_path, count, batch_rows):
     write(tmp_path, batch_rows=batch_rows)
     with pytest.raises(ArtifactError, match=f"does not hold {count} documents"):
         open_documents(tmp_path, count)
 
 
-def test_no_documents(tmp_path):
+def test_file_without_documents_has_no_batches(tmp_path):
     write(tmp_path, 0)
     assert open_documents(tmp_path, 0).batches == ()
 
@@ -81,7 +81,7 @@ def test_invalid_arrow_file_is_rejected(tmp_path, content, lazy):
 
 
 def test_message_before_batch_is_verified_before_use(folder, tmp_path):
-    # It says where the columns lie, and stands in the middle of the file.
+    # The message holds the positions of the columns and lies in the middle of the file.
     data = (folder / DOCUMENTS_FILE).read_bytes()
     checksums = (folder / CHECKSUMS_FILE).read_bytes()
     one, other = (batch.column("doc_id").buffers()[1].address for batch in open_documents(folder).batches[:2])

@@ -1,4 +1,4 @@
-"""The dictionary of a shard: looked up, explained, and refused where it is damaged."""
+"""Word dictionary of a shard: lookup, impacts, and detection of damage."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,7 @@ def opened(made):
     return OpenShard(folder / "shards" / version.shards[0].sha, version.shards[0], lazy=True)
 
 
-def test_every_word_is_found_and_no_other(made):
+def test_lookup_finds_every_indexed_word_and_no_other(made):
     words = opened(made).words
     held = [name.encode() for name in sorted(["fill", "a", "aa", "b", "naïv", "z", "ﬀ", "\U00010330"])]
     assert held == sorted(held)
@@ -50,7 +50,7 @@ def test_cached_word_ids_equal_looked_up_ids(made, monkeypatch):
 
 @pytest.mark.parametrize("block_size", [1, 7, 256, 300])
 def test_impact_is_found_across_gaps_between_blocks(tmp_path, block_size):
-    """More than 255 blocks between two documents take entries without a run."""
+    """A gap of more than 255 document blocks is stored as entries without a run."""
     held = {0: 3, 1: 1, 300: 2, 899: 5}
     corpus = {f"d{i:03d}": Doc({0: 1}, "fox " * held.get(i, 0) + "dog") for i in range(900)}
     version = make_index(tmp_path, corpus, vocabulary_size=1, block_size=block_size, order="id", bm25=True)
@@ -65,7 +65,7 @@ def test_impact_is_found_across_gaps_between_blocks(tmp_path, block_size):
     assert [f"d{ordinal:03d}" for ordinal in heavy] == list(scores)
 
 
-def test_one_flipped_bit_is_found_when_a_word_is_looked_up(made):
+def test_word_lookup_detects_one_flipped_bit(made):
     folder, version = made
     for name in ("word_offsets", "word_bytes"):
         path = folder / "shards" / version.shards[0].sha / "impacts" / f"{name}.npy"
@@ -77,7 +77,7 @@ def test_one_flipped_bit_is_found_when_a_word_is_looked_up(made):
     assert len(Searcher.open(folder).bm25("fill").hits) == len(CORPUS)
 
 
-def test_offsets_that_leave_the_bytes_find_nothing(made):
+def test_invalid_word_offsets_never_read_outside_bytes(made):
     folder, version = made
     path = folder / "shards" / version.shards[0].sha / "impacts" / "word_offsets.npy"
     offsets = np.load(path)
@@ -92,7 +92,7 @@ def test_offsets_that_leave_the_bytes_find_nothing(made):
 
 
 @pytest.mark.parametrize("lost", [["word_bytes"], ["word_bytes", "word_offsets"]])
-def test_a_manifest_without_the_dictionary_is_refused(made, lost):
+def test_manifest_without_word_dictionary_is_rejected(made, lost):
     folder, version = made
     shard = version.shards[0]
     paths = {f"impacts/{name}.npy" for name in lost}

@@ -1,4 +1,4 @@
-"""Filters over Arrow columns against plain Python, and the masks that are kept."""
+"""Filters over Arrow columns compared with plain Python, and the mask cache."""
 
 import threading
 import time
@@ -34,18 +34,18 @@ def test_missing_value_matches_neither_comparison_nor_its_negation():
     assert evaluate(field("year").is_null(), rows).tolist() == [0, 1]
 
 
-def test_documents_by_id():
+def test_doc_id_filters_match_by_prefix_and_value():
     rows = batches([NOTHING] * 12)
     ids = field("doc_id")
     assert np.flatnonzero(evaluate(ids.starts_with("d1"), rows)).tolist() == [1, 10, 11]
     assert np.flatnonzero(evaluate(ids.is_in(["d7", "d3", "d99"]) | (ids == "d5"), rows)).tolist() == [3, 5, 7]
 
 
-def test_a_shard_without_documents_has_an_empty_mask():
+def test_shard_without_documents_has_empty_mask():
     assert evaluate(field("year") == 1, []).shape == (0,)
 
 
-def test_an_unknown_attribute_is_the_callers_error():
+def test_unknown_attribute_raises_query_error():
     with pytest.raises(QueryError, match="no attribute 'yaer'"):
         evaluate(field("yaer") == 1, batches([NOTHING]))
 
@@ -54,7 +54,7 @@ def ones(n: int = 10) -> Mask:
     return Mask.of(np.ones(n, np.uint8))
 
 
-def test_a_mask_is_computed_once_and_cannot_be_written():
+def test_mask_is_computed_once_and_read_only():
     cache = MaskCache(900)
     first, second = cache.get("a", ones), cache.get("a", lambda: pytest.fail("computed again"))
     assert first is second
@@ -134,7 +134,7 @@ def test_failed_computation_is_raised_and_not_cached():
     assert (cache.misses, cache.bytes) == (1, 90)
 
 
-def test_the_vectors_of_few_documents_count_as_bytes():
+def test_mask_size_includes_cached_vectors():
     plain = ones(5)
     held = replace(plain, vectors=(np.zeros(6, np.int64), np.zeros(20, np.uint16), np.zeros(20, np.uint8)))
     assert held.nbytes == plain.nbytes + 48 + 40 + 20
