@@ -76,5 +76,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:.3g}" if 0 < abs(value) < _SMALL else f"{value:,.3f}"
+        if 0 < abs(value) < _SMALL:
+            return f"{value:.3g}"
+        decimals = 3 if abs(value) < 10 else 1 if abs(value) < 1000 else 0
+        return f"{value:,.{decimals}f}"
     return _DIGEST.sub(r"\1", str(value))
