@@ -157,10 +157,12 @@ def _tag(file: VectorFile) -> str:
 
 def _plan(settings: VectorsSettings, vocabulary: Vocabulary, files: Sequence[VectorFile], tags: Sequence[str]) -> str:
     names = {"format", "sink", "buckets", "impact_bits", "impact_step", "quantized", "store_k", "contents"}
+    document = settings.model_dump(mode="json", include={*names, "unknown_terms", "bad_weights"})
+    document["quantised"] = document.pop("quantized")  # the digest keeps the former name of the setting
     return digest_json(
         {
             "import": IMPORT_FORMAT,
-            "settings": settings.model_dump(mode="json", include={*names, "unknown_terms", "bad_weights"}),
+            "settings": document,
             "bundle": vocabulary.bundle_digest,
             "files": [[file.entry.name, tag] for file, tag in zip(files, tags, strict=True)],
         }

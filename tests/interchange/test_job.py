@@ -2,6 +2,8 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -10,10 +12,12 @@ import yaml
 from tokenizers import Tokenizer
 
 from lsr_prod.config import Deployment, IndexSettings
+from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.encoding import table_digest
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.rows import read_buckets
 from lsr_prod.interchange import write_jsonl
+from lsr_prod.interchange.job import _plan
 from lsr_prod.jobs.vectors import main
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
@@ -209,3 +213,9 @@ def _vectors(path: Path) -> list[str]:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     return [json.dumps([row["id"], sorted(row["vector"].items())]) for row in rows]
+
+
+def test_plan_digest_of_an_import_is_unchanged():
+    settings = VectorsSettings(action="import", paths=["a.jsonl"], bundle="b", table="t")
+    plan = _plan(settings, cast("Any", SimpleNamespace(bundle_digest="0" * 64)), [], [])
+    assert plan == "589582d578cbce91fb05667facb07730174629ca80e9c519bec30a4bd44a5d2f"

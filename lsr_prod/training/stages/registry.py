@@ -28,6 +28,8 @@ from lsr_prod.training.stages.stage import Excluded, Stage, transformation
 
 __all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "stage_digest"]
 
+# Settings that keep their former name in digests, so that finished stages are still found.
+_NAMES_IN_DIGEST = {"initialization": "initialisation"}
 _FORMAT = 1  # raise it when the same settings train other weights
 
 _LOCATION = {"paths", "format", "version", "max_bad_fraction"}
@@ -96,7 +98,11 @@ def identity(stage: StageSettings) -> dict[str, Any]:
     """Return the settings that decide the model; they contain no path and no secret."""
     settings = stage.model_dump(mode="json", exclude=REGISTRY[stage.stage].not_in_digest)
     # While idf_corpus is unset, a stage keeps the digest that it had before this setting existed.
-    return {name: value for name, value in settings.items() if name != "idf_corpus" or value is not None}
+    return {
+        _NAMES_IN_DIGEST.get(name, name): value
+        for name, value in settings.items()
+        if name != "idf_corpus" or value is not None
+    }
 
 
 def stage_digest(stage: StageSettings, pins: Mapping[str, str], parent: str) -> str:
