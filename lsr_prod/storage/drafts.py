@@ -62,7 +62,8 @@ class Draft:
 
     def __enter__(self) -> Self:
         """Create the draft folder, and its parent if it is missing."""
-        self.folder.mkdir(parents=True)
+        _make_folder(self.target.parent)
+        self.folder.mkdir()
         return self
 
     def __exit__(

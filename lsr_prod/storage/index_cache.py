@@ -3,6 +3,7 @@
 import hashlib
 from pathlib import Path
 
+from lsr_prod.errors import StorageError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.formats.index import SHARD_FILE
@@ -41,8 +42,10 @@ def fetch_current_version(cache: NodeCache, index: Store) -> tuple[Path, Publica
         # The folder is an index with the publications that were current when it was fetched.
         name = publication_name(publication.number)
         create_file(place / "publications" / name, (record_bytes(publication.to_json()),))
-    except BaseException:
+    except BaseException as error:
         cache.release(place)
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise StorageError(f"the cache {place} cannot be used ({error}); fix or free the disk") from error
         raise
     return place, publication
 

@@ -128,11 +128,12 @@ def _copy(source: Path, index: Path, version: IndexVersion, publication: Publica
     manifests = [f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards]
     for name in [*manifests, f"bundles/{version.bundle_digest}/{BUNDLE_FILE}"]:
         there, new = index / name, source / name
+        copied = False
         if not there.parent.is_dir():
             with Draft(there.parent) as draft:
                 copy_tree(new.parent, draft.folder, link=True)  # the fetched files are on the same disk
-                draft.seal()
-        elif there.read_bytes() != new.read_bytes():
+                copied = draft.seal()  # False: another build created the folder meanwhile
+        if not copied and there.read_bytes() != new.read_bytes():
             raise PublicationError(
                 f"{there.parent} was built here too, with other bytes; delete it if nothing reads it, then run again"
             )

@@ -128,3 +128,12 @@ def test_remove_returns_bytes_and_gives_a_folder_its_name_back(tmp_path: Path) -
     assert names(tmp_path) == []
     with pytest.raises(FileNotFoundError):
         remove(tmp_path / "file")
+
+
+def test_seal_syncs_every_parent_folder_that_was_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("lsr_prod.storage.drafts.sync_folder", synced.append)
+    with Draft(tmp_path / "a" / "b" / "c") as draft:
+        (draft.folder / "file").write_bytes(b"x")
+        assert draft.seal()
+    assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(synced)

@@ -16,7 +16,7 @@ from lsr_prod.formats.digest import canonical_json
 from lsr_prod.formats.publication import Publication
 from lsr_prod.indexing import build_index, publish, rollback
 from lsr_prod.jobs import takedown
-from lsr_prod.storage import Store, index_upload
+from lsr_prod.storage import Store, drafts, index_upload
 from lsr_prod.storage.index_cache import fetch_current_version
 from lsr_prod.storage.index_upload import adopt_current, upload_current
 from lsr_prod.storage.index_versions import check_files, read_version, upload_version
@@ -293,3 +293,35 @@ def test_jobs_publish_and_take_down_at_publish_to(tmp_path: Path, remote: Store,
     assert (again.mode, again.publication, again.documents) == ("unchanged", 2, 19)
     assert rollback(tmp_path / "index", 2).version == version.sha
     cache.close()
+
+
+def test_full_disk_while_a_publication_is_cached_raises_storage_error(
+    tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_versions(tmp_path / "one", 1)
+    upload_current(tmp_path / "one", remote)
+    cache = NodeCache(tmp_path / "cache")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("lsr_prod.storage.index_cache.create_file", full)
+    with pytest.raises(StorageError, match="No space left"):
+        fetch_current_version(cache, remote)
+
+
+def test_adoption_compares_a_shard_that_another_build_sealed_meanwhile(
+    tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_versions(tmp_path / "one", 1)
+    upload_current(tmp_path / "one", remote)
+
+    def sealed_by_another(draft: drafts.Draft) -> bool:
+        shutil.copytree(draft.folder, draft.target)
+        for path in draft.target.glob("*.json"):
+            path.write_bytes(b"{}")
+        return False
+
+    monkeypatch.setattr(drafts.Draft, "seal", sealed_by_another)
+    with pytest.raises(PublicationError, match="other bytes"):
+        adopt_current(tmp_path / "other", remote)
