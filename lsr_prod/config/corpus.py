@@ -13,7 +13,7 @@ class SourceSettings(Section):
     """The documents to encode: files or a table, and their columns."""
 
     paths: list[str] = Field(min_length=1, description="files, folders, globs or URIs; a Delta source is one table")
-    format: str = Field(
+    format: Literal["auto", "parquet", "jsonl", "csv", "tsv", "beir", "delta", "datasets"] = Field(
         "auto",
         description="auto: by the file extension (.parquet, .jsonl, .ndjson, .csv, .tsv, text formats also .gz "
         "or .zst) or by the contents of a folder: corpus.jsonl (BEIR), _delta_log, state.json (saved "

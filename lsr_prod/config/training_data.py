@@ -23,7 +23,7 @@ class TrainingDataSettings(Section):
     """Training rows: files or one Delta table, all rows of one kind."""
 
     paths: list[str] = Field(min_length=1, description="files, folders, globs or URIs; a Delta source is one table")
-    format: str = Field(
+    format: Literal["auto", "parquet", "jsonl", "delta"] = Field(
         "auto", description="auto: by the file extension (.parquet, .jsonl, .ndjson, also .gz or .zst) or by _delta_log"
     )
     version: int | None = Field(None, ge=0, description="version of a Delta source; default: the newest")

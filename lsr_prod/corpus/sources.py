@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lsr_prod.config import SourceSettings
-from lsr_prod.corpus.formats.registry import FOLDER_FORMATS, SUFFIXES, check_format_name, find_format
+from lsr_prod.corpus.formats.registry import FOLDER_FORMATS, SUFFIXES, find_format
 from lsr_prod.corpus.listing import find_files, is_glob
 from lsr_prod.corpus.pinning import Target, pin_files
 from lsr_prod.corpus.source_file import SourceFile
@@ -36,7 +36,6 @@ def resolve_source(
     Raises:
         ConfigError: a path points nowhere, or its format is unknown or cannot be read.
     """
-    check_format_name(settings)
     seen: set[str] = set()
     several = len(settings.paths) > 1
     for path in settings.paths:

@@ -72,6 +72,7 @@ def test_command_line_overrides_file_and_file_overrides_default(tmp_path: Path) 
         ((), "encode: {bundle: b}", "encode.table", "--encode.table VALUE"),
         ((), "source: {paths: []}", "source.paths", "at least 1 item"),
         ((), "source: {paths: [a]}", "encode", "add it to the file"),
+        ((), "source: {paths: [a], format: xml}", "source.format", "'datasets'"),
         ((), "source: {paths: [a], separators: [' ', ' ']}", "source.separators", "text_fields need 1"),
         ((), "source: {paths: [a], columns: {body: text}}", "source.columns", "body is not in id_field"),
         (

@@ -96,7 +96,6 @@ def test_only_the_corpus_of_a_beir_folder_is_read(tmp_path: Path, name: str):
         ("empty", {}, "source.paths", "there is nothing at"),
         ("notes.txt", {}, "source.format", "is unknown"),
         ("notes.txt", {"version": 0}, "source.version", "is not a Delta table"),
-        ("good.jsonl", {"format": "xml"}, "source.format", "'datasets'"),
         ("", {"format": "beir"}, "source.paths", "has no corpus.jsonl"),
         ("", {"format": "delta"}, "source.paths", "does not open as a Delta table"),
     ],

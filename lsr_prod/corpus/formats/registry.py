@@ -1,6 +1,5 @@
 """All source formats: lookup by name and by file name ending."""
 
-from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.formats.arrow import ARROW_STREAM
 from lsr_prod.corpus.formats.beir import BEIR
 from lsr_prod.corpus.formats.delimited import CSV, TSV
@@ -10,9 +9,8 @@ from lsr_prod.corpus.formats.json_lines import JSON_LINES
 from lsr_prod.corpus.formats.parquet import PARQUET
 from lsr_prod.corpus.formats.saved_dataset import SAVED_DATASET
 from lsr_prod.corpus.slices import COMPRESSIONS
-from lsr_prod.errors import ConfigError
 
-__all__ = ["FILE_FORMATS", "FOLDER_FORMATS", "SUFFIXES", "check_format_name", "file_format", "find_format"]
+__all__ = ["FILE_FORMATS", "FOLDER_FORMATS", "SUFFIXES", "file_format", "find_format"]
 
 FILE_FORMATS: tuple[SourceFormat, ...] = (PARQUET, JSON_LINES, CSV, TSV, ARROW_STREAM)
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (DELTA, BEIR, SAVED_DATASET)
@@ -26,18 +24,6 @@ SUFFIXES: dict[str, str] = {
 """File name ending -> value of ``SourceFile.format``."""
 
 _BY_NAME = {found.name: found for found in FILE_FORMATS}
-
-
-def check_format_name(settings: SourceSettings) -> None:
-    """Raise ``ConfigError`` unless ``source.format`` is auto or the name of a format."""
-    names = [
-        "auto",
-        *(found.name for found in FILE_FORMATS if found.suffixes),
-        *(found.name for found in FOLDER_FORMATS),
-    ]
-    if settings.format not in names:
-        shown = ", ".join(repr(name) for name in names)
-        raise ConfigError("source.format", f"{settings.format!r} is not a known format", f"use one of {shown}")
 
 
 def file_format(name: str) -> SourceFormat:

@@ -1,6 +1,9 @@
+from typing import get_args
+
 import pytest
 
-from lsr_prod.corpus.formats.registry import FILE_FORMATS, file_format, find_format
+from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.formats.registry import FILE_FORMATS, FOLDER_FORMATS, file_format, find_format
 
 
 @pytest.mark.parametrize(
@@ -32,3 +35,8 @@ def test_names_and_suffixes_are_unique_and_compressed_files_have_the_format():
     for found in FILE_FORMATS:
         assert file_format(found.name) is found
         assert not found.compressible or file_format(f"{found.name}.gz") is file_format(f"{found.name}.zst") is found
+
+
+def test_configuration_names_every_format():
+    names = {found.name for found in FILE_FORMATS if found.suffixes} | {found.name for found in FOLDER_FORMATS}
+    assert set(get_args(SourceSettings.model_fields["format"].annotation)) == {"auto", *names}
