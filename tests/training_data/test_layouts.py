@@ -96,7 +96,7 @@ def test_part_with_word_layout_quarantines_texts_without_output_terms(tmp_path: 
     assert [one.documents[1].tolist() for one in rows] == [[2, 3, 0], [1, 3, 1]]
     assert found.lengths.tolist() == [4, 4]
     assert part.quarantined == {"empty_text": 1}
-    assert list((tmp_path / "store").rglob("*.parquet"))
+    assert list((tmp_path / "store" / "sets").glob("*.quarantine/**/*.parquet"))
 
 
 def test_part_with_teacher_layout_has_tokens_of_both_tokenizers(tmp_path: Path) -> None:
