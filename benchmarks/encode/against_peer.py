@@ -1,13 +1,13 @@
-"""Documents a CPU second: our bundle against sentence-transformers' SparseEncoder, and against naive batches of ours.
+"""Documents per CPU second: our bundle, sentence-transformers' SparseEncoder, and our bundle with naive batches.
 
     python -m benchmarks.encode.against_peer SHARED_DATA [--quick] [--peer-python .venv-optimum/bin/python]
 
-One run, the same model, texts and threads for all, each contestant in a process of its own, runs in turn, medians of
-CPU seconds (user and system). Speed is judged on a 6x384 encoder, quality on splade-tiny. The peer's ONNX backend needs
-an environment with an older transformers; without ``--peer-python`` it is left out, and the output says so. Prints
-tables and ``RESULT {json}``. ``docs_per_cpu_s_ratio`` is our fastest whole bundle against the fastest of the peer's
-torch, bf16 and ONNX fp32; ``_8bit`` is against its graph in 8 bits. ``_cut`` is our 8-bit bundle without the terms that
-a probe of other texts never activates, against the former; its overlap and nDCG say what that loses.
+All contestants use the same model, texts and thread count, each in its own process; they run in turn, and the median
+CPU seconds (user and system) count. Speed is measured on a 6x384 encoder, quality on splade-tiny. The peer's ONNX
+backend needs an environment with an older transformers; without ``--peer-python`` it is skipped, and the output says
+so. Prints tables and ``RESULT {json}``. ``docs_per_cpu_s_ratio`` is our fastest whole bundle against the fastest of
+the peer's torch, bf16 and ONNX fp32; ``_8bit`` is against its graph in 8 bits. ``_cut`` is our 8-bit bundle without
+the terms that a probe of other texts never activates, against the former; its overlap and nDCG show the loss.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     """Run all parts and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
-    parser.add_argument("--quick", action="store_true", help="a few texts, one run: does it work at all?")
+    parser.add_argument("--quick", action="store_true", help="a few texts, one run: smoke test")
     parser.add_argument("--peer-python", default=None, help="python with sentence-transformers 5 and optimum-onnx")
     asked = parser.parse_args(argv)
     probe, cut, sample, judged, runs = (48, 48, 16, 200, 1) if asked.quick else (400, 1_000, 200, 5_183, 3)
@@ -79,7 +79,7 @@ def read_texts(path: Path) -> list[str]:
 
 
 def mixed(corpora: Mapping[str, Sequence[str]], count: int, *, seed: int) -> list[str]:
-    """``count`` texts, as many of each collection, in random order: long and short ones side by side."""
+    """``count`` texts, as many of each collection, in random order: long and short texts are mixed."""
     generator = random.Random(seed)
     texts = [text for corpus in corpora.values() for text in generator.sample(list(corpus), count // len(corpora))]
     generator.shuffle(texts)
@@ -87,12 +87,12 @@ def mixed(corpora: Mapping[str, Sequence[str]], count: int, *, seed: int) -> lis
 
 
 def make_bundle(model: Path, form: str, probe: Path) -> Path:
-    """Export next to the model."""
+    """Export one bundle next to the model and return its folder."""
     output = model.with_name(f"{model.name}-{form.replace(' ', '-')}")
     settings: dict[str, Any] = {"model": str(model), "output": str(output), "precision": form.split()[0]}
-    # The fresh head of the 6x384 encoder is not trained to be told apart in 8 bits; its quality is not judged.
+    # The head of the 6x384 encoder is untrained, so a low overlap in 8 bits is expected; its quality is not measured.
     settings["int8_min_overlap"] = 0.9 if model.name == "tiny" else 0.5
-    if form.endswith("cut"):  # what it loses is printed, not refused
+    if form.endswith("cut"):  # the loss is printed, so the export must not fail on it
         settings |= {"probe_texts": str(probe), "min_overlap": 0, "int8_min_overlap": 0}
     made = export_bundle(ExportSettings(**settings))
     if made["cut_terms"]:
@@ -101,9 +101,9 @@ def make_bundle(model: Path, form: str, probe: Path) -> Path:
 
 
 def export_peer(model: Path, python: str | None) -> Path | None:
-    """The peer's ONNX folder; None without its environment."""
+    """Export the peer's ONNX graphs and return their folder, or None without the peer's environment."""
     if python is None:
-        print("no --peer-python: sentence-transformers' ONNX backend is left out")
+        print("no --peer-python: sentence-transformers' ONNX backend is skipped")
         return None
     folder = model.with_name("peer")
     subprocess.run(
@@ -118,7 +118,7 @@ def export_peer(model: Path, python: str | None) -> Path | None:
 def specs(
     six: Path, bundles: Mapping[tuple[str, str], Path], texts: Path, *, peer: Path | None, python: str | None
 ) -> dict[str, dict[str, Any]]:
-    """Name -> what ``benchmarks.encode.worker`` needs; batch sizes are each contestant's best of those tried."""
+    """Return name -> spec of ``benchmarks.encode.worker``; each batch size is the contestant's best of those tried."""
     common = {"texts": str(texts), "threads": 1, "max_length": MAX_LENGTH["6x384"], "python": sys.executable}
     found: dict[str, dict[str, Any]] = {}
     for form in FORMS:
@@ -138,7 +138,7 @@ def specs(
 
 
 def start(spec: Mapping[str, Any]) -> subprocess.Popen[str]:
-    """A contestant, loaded and warm."""
+    """Start the process of a contestant and wait until it is warm."""
     with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
         json.dump(spec, file)
     environment = {**os.environ, "OMP_NUM_THREADS": str(spec["threads"]), "TOKENIZERS_PARALLELISM": "false"}
@@ -148,31 +148,31 @@ def start(spec: Mapping[str, Any]) -> subprocess.Popen[str]:
     )
     assert process.stdout is not None
     if process.stdout.readline().strip() != "ready":
-        raise RuntimeError(f"a contestant did not start, its error is above: {spec}")
+        raise RuntimeError(f"a contestant did not start: {spec}; see its error output above")
     Path(file.name).unlink()
     return process
 
 
 def ask(process: subprocess.Popen[str]) -> None:
-    """Have a contestant encode all texts once."""
+    """Request one run over all texts from a contestant."""
     assert process.stdin is not None
     print("go", file=process.stdin, flush=True)
 
 
 def answer(process: subprocess.Popen[str]) -> dict[str, float]:
-    """What that run took."""
+    """Return the times of the requested run."""
     assert process.stdout is not None
     found: dict[str, float] = json.loads(process.stdout.readline())
     return found
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """End a contestant."""
+    """Close the input of a contestant and wait until it exits."""
     process.communicate()
 
 
 def race(contestants: Mapping[str, Mapping[str, Any]], *, runs: int) -> dict[str, float]:
-    """Documents a CPU second of each contestant; they run one after the other, ``runs`` rounds."""
+    """Return documents per CPU second of each contestant; they run one after another for ``runs`` rounds."""
     documents = len(json.loads(Path(next(iter(contestants.values()))["texts"]).read_text()))
     processes = {name: start(spec) for name, spec in contestants.items()}
     seconds: dict[str, list[float]] = {name: [] for name in processes}
@@ -183,12 +183,12 @@ def race(contestants: Mapping[str, Mapping[str, Any]], *, runs: int) -> dict[str
     for process in processes.values():
         stop(process)
     rates = {name: round(documents / median(times), 2) for name, times in seconds.items()}
-    print_table("documents a CPU second, 6x384 encoder, one thread", rates)
+    print_table("documents per CPU second, 6x384 encoder, one thread", rates)
     return rates
 
 
 def ratios(speed: Mapping[str, float]) -> dict[str, Any]:
-    """Ours against the peer's best, and against our own naive batches."""
+    """Return our speed relative to the peer's best contestants and to our naive batches."""
     ours = max(speed["ours fp32"], speed["ours int8"])
     peers = {name: rate for name, rate in speed.items() if name.startswith("peer") and "8-bit" not in name}
     best = max(peers, key=lambda name: peers[name])
@@ -204,7 +204,7 @@ def ratios(speed: Mapping[str, float]) -> dict[str, Any]:
 
 
 def scaling(spec: Mapping[str, Any], *, documents: int) -> dict[str, float]:
-    """Documents a second of wall time by one encoder process, and by two at once."""
+    """Return documents per second of wall time with one encoder process and with two concurrent ones."""
     rates = []
     for count in (1, 2):
         processes = [start(spec) for _ in range(count)]

@@ -1,11 +1,11 @@
-"""What number formats cost (papers/csplade, 5.3): index AND queries by the quantized model.
+"""Quality and speed of quantized models that encode both documents and queries (papers/csplade, 5.3).
 
     python -m benchmarks.encode.quantization SHARED_DATA [--model FOLDER] [--quick]
 
 SciFact; every format encodes its own documents and its own queries, in one process and on one thread: fp32 by ONNX
-Runtime, bf16 by torch, 8-bit weights with activations quantized on the fly (int8 dynamic) or by ranges seen before
-(int8 static, calibrated on documents and queries of the training split, whose queries are not judged), and 4-bit
-weights in blocks (MatMulNBits). Prints nDCG@10, RR@10, terms, FLOPS, bytes and queries a second at batch 1, and
+Runtime, bf16 by torch, 8-bit weights with activations quantized at run time (int8 dynamic) or with calibrated
+ranges (int8 static, calibrated on documents and queries of the training split that are not evaluated), and 4-bit
+weights in blocks (MatMulNBits). Prints nDCG@10, RR@10, terms, FLOPS, bytes and queries per second at batch 1, and
 ``RESULT {json}``.
 """
 
@@ -47,7 +47,7 @@ Encode = Callable[[Sequence[str], Kind], SparseBatch]
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Texts by id, and what the static ranges are taken from.
+    """Documents, queries and judgments by id, and the calibration texts of the static format.
 
     Attributes:
         documents: id -> text.
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--model", type=Path, help="model directory; unset: splade-tiny")
-    parser.add_argument("--quick", action="store_true", help="300 documents and 20 queries: does it work at all?")
+    parser.add_argument("--quick", action="store_true", help="300 documents and 20 queries: smoke test")
     asked = parser.parse_args(argv)
     torch.set_num_threads(1)
     values: dict[str, Any] = {}
@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read_collection(folder: Path, *, quick: bool) -> Collection:
-    """SciFact, or a small part of it: the judged documents come first."""
+    """SciFact, or a small part of it: documents with judgments come first."""
     judged = read_judged(folder / "queries.jsonl", folder / "qrels" / "test.tsv")
     training = read_judged(folder / "queries.jsonl", folder / "qrels" / "train.tsv")
     rows = [json.loads(line) for line in (folder / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -101,13 +101,13 @@ def read_collection(folder: Path, *, quick: bool) -> Collection:
 
 
 def encoders(model: Path, folder: Path, collection: Collection) -> dict[str, tuple[Encode, int]]:
-    """Name of a format -> what encodes with it, and the bytes of its weights."""
+    """Return format name -> (encode function, bytes of the weights)."""
     made: dict[str, tuple[Encode, int]] = {}
     plain = folder / "fp32"
     export_bundle(ExportSettings(model=str(model), output=str(plain)))
     export_bundle(
         ExportSettings(model=str(model), output=str(folder / "int8"), precision="int8", int8_min_overlap=0.0)
-    )  # what it costs is printed, not refused
+    )  # the loss is printed, so the export must not fail on it
     graph = onnx.load(plain / GRAPH_FILE)
     fold_weights(graph)
     static = _with_graph(plain, folder / "static", static_graph(graph, BundleEncoder(plain), collection.calibration))
@@ -123,7 +123,7 @@ def encoders(model: Path, folder: Path, collection: Collection) -> dict[str, tup
 
 
 def static_graph(graph: onnx.ModelProto, encoder: BundleEncoder, texts: Sequence[tuple[str, Kind]]) -> onnx.ModelProto:
-    """8-bit weights, and activations whose ranges are those of the calibration texts, each as in a search."""
+    """Return a graph with 8-bit weights and with activation ranges calibrated on the texts, encoded as in a search."""
     with tempfile.TemporaryDirectory() as scratch:
         source, target = Path(scratch) / "source.onnx", Path(scratch) / "static.onnx"
         onnx.save_model(graph, source)
@@ -141,13 +141,13 @@ def static_graph(graph: onnx.ModelProto, encoder: BundleEncoder, texts: Sequence
 
 
 class _Texts(CalibrationDataReader):  # type: ignore[misc]
-    """One text at a time: padding is no text, and would be calibrated on."""
+    """Reader that yields one text at a time, because padding of a batch would distort the calibrated ranges."""
 
     def __init__(self, encoder: BundleEncoder, texts: Sequence[tuple[str, Kind]]) -> None:
         self._feeds: Iterator[dict[str, np.ndarray]] = iter([_feed(encoder, text, kind) for text, kind in texts])
 
     def get_next(self) -> dict[str, np.ndarray] | None:
-        """The next text's inputs."""
+        """Return the inputs of the next text, or None at the end."""
         return next(self._feeds, None)
 
 
@@ -157,18 +157,18 @@ def _feed(encoder: BundleEncoder, text: str, kind: Kind) -> dict[str, np.ndarray
 
 
 def four_bit_graph(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """4-bit weights in blocks with a scale and an offset each; activations stay fp32."""
+    """Return a graph with 4-bit weights, one scale and offset per block; activations stay fp32."""
     copy = onnx.ModelProto()
     copy.CopyFrom(graph)
-    quantiser = MatMulNBitsQuantizer(copy, block_size=BLOCK, is_symmetric=False)
-    quantiser.process()
-    quantized: onnx.ModelProto = quantiser.model.model
+    quantizer = MatMulNBitsQuantizer(copy, block_size=BLOCK, is_symmetric=False)
+    quantizer.process()
+    quantized: onnx.ModelProto = quantizer.model.model
     assert any(node.op_type == "MatMulNBits" for node in quantized.graph.node)
     return quantized
 
 
 def _with_graph(bundle: Path, folder: Path, graph: onnx.ModelProto) -> Path:
-    """A bundle like another with its graph exchanged; for this measurement only, so that its manifest stays."""
+    """Copy a bundle and replace its graph; the manifest is not updated, so use the copy for this measurement only."""
     shutil.copytree(bundle, folder)
     onnx.save_model(graph, folder / GRAPH_FILE)
     return folder
@@ -180,7 +180,7 @@ def _bundle(folder: Path) -> Encode:
 
 
 def _torch(encoder: SparseEncoder, tokenizer: BundleEncoder) -> Encode:
-    """One text at a time; the tokenizer stays open, as a bundle's does."""
+    """Return a function that encodes one text at a time and reuses the tokenizer, as a bundle does."""
 
     @torch.inference_mode()
     def encode(texts: Sequence[str], kind: Kind) -> SparseBatch:
@@ -195,7 +195,7 @@ def _torch(encoder: SparseEncoder, tokenizer: BundleEncoder) -> Encode:
 
 
 def measure(encode: Encode, collection: Collection) -> dict[str, float]:
-    """Quality of an index and queries that one format made, and its speed."""
+    """Encode documents and queries with one format and return quality and speed."""
     queries, start = list(collection.queries.values()), time.perf_counter()
     documents = encode(list(collection.documents.values()), "document")
     seconds = time.perf_counter() - start

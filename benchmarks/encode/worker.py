@@ -1,9 +1,10 @@
-"""One contestant of the encoding benchmark in a process of its own: loads, warms up, then encodes once a line of input.
+"""Worker process of the encoding benchmark: load one contestant, warm up, then encode all texts once per input line.
 
     python -m benchmarks.encode.worker SPEC.json
 
-It imports only what the contestant needs, because sentence-transformers' ONNX backend lives in an environment without
-lsr_prod. Every line that it reads is one run over all texts; every line that it prints is ``{cpu_s, wall_s}``.
+The worker imports only the libraries of its contestant, because sentence-transformers' ONNX backend runs in an
+environment without lsr_prod. SPEC.json is a value of ``benchmarks.encode.against_peer.specs``. The worker prints
+``ready``, then one JSON line ``{cpu_s, wall_s, rss_mb}`` for each line that it reads.
 """
 
 import json
@@ -19,7 +20,7 @@ Encode = Callable[[Sequence[str]], Any]
 
 
 def ours(spec: dict[str, Any]) -> Encode:
-    """The bundle as the encode job runs it."""
+    """Return an encode function that batches like the encode job."""
     from lsr_prod.inference import BundleEncoder
 
     encoder = BundleEncoder(Path(spec["folder"]), threads=spec["threads"])
@@ -27,7 +28,7 @@ def ours(spec: dict[str, Any]) -> Encode:
 
 
 def ours_naive(spec: dict[str, Any]) -> Encode:
-    """The same bundle in batches of so many texts, in their order, each padded to its longest."""
+    """Return an encode function with fixed-size batches in input order, each padded to its longest text."""
     from lsr_prod.inference import BundleEncoder
 
     encoder = BundleEncoder(Path(spec["folder"]), threads=spec["threads"])
@@ -41,7 +42,7 @@ def ours_naive(spec: dict[str, Any]) -> Encode:
 
 
 def sentence_transformers(spec: dict[str, Any]) -> Encode:
-    """SparseEncoder with its own batching; torch or its ONNX backend."""
+    """Return the encode function of the peer's SparseEncoder, with the torch or the ONNX backend."""
     import torch
     from sentence_transformers import SparseEncoder
 
@@ -61,7 +62,7 @@ def sentence_transformers(spec: dict[str, Any]) -> Encode:
 
 
 def main(spec: dict[str, Any]) -> None:
-    """Answer one line with one run until the input ends."""
+    """Encode all texts once per input line until the input ends."""
     texts: list[str] = json.loads(Path(spec["texts"]).read_bytes())
     encode = {"ours": ours, "naive": ours_naive, "sentence-transformers": sentence_transformers}[spec["kind"]](spec)
     encode(texts[:32])

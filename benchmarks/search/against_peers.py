@@ -2,17 +2,16 @@
 
     python -m benchmarks.search.against_peers [--quick] [--peer-python PYTHON] [--splade QUERIES.jsonl.gz]
 
-Collections: ``benchmarks.search.data``. Each engine answers in a process of its own, with one thread. Queries are
-shuffled and go in slices of 64 to each engine in turn, so that noise of the machine affects all engines equally; the
-first slice warms up. Query
-objects are prepared, and answers decoded, outside the clock. Recall is measured against exact scores without any
-threshold; documents that score equal to the k-th are as good as it. Seismic's settings are searched on the very queries
-that are then timed, for the least p50 with recall >= 0.997; "bmp sorted" is given the documents in the order of their
-true topics. Prints tables and ``RESULT {json}``. Ratios are ours / theirs, of p50 unless said: ``seismic_p50_ratio_*``
-takes the fastest of our rows whose recall is >= 0.997 as well; ``tantivy_msm_p50_ratio`` our threshold of two terms
-against minimum-should-match with its hits scored, ``_count`` against counting them; ``bmp_exact_p50_ratio_120`` our
-exact scan against the faster of BMP's two; ``build_ratio_seismic`` our impact arrays against Seismic's index, CPU
-seconds of one thread.
+Collections: ``benchmarks.search.data``. Each engine runs in its own process with one thread. Queries are shuffled and
+sent in slices of 64 to each engine in turn, so that noise of the machine affects all engines equally; the first slice
+is a warm-up. Preparing query objects and decoding answers is not timed. Recall is measured against exact scores
+without any threshold; documents that tie with the k-th count as relevant. Seismic's settings are tuned on the same
+queries that are then timed, for the lowest p50 with recall >= 0.997; "bmp exact, sorted" receives the documents in the
+order of their true topics. Prints tables and ``RESULT {json}``. Ratios are ours / theirs, of p50 unless said:
+``seismic_p50_ratio_*`` takes the fastest of our rows whose recall is >= 0.997 as well; ``tantivy_msm_p50_ratio`` our
+threshold of two terms against minimum-should-match with its hits scored, ``_count`` against counting them;
+``bmp_exact_p50_ratio_120`` our exact scan against the faster of BMP's two; ``build_ratio_seismic`` our impact arrays
+against Seismic's index, CPU seconds of one thread.
 """
 
 import argparse
@@ -33,7 +32,7 @@ from lsr_prod.jobs.run import print_result, print_table
 
 EXACT, TWO, RATIO = "ours, any term", "ours, >= 2 terms", "ours, ratio 0.4"
 COMPRESSED = "ours compressed"  # a row of the index with compressed ids, where there is one
-# Its defaults first. They cut long lists and summarise coarsely, which costs recall on short vectors.
+# The first entry is Seismic's defaults, which cut long lists and summarize coarsely: recall on short vectors is lower.
 SEISMIC_BUILDS: tuple[Mapping[str, Any], ...] = (
     {},
     {"max_fraction": 20.0, "summary_energy": 0.7},
@@ -44,24 +43,24 @@ SEISMIC_HEAP_FACTORS = (0.5, 0.7, 0.8, 0.9, 1.0)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Race on every collection and print."""
+    """Measure all engines on every collection and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path(".bench"), help="collections and stored indexes")
-    parser.add_argument("--documents", type=int, default=None, help="in place of a million")
+    parser.add_argument("--documents", type=int, default=None, help="documents per collection (default: one million)")
     parser.add_argument("--splade", type=Path, default=None, help="real query vectors, .jsonl.gz")
     parser.add_argument("--peer-python", default=None, help="python with pyseismic-lsr and bmp")
-    parser.add_argument("--collections", nargs="+", default=None, help="names of those to run")
-    parser.add_argument("--passes", type=int, default=3, help="times that each query is timed")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a reading of queries a second")
-    parser.add_argument("--quick", action="store_true", help="20,000 documents, one pass: does it work at all?")
+    parser.add_argument("--collections", nargs="+", default=None, help="names of the collections to run (default: all)")
+    parser.add_argument("--passes", type=int, default=3, help="number of timed runs of each query")
+    parser.add_argument("--seconds", type=float, default=1.0, help="duration of each throughput measurement")
+    parser.add_argument("--quick", action="store_true", help="20,000 documents, one pass: smoke test")
     asked = parser.parse_args(argv)
     if asked.quick:
         asked.documents, asked.passes, asked.seconds = asked.documents or 20_000, 1, 0.1
     specs = default_specs(asked.splade, asked.documents)
     if asked.splade is None:
-        print("no --splade: the collections made from real query vectors are left out")
+        print("no --splade: the collections made from real query vectors are skipped")
     if asked.peer_python is None:
-        print("no --peer-python: Seismic and BMP are left out")
+        print("no --peer-python: Seismic and BMP are skipped")
     limits = measure_limits(64 if asked.quick else 512)
     print_table(
         "one thread of this machine",
@@ -80,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(spec: Spec, collection: Collection, asked: argparse.Namespace) -> list[Row]:
-    """Tune what has settings, then race."""
+    """Tune Seismic on the collection, then measure all contestants."""
     share = 100 * collection.truth(spec.query_terms, KS)[:, -1].mean() / len(collection)
     print(
         f"\n{spec.name}: {len(collection):,} documents x {spec.terms} terms, {spec.query_terms}-term queries, "
@@ -99,7 +98,7 @@ def run(spec: Spec, collection: Collection, asked: argparse.Namespace) -> list[R
 
 
 def ours() -> list[Contestant]:
-    """Our rows."""
+    """Return the contestants of our engine."""
     base = Contestant(EXACT, "benchmarks.search.ours", "Ours", {"compress": False}, fresh=True)
     return [
         replace(base, options={"min_terms": 1, "overlap_threshold": 0.0}),
@@ -110,7 +109,7 @@ def ours() -> list[Contestant]:
 
 
 def peers() -> list[Contestant]:
-    """Those of our own environment."""
+    """Return the peers that run in our own environment."""
     tantivy = Contestant("tantivy or", "benchmarks.search.peers", "Tantivy", options={"mode": "or"})
     return [
         tantivy,
@@ -122,7 +121,7 @@ def peers() -> list[Contestant]:
 
 
 def print_rows(spec: Spec, rows: Sequence[Row]) -> None:
-    """The table."""
+    """Print the measurements of one collection as a table."""
     table = Table(title=f"{spec.name}: microseconds, one thread", title_justify="left")
     names = ["engine", "build s", "bytes/doc", "open ms", "RSS MB", "of it index"]
     for k in KS:
@@ -145,7 +144,7 @@ def print_rows(spec: Spec, rows: Sequence[Row]) -> None:
 
 
 def sizes(row: Row) -> str:
-    """Bytes a document; of ours, what a query reads, and what lies beside it."""
+    """Format bytes per document; for our engine, the matching arrays and the other files separately."""
     parts = dict(row.sizes)
     first = parts.pop(next(iter(parts)))
     return " + ".join(
@@ -154,7 +153,7 @@ def sizes(row: Row) -> str:
 
 
 def print_limits(spec: Spec, rows: Sequence[Row], limits: Limits) -> None:
-    """How far each engine that knows what it reads is from the memory's speed."""
+    """Compare the p50 of engines that report the bytes they read with the time at memory bandwidth."""
     table = Table(title=f"{spec.name}, k=10: distance to the limit, medians over queries", title_justify="left")
     for name in ("engine", "postings", "KB", "at memory speed us", "p50 us", "p50 / that", "ns a posting"):
         table.add_column(name, justify="left" if name == "engine" else "right")
@@ -175,7 +174,7 @@ def print_limits(spec: Spec, rows: Sequence[Row], limits: Limits) -> None:
 
 
 def fastest(rows: Mapping[str, Row], k: int, good: Callable[[str], bool]) -> Row | None:
-    """The least p50 among the rows with enough recall; without any, the best recall."""
+    """Return the row with the lowest p50 at sufficient recall, or with the best recall if none suffices."""
     mine = [row for name, row in rows.items() if good(name) and k in row.times]
     return min(
         mine,
@@ -185,7 +184,7 @@ def fastest(rows: Mapping[str, Row], k: int, good: Callable[[str], bool]) -> Row
 
 
 def results(found: Mapping[str, Mapping[str, Row]]) -> dict[str, Any]:
-    """The figures of the one line; None for what was left out."""
+    """Return the values of the RESULT line; None for engines that were skipped."""
     values: dict[str, Any] = {}
     for name, rows in found.items():
         suffix = "" if name == "topics20" else f"_{name}"
@@ -211,17 +210,17 @@ def results(found: Mapping[str, Mapping[str, Row]]) -> dict[str, Any]:
 
 
 def is_ours(name: str) -> bool:
-    """Whether the row is one of ours."""
+    """Return True for the name of one of our contestants."""
     return name.startswith("ours")
 
 
 def ratio(mine: Row | None, theirs: Row | None, k: int) -> float | None:
-    """p50 over p50."""
+    """Return our p50 divided by theirs, or None if either is missing."""
     return None if mine is None or theirs is None else round(mine.p50(k) / theirs.p50(k), 4)
 
 
 def per_document(rows: Mapping[str, Row], name: str) -> float | None:
-    """Bytes of the matching arrays a document."""
+    """Return the bytes of the matching arrays per document."""
     if name not in rows:
         return None
     return round(rows[name].sizes["matching"] / rows[name].documents, 1)

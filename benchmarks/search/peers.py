@@ -1,7 +1,8 @@
 """The peers that run in our own environment, behind the protocol of ``benchmarks.search.worker``.
 
-Tantivy ranks with BM25 over the term ids as words (each query term boosted by its weight) or finds what shares two
-terms; ``Csc`` is what bm25s does: add up whole posting lists into an array of N scores; ``Scipy`` multiplies matrices.
+Tantivy ranks with BM25 over the term ids as words (each query term boosted by its weight) or finds the documents that
+share two terms; ``Csc`` is what bm25s does: sum whole posting lists into an array of N scores; ``Scipy`` multiplies
+matrices.
 """
 
 import threading
@@ -65,7 +66,7 @@ class Tantivy:
         return {"index": sum(path.stat().st_size for path in self._folder.iterdir())}
 
     def prepare(self, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float32], k: int) -> Any:
-        """The query tree, the vector, and how many hits to ask for: as many as there are, which it is told."""
+        """The query tree, the vector, and the number of hits to request (all matches in the modes with two terms)."""
         clauses = [self._clause(str(term), float(weight)) for term, weight in zip(terms, weights, strict=True)]
         if self._mode == "or":
             return tantivy.Query.boolean_query(clauses), terms, weights, k
@@ -123,7 +124,7 @@ class Csc:
         return {"index": sum(path.stat().st_size for path in self._folder.glob("*.npy"))}
 
     def prepare(self, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float32], _k: int) -> Asked:
-        """As they are."""
+        """Return the arrays in contiguous memory."""
         return np.ascontiguousarray(terms), np.ascontiguousarray(weights)
 
     def query(self, asked: Asked, k: int) -> Any:
@@ -179,14 +180,14 @@ class Scipy:
 
 
 class _ThreadArrays:
-    """float32 zeros of one length, one array a thread."""
+    """One float32 array of zeros per thread, all of the same length."""
 
     def __init__(self, length: int) -> None:
         self._length = length
         self._local = threading.local()
 
     def get(self) -> npt.NDArray[np.float32]:
-        """This thread's."""
+        """Return the array of the calling thread."""
         if not hasattr(self._local, "array"):
             self._local.array = np.zeros(self._length, np.float32)
         array: npt.NDArray[np.float32] = self._local.array
@@ -222,7 +223,7 @@ def _score_rows(terms: Any, impacts: Any, rows: Any, asked: Any, weights: Any, t
 
 @numba.njit(nogil=True, cache=True)
 def _add_lists(offsets: Any, documents: Any, impacts: Any, asked: Any, weights: Any, scores: Any, k: int) -> Any:
-    """Add the lists up, then keep the best k in a heap whose worst is first; ``scores`` [N] is written over."""
+    """Sum the posting lists, then keep the best k in a min-heap; ``scores`` [N] is overwritten."""
     scores[:] = 0
     for i in range(len(asked)):
         weight = weights[i]
@@ -234,14 +235,14 @@ def _add_lists(offsets: Any, documents: Any, impacts: Any, asked: Any, weights: 
         score = scores[document]
         if score <= floor:
             continue
-        if filled < k:  # a hole at the end rises
+        if filled < k:  # sift up from the end
             place = filled
             filled += 1
             while place > 0 and score < heap[(place - 1) >> 1]:
                 parent = (place - 1) >> 1
                 heap[place], ids[place] = heap[parent], ids[parent]
                 place = parent
-        else:  # a hole at the top sinks
+        else:  # sift down from the root
             place = 0
             while 2 * place + 1 < k:
                 child = 2 * place + 1

@@ -1,7 +1,7 @@
-"""Engines in processes of their own, raced in rounds: each answers the same slice of queries before the next slice.
+"""Rounds of timed queries: each engine, in its own process, answers the same slice of queries before the next slice.
 
 Indexes are stored under the digest of the documents, the engine, its version and its build settings, together with the
-seconds that the build took, and used again; only our own is built in every run.
+build time, and reused; only our own index is rebuilt in every run.
 """
 
 import hashlib
@@ -34,14 +34,14 @@ class Contestant:
     """An engine and its settings.
 
     Attributes:
-        name: of the table's row.
-        module: with the engine's class.
-        engine: the class.
-        build: options that decide the index.
-        options: options of its queries.
-        python: whose environment it runs in.
-        fresh: build it in every run.
-        ks: where it takes part.
+        name: label of the table row.
+        module: module of the engine class.
+        engine: name of the engine class.
+        build: options that the index depends on.
+        options: query options.
+        python: interpreter that runs the engine.
+        fresh: rebuild the index in every run.
+        ks: numbers of hits to measure.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Contestant:
 
 @dataclass(slots=True)
 class Row:
-    """What was measured of a contestant; times in microseconds."""
+    """Measurements of a contestant; ``times`` are in microseconds."""
 
     contestant: Contestant
     documents: int
@@ -73,7 +73,7 @@ class Row:
     touched_bytes: list[int] | None = None
 
     def p50(self, k: int) -> float:
-        """Median."""
+        """Return the median time in microseconds."""
         return percentiles(self.times[k])[0]
 
 
@@ -83,7 +83,7 @@ class Engine:
     def __init__(self, contestant: Contestant, collection: Collection, query_terms: int) -> None:
         spec = {"module": contestant.module, "engine": contestant.engine, "query_terms": query_terms}
         spec |= {"collection": str(collection.folder), "options": {**contestant.build, **contestant.options}}
-        # One thread in every library: what is timed is one query on one core.
+        # One thread in every library, because the benchmark times one query on one core.
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
         threads["RUST_BACKTRACE"] = "0"
         self._process = subprocess.Popen(
@@ -98,27 +98,27 @@ class Engine:
         self._answer()
 
     def __call__(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Have it do one thing."""
+        """Send one command and return the answer."""
         assert self._process.stdin is not None
         print(json.dumps({"do": do, **arguments}), file=self._process.stdin, flush=True)
         return self._answer()
 
     def stop(self) -> None:
-        """End it."""
+        """Close the input of the process and wait until it exits."""
         self._process.communicate()
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self.name} ended, its error is above")
+            raise RuntimeError(f"the process of {self.name} ended unexpectedly; see its error output above")
         found: dict[str, Any] = json.loads(line)
         return found
 
 
 @contextmanager
 def start(contestant: Contestant, collection: Collection, query_terms: int) -> Iterator[Engine]:
-    """A worker for the length of a block."""
+    """Start a worker and stop it at the end of the ``with`` block."""
     engine = Engine(contestant, collection, query_terms)
     try:
         yield engine
@@ -130,14 +130,14 @@ def start(contestant: Contestant, collection: Collection, query_terms: int) -> I
 def opened(
     contestant: Contestant, collection: Collection, query_terms: int, folder: Path, *, made: set[Path]
 ) -> Iterator[tuple[Engine, Row]]:
-    """A worker with the contestant's index open; the index is built by a process of its own if it is not stored.
+    """Start a worker and open the contestant's index; build it in a separate process if it is not stored.
 
     Args:
-        contestant: whose.
-        collection: of what.
-        query_terms: picks the queries that the process loads.
-        folder: of all benchmarks.
-        made: indexes of this run, which even ``fresh`` ones share; added to.
+        contestant: engine and settings.
+        collection: documents and queries.
+        query_terms: terms per query.
+        folder: benchmark folder, which holds ``indexes``.
+        made: indexes built in this run, which ``fresh`` contestants share; updated in place.
     """
     with ExitStack() as stack:
         engine = stack.enter_context(start(contestant, collection, query_terms))
@@ -154,7 +154,7 @@ def opened(
             took = engine("build", folder=str(scratch / "index"))
             (scratch / "build.json").write_text(json.dumps({**took, "identity": identity}))
             scratch.rename(home)
-            # What building left in its memory is not the memory of searching.
+            # A new process, because memory left over from the build must not count as memory of searching.
             engine = stack.enter_context(start(contestant, collection, query_terms))
         took = json.loads((home / "build.json").read_text())
         found = engine("open", folders=[str(home / "index")])
@@ -180,7 +180,7 @@ def tune(
     query_terms: int,
     folder: Path,
 ) -> list[Contestant]:
-    """One contestant for each k: the settings with the least p50 at enough recall, or the best recall if none has."""
+    """Return per k the settings with the lowest p50 at sufficient recall, or with the best recall if none suffices."""
     tried: dict[int, list[tuple[bool, float, Contestant]]] = {k: [] for k in KS}
     for build in builds:
         contestant = replace(base, build={"build": build}, options={name: values[0] for name, values in grid.items()})
@@ -212,15 +212,15 @@ def race(
     passes: int,
     seconds: float,
 ) -> list[Row]:
-    """Measure all of them.
+    """Measure all contestants.
 
     Args:
-        contestants: who.
-        collection: what they search.
-        query_terms: with which queries.
-        folder: of stored indexes.
+        contestants: engines and settings.
+        collection: documents and queries.
+        query_terms: terms per query.
+        folder: benchmark folder, which holds ``indexes``.
         passes: times that every query is timed.
-        seconds: of each reading of queries a second.
+        seconds: duration of each throughput measurement.
     """
     rows, engines = [], []
     made: set[Path] = set()
@@ -246,7 +246,7 @@ def race(
 
 
 def _rounds(pairs: Sequence[tuple[Row, Engine]], queries: int, k: int, passes: int) -> None:
-    """Slice by slice, beginning with another engine each time; the first slice warms up and does not count."""
+    """Time slice by slice, starting with a different engine each time; the first slice only warms up."""
     slices = [list(range(first, min(first + SLICE, queries))) for first in range(0, queries, SLICE)]
     for _, engine in pairs:
         engine("prepare", k=k)
@@ -263,11 +263,11 @@ def _rounds(pairs: Sequence[tuple[Row, Engine]], queries: int, k: int, passes: i
 
 
 def query_count(collection: Collection, query_terms: int) -> int:
-    """How many queries there are."""
+    """Return the number of queries."""
     return len(collection.queries(query_terms))
 
 
 def percentiles(times: Sequence[float]) -> tuple[float, float, float]:
-    """p50, p95 and p99."""
+    """Return p50, p95 and p99."""
     p50, p95, p99 = np.percentile(times, (50, 95, 99))
     return float(p50), float(p95), float(p99)

@@ -1,8 +1,8 @@
-"""One search engine in a process of its own: it times each query itself, and is told what to do over a pipe.
+"""Worker process of the search benchmarks: run one engine, time each query, and take commands over a pipe.
 
     python -m benchmarks.search.worker '{spec}'
 
-Reads one JSON command a line from stdin and answers with one JSON line. An engine is a class with::
+Each line of stdin is one JSON command; the worker answers each with one JSON line. An engine is a class with::
 
     version: str                                   of the engine and its settings; part of the name of its stored index
     build(collection, folder, options) -> float    static; seconds from mapped rows to an index on disk
@@ -13,7 +13,7 @@ Reads one JSON command a line from stdin and answers with one JSON line. An engi
     decode(answer) -> (ids, scores)                out of the engine's own types; not timed
     touched(terms, weights) -> (postings, bytes)   optional: what a query reads
 
-Numpy alone: the environments of the peers run this file too.
+This file imports only numpy, because the environments of the peers run it too.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from benchmarks.search.data import KS, Collection, Queries, recall
 
 
 class Worker:
-    """The engine, the queries, and the answers so far."""
+    """Engine, queries and recorded answers of one process."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self.kind: Any = getattr(importlib.import_module(spec["module"]), spec["engine"])
@@ -48,18 +48,18 @@ class Worker:
         self.prepared: dict[int, list[Any]] = {}
 
     def version(self) -> dict[str, Any]:
-        """Names what a stored index depends on besides the documents."""
+        """Return the engine version, which is part of the identity of a stored index."""
         return {"version": self.kind.version}
 
     def build(self, folder: str) -> dict[str, Any]:
-        """Index, and say what it took."""
+        """Build the index and return the seconds and the peak memory in bytes."""
         seconds = self.kind.build(self.collection, Path(folder), self.options)
         return {"seconds": seconds, "peak_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
     def open(self, folders: Sequence[str]) -> dict[str, Any]:
-        """Open, try one query, which imports and compiles what it takes; then close, and open with the clock on.
+        """Open the index, run one query to import and compile code, close it, then open it again and time that.
 
-        Several folders are the shards of one index, for engines that know how.
+        Several folders are the shards of one index, for engines that support shards.
         """
         where = Path(folders[0]) if len(folders) == 1 else [Path(folder) for folder in folders]
         self.engine = self.kind(self.collection, where, self.options)
@@ -73,16 +73,16 @@ class Worker:
         return {"ms": ms, "sizes": self.engine.sizes(), "before": before}
 
     def rss(self) -> dict[str, Any]:
-        """Bytes this process holds now: all, and without what is mapped from files."""
+        """Return the resident bytes of this process: in total, and without file mappings."""
         return memory()
 
     def prepare(self, k: int) -> dict[str, Any]:
-        """Have all queries in the engine's types; some engines try them here, so it is done long before they count."""
+        """Convert all queries to the engine's types; some engines also run them here, so call this before timing."""
         self.prepared[k] = [self.engine.prepare(*self.queries[i], k) for i in range(len(self.queries))]
         return {}
 
     def ask(self, numbers: Sequence[int], k: int, keep: bool) -> dict[str, Any]:
-        """Answer these queries one by one; nanoseconds each."""
+        """Run the queries one by one and return nanoseconds per query."""
         engine = self.engine
         asked = [self.prepared[k][i] for i in numbers]
         kept = self.answers.setdefault(k, {})
@@ -98,7 +98,7 @@ class Worker:
         return {"ns": times}
 
     def recall(self, k: int, at: int) -> dict[str, Any]:
-        """Mean share of the ``at`` best among what was kept of the answers to ``k``."""
+        """Return the mean recall@``at`` of the recorded answers to queries for ``k`` hits."""
         truth = self.collection.truth(self.query_terms, KS)
         found = []
         for i, answer in self.answers[k].items():
@@ -108,12 +108,12 @@ class Worker:
         return {"recall": float(np.mean(found))}
 
     def throughput(self, threads: int, seconds: float, k: int) -> dict[str, Any]:
-        """Queries a second of ``threads`` threads that share the index."""
+        """Return queries per second of ``threads`` threads that share the index."""
         engine, asked = self.engine, self.prepared[k]
         counts, ready = [0] * threads, threading.Barrier(threads + 1)
 
         def work(thread: int) -> None:
-            at = thread * len(asked) // threads  # every thread begins elsewhere
+            at = thread * len(asked) // threads  # threads start at different queries
             ready.wait()
             deadline, count = time.perf_counter() + seconds, 0
             while time.perf_counter() < deadline:
@@ -132,14 +132,14 @@ class Worker:
         return {"qps": sum(counts) / (time.perf_counter() - start)}
 
     def touched(self, numbers: Sequence[int]) -> dict[str, Any]:
-        """Postings and bytes that each query reads, if the engine knows."""
+        """Return the postings and bytes that each query reads, or None if the engine does not report them."""
         if not hasattr(self.engine, "touched"):
             return {"postings": None, "bytes": None}
         rows = [self.engine.touched(*self.queries[i]) for i in numbers]
         return {"postings": [int(row[0]) for row in rows], "bytes": [int(row[1]) for row in rows]}
 
     def set(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Change what is read when queries are prepared."""
+        """Change the options that the engine reads in ``prepare``."""
         self.options.update(options)
         self.engine.options = self.options
         return {}
@@ -147,7 +147,7 @@ class Worker:
 
 @contextlib.contextmanager
 def quiet(descriptor: int) -> Iterator[None]:
-    """Without what a library writes to this file descriptor behind Python's back."""
+    """Discard output that native code writes to a file descriptor."""
     kept = os.dup(descriptor)
     with Path(os.devnull).open("w") as hole:
         os.dup2(hole.fileno(), descriptor)
@@ -159,7 +159,7 @@ def quiet(descriptor: int) -> Iterator[None]:
 
 
 def memory() -> dict[str, int]:
-    """Resident bytes, and those of them that no file backs."""
+    """Return the resident bytes, in total and of anonymous memory."""
     lines = Path("/proc/self/status").read_text().splitlines()
     found = {
         line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith("Rss") or "VmRSS" in line
@@ -168,8 +168,8 @@ def memory() -> dict[str, int]:
 
 
 def main(spec: str) -> int:
-    """Obey until stdin ends."""
-    # Engines print to stdout: the pipe is kept out of their reach.
+    """Execute commands until stdin ends."""
+    # Engines may print to stdout, so answers go through a private copy of it and stdout goes to stderr.
     pipe = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     worker = Worker(json.loads(spec))

@@ -30,7 +30,7 @@ def brute_force(collection: Collection, terms: np.ndarray, weights: np.ndarray) 
     return (dense[collection.terms] * collection.impacts).sum(axis=1)
 
 
-def test_the_same_seed_draws_the_same_collection(tmp_path: Path) -> None:
+def test_make_with_same_seed_returns_same_collection(tmp_path: Path) -> None:
     one, two = make(TOPICS, tmp_path / "a"), make(TOPICS, tmp_path / "b")
     other = make(replace(TOPICS, seed=2), tmp_path / "a")
     assert one.digest == two.digest != other.digest
@@ -40,7 +40,7 @@ def test_the_same_seed_draws_the_same_collection(tmp_path: Path) -> None:
     assert np.array_equal(one.queries(7).weights, two.queries(7).weights)
 
 
-def test_a_chunk_does_not_depend_on_those_before_it() -> None:
+def test_chunk_is_independent_of_preceding_chunks() -> None:
     sources = topic_sources(30_000, 1)
     whole = list(draw_chunks(sources, Mixture(0.5, 0.25), documents=CHUNK + 10, terms=5, seed=1))
     tail = list(draw_chunks(sources, Mixture(0.5, 0.25), documents=CHUNK + 10, terms=5, seed=1, first=1))
@@ -50,13 +50,13 @@ def test_a_chunk_does_not_depend_on_those_before_it() -> None:
 
 
 @pytest.mark.parametrize("terms", [20, 120])
-def test_documents_hold_distinct_rising_terms_in_random_order_of_topics(terms: int) -> None:
+def test_documents_have_distinct_ascending_terms_and_random_topic_order(terms: int) -> None:
     (chunk,) = draw(replace(TOPICS, terms=terms))
     assert chunk.terms.shape == chunk.impacts.shape == (3_000, terms)
     assert np.all(np.diff(chunk.terms.astype(np.int64), axis=1) > 0)
     assert chunk.impacts.min() >= 1
     assert np.count_nonzero(np.diff(chunk.labels) == 0) < 300
-    # Documents of a topic are alike: that is what content order is for.
+    # Documents of a topic share terms, which content order relies on.
     same, other = [], []
     for label in np.unique(chunk.labels)[:50]:
         mine = np.flatnonzero(chunk.labels == label)
@@ -65,7 +65,7 @@ def test_documents_hold_distinct_rising_terms_in_random_order_of_topics(terms: i
     assert np.mean(same) > 1.5 * np.mean(other)
 
 
-def test_real_queries_that_seed_documents_are_not_asked(tmp_path: Path, splade: Path) -> None:
+def test_real_queries_that_seed_documents_are_not_used_as_queries(tmp_path: Path, splade: Path) -> None:
     spec = Spec("splade", 2_000, 20, 7, splade, queries=25)
     collection = make(spec, tmp_path)
     longer = make(replace(spec, query_terms=25), tmp_path)
@@ -86,7 +86,7 @@ def test_real_queries_that_seed_documents_are_not_asked(tmp_path: Path, splade: 
     assert asked <= {frozenset(ids[term] for term in terms) for terms in heaviest[1::2]}
 
 
-def test_truth_is_that_of_brute_force(tmp_path: Path) -> None:
+def test_truth_equals_brute_force(tmp_path: Path) -> None:
     collection = make(TOPICS, tmp_path)
     queries, truth = collection.queries(7), collection.truth(7, (10, 100))
     for i in range(len(queries)):
@@ -96,22 +96,22 @@ def test_truth_is_that_of_brute_force(tmp_path: Path) -> None:
         assert truth[i].tolist() == pytest.approx([best[9], best[99], (shared > 0).sum(), (shared > 1).sum()])
 
 
-def test_recall_takes_equal_scores_as_equal(tmp_path: Path) -> None:
+def test_recall_counts_tied_scores_as_relevant(tmp_path: Path) -> None:
     collection = make(TOPICS, tmp_path)
     query = collection.queries(7)[0]
     scores = brute_force(collection, *query)
     order = np.argsort(-scores, kind="stable")
     matching, floor = int(np.count_nonzero(scores)), float(scores[order[9]])
 
-    def judged(found: np.ndarray, k: int = 10, floor: float = floor) -> float:
+    def measured_recall(found: np.ndarray, k: int = 10, floor: float = floor) -> float:
         return recall(collection, found, query, k=k, floor=floor, matching=matching)
 
-    assert judged(order[:10]) == 1
-    assert judged(order[:7]) == pytest.approx(0.7)
-    assert judged(np.append(order[:9], order[-1])) == pytest.approx(0.9)
-    assert judged(np.repeat(order[:1], 10)) == pytest.approx(0.1)
-    assert judged(np.empty(0, np.int64)) == 0
+    assert measured_recall(order[:10]) == 1
+    assert measured_recall(order[:7]) == pytest.approx(0.7)
+    assert measured_recall(np.append(order[:9], order[-1])) == pytest.approx(0.9)
+    assert measured_recall(np.repeat(order[:1], 10)) == pytest.approx(0.1)
+    assert measured_recall(np.empty(0, np.int64)) == 0
     equal = np.flatnonzero(np.isclose(scores, floor, rtol=1e-9))
-    assert judged(np.append(order[:9], equal[-1])) == 1
-    # Fewer match than were asked for: all of them are enough, and what does not match is not counted.
-    assert judged(order[: matching + 5], k=matching + 50, floor=0.0) == 1
+    assert measured_recall(np.append(order[:9], equal[-1])) == 1
+    # With fewer matches than k, all matches give full recall, and documents that do not match are ignored.
+    assert measured_recall(order[: matching + 5], k=matching + 50, floor=0.0) == 1
