@@ -117,13 +117,16 @@ def fetch_artifact(store: Store, name: str, *, verify: bool = True, cache: Path 
         _check(place, files, verify, f"delete {place} and its manifest, then run again")
         return place
     cache = (cache or user_cache()).absolute()
+    nodes, digest = _node_cache(cache), digest_json(manifest)
+    place = nodes.place(_SOURCE, digest)
+    if place.is_dir() and not os.access(cache, os.W_OK):  # part of an image, or of another user: nothing is evicted
+        _check(place, files, verify, f"replace {cache}, which cannot be written")
+        return place
     _make_private(cache)
     source = store.child(name)
     contents = Contents(source, files, f"delete {source.uri} and {source.uri}.json, then run again")
-    nodes = _node_cache(cache)
-    cached = nodes.fetch(_SOURCE, digest_json(manifest), lambda: contents)
-    if nodes.uses(cached.folder) > 1:
-        nodes.release(cached.folder)  # one use, until the process ends
+    cached = nodes.fetch(_SOURCE, digest, lambda: contents)
+    nodes.keep_one_use(cached.folder)  # until the process ends
     rest = [file for file in files if file not in cached.fetched]
     _check(cached.folder, rest, verify, f"delete {cache}, which is a cache, then run again")
     return cached.folder

@@ -116,7 +116,7 @@ class NodeCache:
             StorageError: the artifact does not fit into the quota or on the disk (nothing was fetched), or the object
                 store or the disk fails.
         """
-        place = self._folder / "artifacts" / source / digest
+        place = self.place(source, digest)
         try:
             if (mark := mark_used(place)) is not None:
                 return self._keep(place, mark, hits=1)
@@ -142,10 +142,16 @@ class NodeCache:
             if marks := self._marks.get(artifact):
                 os.close(marks.pop(0))
 
-    def uses(self, artifact: Path) -> int:
-        """Return how many uses of an artifact by this process have not ended."""
+    def place(self, source: str, digest: str) -> Path:
+        """Return the folder of an artifact in this cache, present or not."""
+        return self._folder / "artifacts" / source / digest
+
+    def keep_one_use(self, artifact: Path) -> None:
+        """End all uses of an artifact by this process but one."""
         with self._guard:
-            return len(self._marks.get(artifact, ()))
+            marks = self._marks.get(artifact, [])
+            while len(marks) > 1:
+                os.close(marks.pop(0))
 
     def close(self) -> None:
         """End every use."""

@@ -176,6 +176,16 @@ def test_concurrent_puts_of_one_folder_end_in_one_state(store: Store, folder: Pa
     assert contents(fetch_artifact(store, "models/one", cache=cache)) == CONTENT
 
 
+def test_artifact_in_a_cache_that_cannot_be_written_is_verified_and_returned(
+    remote: Store, folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_artifact(remote, "models/a", folder)
+    fetched = fetch_artifact(remote, "models/a", cache=cache)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr(Path, "chmod", lambda *_: pytest.fail("the cache is read-only"))
+    assert fetch_artifact(remote, "models/a", cache=cache) == fetched
+
+
 def test_concurrent_processes_fetch_an_artifact_once(remote: Store, folder: Path, cache: Path) -> None:
     put_artifact(remote, "models/one", folder)
     command = [sys.executable, "-c", FETCH, remote.uri, json.dumps(remote.options), str(cache)]
