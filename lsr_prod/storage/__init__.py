@@ -5,6 +5,7 @@ fetches files by sha256; ``node_cache`` keeps artifacts of object stores on a no
 models and training sets, and ``publications``, ``index_versions``, ``index_cache`` and ``index_upload`` store indexes.
 """
 
+from lsr_prod.storage.remote import ObjectChangedError
 from lsr_prod.storage.store import Entry, Store, as_store, is_remote, require_exists, store_digest
 
-__all__ = ["Entry", "Store", "as_store", "is_remote", "require_exists", "store_digest"]
+__all__ = ["Entry", "ObjectChangedError", "Store", "as_store", "is_remote", "require_exists", "store_digest"]

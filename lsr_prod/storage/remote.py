@@ -9,10 +9,18 @@ from lsr_prod.errors import MissingExtraError
 from lsr_prod.storage.local import checked_chunks
 
 if TYPE_CHECKING:
-    from obstore import ReadableFile
+    from obstore import GetOptions
     from obstore.store import ObjectStore
 
-__all__ = ["PART_BYTES", "connect", "get_range", "is_remote_failure", "open_object", "put_parts"]
+__all__ = [
+    "PART_BYTES",
+    "ObjectChangedError",
+    "connect",
+    "get_range",
+    "is_remote_failure",
+    "open_object",
+    "put_parts",
+]
 
 PART_BYTES = 8 << 20  # bytes of one request: the client's time limit is per request
 _PARTS = 9000  # S3 allows 10,000 parts
@@ -51,15 +59,27 @@ def is_remote_failure(error: Exception) -> bool:
     return isinstance(error, BaseError)
 
 
-def open_object(store: "ObjectStore", name: str) -> BinaryIO:
-    """Open an object as a seekable file that is read in pieces of 1 MiB.
+class ObjectChangedError(OSError):
+    """An object has another ETag than the version that is read."""
+
+
+def open_object(store: "ObjectStore", name: str, etag: str | None) -> BinaryIO:
+    """Open an object as a seekable file that is read in pieces of 1 MiB, all of one version of the object.
+
+    Args:
+        store: client of the folder.
+        name: the object.
+        etag: version to read; None: the current version.
 
     Raises:
         FileNotFoundError: the object does not exist.
+        ObjectChangedError: the object has another ETag. A read raises it too, if the object is replaced meanwhile.
     """
-    import obstore
-
-    return io.BufferedReader(_RemoteFile(obstore.open_reader(store, name)), 1 << 20)
+    found = store.head(name)
+    current = found["e_tag"]
+    if etag is not None and current != etag:
+        raise ObjectChangedError(f"{name} has the ETag {current} instead of {etag}")
+    return io.BufferedReader(_RemoteFile(store, name, int(found["size"]), current), 1 << 20)
 
 
 def get_range(store: "ObjectStore", name: str, start: int, length: int) -> bytes:
@@ -81,10 +101,14 @@ def put_parts(store: "ObjectStore", name: str, source: Path, sha256: str) -> Non
 
 
 class _RemoteFile(io.RawIOBase):
-    """An object as a Python file: the reader of obstore implements only a part of the protocol."""
+    """One version of an object as a Python file: each read is a request with the condition ``If-Match``."""
 
-    def __init__(self, reader: "ReadableFile") -> None:
-        self._reader = reader
+    def __init__(self, store: "ObjectStore", name: str, size: int, etag: str | None) -> None:
+        self._store = store
+        self._name = name
+        self._size = size
+        self._etag = etag
+        self._at = 0
 
     def readable(self) -> bool:
         return True
@@ -93,17 +117,39 @@ class _RemoteFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self._reader.tell()
+        return self._at
 
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        return self._reader.seek(offset, whence)
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise OSError(f"cannot seek to byte {start + offset} of {self._name}")
+        self._at = start + offset
+        return self._at
 
     def readinto(self, buffer: Any, /) -> int:
+        length = min(len(buffer), self._size - self._at)
+        if length <= 0:
+            return 0
+        data = self._piece(self._at, self._at + length)
+        if len(data) != length:
+            raise OSError(f"{self._name} ends {length - len(data)} bytes before byte {self._at + length}")
+        buffer[:length] = data
+        self._at += length
+        return length
+
+    def _piece(self, start: int, end: int) -> bytes:
+        from obstore.exceptions import PreconditionError
+
+        options: GetOptions = {"range": (start, end)}
+        if self._etag is not None:
+            options["if_match"] = self._etag
         try:
-            data = bytes(self._reader.read(len(buffer)))
+            return bytes(self._store.get(self._name, options=options).bytes())
+        except PreconditionError as error:
+            raise ObjectChangedError(f"{self._name} no longer has the ETag {self._etag}") from error
+        except FileNotFoundError:
+            raise
         except Exception as error:
             if not is_remote_failure(error):
                 raise
             raise OSError(" ".join(str(error).split())[:300]) from error
-        buffer[: len(data)] = data
-        return len(data)

@@ -19,6 +19,7 @@ from lsr_prod.storage.drafts import create_file, draft_name
 from lsr_prod.storage.local import Entry, checked_chunks, local_entry, walk
 from lsr_prod.storage.remote import (
     PART_BYTES,
+    ObjectChangedError,
     connect,
     get_range,
     is_remote_failure,
@@ -164,16 +165,24 @@ class Store:
         with _failures(f"{self.uri}/{name}", "looked up"):
             return str(self._remote().head(_safe(name))["e_tag"])
 
-    def open_reader(self, name: str) -> BinaryIO:
+    def open_reader(self, name: str, *, etag: str | None = None) -> BinaryIO:
         """Open an object as a seekable file that is read in pieces.
+
+        All pieces of an object of an object store are of one version. If the object is replaced meanwhile, a read
+        raises ``ObjectChangedError``, which is an OSError.
+
+        Args:
+            name: path inside the folder, with forward slashes.
+            etag: version of an object of an object store; None: the current one. It has no meaning for a local file.
 
         Raises:
             FileNotFoundError: the object does not exist.
+            ObjectChangedError: the object has another ETag.
         """
         with _failures(f"{self.uri}/{name}", "opened"):
             if not is_remote(self.uri):
                 return (Path(self.uri) / _safe(name)).open("rb")
-            return open_object(self._remote(), _safe(name))
+            return open_object(self._remote(), _safe(name), etag)
 
     def names(self, prefix: str = "") -> list[str]:
         """Return the names of all objects below the folder ``prefix``, sorted."""
@@ -241,7 +250,7 @@ def _failures(place: str, verb: str) -> Iterator[None]:
     """Turn errors of a disk or a service into StorageError; the absence of an object stays FileNotFoundError."""
     try:
         yield
-    except LsrError:
+    except (LsrError, ObjectChangedError):
         raise
     except FileNotFoundError as error:
         if verb not in ("written", "listed"):

@@ -12,7 +12,7 @@ import pytest
 
 from lsr_prod.errors import ConfigError, DigestMismatchError, StorageError
 from lsr_prod.formats.digest import digest_path
-from lsr_prod.storage import Store, is_remote, require_exists, store_digest
+from lsr_prod.storage import ObjectChangedError, Store, is_remote, require_exists, store_digest
 from lsr_prod.storage.remote import PART_BYTES
 
 
@@ -168,3 +168,32 @@ def test_read_range_of_an_object(store: Store) -> None:
     assert store.read_range("x", 8, 4) == b"89"
     with pytest.raises(FileNotFoundError):
         store.read_range("y", 0, 1)
+
+
+def test_object_replaced_between_two_pieces_of_one_read_raises(tmp_path: Path, s3_options: dict[str, str]) -> None:
+    store = Store(f"s3://lsr/{tmp_path.name}", s3_options)
+    store.put_new("x", b"a" * 3_000_000)
+    with store.open_reader("x") as first, store.open_reader("x") as last:
+        assert first.read(1_000_000) == b"a" * 1_000_000
+        store.delete("x")
+        store.put_new("x", b"b" * 3_000_000)
+        with pytest.raises(ObjectChangedError, match="x no longer has the ETag"):
+            first.read(1_500_000)
+        last.seek(-8, os.SEEK_END)
+        with pytest.raises(ObjectChangedError):
+            last.read()
+
+
+def test_reader_of_a_version_refuses_other_versions(tmp_path: Path, s3_options: dict[str, str]) -> None:
+    store = Store(f"s3://lsr/{tmp_path.name}", s3_options)
+    store.put_new("x", b"a")
+    etag = store.etag("x")
+    with store.open_reader("x", etag=etag) as reader:
+        assert (reader.read(), reader.tell(), reader.seek(0), reader.read(9)) == (b"a", 1, 0, b"a")
+    store.delete("x")
+    store.put_new("x", b"")
+    with pytest.raises(ObjectChangedError, match=etag):
+        store.open_reader("x", etag=etag)
+    store.delete("x")
+    with pytest.raises(FileNotFoundError):
+        store.open_reader("x", etag=etag)
