@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from lsr_prod.config.location import Location, SourceLocation
 from lsr_prod.config.section import Section
 
 __all__ = ["EncodeSettings", "MaintainSettings", "SourceSettings"]
@@ -12,7 +13,9 @@ __all__ = ["EncodeSettings", "MaintainSettings", "SourceSettings"]
 class SourceSettings(Section):
     """The documents to encode: files or a table, and their columns."""
 
-    paths: list[str] = Field(min_length=1, description="files, folders, globs or URIs; a Delta source is one table")
+    paths: list[SourceLocation] = Field(
+        min_length=1, description="files, folders, globs or URIs; a Delta source is one table"
+    )
     format: Literal["auto", "parquet", "jsonl", "csv", "tsv", "beir", "delta", "datasets"] = Field(
         "auto",
         description="auto: by the file extension (.parquet, .jsonl, .ndjson, .csv, .tsv, text formats also .gz "
@@ -97,14 +100,14 @@ class SourceSettings(Section):
 class EncodeSettings(Section):
     """Encoding of a corpus into a sparse table."""
 
-    bundle: str = Field(min_length=1, description="folder of the ONNX bundle")
-    table: str = Field(min_length=1, description="folder or URI of the sparse table; created if absent")
+    bundle: Location = Field(min_length=1, description="folder of the ONNX bundle")
+    table: Location = Field(min_length=1, description="folder or URI of the sparse table; created if absent")
     sink: Literal["delta", "parquet"] = Field(
         "delta",
         description="format of a new table and its quarantine table: delta, or plain Parquet files with our own "
         "transaction log",
     )
-    quarantine: str | None = Field(
+    quarantine: Location | None = Field(
         None, description="folder or URI of the quarantine table; default: <table>_quarantine"
     )
     wave_megabytes: int = Field(256, ge=1, description="source bytes per wave, MB; a wave is committed as a whole")
@@ -180,8 +183,8 @@ class EncodeSettings(Section):
 class MaintainSettings(Section):
     """Maintenance of a sparse table: merge small parts, and delete files that nothing refers to."""
 
-    table: str = Field(min_length=1, description="folder or URI of the sparse table")
-    quarantine: str | None = Field(
+    table: Location = Field(min_length=1, description="folder or URI of the sparse table")
+    quarantine: Location | None = Field(
         None, description="folder or URI of the quarantine table; default: <table>_quarantine"
     )
     compact: bool = Field(True, description="merge small parts")
@@ -195,7 +198,7 @@ class MaintainSettings(Section):
         "period is kept",
     )
     keep_versions: list[int] = Field([], description="versions of the table to keep regardless of age")
-    indexes: list[str] = Field(
+    indexes: list[Location] = Field(
         [], description="index folders; the table versions that their publications refer to are kept"
     )
     dry_run: bool = Field(False, description="list garbage without deleting or merging anything")

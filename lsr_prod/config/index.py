@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from lsr_prod.config.location import LocalPath, Location
 from lsr_prod.config.section import Section
 from lsr_prod.formats.attributes import AttributeType
 
@@ -15,11 +16,11 @@ DocumentOrder = Literal["content", "id"]
 class IndexSettings(Section):
     """Index version of a sparse table, and its publication."""
 
-    table: str = Field(min_length=1, description="folder or URI of the sparse table")
-    bundle: str = Field(
+    table: Location = Field(min_length=1, description="folder or URI of the sparse table")
+    bundle: Location = Field(
         min_length=1, description="folder of the bundle that the table was encoded with; copied into the index"
     )
-    output: str = Field(min_length=1, description="folder of the index")
+    output: Location = Field(min_length=1, description="folder of the index")
     table_version: int | None = Field(None, ge=0, description="version of the table; default: the newest")
     shards: int = Field(1, ge=1, description="number of shards; at most the number of buckets of the table")
     dk: int | None = Field(
@@ -77,7 +78,7 @@ class IndexSettings(Section):
         "must exceed the duration of a build",
     )
     publish: bool = Field(True, description="publish the version if it passes the gates")
-    publish_to: str | None = Field(
+    publish_to: Location | None = Field(
         None,
         min_length=1,
         description="folder or URI that every publication is uploaded to, for readers; default: readers open "
@@ -88,9 +89,9 @@ class IndexSettings(Section):
 class EvaluateSettings(Section):
     """Evaluation of a published index with queries and relevance judgments."""
 
-    index: str = Field(min_length=1, description="folder of the index")
-    queries: str = Field(min_length=1, description="JSONL file with _id and text per query")
-    qrels: str = Field(
+    index: Location = Field(min_length=1, description="folder of the index")
+    queries: Location = Field(min_length=1, description="JSONL file with _id and text per query")
+    qrels: Location = Field(
         min_length=1, description="relevance judgments: BEIR .tsv (query-id, corpus-id, score) or TREC qrels"
     )
     measures: list[str] = Field(
@@ -106,7 +107,7 @@ class EvaluateSettings(Section):
     bm25: bool = Field(
         True, description="also evaluate BM25: by the impact postings of words if the index has them, else by Tantivy"
     )
-    runs: str | None = Field(None, description="folder for TREC run files; default: none are written")
+    runs: LocalPath | None = Field(None, description="folder for TREC run files; default: none are written")
 
     @field_validator("thresholds")
     @classmethod

@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from lsr_prod.config.location import Location
 from lsr_prod.config.optimization import OptimizerSettings, ScaleSettings, WatchSettings
 from lsr_prod.config.section import Section
 from lsr_prod.config.training_data import TrainingDataSettings
@@ -111,7 +112,7 @@ class AdaptMlmSettings(LanguageSettings):
         allow_inf_nan=False,
         description="new tokens are masked this many times as often as tokens of the old vocabulary; 1: equally often",
     )
-    reference: str | None = Field(
+    reference: Location | None = Field(
         None,
         min_length=1,
         description="tokenizer.json of the old vocabulary, or its folder: tokens that are not in it are new; "
@@ -148,7 +149,7 @@ class DistilHeadSettings(LanguageSettings):
     trained: Literal["all", "embeddings", "head"] = Field(
         "head", description="weights to train; head: the transformer is frozen"
     )
-    teacher: str = Field(
+    teacher: Location = Field(
         min_length=1,
         description="model directory of an encoder with the same output vocabulary; its tokenizer may differ",
     )

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from lsr_prod.config.location import LocalPath, Location, SourceLocation
 from lsr_prod.config.section import Section
 from lsr_prod.config.training_data import TrainingDataSettings
 
@@ -13,7 +14,7 @@ __all__ = ["MineSettings", "TeacherScoresSettings"]
 class TeacherScoresSettings(Section):
     """Scores of a stronger ranker, used to detect false negatives."""
 
-    paths: list[str] = Field(
+    paths: list[SourceLocation] = Field(
         min_length=1, description="JSONL files, folders, globs or URIs: query (text) or query_id, doc_id, score"
     )
     key: Literal["query", "query_id"] = Field(
@@ -38,15 +39,15 @@ class MineSettings(Section):
     query_id: str | None = Field(
         None, min_length=1, description="column with the id of the query, to look up teacher scores"
     )
-    index: str = Field(min_length=1, description="folder or URI of the index; queries are encoded with its bundle")
-    cache: str | None = Field(None, description="folder on a local disk that caches a remote index")
+    index: Location = Field(min_length=1, description="folder or URI of the index; queries are encoded with its bundle")
+    cache: LocalPath | None = Field(None, description="folder on a local disk that caches a remote index")
     text_fields: list[str] = Field(
         ["title", "text"],
         min_length=1,
         description="stored fields of the index that are joined into the text of a document",
     )
     separator: str = Field(" ", description="text between two text fields")
-    output: str = Field(min_length=1, description="folder or URI of the rows (Parquet); used by this job only")
+    output: Location = Field(min_length=1, description="folder or URI of the rows (Parquet); used by this job only")
     depth: int = Field(100, ge=1, le=10_000, description="hits per query to consider")
     skip: int = Field(0, ge=0, description="first hits to skip: the most likely false negatives")
     negatives: int = Field(8, ge=1, description="maximum negatives per row")

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from lsr_prod.config.location import Location
 from lsr_prod.config.section import Section
 
 __all__ = ["ExportSettings"]
@@ -12,16 +13,18 @@ __all__ = ["ExportSettings"]
 class ExportSettings(Section):
     """Export of a model as an ONNX bundle."""
 
-    model: str = Field(min_length=1, description="model directory, or a Hugging Face id of a masked language model")
-    output: str = Field(min_length=1, description="folder of the bundle; must not exist, or hold the same bundle")
+    model: Location = Field(
+        min_length=1, description="model directory, or a Hugging Face id of a masked language model"
+    )
+    output: Location = Field(min_length=1, description="folder of the bundle; must not exist, or hold the same bundle")
     precision: Literal["fp32", "fp16", "int8"] = Field(
         "fp32", description="number format of the weights; use fp16 on GPUs and int8 on CPUs"
     )
     top_k: int = Field(512, ge=1, description="maximum terms of a vector (TopK in the graph)")
-    parity_texts: str | None = Field(
+    parity_texts: Location | None = Field(
         None, description="JSONL with a field text for the parity check; default: built-in sentences"
     )
-    probe_texts: str | None = Field(
+    probe_texts: Location | None = Field(
         None,
         description="JSONL with a field text: terms that no text activates are removed from the graph; default: "
         "keep all terms",

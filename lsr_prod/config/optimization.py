@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from lsr_prod.config.location import LocalPath
 from lsr_prod.config.section import Section
 
 __all__ = ["LoraSettings", "OptimizerSettings", "ScaleSettings", "WatchSettings"]
@@ -70,7 +71,9 @@ class WatchSettings(Section):
     """Reports of a run, and early stopping on a collapse."""
 
     every: int = Field(10, ge=1, description="steps between two reports")
-    tensorboard: str | None = Field(None, description="folder for TensorBoard logs; TensorBoard has to be installed")
+    tensorboard: LocalPath | None = Field(
+        None, description="folder for TensorBoard logs; TensorBoard has to be installed"
+    )
     mlflow: str | None = Field(None, description="tracking URI of MLflow; MLflow has to be installed")
     l0_target: int | None = Field(
         None,

@@ -6,6 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from lsr_prod.config.encoder import AdaptEncoderSettings
 from lsr_prod.config.language import AdaptCausalSettings, AdaptMlmSettings, DistilHeadSettings, PretrainEmlmSettings
+from lsr_prod.config.location import Location
 from lsr_prod.config.objective import ObjectiveSettings
 from lsr_prod.config.optimization import LoraSettings, OptimizerSettings, ScaleSettings, WatchSettings
 from lsr_prod.config.section import Section
@@ -28,9 +29,11 @@ __all__ = [
 class ValidationSettings(Section):
     """Validation during training, with an index of a collection."""
 
-    corpus: str = Field(min_length=1, description="JSONL of the documents: _id, title, text (BEIR)")
-    queries: str = Field(min_length=1, description="JSONL of the queries: _id, text (BEIR)")
-    qrels: str = Field(min_length=1, description="relevance judgments: query, document, grade, tab-separated (BEIR)")
+    corpus: Location = Field(min_length=1, description="JSONL of the documents: _id, title, text (BEIR)")
+    queries: Location = Field(min_length=1, description="JSONL of the queries: _id, text (BEIR)")
+    qrels: Location = Field(
+        min_length=1, description="relevance judgments: query, document, grade, tab-separated (BEIR)"
+    )
     every: int = Field(1000, ge=1, description="steps between two validations; the last one is after the last step")
     documents: int | None = Field(
         None, ge=1, description="maximum number of documents: those with judgments first, then others; default: all"
@@ -129,9 +132,11 @@ STAGES: dict[str, type[Section]] = {
 class TrainSettings(Section):
     """Training by a chain of stages."""
 
-    model: str = Field(min_length=1, description="model directory to start from, or a Hugging Face id")
-    output: str = Field(min_length=1, description="folder of the trained model; must not exist, or hold the same one")
-    work: str = Field(
+    model: Location = Field(min_length=1, description="model directory to start from, or a Hugging Face id")
+    output: Location = Field(
+        min_length=1, description="folder of the trained model; must not exist, or hold the same one"
+    )
+    work: Location = Field(
         min_length=1,
         description="folder or URI that all workers can access, for training sets, checkpoints, logs and "
         "intermediate models; finished ones are reused",

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from lsr_prod.config.location import SourceLocation
 from lsr_prod.config.section import Section
 
 __all__ = ["BatchSettings", "TrainingDataSettings"]
@@ -22,7 +23,9 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
 class TrainingDataSettings(Section):
     """Training rows: files or one Delta table, all rows of one kind."""
 
-    paths: list[str] = Field(min_length=1, description="files, folders, globs or URIs; a Delta source is one table")
+    paths: list[SourceLocation] = Field(
+        min_length=1, description="files, folders, globs or URIs; a Delta source is one table"
+    )
     format: Literal["auto", "parquet", "jsonl", "delta"] = Field(
         "auto", description="auto: by the file extension (.parquet, .jsonl, .ndjson, also .gz or .zst) or by _delta_log"
     )

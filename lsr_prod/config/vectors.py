@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from lsr_prod.config.location import Location, SourceLocation
 from lsr_prod.config.section import Section
 
 __all__ = ["VectorsSettings"]
@@ -13,15 +14,17 @@ class VectorsSettings(Section):
     """Import of vectors into a sparse table, or export of a sparse table."""
 
     action: Literal["import", "export"] = Field(description="import: paths -> table; export: table -> output")
-    table: str = Field(min_length=1, description="folder or URI of the sparse table; an import creates it")
-    bundle: str = Field(min_length=1, description="folder of the bundle whose output vocabulary the terms belong to")
+    table: Location = Field(min_length=1, description="folder or URI of the sparse table; an import creates it")
+    bundle: Location = Field(
+        min_length=1, description="folder of the bundle whose output vocabulary the terms belong to"
+    )
     format: Literal["jsonl", "tsv", "npz"] = Field(
         "jsonl",
         description="jsonl: JSONL of Anserini, {id, contents, vector}; tsv: topics of Anserini, import only; "
         "npz: a CSR matrix of scipy, with its ids in a file next to it",
     )
-    paths: list[str] = Field([], description="import: files, folders or globs")
-    quarantine: str | None = Field(
+    paths: list[SourceLocation] = Field([], description="import: files, folders or globs")
+    quarantine: Location | None = Field(
         None, description="import: folder or URI of the quarantine table (Parquet); default: <table>_quarantine"
     )
     sink: Literal["delta", "parquet"] = Field("delta", description="import: format of the table")
@@ -50,7 +53,7 @@ class VectorsSettings(Section):
         description="import: on a weight that is negative, NaN, infinite or not an impact, quarantine the vector "
         "or refuse the import",
     )
-    output: str | None = Field(None, description="export: file to create: .jsonl, .jsonl.gz or .npz")
+    output: Location | None = Field(None, description="export: file to create: .jsonl, .jsonl.gz or .npz")
     table_version: int | None = Field(None, ge=0, description="export: version of the table; default: the newest")
     weights: Literal["impacts", "floats"] = Field(
         "impacts", description="export: stored integer impacts, or floats (impact * impact_step)"

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from lsr_prod.config.location import Location
 from lsr_prod.config.section import Section
 from lsr_prod.config.training_data import TrainingDataSettings
 
@@ -40,7 +41,7 @@ class TransferVocabularySettings(Section):
     """Transfer of a model to another vocabulary (vocabulary-transfer, 4.2.1 and 4.2.2)."""
 
     stage: Literal["transfer_vocabulary"] = Field(description="kind of the stage")
-    target: str | None = Field(
+    target: Location | None = Field(
         None,
         min_length=1,
         description="model directory, folder of a tokenizer or tokenizer.json; give this or train_tokenizer",
@@ -57,7 +58,7 @@ class TransferVocabularySettings(Section):
         "target_embeddings, by sparsemax; subtoken: mean of the sub-tokens in the source; mean: mean "
         "of the rows of shared tokens; random_new: random; random_all: random, for shared tokens too"
     )
-    target_embeddings: str | None = Field(
+    target_embeddings: Location | None = Field(
         None,
         min_length=1,
         description="folder of a model with the tokens of the target; needs no head; default: target",

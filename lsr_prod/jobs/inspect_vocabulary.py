@@ -9,11 +9,10 @@ Exit codes: 0 done, 1 failed, 2 bad usage.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.jobs.shell import CommandParser, exit_code
+from lsr_prod.jobs.shell import CommandParser, exit_code, local_path, location
 
 if TYPE_CHECKING:
     from lsr_prod.vocabulary.inspect import Inspection
@@ -25,21 +24,32 @@ def parser() -> CommandParser:
     """Return the parser of the command line."""
     options = CommandParser("inspect-vocabulary", __doc__)
     options.add_argument(
-        "model", metavar="MODEL", help="model directory, folder of a language model, or a Hugging Face id"
+        "model",
+        metavar="MODEL",
+        type=location,
+        help="model directory, folder of a language model, or a Hugging Face id",
     )
     options.add_argument(
-        "--target", metavar="PATH", help="another vocabulary: folder or file of a tokenizer, or a model directory"
+        "--target",
+        metavar="PATH",
+        type=location,
+        help="another vocabulary: folder or file of a tokenizer, or a model directory",
     )
     options.add_argument(
-        "--target-embeddings", metavar="FOLDER", help="folder of a model with the tokens of the target; default: target"
+        "--target-embeddings",
+        metavar="FOLDER",
+        type=location,
+        help="folder of a model with the tokens of the target; default: target",
     )
     options.add_argument(
         "--words", nargs="+", default=[], metavar="WORD", help="words of the target to print the nearest rows of"
     )
-    options.add_argument("--texts", type=Path, metavar="FILE", help="JSONL with a field text")
+    options.add_argument("--texts", type=local_path, metavar="FILE", help="JSONL with a field text")
     options.add_argument("--count", type=int, default=1000, metavar="N", help="texts to read at most (default: 1000)")
-    options.add_argument("--casing", type=Path, metavar="FILE", help="JSON file for the confusion matrix of casing")
-    options.add_argument("--picture", type=Path, metavar="FILE", help="PNG file for a picture of that matrix")
+    options.add_argument(
+        "--casing", type=local_path, metavar="FILE", help="JSON file for the confusion matrix of casing"
+    )
+    options.add_argument("--picture", type=local_path, metavar="FILE", help="PNG file for a picture of that matrix")
     return options
 
 

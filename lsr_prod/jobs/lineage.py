@@ -7,10 +7,9 @@ Exit codes: 0 done, 1 failed, 2 bad usage.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lsr_prod.jobs.shell import CommandParser, exit_code
+from lsr_prod.jobs.shell import CommandParser, exit_code, local_path, location
 
 if TYPE_CHECKING:
     from lsr_prod.training.lineage import Ancestor
@@ -21,8 +20,10 @@ __all__ = ["main", "parser", "print_lineage"]
 def parser() -> CommandParser:
     """Return the parser of the command line."""
     options = CommandParser("lineage", __doc__)
-    options.add_argument("model", metavar="MODEL", type=Path, help="model directory")
-    options.add_argument("--work", metavar="FOLDER", help="folder or URI that the chain of the model worked in")
+    options.add_argument("model", metavar="MODEL", type=local_path, help="model directory")
+    options.add_argument(
+        "--work", metavar="FOLDER", type=location, help="folder or URI that the chain of the model worked in"
+    )
     return options
 
 

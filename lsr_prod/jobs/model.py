@@ -9,9 +9,8 @@ Exit codes: 0 done, 1 damaged source, 2 bad usage or impossible settings (nothin
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from lsr_prod.jobs.shell import CommandParser, exit_code
+from lsr_prod.jobs.shell import CommandParser, exit_code, local_path, location
 
 __all__ = ["main", "parser"]
 
@@ -19,9 +18,11 @@ __all__ = ["main", "parser"]
 def parser() -> CommandParser:
     """Return the parser of the command line."""
     options = CommandParser("model", __doc__)
-    options.add_argument("source", metavar="SOURCE", help="folder or Hugging Face id of a masked language model")
     options.add_argument(
-        "dest", metavar="DEST", type=Path, help="folder of the model; must not exist, or hold the same model"
+        "source", metavar="SOURCE", type=location, help="folder or Hugging Face id of a masked language model"
+    )
+    options.add_argument(
+        "dest", metavar="DEST", type=local_path, help="folder of the model; must not exist, or hold the same model"
     )
     options.add_argument(
         "--query-max-length", type=int, metavar="N", help="maximum tokens of a query, special tokens included"

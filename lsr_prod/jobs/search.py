@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lsr_prod.errors import QueryError
-from lsr_prod.jobs.shell import CommandParser, exit_code
+from lsr_prod.jobs.shell import CommandParser, exit_code, location
 from lsr_prod.search.result import Hit, SearchResult
 from lsr_prod.search.searcher import Searcher
 
@@ -40,7 +40,7 @@ class _Settings:
 def parser() -> CommandParser:
     """Return the parser of the command line."""
     options = CommandParser("search", __doc__)
-    options.add_argument("index", metavar="INDEX", help="folder of an index")
+    options.add_argument("index", metavar="INDEX", type=location, help="folder of an index")
     options.add_argument("-k", type=int, default=5, metavar="N", help="number of hits to show (default: 5)")
     options.add_argument(
         "--threshold", type=float, default=0.0, metavar="X", help="overlap threshold, 0..1 (default: 0, off)"

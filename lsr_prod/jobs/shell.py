@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, LsrError, MissingExtraError
+from lsr_prod.storage.location import location_problem, path_problem
 
-__all__ = ["CommandParser", "exit_code", "id_options", "read_ids"]
+__all__ = ["CommandParser", "exit_code", "id_options", "local_path", "location", "read_ids"]
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -55,11 +57,33 @@ def exit_code(name: str, work: Callable[[], int | None]) -> int:
         return int(ended.code or 0)
 
 
+def location(value: str) -> str:
+    """Return an argument that is a path or a URI.
+
+    Raises:
+        ArgumentTypeError: it is neither.
+    """
+    if (problem := location_problem(value)) is not None:
+        raise argparse.ArgumentTypeError(f"{without_credentials(value)!r} is not possible; {problem}")
+    return value
+
+
+def local_path(value: str) -> Path:
+    """Return an argument that is a path of this machine.
+
+    Raises:
+        ArgumentTypeError: it is a URI.
+    """
+    if (problem := path_problem(value)) is not None:
+        raise argparse.ArgumentTypeError(f"{without_credentials(value)!r} is not possible; {problem}")
+    return Path(value)
+
+
 def id_options(name: str) -> CommandParser:
     """Options that name documents, shared by ``takedown`` and ``restore``."""
     parser = CommandParser(name)
     parser.add_argument("--id", action="append", default=[], metavar="ID", help="id of a document; may be repeated")
-    parser.add_argument("--file", type=Path, metavar="FILE", help="text file with one id per line")
+    parser.add_argument("--file", type=local_path, metavar="FILE", help="text file with one id per line")
     parser.add_argument("--note", default="", metavar="TEXT", help="reason, kept in the publication")
     return parser
 

@@ -9,7 +9,7 @@ that a cold start takes. Exit codes: 0 done, 1 failed, 2 bad usage.
 import sys
 from collections.abc import Sequence
 
-from lsr_prod.jobs.shell import CommandParser, exit_code
+from lsr_prod.jobs.shell import CommandParser, exit_code, location
 from lsr_prod.search.warm import warm
 
 __all__ = ["main", "parser"]
@@ -18,7 +18,7 @@ __all__ = ["main", "parser"]
 def parser() -> CommandParser:
     """Return the parser of the command line."""
     options = CommandParser("warm", __doc__)
-    options.add_argument("index", metavar="INDEX", help="folder of an index")
+    options.add_argument("index", metavar="INDEX", type=location, help="folder of an index")
     return options
 
 

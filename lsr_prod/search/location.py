@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import QueryError
 from lsr_prod.formats.publication import Publication
 from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.location import location_problem, path_problem
 from lsr_prod.storage.publications import current_publication
 
 if TYPE_CHECKING:
@@ -77,13 +79,17 @@ def locate(
         options: options of the object store.
 
     Raises:
-        QueryError: the index is remote and ``cache`` is missing.
+        QueryError: the index is remote and ``cache`` is missing, or one of them is not supported.
         MissingExtraError: obstore is not installed.
     """
+    if (problem := location_problem(str(index))) is not None:
+        raise QueryError(f"the index {without_credentials(str(index))} cannot be opened: {problem}")
     if not is_remote(str(index)):
         return LocalIndex(Path(index).absolute())
     if cache is None:
         raise QueryError(f"{index} is remote; set cache to a folder on a local disk for its versions")
+    if (problem := path_problem(str(cache))) is not None:
+        raise QueryError(f"the cache {without_credentials(str(cache))} cannot be used: {problem}")
     from lsr_prod.storage.node_cache import NodeCache
 
     return RemoteIndex(Store(str(index), dict(options or {})), NodeCache(cache, cache_bytes))

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, LsrError, StorageError
 from lsr_prod.formats.digest import digest_path
 from lsr_prod.storage.drafts import create_file, draft_name
 from lsr_prod.storage.local import Entry, checked_chunks, local_entry, walk
+from lsr_prod.storage.location import is_remote, location_problem
 from lsr_prod.storage.remote import (
     PART_BYTES,
     ObjectChangedError,
@@ -32,13 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "Store", "as_store", "is_remote", "require_exists", "store_digest"]
 
-_REMOTE = ("s3://", "gs://", "az://", "abfss://")
-
-
-def is_remote(uri: str) -> bool:
-    """Return whether ``uri`` names an object store; everything else is a local path."""
-    return uri.startswith(_REMOTE)
-
 
 @dataclass(frozen=True, slots=True)
 class Store:
@@ -53,6 +48,12 @@ class Store:
 
     uri: str
     options: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a URI that is not supported: it would become a local folder of that name."""
+        problem = location_problem(self.uri)
+        if problem is not None:
+            raise StorageError(f"{without_credentials(self.uri)} cannot be opened: {problem}")
 
     @property
     def delta_options(self) -> dict[str, str] | None:
