@@ -1,0 +1,218 @@
+"""Machines on one computer: each has its own network, mounts and host name, and shares no writable folder.
+
+The root file system is read-only on a machine, so that it has the installed program as from an image; ``/tmp`` with the
+home folder, ``/var/tmp`` and ``/dev/shm`` are empty and its own. Every machine has one address on a private network.
+Needs root; ``missing`` says why the computer cannot do this.
+"""
+
+import contextlib
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+__all__ = ["ROOT", "Machine", "Network", "missing", "network"]
+
+ROOT = Path(__file__).parents[2]
+_SETUP = """
+set -e
+hostname {name}
+mount -o remount,bind,ro /
+for folder in /tmp /var/tmp /dev/shm; do mount -t tmpfs -o mode=1777 tmpfs $folder; done
+mkdir /tmp/home /tmp/empty
+for hidden in {hidden}; do
+    if [ -d $hidden ]; then mount --bind /tmp/empty $hidden; else mount --bind /dev/null $hidden; fi
+done
+echo ready
+exec sleep 1000000
+"""
+
+
+def missing() -> str:
+    """Return why machines cannot be made on this computer, or ""."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "network and mount namespaces need root on Linux"
+    absent = [tool for tool in ("ip", "unshare", "nsenter") if shutil.which(tool) is None]
+    if absent:
+        return f"{', '.join(absent)} is not installed"
+    probe = subprocess.run(
+        ["unshare", "--net", "--mount", "--uts", "true"], check=False, capture_output=True, text=True
+    )
+    return probe.stderr.strip()
+
+
+class Machine:
+    """A machine of a ``Network``.
+
+    Attributes:
+        name: its host name.
+        address: its IP address.
+    """
+
+    def __init__(self, network: "Network", name: str, number: int) -> None:
+        self.name, self.address = name, f"10.177.0.{number}"
+        self._space, self._network = f"{network.name}-{name}", network
+        self._port = f"p{number}"
+        _ip("netns", "add", self._space)
+        _ip(*f"link add {self._port} netns {network.switch} type veth peer name eth0 netns {self._space}".split())
+        _ip("-n", network.switch, "link", "set", self._port, "master", "switch", "up")
+        _ip("-n", self._space, "address", "add", f"{self.address}/24", "dev", "eth0")
+        for device in ("lo", "eth0"):
+            _ip("-n", self._space, "link", "set", device, "up")
+        self._holder = subprocess.Popen(
+            ["ip", "netns", "exec", self._space, "unshare", "--mount", "--uts", "--propagation", "private",
+             "sh", "-c", _SETUP.format(name=name, hidden=" ".join(map(str, network.hidden)))],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        assert self._holder.stdout is not None
+        assert self._holder.stdout.readline() == "ready\n", "the namespaces could not be set up"
+
+    def start(
+        self, command: list[str], environment: Mapping[str, str] | None = None, *, log: Path
+    ) -> "subprocess.Popen[bytes]":
+        """Start a program; its output goes to a file of this computer."""
+        with log.open("ab") as out:
+            return subprocess.Popen(
+                self._inside(command, environment),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+    def run(
+        self,
+        command: list[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        data: str | None = None,
+        timeout_s: float = 600,
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a program to its end.
+
+        Args:
+            command: the program and its arguments.
+            environment: variables beyond ``PATH`` and ``HOME``.
+            data: its standard input.
+            timeout_s: seconds until it is killed.
+        """
+        return subprocess.run(
+            self._inside(command, environment),
+            input=data,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file on the machine; its folder is created."""
+        script = f"mkdir -p $(dirname {shlex.quote(path)}) && cat > {shlex.quote(path)}"
+        done = self.run(["sh", "-c", script], data=text)
+        assert done.returncode == 0, done.stderr
+
+    def cut_off(self, *, connected: bool = False) -> None:
+        """Take the machine off the network, or connect it again."""
+        _ip("-n", self._network.switch, "link", "set", self._port, "up" if connected else "down")
+
+    def kill(self) -> int:
+        """Kill every program on the machine at once, as a power failure does; returns their number.
+
+        Its files stay until ``remove``.
+        """
+        killed = 0
+        while pids := [pid for pid in self._pids() if pid != self._sleeper()]:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            killed += len(pids)
+            time.sleep(0.05)
+        return killed
+
+    def remove(self) -> None:
+        """Kill the programs of the machine, and delete it with its files."""
+        self.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._holder.pid, signal.SIGKILL)
+        self._holder.wait(10)
+        _ip("netns", "delete", self._space)
+
+    def _inside(self, command: list[str], environment: Mapping[str, str] | None) -> list[str]:
+        variables = {"PATH": os.environ["PATH"], "HOME": "/tmp/home", **(environment or {})}
+        pairs = [f"{name}={value}" for name, value in variables.items()]
+        enter = ["nsenter", "-t", str(self._sleeper()), "--net", "--mount", "--uts", "--wd=/tmp", "--"]
+        return [*enter, "env", "-i", *pairs, *command]
+
+    def _pids(self) -> list[int]:
+        found = subprocess.run(["ip", "netns", "pids", self._space], check=True, capture_output=True, text=True).stdout
+        zombies = {pid for pid in map(int, found.split()) if _is_zombie(pid)}
+        return [pid for pid in map(int, found.split()) if pid not in zombies]
+
+    def _sleeper(self) -> int:
+        return self._holder.pid  # ip, unshare and sh replace themselves
+
+
+class Network:
+    """A private network of machines.
+
+    Attributes:
+        name: prefix of its namespaces.
+        switch: the namespace with the bridge that connects the machines.
+        machines: by name.
+        hidden: files and folders of this computer that machines added from now on see empty.
+    """
+
+    def __init__(self) -> None:
+        self.hidden: list[Path] = []
+        self.name = f"lsr{secrets.token_hex(3)}"
+        self.switch = f"{self.name}-switch"
+        self.machines: dict[str, Machine] = {}
+        self._added = 0
+        _ip("netns", "add", self.switch)
+        _ip("-n", self.switch, "link", "add", "switch", "type", "bridge")
+        _ip("-n", self.switch, "link", "set", "switch", "up")
+
+    def add(self, name: str) -> Machine:
+        """Add a machine."""
+        self._added += 1
+        self.machines[name] = Machine(self, name, self._added)
+        return self.machines[name]
+
+    def remove(self, name: str) -> None:
+        """Remove a machine."""
+        self.machines.pop(name).remove()
+
+    def close(self) -> None:
+        """Remove all machines, then the network."""
+        for machine in self.machines.values():
+            machine.remove()
+        _ip("netns", "delete", self.switch)
+
+
+@contextlib.contextmanager
+def network() -> Iterator[Network]:
+    """Make a network, and remove it with its machines and all of their programs at the end."""
+    made = Network()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
