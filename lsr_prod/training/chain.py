@@ -23,6 +23,7 @@ from typing import Any
 
 import ray
 
+from lsr_prod import __version__
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings, StageSettings, TrainSettings
 from lsr_prod.errors import ArtifactError, ConfigError, TrainingError
@@ -130,7 +131,8 @@ def _run(plan: ChainPlan, number: int, name: str, parent: str) -> StageRecord:
             "settings": identity(stage),
             "pins": plan.pins[number],
             **figures,
-            "versions": {package: version(package) for package in ("lsr_prod", "torch", "transformers")},
+            # A cluster that runs a submitted checkout has no installed lsr_prod.
+            "versions": {"lsr_prod": __version__, "torch": version("torch"), "transformers": version("transformers")},
         }
         parents = EncoderCard.load(fetch_artifact(plan.store, f"models/{parent}", verify=False)).parents
         model = write_lineage(folder, parent=parent, parents=parents, training=training)

@@ -59,6 +59,7 @@ class Machine:
         self.name, self.address = name, f"10.177.0.{number}"
         self._space, self._network = f"{network.name}-{name}", network
         self._port = f"p{number}"
+        self._started: list[subprocess.Popen[bytes]] = []
         _ip("netns", "add", self._space)
         _ip(*f"link add {self._port} netns {network.switch} type veth peer name eth0 netns {self._space}".split())
         _ip("-n", network.switch, "link", "set", self._port, "master", "switch", "up")
@@ -75,17 +76,12 @@ class Machine:
         assert self._holder.stdout is not None
         assert self._holder.stdout.readline() == "ready\n", "the namespaces could not be set up"
 
-    def start(
-        self, command: list[str], environment: Mapping[str, str] | None = None, *, log: Path
-    ) -> "subprocess.Popen[bytes]":
-        """Start a program; its output goes to a file of this computer."""
+    def start(self, command: list[str], environment: Mapping[str, str] | None = None, *, log: Path) -> None:
+        """Start a program, which ends with the machine; its output goes to a file of this computer."""
         with log.open("ab") as out:
-            return subprocess.Popen(
-                self._inside(command, environment),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
+            inside, nothing = self._inside(command, environment), subprocess.DEVNULL
+            self._started.append(
+                subprocess.Popen(inside, stdin=nothing, stdout=out, stderr=out, start_new_session=True)
             )
 
     def run(
@@ -119,6 +115,20 @@ class Machine:
         done = self.run(["sh", "-c", script], data=text)
         assert done.returncode == 0, done.stderr
 
+    def copy_in(self, folder: Path, to: str) -> None:
+        """Copy a folder of this computer to the machine."""
+        packed = subprocess.run(["tar", "-C", str(folder), "-c", "."], check=True, capture_output=True).stdout
+        self._unpack(packed, to)
+
+    def copy_from(self, other: "Machine", folder: str, to: str) -> None:
+        """Copy a folder of another machine to this one."""
+        packed = subprocess.run(other._inside(["tar", "-C", folder, "-c", "."], None), check=True, capture_output=True)
+        self._unpack(packed.stdout, to)
+
+    def _unpack(self, packed: bytes, to: str) -> None:
+        command = self._inside(["sh", "-c", f"mkdir -p {shlex.quote(to)} && tar -C {shlex.quote(to)} -x"], None)
+        subprocess.run(command, input=packed, check=True, capture_output=True)
+
     def cut_off(self, *, connected: bool = False) -> None:
         """Take the machine off the network, or connect it again."""
         _ip("-n", self._network.switch, "link", "set", self._port, "up" if connected else "down")
@@ -135,6 +145,8 @@ class Machine:
                     os.kill(pid, signal.SIGKILL)
             killed += len(pids)
             time.sleep(0.05)
+        for program in self._started:
+            program.wait(10)
         return killed
 
     def remove(self) -> None:
@@ -142,7 +154,7 @@ class Machine:
         self.kill()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._holder.pid, signal.SIGKILL)
-        self._holder.wait(10)
+        self._holder.communicate(timeout=10)
         _ip("netns", "delete", self._space)
 
     def _inside(self, command: list[str], environment: Mapping[str, str] | None) -> list[str]:

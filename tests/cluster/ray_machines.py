@@ -53,7 +53,6 @@ class RayMachines:
             machines.hidden = _program()
         self.head = self._machine("head")
         self.dashboard = f"http://{self.head.address}:{_DASHBOARD}"
-        self._nodes: dict[str, subprocess.Popen[bytes]] = {}
         self._start_node(
             self.head,
             ["--head", f"--port={_PORT}", "--dashboard-host=0.0.0.0", f"--dashboard-port={_DASHBOARD}", "--num-cpus=0",
@@ -113,10 +112,7 @@ class RayMachines:
     def _copy_checkout(self, folder: str) -> None:
         """Copy the files that git tracks."""
         script = f"mkdir -p {folder} && cd {ROOT} && git ls-files -z | xargs -0 tar -c | tar -x -C {folder}"
-        done = self.client.run(
-            ["sh", "-c", script],
-            {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"},
-        )
+        done = self.client.run(["sh", "-c", script])
         assert done.returncode == 0, done.stderr
 
     def nodes(self) -> int:
@@ -145,7 +141,7 @@ class RayMachines:
             str(BIN / "ray"), "start", "--block", f"--node-ip-address={machine.address}", "--disable-usage-stats",
             f"--object-store-memory={_MEMORY}", *options,
         ]  # fmt: skip
-        self._nodes[machine.name] = machine.start(command, self.environment, log=self._logs / f"{machine.name}.log")
+        machine.start(command, self.environment, log=self._logs / f"{machine.name}.log")
 
 
 def _program() -> list[Path]:
