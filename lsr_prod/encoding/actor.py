@@ -3,6 +3,7 @@
 It returns counts and the names of parts to the driver; documents and ids never reach the driver.
 """
 
+import socket
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -81,6 +82,7 @@ class EncoderActor:
             watched = WatchedEncoder(self._encoder, model.batch_timeout_s)
             cells = _encode_cells(task, rows, partial(encode_batches, watched))
         result = BlockResult(
+            node=socket.gethostname(),
             cells=cells,
             counters=self._counters() - before,
             seconds=time.monotonic() - started,

@@ -3,6 +3,7 @@
 import logging
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lsr_prod.cluster import ray_session
@@ -126,14 +127,18 @@ def _encode(work: Work) -> EncodeSummary:
 def _run_waves(work: Work, properties: TableProperties, committer: Committer, totals: Totals, skipped: int) -> None:
     from lsr_prod.encoding.actor import ModelSettings
     from lsr_prod.encoding.metrics import WaveMetrics
-    from lsr_prod.encoding.pool import EncoderPool, pool_size
+    from lsr_prod.encoding.pool import EncoderPool, current_places, pool_size
     from lsr_prod.encoding.progress import Progress
     from lsr_prod.encoding.waves import WaveRunner
 
     encode = work.encode
     model = ModelSettings(work.factory, encode.batch_timeout_s, encode.document_timeout_s)
     metrics = WaveMetrics()
-    with EncoderPool(pool_size(encode), model) as pool, Progress(work.plan.waves, skipped) as progress:
+    size = pool_size(encode)
+    with (
+        EncoderPool(size, model, partial(current_places, size, encode.actors)) as pool,
+        Progress(work.plan.waves, skipped) as progress,
+    ):
         runner = WaveRunner(work, properties, pool, progress)
         for wave in range(skipped, work.plan.waves):
             result, commit_s = _encode_and_commit(runner, wave, committer, totals)

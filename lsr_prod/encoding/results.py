@@ -59,11 +59,13 @@ class BlockResult:
     """Result of a block: cells that an actor received at once.
 
     Attributes:
+        node: host name of the actor.
         cells: one result per cell.
         counters: documents and tokens that the model read; zero if it ran in a child process.
         seconds: duration.
     """
 
+    node: str
     cells: tuple[CellResult, ...]
     counters: Counters
     seconds: float

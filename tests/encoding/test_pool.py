@@ -103,6 +103,26 @@ def test_model_that_does_not_open_raises_encoder_broken_error(tmp_path: Path):
         list(pool.encode(wave(tmp_path), [block(0, ["fox"])]))
 
 
+def test_pool_uses_new_places_within_wave_and_retires_actors_of_left_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("lsr_prod.encoding.pool._LOOK_S", 0.1)
+    node = ray.get_runtime_context().get_node_id()
+    places = [node]
+    blocks = [block(i, [f"fox {i}", "PAUSE"]) for i in range(10)]
+    with EncoderPool(one_actor(), model(poison_factory()), lambda: tuple(places)) as pool, caplog.at_level("INFO"):
+        results = pool.encode(wave(tmp_path), blocks)
+        cells = [next(results)]
+        places.append(node)
+        cells += [next(results) for _ in range(2)]
+        places.pop()
+        cells += list(results)
+    assert sum(cell.encoded for result in cells for cell in result.cells) == 20
+    changes = [vars(record)["fields"] for record in caplog.records if record.message == "encoder pool changed"]
+    assert [(change["added"], change["left"]) for change in changes] == [(1, 0), (0, 1)]
+    assert sum(pool.blocks.values()) == 10
+
+
 def test_pool_size_follows_machine_and_settings():
     size = pool_size(settings())
     cores = int(ray.cluster_resources()["CPU"])
