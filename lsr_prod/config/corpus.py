@@ -199,7 +199,9 @@ class MaintainSettings(Section):
     )
     keep_versions: list[int] = Field([], description="versions of the table to keep regardless of age")
     indexes: list[Location] = Field(
-        [], description="index folders; the table versions that their publications refer to are kept"
+        [],
+        description="folders or URIs of indexes of this table; the table versions that their publications refer to are "
+        "kept",
     )
     dry_run: bool = Field(False, description="list garbage without deleting or merging anything")
 

@@ -13,7 +13,8 @@ from lsr_prod.maintenance.summaries import MaintenanceSummary
 from lsr_prod.maintenance.vacuum import vacuum
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.index_versions import read_version
-from lsr_prod.storage.publications import read_publication
+from lsr_prod.storage.location import same_location
+from lsr_prod.storage.publications import publication_numbers, read_publication
 from lsr_prod.tables import Part, open_table
 
 __all__ = ["maintain", "versions_of_indexes"]
@@ -39,11 +40,18 @@ def maintain(deployment: Deployment) -> MaintenanceSummary:
         _absolute(settings.quarantine or f"{settings.table.rstrip('/')}_quarantine"), deployment.storage.options
     )
     newest = _check(table, settings)
-    keep = sorted({*settings.keep_versions, *versions_of_indexes(table, settings.indexes)})
-    if keep and keep[-1] > newest:
+    if (asked := max(settings.keep_versions, default=0)) > newest:
         raise ConfigError(
-            "maintain.keep_versions", f"the table has no version {keep[-1]}", f"keep versions up to {newest}"
+            "maintain.keep_versions", f"the table has no version {asked}", f"keep versions up to {newest}"
         )
+    named = versions_of_indexes(table, settings.indexes)
+    if (last := max(named, default=0)) > newest:
+        raise ConfigError(
+            "maintain.indexes",
+            f"an index was built from version {last} of {table.uri}, which has {newest} as its newest version",
+            "name indexes of this table",
+        )
+    keep = sorted({*settings.keep_versions, *named})
     compaction = None
     if settings.compact and not settings.dry_run:
         with ray_session(deployment.ray):
@@ -68,21 +76,29 @@ def versions_of_indexes(table: Store, indexes: Sequence[str]) -> set[int]:
 
     Args:
         table: the table's folder.
-        indexes: index folders.
+        indexes: folders or URIs of indexes.
 
     Raises:
-        ConfigError: a folder is not an index.
+        ConfigError: a folder is not an index, or its publications use no version of the table.
         ArtifactError: a published version is damaged.
     """
-    versions = set()
-    for place in indexes:
-        index = Path(place)
-        numbers = sorted(int(path.stem) for path in (index / "publications").glob("*.json") if path.stem.isdigit())
-        if not numbers:
-            raise ConfigError("maintain.indexes", f"{place} has no publication", "name folders of published indexes")
-        published = {read_publication(index, number).version for number in numbers}
-        found = [read_version(index, sha) for sha in sorted(published)]
-        versions |= {version.table_version for version in found if version.table_uri == table.location}
+    return {version for place in indexes for version in _versions_of_index(table, Store(place, table.options))}
+
+
+def _versions_of_index(table: Store, index: Store) -> set[int]:
+    numbers = publication_numbers(index)
+    if not numbers:
+        raise ConfigError("maintain.indexes", f"{index.uri} has no publication", "name folders of published indexes")
+    published = {read_publication(index, number).version for number in numbers}
+    found = [read_version(index, sha) for sha in sorted(published)]
+    versions = {version.table_version for version in found if same_location(version.table_uri, table.location)}
+    if not versions:  # nothing of the table would be protected, although that is what the setting is for
+        raise ConfigError(
+            "maintain.indexes",
+            f"{index.uri} was built from {', '.join(sorted({version.table_uri for version in found}))}, "
+            f"not from {table.uri}",
+            "name indexes of this table, and the table as it was named when they were built",
+        )
     return versions
 
 

@@ -12,10 +12,22 @@ from lsr_prod.formats.digest import record_bytes
 from lsr_prod.formats.publication import Publication, publication_name
 from lsr_prod.storage.store import Store, as_store
 
-__all__ = ["create_publication", "current_publication", "find_current_publication", "read_publication"]
+__all__ = [
+    "create_publication",
+    "current_publication",
+    "find_current_publication",
+    "publication_numbers",
+    "read_publication",
+]
 
 _PUBLICATION = re.compile(r"publications/(\d{6,})\.json")
 _SHA = re.compile(r"[0-9a-f]{64}")
+
+
+def publication_numbers(index: Store | Path) -> list[int]:
+    """Return the numbers of all publications, ascending."""
+    names = as_store(index).names("publications")
+    return sorted(int(match[1]) for name in names if (match := _PUBLICATION.fullmatch(name)))
 
 
 def find_current_publication(index: Store | Path) -> Publication | None:
@@ -24,9 +36,8 @@ def find_current_publication(index: Store | Path) -> Publication | None:
     Raises:
         ArtifactError: it is damaged.
     """
-    names = as_store(index).names("publications")
-    numbers = [int(match[1]) for name in names if (match := _PUBLICATION.fullmatch(name))]
-    return read_publication(index, max(numbers)) if numbers else None
+    numbers = publication_numbers(index)
+    return read_publication(index, numbers[-1]) if numbers else None
 
 
 def current_publication(index: Store | Path) -> Publication:

@@ -24,9 +24,9 @@ def deployment(made: Store, **changes: object) -> Deployment:
     return Deployment(maintain=MaintainSettings(**{"table": made.uri, "quarantine": quarantine, **changes}))
 
 
-def publish_version(index: Path, number: int, table: Store, version: int) -> None:
+def publish_version(index: Path | str, number: int, table: Store, version: int) -> None:
     made = IndexVersion((), "b" * 64, "v" * 64, 0.01, 8, table.location, version, (), ())
-    store = Store(str(index))
+    store = Store(str(index), table.options)
     store.put_new(f"versions/{made.sha}.json", canonical_json(made.to_json()))
     record = Publication(number, made.sha, "today")
     store.put_new(f"publications/{number:06d}.json", canonical_json(record.to_json()))
@@ -52,6 +52,44 @@ def test_maintain_compacts_and_keeps_table_versions_of_published_indexes(tmp_pat
     assert table_digest(table.uri) == digest
     assert ids_of(table) == ["a", "b"]
     json.dumps(listed.result())
+
+
+@pytest.mark.parametrize("named", ["link", "dots", "slash", "relative"])
+def test_versions_of_indexes_are_kept_if_the_table_is_named_by_another_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+):
+    table, _ = two_waves(tmp_path, "parquet")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "linked").symlink_to(tmp_path, target_is_directory=True)
+    folder = Path(table.uri).relative_to(tmp_path)
+    other = {
+        "link": f"{tmp_path}/linked/{folder}",
+        "dots": f"{tmp_path}/linked/../{tmp_path.name}/{folder}",
+        "slash": f"{table.uri}//",
+        "relative": str(folder),
+    }[named]
+    publish_version(tmp_path / "index", 1, table, 1)
+    kept = maintain(deployment(table, table=other, indexes=["linked/index/"], compact=False, dry_run=True))
+    assert kept.versions_kept == (1,)
+    publish_version(tmp_path / "by_link", 1, Store(f"{tmp_path}/linked/{folder}"), 2)
+    assert versions_of_indexes(table, ["by_link"]) == {2}
+
+
+def test_versions_of_an_index_on_an_object_store_are_kept(tmp_path: Path, s3_options: dict[str, str]):
+    folder = f"s3://lsr/{tmp_path.name}"
+    publish_version(f"{folder}/index", 1, Store(f"{folder}/table", s3_options), 4)
+    for other in (f"{folder}/table", f"{folder}/table/"):
+        assert versions_of_indexes(Store(other, s3_options), [f"{folder}/index/"]) == {4}
+
+
+def test_index_that_protects_no_version_of_the_table_is_refused(tmp_path: Path):
+    table, _ = two_waves(tmp_path, "parquet")
+    publish_version(tmp_path / "index", 1, Store(str(tmp_path / "another")), 1)
+    with pytest.raises(ConfigError, match=r"maintain\.indexes: .*index was built from .*another, .*not from"):
+        maintain(deployment(table, indexes=[str(tmp_path / "index")]))
+    publish_version(tmp_path / "index", 2, table, 77)
+    with pytest.raises(ConfigError, match=r"maintain\.indexes: .*index was built from version 77"):
+        maintain(deployment(table, indexes=[str(tmp_path / "index")]))
 
 
 @pytest.mark.parametrize(
