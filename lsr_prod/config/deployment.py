@@ -1,5 +1,7 @@
 """The sections of a deployment."""
 
+from typing import Any
+
 from pydantic import Field, field_validator
 
 from lsr_prod.config.corpus import EncodeSettings, MaintainSettings, SourceSettings
@@ -10,6 +12,8 @@ from lsr_prod.config.section import Section
 from lsr_prod.config.serve import ServeSettings
 from lsr_prod.config.train import TrainSettings
 from lsr_prod.config.vectors import VectorsSettings
+from lsr_prod.errors import ConfigError
+from lsr_prod.storage.options import is_credential, normalize_options
 
 __all__ = ["Deployment", "RaySettings", "StorageSettings"]
 
@@ -26,21 +30,25 @@ class RaySettings(Section):
 
 
 class StorageSettings(Section):
-    """Access to object stores: s3://, gs:// and az://."""
+    """Access to object stores: s3://, gs://, az:// and abfss://."""
 
     options: dict[str, str] = Field(
         default_factory=dict,
-        description="options of the object store, for example aws_endpoint or aws_region; credentials come from "
-        "the environment",
+        description="options of object stores, for example aws_endpoint, aws_region or allow_http "
+        "(docs/object-stores.md lists them); credentials come from the environment",
     )
 
-    @field_validator("options")
+    @field_validator("options", mode="before")
     @classmethod
-    def _no_credentials(cls, options: dict[str, str]) -> dict[str, str]:
-        for key in options:
-            if any(word in key.lower() for word in ("secret", "token", "password", "access_key", "account_key")):
-                raise ValueError(f"{key} is a credential; set it in the environment, not in the file")
-        return options
+    def _known(cls, options: Any) -> Any:
+        if not isinstance(options, dict):
+            return options
+        for name in map(str, options):
+            if is_credential(name):
+                raise ConfigError(
+                    f"storage.options.{name}", "it is a credential", "set it in the environment, not in the file"
+                )
+        return normalize_options(options)
 
 
 class Deployment(Section):

@@ -1,12 +1,15 @@
 """Object stores for ``storage.Store``: one client per folder, and objects as Python files."""
 
 import io
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import MissingExtraError
 from lsr_prod.storage.local import checked_chunks
+from lsr_prod.storage.options import is_client_option
 
 if TYPE_CHECKING:
     from obstore import GetOptions
@@ -20,18 +23,23 @@ __all__ = [
     "is_remote_failure",
     "open_object",
     "put_parts",
+    "short_message",
 ]
 
 PART_BYTES = 8 << 20  # bytes of one request: the client's time limit is per request
 _PARTS = 9000  # S3 allows 10,000 parts
 _PARTS_AT_ONCE = 4
 
-_CLIENT_OPTIONS = ("allow_http", "connect_timeout", "timeout", "proxy_url")
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @lru_cache(maxsize=64)  # a client holds its connections: one per folder, not per call
 def connect(uri: str, options: tuple[tuple[str, str], ...]) -> "ObjectStore":
-    """Return the client of a folder; ``options`` as obstore and delta-rs name them.
+    """Return the client of a folder.
+
+    Args:
+        uri: the URI of the folder; characters that are syntax of a URL stand for themselves.
+        options: of ``storage.options.options_of``.
 
     Raises:
         MissingExtraError: obstore is not installed.
@@ -41,22 +49,28 @@ def connect(uri: str, options: tuple[tuple[str, str], ...]) -> "ObjectStore":
     except ImportError as error:
         raise MissingExtraError("obstore", "jobs") from error
     # delta-rs takes one flat mapping; obstore takes the options of the HTTP client separately.
-    client: dict[str, str | bool] = {key: value for key, value in options if key in _CLIENT_OPTIONS}
-    config = {key: value for key, value in options if key not in _CLIENT_OPTIONS}
-    if "allow_http" in client:
-        client["allow_http"] = str(client["allow_http"]).lower() == "true"
-    # The valid options depend on the store, which refuses unknown ones.
-    store: ObjectStore = from_url(uri, config=config, client_options=client)  # type: ignore[call-overload]
+    client = {name: value for name, value in options if is_client_option(name)}
+    config = {name: value for name, value in options if name not in client}
+    escaped = uri.replace("%", "%25").replace("?", "%3F")
+    store: ObjectStore = from_url(escaped, config=config, client_options=client)  # type: ignore[call-overload]
     return store
 
 
-def is_remote_failure(error: Exception) -> bool:
-    """Return whether the client of an object store raised this error."""
+def is_remote_failure(error: BaseException) -> bool:
+    """Return whether the client of an object store raised this error, or panicked."""
+    if type(error).__name__ == "PanicException":  # of Rust, below BaseException; the class cannot be imported
+        return True
     if not type(error).__module__.startswith("obstore"):
         return False
     from obstore.exceptions import BaseError
 
     return isinstance(error, BaseError)
+
+
+def short_message(error: BaseException) -> str:
+    """Return the message of a library in one line, without colors and without its debug output."""
+    message = _COLOR.sub("", str(error)).partition("Debug source:")[0]
+    return without_credentials(" ".join(message.split()))[:300]
 
 
 class ObjectChangedError(OSError):
@@ -149,7 +163,7 @@ class _RemoteFile(io.RawIOBase):
             raise ObjectChangedError(f"{self._name} no longer has the ETag {self._etag}") from error
         except FileNotFoundError:
             raise
-        except Exception as error:
+        except BaseException as error:
             if not is_remote_failure(error):
                 raise
-            raise OSError(" ".join(str(error).split())[:300]) from error
+            raise OSError(short_message(error)) from error

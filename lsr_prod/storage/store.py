@@ -19,6 +19,7 @@ from lsr_prod.formats.digest import digest_path
 from lsr_prod.storage.drafts import create_file, draft_name
 from lsr_prod.storage.local import Entry, checked_chunks, local_entry, walk
 from lsr_prod.storage.location import is_remote, location_problem
+from lsr_prod.storage.options import normalize_options, options_of
 from lsr_prod.storage.remote import (
     PART_BYTES,
     ObjectChangedError,
@@ -27,6 +28,7 @@ from lsr_prod.storage.remote import (
     is_remote_failure,
     open_object,
     put_parts,
+    short_message,
 )
 
 if TYPE_CHECKING:
@@ -43,22 +45,25 @@ class Store:
 
     Attributes:
         uri: the folder. A local one is created on the first write.
-        options: options of the object store, as obstore and delta-rs name them.
+        options: options of object stores, normalized when the store is made; see ``storage.options``.
     """
 
     uri: str
-    options: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse a URI that is not supported: it would become a local folder of that name."""
+        """Refuse a URI that is not supported, which would become a local folder of that name, and normalize options."""
         problem = location_problem(self.uri)
         if problem is not None:
             raise StorageError(f"{without_credentials(self.uri)} cannot be opened: {problem}")
+        object.__setattr__(self, "options", normalize_options(self.options))
 
     @property
     def delta_options(self) -> dict[str, str] | None:
         """``storage_options`` for delta-rs."""
-        return {key.upper(): value for key, value in self.options.items()} if is_remote(self.uri) else None
+        if not is_remote(self.uri):
+            return None
+        return {name.upper(): value for name, value in options_of(self.uri, self.options).items()}
 
     @property
     def location(self) -> str:
@@ -243,7 +248,7 @@ class Store:
         return entry.modified
 
     def _remote(self) -> "ObjectStore":
-        return connect(self.uri, tuple(sorted(self.options.items())))
+        return connect(self.uri, tuple(options_of(self.uri, self.options).items()))
 
 
 @contextmanager
@@ -256,18 +261,16 @@ def _failures(place: str, verb: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if verb not in ("written", "listed"):
             raise
-        raise StorageError(f"{place} could not be {verb} ({_short(error)}); create the bucket or the folder") from error
+        raise StorageError(
+            f"{place} could not be {verb} ({short_message(error)}); create the bucket or the folder"
+        ) from error
     except OSError as error:
         raise StorageError(f"{place} could not be {verb} ({error}); fix the disk, then run again") from error
-    except Exception as error:
+    except BaseException as error:
         if not is_remote_failure(error):
             raise
         remedy = "check storage.options, the credentials and the service"
-        raise StorageError(f"{place} could not be {verb} ({_short(error)}); {remedy}") from error
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+        raise StorageError(f"{place} could not be {verb} ({short_message(error)}); {remedy}") from error
 
 
 def as_store(place: Store | Path) -> Store:

@@ -20,6 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from lsr_prod.errors import ArtifactError, StorageError, TableConflictError
 from lsr_prod.storage import Store
+from lsr_prod.storage.remote import is_remote_failure, short_message
 from lsr_prod.tables.part import Part
 from lsr_prod.tables.table import LogEntry, TableFile, check_removes
 
@@ -110,11 +111,11 @@ class DeltaSink:
             )
         except CommitFailedError as error:
             raise TableConflictError(
-                f"{self.store.uri}: another commit came first ({_short(error)}); load the table and decide again"
+                f"{self.store.uri}: another commit came first ({short_message(error)}); load the table and decide again"
             ) from error
         except (DeltaError, OSError) as error:
             raise StorageError(
-                f"{self.store.uri} cannot be committed to ({_short(error)}); run the job again"
+                f"{self.store.uri} cannot be committed to ({short_message(error)}); run the job again"
             ) from error
 
     def log(self) -> list[LogEntry]:
@@ -146,8 +147,10 @@ def open_delta(store: Store, version: int | None) -> DeltaSink | None:
         return DeltaSink(store, DeltaTable(store.location, version=version, storage_options=store.delta_options))
     except TableNotFoundError:
         return None
-    except (DeltaError, OSError) as error:
-        raise StorageError(f"{store.uri} cannot be opened as a Delta table ({_short(error)})") from error
+    except BaseException as error:
+        if not isinstance(error, (DeltaError, OSError)) and not is_remote_failure(error):
+            raise
+        raise StorageError(f"{store.uri} cannot be opened as a Delta table ({short_message(error)})") from error
 
 
 def create_delta(store: Store, schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, str]) -> None:
@@ -181,7 +184,3 @@ def _is_commit(name: str) -> bool:
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

@@ -10,6 +10,7 @@ from lsr_prod.corpus.formats.interface import FolderFormat
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.remote import short_message
 
 __all__ = ["DELTA"]
 
@@ -61,7 +62,7 @@ def _open(store: Store, version: int | None) -> Any:
     except (DeltaError, OSError) as error:
         raise ConfigError(
             "source.paths",
-            f"{store.uri} does not open as a Delta table ({error})",
+            f"{store.uri} does not open as a Delta table ({short_message(error)})",
             "give a table, and a version that it has",
         ) from error
     unread = set(protocol.reader_features or ()) - _READABLE

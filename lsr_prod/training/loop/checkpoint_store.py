@@ -4,12 +4,14 @@ import pyarrow.fs
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.options import options_of
 
 __all__ = ["check_work", "file_system"]
 
-_ENDPOINTS = ("endpoint", "endpoint_url")
-_REGIONS = ("region", "default_region")
-_KNOWN = {"s3": {*_ENDPOINTS, *_REGIONS, "allow_http", "skip_signature"}, "gs": set[str]()}
+_KNOWN = {
+    "s3": {"aws_endpoint", "aws_region", "aws_default_region", "aws_skip_signature", "allow_http"},
+    "gs": set[str](),
+}
 
 
 def check_work(work: Store) -> None:
@@ -27,7 +29,7 @@ def check_work(work: Store) -> None:
             f"Ray Train cannot write checkpoints to {scheme}://",
             "use s3://, gs:// or a folder that all machines share",
         )
-    if unknown := sorted(name for name in work.options if _plain(name) not in _KNOWN[scheme]):
+    if unknown := sorted(options_of(work.uri, work.options).keys() - _KNOWN[scheme]):
         raise ConfigError(
             f"storage.options.{unknown[0]}", "Ray Train cannot write checkpoints with this option", "leave it out"
         )
@@ -43,17 +45,11 @@ def file_system(work: Store) -> pyarrow.fs.FileSystem | None:
         return None
     if not work.uri.startswith("s3://"):
         return pyarrow.fs.FileSystem.from_uri(work.uri)[0]
-    options = {_plain(name): value for name, value in work.options.items()}
-    endpoint = next((options[name] for name in _ENDPOINTS if name in options), "")
-    scheme, _, host = endpoint.rpartition("://")
+    options = options_of(work.uri, work.options)
+    scheme, _, host = options.get("aws_endpoint", "").rpartition("://")
     return pyarrow.fs.S3FileSystem(
-        region=next((options[name] for name in _REGIONS if name in options), None),
-        endpoint_override=host or None,
+        region=options.get("aws_region") or options.get("aws_default_region"),
+        endpoint_override=host.rstrip("/") or None,
         scheme=scheme or "https",
-        anonymous=options.get("skip_signature", "").lower() in ("true", "1"),
+        anonymous=options.get("aws_skip_signature") == "true",
     )
-
-
-def _plain(name: str) -> str:
-    """Normalize the name of an option: obstore accepts it with and without prefix, in any case."""
-    return name.lower().removeprefix("aws_")

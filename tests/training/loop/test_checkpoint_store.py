@@ -41,5 +41,5 @@ def test_check_work_rejects_unsupported_schemes(uri: str) -> None:
 
 def test_check_work_rejects_unsupported_option() -> None:
     for uri in ("s3://bucket/work", "gs://bucket/work"):
-        with pytest.raises(ConfigError, match=r"options\.aws_sse: Ray Train cannot write checkpoints"):
-            check_work(Store(uri, {"aws_sse": "aws:kms"}))
+        with pytest.raises(ConfigError, match=r"options\.timeout: Ray Train cannot write checkpoints"):
+            check_work(Store(uri, {"timeout": "30s"}))
