@@ -1,5 +1,6 @@
 """Cut files into slices: ranges of bytes, row groups, or whole files."""
 
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -10,14 +11,15 @@ import pyarrow as pa
 from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.formats.interface import Footer
 from lsr_prod.corpus.formats.registry import file_format
+from lsr_prod.corpus.pinned_file import open_pinned
 from lsr_prod.corpus.slices import COMPRESSIONS, WHOLE, Slice
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
-from lsr_prod.storage import Store
 
 __all__ = ["cut_files", "read_footer"]
 
 _THREADS = 32  # footers read at once: each waits for its store, and none needs much of a core
+_BLOCK = 1 << 16
 _AHEAD = 4096  # files whose slices are held at once
 
 
@@ -63,11 +65,12 @@ def read_footer(file: SourceFile, options: dict[str, str], *, field: str) -> Foo
 
     Raises:
         ConfigError: of ``field``; the footer is not readable.
+        SourceError: the file is missing or has changed since it was pinned, or cannot be read for now.
     """
     found = file_format(file.format)
     assert found.footer is not None
     try:
-        with Store(file.uri, options).open_reader(file.name) as handle:
+        with open_pinned(file, options) as watched, io.BufferedReader(watched, _BLOCK) as handle:
             return found.footer(handle)
     except (pa.ArrowInvalid, OSError) as error:
         raise ConfigError(

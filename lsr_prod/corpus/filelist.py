@@ -14,7 +14,20 @@ import pyarrow.compute as pc
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.formats.digest import canonical_json
 
-__all__ = ["KEPT", "READ", "REMOVED", "file_keys", "file_of", "files_digest", "iterate_files", "list_files", "mark"]
+__all__ = [
+    "KEPT",
+    "READ",
+    "REMOVED",
+    "file_keys",
+    "file_of",
+    "files_digest",
+    "iterate_files",
+    "list_files",
+    "mark",
+    "relocate",
+    "with_location_facts",
+    "without_location_facts",
+]
 
 READ, KEPT, REMOVED = 0, 1, 2
 """State of a file in a plan: read it; keep the rows of an earlier plan; delete its rows."""
@@ -29,8 +42,12 @@ _SCHEMA = pa.schema(
         ("size", pa.int64()),
         ("tag", pa.string()),
         ("constants", pa.string()),
+        ("etag", pa.string()),
+        ("mtime_ns", pa.int64()),
+        ("inode", pa.uint64()),
     ]
 )
+_FACTS = {"etag": "", "mtime_ns": 0, "inode": 0}  # of a location; a reader compares the content if they are unknown
 _BATCH = 8192
 
 
@@ -55,6 +72,9 @@ def _batch(files: list[SourceFile]) -> pa.RecordBatch:
             file.size,
             file.tag,
             json.dumps(file.constants) if file.constants else None,
+            file.etag,
+            file.mtime_ns,
+            file.inode,
         )
         for file in files
     ]
@@ -65,7 +85,8 @@ def _batch(files: list[SourceFile]) -> pa.RecordBatch:
 def file_of(row: Mapping[str, Any]) -> SourceFile:
     """Return the file of a row of the table."""
     constants = tuple((name, value) for name, value in json.loads(row["constants"])) if row["constants"] else ()
-    return SourceFile(row["uri"], row["name"], row["format"], row["size"], row["tag"], constants)
+    facts = {name: row[name] for name in _FACTS}
+    return SourceFile(row["uri"], row["name"], row["format"], row["size"], row["tag"], constants, **facts)
 
 
 def iterate_files(files: pa.Table, state: int = READ) -> Iterator[tuple[int, SourceFile]]:
@@ -81,6 +102,34 @@ def iterate_files(files: pa.Table, state: int = READ) -> Iterator[tuple[int, Sou
 def mark(files: pa.Table, states: npt.NDArray[np.int8]) -> pa.Table:
     """Return the files with new states."""
     return files.set_column(0, _SCHEMA.field("state"), pa.array(states, pa.int8()))
+
+
+def relocate(files: pa.Table, current: pa.Table) -> pa.Table:
+    """Return the files with the locations of the same files in another list.
+
+    Args:
+        files: a list; files after the first ``current.num_rows`` keep their locations.
+        current: the same files in the same order, at their current locations.
+    """
+    rest = files.slice(current.num_rows)
+    for name in ("uri", "name", *_FACTS):
+        field = _SCHEMA.field(name)
+        column = pa.chunked_array([*current[name].chunks, *rest[name].chunks], field.type)
+        files = files.set_column(_SCHEMA.get_field_index(name), field, column)
+    return files
+
+
+def without_location_facts(files: pa.Table) -> pa.Table:
+    """Return the files as they are stored: what holds for one run at one location is not worth keeping."""
+    return files.drop_columns([*_FACTS])
+
+
+def with_location_facts(files: pa.Table) -> pa.Table:
+    """Return stored files with unknown facts of their locations."""
+    for name, unknown in _FACTS.items():
+        field = _SCHEMA.field(name)
+        files = files.append_column(field, pa.array([unknown] * files.num_rows, field.type))
+    return files
 
 
 def file_keys(files: pa.Table) -> npt.NDArray[np.int64]:

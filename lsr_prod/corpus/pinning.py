@@ -1,23 +1,36 @@
-"""Pin files by the digest of their content: a file that changes gets another tag."""
+"""Pin files: the digest of the content of a local file, the ETag of an object, and what a reader verifies first."""
 
 import os
+import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
+from pathlib import Path
 
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
-from lsr_prod.storage import Entry, Store, is_remote, store_digest
+from lsr_prod.storage import Entry, is_remote
+from lsr_prod.storage.digest_cache import DigestCache, FileState
 
 __all__ = ["Target", "pin_files"]
 
 Target = tuple[str, Entry, str]
 """Folder, entry and format of a file."""
 
+# A file that was written just now is hashed again by every reader of a slice. Of a large file, which has many slices,
+# the time of the last write is waited for instead.
+_LARGE = 64_000_000
+_SETTLING_S = 2.0
 
-def pin_files(targets: Iterator[Target], options: dict[str, str]) -> Iterator[SourceFile]:
-    """Yield pinned files: local files are hashed on all cores, a few ahead; objects have an ETag in the listing.
+
+def pin_files(targets: Iterator[Target]) -> Iterator[SourceFile]:
+    """Yield pinned files: objects have an ETag in the listing; local files are hashed on all cores, a few ahead.
+
+    A local file that is unchanged since an earlier run is not read (``DigestCache``).
+
+    Args:
+        targets: all local, or all of object stores.
 
     Raises:
         ConfigError: a file cannot be read, or the store gives no ETag.
@@ -28,27 +41,34 @@ def pin_files(targets: Iterator[Target], options: dict[str, str]) -> Iterator[So
     everything = chain([first], targets)
     if is_remote(first[0]):
         for uri, entry, file_format in everything:
-            yield SourceFile(uri, entry.name, file_format, entry.size, _etag(uri, entry))
+            etag = _etag(uri, entry)
+            yield SourceFile(uri, entry.name, file_format, entry.size, etag, etag=etag)
         return
     workers = os.cpu_count() or 1
-    with ThreadPoolExecutor(workers) as pool:
-        ahead: deque[tuple[Target, Future[str]]] = deque()
+    with DigestCache() as cache, ThreadPoolExecutor(workers) as pool:
+        ahead: deque[Future[SourceFile]] = deque()
         for target in everything:
-            ahead.append((target, pool.submit(store_digest, Store(target[0], options), target[1].name)))
+            ahead.append(pool.submit(_pin, target, cache))
             if len(ahead) > 8 * workers:
-                yield _hashed(*ahead.popleft())
+                yield ahead.popleft().result()
         while ahead:
-            yield _hashed(*ahead.popleft())
+            yield ahead.popleft().result()
 
 
-def _hashed(target: Target, digest: Future[str]) -> SourceFile:
+def _pin(target: Target, cache: DigestCache) -> SourceFile:
     uri, entry, file_format = target
+    path = Path(uri, entry.name)
     try:
-        return SourceFile(uri, entry.name, file_format, entry.size, digest.result())
+        with path.open("rb") as file:
+            state = FileState.of(file)
+            if state.size > _LARGE and not state.settled:
+                time.sleep(_SETTLING_S)
+            digest, state = cache.digest(str(path), file)
     except OSError as error:
-        raise ConfigError(
-            "source.paths", f"{uri}/{entry.name} cannot be read ({error})", "fix the file or leave it out"
-        ) from error
+        raise ConfigError("source.paths", f"{path} cannot be read ({error})", "fix the file or leave it out") from error
+    # Until the file has settled, its time says nothing about later writes: readers compare the content.
+    mtime_ns = state.mtime_ns if state.settled else 0
+    return SourceFile(uri, entry.name, file_format, state.size, digest, mtime_ns=mtime_ns, inode=state.inode)
 
 
 def _etag(uri: str, entry: Entry) -> str:

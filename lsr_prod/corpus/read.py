@@ -5,7 +5,6 @@ import io
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -13,17 +12,16 @@ from lsr_prod.config import SourceSettings
 from lsr_prod.corpus.formats.interface import Decoded, ReadRequest
 from lsr_prod.corpus.formats.registry import file_format
 from lsr_prod.corpus.lines import decompressed
+from lsr_prod.corpus.pinned_file import WatchedFile, open_pinned
 from lsr_prod.corpus.rows import BadRow, RowBatch, shorten, validate
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import DamagedFileError
-from lsr_prod.errors import SourceError, StorageError
-from lsr_prod.storage import Store
 
 __all__ = ["Reader", "read_records"]
 
 _BLOCK = 1 << 20
 # Exceptions of the decoders for bytes that they do not understand. Arrow and gzip raise a plain OSError for that too;
-# failures of the disk or the network are recognized by their origin (``_WatchedFile``).
+# failures of the disk or the network are recognized by their origin (``WatchedFile``).
 _DAMAGE = (pa.ArrowException, EOFError, zlib.error, csv.Error, UnicodeDecodeError, DamagedFileError, OSError)
 
 
@@ -50,7 +48,7 @@ class Reader:
         has the error and its place.
 
         Raises:
-            SourceError: the file was deleted, has another size than the plan pinned, or cannot be read for now.
+            SourceError: the file is missing or has changed since it was pinned, or cannot be read for now.
         """
         source = self.source
         batch = RowBatch(source, piece.file, piece.ordinal, self.cells, self.keep)
@@ -74,26 +72,19 @@ def read_records(piece: Slice, request: ReadRequest, options: dict[str, str]) ->
     """Yield (position, record) of a slice, and one row ``damaged_file`` if its bytes do not decode further.
 
     Args:
-        piece: the slice; its file has to have the size that was pinned.
+        piece: the slice; its file has to be as it was pinned.
         request: columns and form of their values.
         options: options of the object store.
 
     Raises:
-        SourceError: the file was deleted, has another size, or cannot be read for now.
+        SourceError: the file is missing or has changed since it was pinned, or cannot be read for now.
     """
-    file, store = piece.file, Store(piece.file.uri, options)
-    try:
-        if store.size(file.name) != file.size:
-            raise SourceError(f"{file.location} is not as the plan pinned it ({file.size} bytes); run the job again")
-        if file.size == 0:
-            return
-        with store.open_reader(file.name) as handle:
-            yield from _undamaged(piece, request, _WatchedFile(handle))
-    except (StorageError, FileNotFoundError) as error:
-        raise SourceError(f"{file.location} cannot be read for now ({error}); run the job again") from error
+    with open_pinned(piece.file, options) as watched:
+        if piece.file.size:
+            yield from _undamaged(piece, request, watched)
 
 
-def _undamaged(piece: Slice, request: ReadRequest, watched: "_WatchedFile") -> Iterator[Decoded]:
+def _undamaged(piece: Slice, request: ReadRequest, watched: WatchedFile) -> Iterator[Decoded]:
     decoder = file_format(piece.file.format)
     position, rows = piece.start if decoder.footer is None else piece.first_row, 0
     try:
@@ -105,34 +96,6 @@ def _undamaged(piece: Slice, request: ReadRequest, watched: "_WatchedFile") -> I
         if isinstance(error, MemoryError):  # Arrow's MemoryError is an ArrowException too
             raise
         if watched.failure is not None:
-            failure = watched.failure
-            raise SourceError(f"{piece.file.location} cannot be read for now ({failure}); run the job again") from error
+            raise  # no damage: ``open_pinned`` reports the failure
         problem = " ".join(str(error).split()) or type(error).__name__
         yield position, BadRow("damaged_file", shorten(f"{problem}, after {rows} rows"), None, "")
-
-
-class _WatchedFile(io.RawIOBase):
-    """File that records a failure to read its bytes: decoders raise different exceptions for such a failure."""
-
-    def __init__(self, handle: BinaryIO) -> None:
-        self._handle = handle
-        self.failure: OSError | None = None
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._handle.tell()
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        return self._handle.seek(offset, whence)
-
-    def readinto(self, buffer: Any, /) -> int:
-        try:
-            return int(self._handle.readinto(buffer))  # type: ignore[attr-defined]
-        except OSError as error:
-            self.failure = error
-            raise

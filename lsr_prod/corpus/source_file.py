@@ -1,7 +1,7 @@
 """One pinned file of a source."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lsr_prod.formats.digest import canonical_json
@@ -24,6 +24,12 @@ class SourceFile:
         size: bytes.
         tag: sha256 of a local file, ETag of an object, or the entry of a Delta log: it changes when the file changes.
         constants: columns with one value for the whole file, from the partition of a Delta source.
+        etag: of an object; empty for a local file.
+        mtime_ns: time of the last write of a local file, in nanoseconds since 1970; 0 for an object, and for a file
+            that was written so shortly before it was pinned that a later write could leave its time unchanged.
+        inode: of a local file; 0 for an object.
+
+    The last three are facts of a location, which a reader verifies. They are neither part of the identity nor compared.
     """
 
     uri: str
@@ -32,6 +38,9 @@ class SourceFile:
     size: int
     tag: str
     constants: tuple[tuple[str, str | None], ...] = ()
+    etag: str = field(default="", compare=False)
+    mtime_ns: int = field(default=0, compare=False)
+    inode: int = field(default=0, compare=False)
 
     @property
     def location(self) -> str:

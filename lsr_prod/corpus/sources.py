@@ -59,7 +59,7 @@ def _resolve(path: str, settings: SourceSettings, options: dict[str, str], docum
                 yield from folder.files(path, settings, options)
                 return
         _check_version(path, settings, versioned=False)
-        yield from pin_files(_known_files(path, settings.format, find_files(path, options)), options)
+        yield from pin_files(_known_files(path, settings.format, find_files(path, options)))
     except FileNotFoundError as error:
         raise ConfigError(
             "source.paths", f"{error.filename or path} was deleted while it was listed", "run the job again"

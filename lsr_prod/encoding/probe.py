@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
+from lsr_prod.corpus.pinned_file import check_pinned
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.batches import encode_batches
@@ -66,6 +67,7 @@ def _sample(reader: Reader, slices: Sequence[Slice], documents: int) -> list[str
     for left, piece in zip(range(len(by_size), 0, -1), by_size, strict=True):
         quota = math.ceil((documents - len(texts)) / left)
         texts += itertools.islice(_texts(reader, piece), quota)
+        check_pinned(piece.file, reader.options)  # a slice that is not read to its end is not verified there
     return texts
 
 

@@ -1,6 +1,20 @@
+import pyarrow as pa
 import pytest
 
-from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, files_digest, iterate_files, list_files, mark
+from lsr_prod.corpus.filelist import (
+    KEPT,
+    READ,
+    REMOVED,
+    file_keys,
+    files_digest,
+    iterate_files,
+    list_files,
+    mark,
+    relocate,
+    with_location_facts,
+    without_location_facts,
+)
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
 
 FILES = [
@@ -34,3 +48,20 @@ def test_digest_depends_on_order_and_state_but_not_on_chunks():
     assert len(digests) == 4
     assert files_digest(list_files([])) not in digests
     assert files_digest(listed.slice(1)) == files_digest(list_files(FILES[1:]))
+
+
+def test_location_facts_are_kept_but_neither_stored_nor_identified():
+    local = SourceFile("/c", "a.jsonl", "jsonl", 5, "t", mtime_ns=7, inode=2**64 - 1)
+    remote = SourceFile("s3://x", "b.jsonl", "jsonl", 5, "e", etag='"e"')
+    listed = list_files([local, remote])
+
+    def facts(files: pa.Table) -> list[tuple]:
+        return [(file.etag, file.mtime_ns, file.inode) for _, file in iterate_files(files)]
+
+    assert facts(listed) == [("", 7, 2**64 - 1), ('"e"', 0, 0)]
+    assert Slice.from_json(Slice(local, 0, 0, 5, 0, 5).to_json()).file.inode == 2**64 - 1
+    stored = without_location_facts(listed)
+    assert {"etag", "mtime_ns", "inode"}.isdisjoint(stored.column_names)
+    assert facts(with_location_facts(stored)) == [("", 0, 0)] * 2
+    assert files_digest(with_location_facts(stored)) == files_digest(listed)
+    assert facts(relocate(with_location_facts(stored), listed.slice(0, 1))) == [("", 7, 2**64 - 1), ("", 0, 0)]

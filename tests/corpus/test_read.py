@@ -1,7 +1,10 @@
 import gzip
 import io
 import json
+import os
+import platform
 import resource
+import shutil
 from pathlib import Path
 from random import Random
 
@@ -88,12 +91,123 @@ def test_invalid_utf8_in_parquet_is_quarantined(tmp_path: Path):
     assert rows[1]["doc_id"] == "b"
 
 
+def settled(path: Path) -> None:
+    """Date the last write back, as if no write could have the same time any more."""
+    os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns - 10_000_000_000))
+
+
+def whole(file: SourceFile) -> Slice:
+    return Slice(file, 0, 0, file.size, 0, file.size)
+
+
+def pinned(path: Path) -> tuple[SourceSettings, SourceFile]:
+    source = SourceSettings(paths=[str(path)])
+    (file,) = resolve_source(source, {})
+    return source, file
+
+
+@pytest.mark.parametrize("age_s", [0, 10])
+@pytest.mark.parametrize("way", ["in place", "renamed", "renamed with the same time"])
+def test_file_changed_to_the_same_size_after_planning_is_rejected(tmp_path: Path, age_s: int, way: str):
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"_id": "a", "text": "x"}\n')
+    if age_s:
+        settled(path)
+    source, file = pinned(path)
+    assert bool(file.mtime_ns) == bool(age_s)
+    times = (path.stat().st_atime_ns, path.stat().st_mtime_ns)
+    changed = path if way == "in place" else tmp_path / "new"
+    changed.write_text('{"_id": "a", "text": "y"}\n')
+    if way == "renamed with the same time":
+        os.utime(changed, ns=times)
+    changed.rename(path)
+    with pytest.raises(SourceError, match=r"c\.jsonl has changed since it was pinned \(it has another content"):
+        list(Reader(source, 4, {}).read(whole(file)))
+
+
+@pytest.mark.parametrize("age_s", [0, 10])
+def test_file_changed_in_place_while_it_is_read_is_rejected(tmp_path: Path, age_s: int):
+    path = tmp_path / "c.jsonl"
+    lines = [json.dumps({"_id": f"{i:06}", "text": "x" * 100}) for i in range(100_000)]
+    path.write_text("\n".join(lines))
+    if age_s:
+        settled(path)
+    source, file = pinned(path)
+    tables = Reader(source, 4, {}).read(whole(file))
+    assert next(tables).num_rows
+    with path.open("r+b") as writer:
+        writer.seek(-10, os.SEEK_END)
+        writer.write(b"y")
+    with pytest.raises(SourceError, match=r"c\.jsonl has changed since it was pinned \(it was written while"):
+        list(tables)
+
+
+def test_file_replaced_by_rename_while_it_is_read_keeps_the_pinned_rows(tmp_path: Path):
+    path = tmp_path / "c.jsonl"
+    path.write_text("\n".join(json.dumps({"_id": str(i), "text": "x" * 100}) for i in range(100_000)))
+    source, file = pinned(path)
+    tables = Reader(source, 4, {}).read(whole(file))
+    rows = next(tables).num_rows
+    (tmp_path / "new").write_bytes(path.read_bytes().replace(b"x", b"y"))
+    (tmp_path / "new").rename(path)
+    for table in tables:
+        rows += table.num_rows
+        assert all("y" not in text for text in table["text"].to_pylist())
+    assert rows == 100_000
+    with pytest.raises(SourceError, match="has changed since it was pinned"):
+        list(Reader(source, 4, {}).read(whole(file)))
+
+
+def test_copy_and_touched_file_with_the_pinned_content_are_read(tmp_path: Path):
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"_id": "a", "text": "x"}\n')
+    settled(path)
+    source, file = pinned(path)
+    copy = tmp_path / "copy"
+    shutil.copy2(path, copy)
+    copy.rename(path)
+    (table,) = Reader(source, 4, {}).read(whole(file))
+    path.touch()
+    assert next(Reader(source, 4, {}).read(whole(file))) == table
+
+
+@pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz", "c.parquet"])
+def test_object_replaced_while_it_is_read_is_rejected(tmp_path: Path, s3_options: dict[str, str], name: str):
+    documents = [{"_id": str(i), "text": Random(i).randbytes(400).hex()} for i in range(4000)]
+
+    def content(texts: list[dict]) -> bytes:
+        if name.endswith("parquet"):
+            sink = pa.BufferOutputStream()
+            pq.write_table(pa.Table.from_pylist(texts), sink, row_group_size=100, compression="none")
+            return sink.getvalue().to_pybytes()
+        text = "".join(json.dumps(document) + "\n" for document in texts).encode()
+        return gzip.compress(text) if name.endswith("gz") else text
+
+    store = Store(f"s3://lsr/{tmp_path.name}", s3_options)
+    store.put_new(name, content(documents))
+    source = SourceSettings(paths=[f"{store.uri}/{name}"])
+    (file,) = resolve_source(source, s3_options)
+    piece = Slice(file, 0, 0, -1 if name.endswith("parquet") else file.size, 0, file.size)
+    tables = Reader(source, 4, s3_options).read(piece)
+    assert next(tables).num_rows < 4000
+    store.delete(name)
+    store.put_new(name, content(documents[::-1]))
+    message = rf"s3://lsr/.*/{name} has changed since it was pinned .*run the job again"
+    with pytest.raises(SourceError, match=message):
+        list(tables)
+    with pytest.raises(SourceError, match=message):
+        next(Reader(source, 4, s3_options).read(piece))
+    store.delete(name)
+    with pytest.raises(SourceError, match="was deleted since it was pinned"):
+        next(Reader(source, 4, s3_options).read(piece))
+
+
 def test_file_changed_after_planning_is_rejected(tmp_path: Path):
     (tmp_path / "c.jsonl").write_text('{"_id": "a", "text": "x"}\n')
     source = SourceSettings(paths=[str(tmp_path / "c.jsonl")])
     files = tuple(resolve_source(source, {}))
     (tmp_path / "c.jsonl").write_text('{"_id": "a", "text": "xy"}\n')
-    with pytest.raises(SourceError, match="not as the plan pinned it"):
+    with pytest.raises(SourceError, match="has changed since it was pinned"):
         list(Reader(source, 4, {}).read(Slice(files[0], 0, 0, files[0].size, 0, files[0].size)))
 
 
@@ -124,21 +238,22 @@ def test_disk_failure_raises_and_makes_no_bad_row(
     tmp_path: Path, name: str, error: OSError, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / name).write_bytes(b"x" * 100)
-    file = SourceFile(str(tmp_path), name, name[2:], 100, "tag")
+    found = (tmp_path / name).stat()
+    file = SourceFile(str(tmp_path), name, name[2:], 100, "tag", mtime_ns=found.st_mtime_ns, inode=found.st_ino)
 
-    class Failing(io.BytesIO):
+    class Failing(io.FileIO):
         def readinto(self, _: object) -> int:
             raise error
 
-    monkeypatch.setattr(Store, "open_reader", lambda *_: Failing(b"x" * 100))
+    monkeypatch.setattr(Store, "open_reader", lambda *_, **__: Failing(tmp_path / name))
     source = SourceSettings(paths=["c"])
     with pytest.raises(SourceError, match=f"{name} cannot be read for now"):
         list(Reader(source, 4, {}).read(Slice(file, 0, 0, 100, 0, 100)))
 
 
-def test_deleted_file_raises(tmp_path: Path):
+def test_missing_file_is_reported_with_the_node(tmp_path: Path):
     file = SourceFile(str(tmp_path), "c.jsonl", "jsonl", 100, "tag")
-    with pytest.raises(SourceError, match="not as the plan pinned it"):
+    with pytest.raises(SourceError, match=rf"c\.jsonl is not on node {platform.node()}; restore it .*every node sees"):
         list(Reader(SourceSettings(paths=["c"]), 4, {}).read(Slice(file, 0, 0, 100, 0, 100)))
 
 

@@ -13,6 +13,7 @@ from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import digest_path
 from lsr_prod.storage import Store
+from lsr_prod.storage.digest_cache import DigestCache
 
 
 def resolve(*paths: Path | str, **source: Any) -> tuple[SourceFile, ...]:
@@ -131,8 +132,8 @@ def test_objects_are_pinned_by_etags_of_one_listing(
 def test_files_are_hashed_shortly_before_they_are_yielded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     touch(tmp_path, *(f"{i:04}.jsonl" for i in range(1000)))
     hashed: list[str] = []
-    digest = pinning.store_digest
-    monkeypatch.setattr(pinning, "store_digest", lambda store, name: hashed.append(name) or digest(store, name))
+    digest = DigestCache.digest
+    monkeypatch.setattr(DigestCache, "digest", lambda self, path, file: hashed.append(path) or digest(self, path, file))
     monkeypatch.setattr(pinning.os, "cpu_count", lambda: 2)
     files: Iterator[SourceFile] = resolve_source(SourceSettings(paths=[str(tmp_path)]), {})
     assert [next(files).name for _ in range(3)] == ["0000.jsonl", "0001.jsonl", "0002.jsonl"]
@@ -154,7 +155,7 @@ def test_file_that_cannot_be_hashed_is_named_in_the_error(tmp_path: Path, monkey
     def refuse(*_: object) -> str:
         raise PermissionError(13, "permission denied")
 
-    monkeypatch.setattr(pinning, "store_digest", refuse)
+    monkeypatch.setattr(DigestCache, "digest", refuse)
     with pytest.raises(ConfigError, match=r"a\.jsonl cannot be read \(.*permission denied"):
         resolve(tmp_path)
 

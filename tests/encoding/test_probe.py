@@ -1,17 +1,20 @@
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.read import Reader
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.passages import document_factory
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.probe import probe_scale, spread_slices
+from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import quantize
 from lsr_prod.inference import BundleEncoder
@@ -66,6 +69,21 @@ def test_probe_reads_more_of_large_files_when_small_files_end(tmp_path: Path):
     write(tmp_path / "b.jsonl", ["b 00"])
     write(tmp_path / "c.jsonl", [f"c {i:02}" for i in range(3)])
     assert seen_by(tmp_path, 20) == [f"a {i:02}" for i in range(16)] + ["b 00", "c 00", "c 01", "c 02"]
+
+
+def test_probe_of_a_file_that_changes_while_it_is_sampled_raises(tmp_path: Path):
+    write(tmp_path / "a.jsonl", ["text"] * 100_000)
+    plan, reader = plan_of(tmp_path)
+
+    class ChangingReader(Reader):
+        def read(self, piece: Slice) -> Iterator[pa.Table]:
+            for table in reader.read(piece):
+                write(tmp_path / "a.jsonl", ["TEXT"] * 100_000)
+                yield table
+
+    changing = ChangingReader(reader.source, reader.cells, reader.options)
+    with pytest.raises(SourceError, match=r"a\.jsonl has changed since it was pinned"):
+        probe_scale(changing, spread_slices(plan, 8), Recorder(), documents=8, bits=8)
 
 
 def test_probe_leaves_out_documents_that_fail(tmp_path: Path):

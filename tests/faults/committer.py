@@ -217,10 +217,10 @@ def _break(stage: _Stage, call: str, nth: int) -> None:
     elif call == "read":
         whole_reader = Store.open_reader
 
-        def open_reader(store: Store, name: str) -> Any:
+        def open_reader(store: Store, name: str, **options: Any) -> Any:
             if "part-" in name and due():
                 raise error
-            return whole_reader(store, name)
+            return whole_reader(store, name, **options)
 
         Store.open_reader = open_reader
     else:

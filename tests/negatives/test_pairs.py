@@ -107,7 +107,7 @@ def test_changed_file_raises_error(tmp_path: Path):
     section = settings("index", write_lines(tmp_path / "rows.jsonl", ROWS))
     (piece,) = cut_pairs(section, {})
     write_lines(tmp_path / "rows.jsonl", ROWS[:1])
-    with pytest.raises(SourceError, match="not as the plan pinned it"):
+    with pytest.raises(SourceError, match="has changed since it was pinned"):
         list(read_pairs(piece, section, {}))
 
 

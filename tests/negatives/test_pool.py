@@ -26,5 +26,5 @@ def test_file_changed_since_planning_raises_source_error(mined_index: Path, tmp_
     plan = make_plan(deployment(settings(mined_index, pairs, tmp_path / "out")))
     write_lines(pairs, pairs_by_id()[1:])
     nothing = KnownPositives(np.empty(0, np.uint64), np.empty(0, np.uint64))
-    with pytest.raises(SourceError, match=r"pairs\.jsonl is not as the plan pinned it"):
+    with pytest.raises(SourceError, match=r"pairs\.jsonl has changed since it was pinned"):
         list(mine_slices(plan, [0], nothing, None, 1))

@@ -132,5 +132,5 @@ def test_damage_keeps_earlier_rows_and_changed_file_raises(tmp_path: Path):
     assert reasons(rows)[100:] == ["damaged_file"]
     (piece,) = cut_data(pin_files(data, {}), data, 10**9, {})
     path.write_bytes(content + b"x")
-    with pytest.raises(SourceError, match="is not as the plan pinned it"):
+    with pytest.raises(SourceError, match="has changed since it was pinned"):
         list(read_rows(piece, data, {}, needs_negative=False))

@@ -28,7 +28,7 @@ def _files(path: str, _settings: SourceSettings, options: dict[str, str]) -> Ite
     found = _corpus(path, options)
     if found is None:
         raise ConfigError("source.paths", f"{path} has no corpus.jsonl", "give a BEIR folder")
-    yield from pin_files(iter([(path, *found)]), options)
+    yield from pin_files(iter([(path, *found)]))
 
 
 BEIR = FolderFormat("beir", _is_beir, _files)

@@ -1,6 +1,7 @@
 """Delta tables: the files of one version."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -35,21 +36,26 @@ def _files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iter
     store = Store(path, options)
     table = _open(store, settings.version)
     partitions = table.metadata().partition_columns
-    found = {entry.name: entry.size for entry in store.entries() if not entry.name.startswith("_delta_log/")}
+    found = {entry.name: entry for entry in store.entries() if not entry.name.startswith("_delta_log/")}
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     for action in sorted(actions, key=lambda action: str(action["path"])):
         constants = tuple((name, _as_text(action[f"partition.{name}"])) for name in partitions)
         tag = f"delta:{action['path']}:{action['modification_time']}"
         name = unquote(str(action["path"]))  # the log holds URIs: a partition's special characters are escaped
-        size = int(action["size_bytes"])
-        if found.get(name) != size:
-            state = f"has {found[name]} bytes instead of {size}" if name in found else "was deleted"
+        size, entry = int(action["size_bytes"]), found.get(name)
+        if entry is None or entry.size != size:
+            state = "was deleted" if entry is None else f"has {entry.size} bytes instead of {size}"
             raise ConfigError(
                 "source.paths",
                 f"{store.location}/{name}, a file of version {table.version()}, {state}",
                 "set source.version to a version with all of its files, or restore the table",
             )
-        yield SourceFile(store.location, name, "parquet", size, tag, constants)
+        file = SourceFile(store.location, name, "parquet", size, tag, constants)
+        if entry.etag is not None:
+            yield replace(file, etag=entry.etag)
+        else:
+            facts = Path(file.location).stat()
+            yield replace(file, mtime_ns=facts.st_mtime_ns, inode=facts.st_ino)
 
 
 def _open(store: Store, version: int | None) -> Any:

@@ -78,7 +78,7 @@ def _files(path: str, _settings: SourceSettings, options: dict[str, str]) -> Ite
     store = Store(path, options)
     if not is_saved_dataset(store):
         raise ConfigError("source.paths", f"{path} has no state.json", "give a folder that save_to_disk wrote")
-    yield from pin_files(((path, entry, ARROW_STREAM.name) for entry in dataset_files(store)), options)
+    yield from pin_files((path, entry, ARROW_STREAM.name) for entry in dataset_files(store))
 
 
 SAVED_DATASET = FolderFormat("datasets", _recognizes, _files)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.config import EncodeSettings, SourceSettings
-from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, list_files, mark
+from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, list_files, mark, relocate
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.encoding.plans.plan import PLAN_SETTINGS, ROW_SETTINGS, Plan, make_plan, plan_files
 from lsr_prod.encoding.plans.saved import load_plan, successor_of
@@ -157,13 +157,8 @@ def _relocated(base: Plan, old: npt.NDArray[np.int64], new: npt.NDArray[np.int64
         )
     source_row = np.empty(len(old), np.int64)
     source_row[np.argsort(old, kind="stable")] = np.argsort(new, kind="stable")
-    present = today.take(pa.array(source_row))
-    removed = base.files.slice(len(old))  # they come last and are never read
-    files = base.files
-    for name in ("uri", "name"):
-        column = pa.chunked_array([*present[name].chunks, *removed[name].chunks], pa.string())
-        files = files.set_column(files.schema.get_field_index(name), name, column)
-    return replace(base, files=files)
+    # The removed files come last and are never read.
+    return replace(base, files=relocate(base.files, today.take(pa.array(source_row))))
 
 
 def _check_settings(

@@ -9,7 +9,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsr_prod.corpus.filelist import files_digest
+from lsr_prod.corpus.filelist import files_digest, with_location_facts, without_location_facts
 from lsr_prod.encoding.plans.plan import PLAN_FORMAT, Plan, PlanHeader, slices_digest
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, CommitError, DigestMismatchError, FormatVersionError
@@ -26,7 +26,7 @@ def save_plan(plan: Plan, table: Store) -> None:
         CommitError: another increment already follows the base.
     """
     folder = f"{PROTOCOL_FOLDER}/plans/{plan.digest}"
-    table.put_new(f"{folder}.files.parquet", _parquet(plan.files))
+    table.put_new(f"{folder}.files.parquet", _parquet(without_location_facts(plan.files)))
     table.put_new(f"{folder}.slices.parquet", _parquet(plan.slice_table))
     table.put_new(f"{folder}.json", record_bytes(plan.header.to_json()))
     if plan.base is None:
@@ -71,7 +71,7 @@ def load_plan(table: Store, digest: str) -> Plan:
     named = (digest, document["files"]["sha256"], document["slices"]["sha256"])
     if (digest_json(document), files_digest(files), slices_digest(slice_table)) != named:
         raise DigestMismatchError(f"{folder}.* in {table.uri} is damaged; encode into a new table")
-    return Plan.of(PlanHeader.from_json(document), files, slice_table)
+    return Plan.of(PlanHeader.from_json(document), with_location_facts(files), slice_table)
 
 
 def _successor(digest: str) -> str:

@@ -1,4 +1,6 @@
+import os
 import random
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -99,6 +101,27 @@ def test_unfinished_increment_resumes_with_the_current_locations_of_its_files(tm
     assert (resumed.digest, resumed.removed) == (after.digest, keys("a"))
     assert [piece.file.location for piece in resumed.slices()] == ["/moved/c.jsonl", "/moved/d.jsonl"]
     assert load_plan(table, after.digest).wave(0) == after.wave(0)
+
+
+def test_resumed_plan_has_the_location_facts_of_the_current_files(tmp_path: Path):
+    table, corpus = Store(str(tmp_path / "table")), tmp_path / "corpus"
+    corpus.mkdir()
+    for name in "ab":
+        (corpus / f"{name}.jsonl").write_text(f'{{"_id": "{name}", "text": "x"}}\n')
+        os.utime(corpus / f"{name}.jsonl", (10**9, 10**9))
+    source = SourceSettings(paths=[str(corpus)])
+    root = prepare(table, resolve_source(source, {}), None, source=source)
+    save_plan(root, table)
+    assert {piece.file.mtime_ns for piece in root.slices()} == {10**18}
+    assert {(piece.file.mtime_ns, piece.file.inode) for piece in load_plan(table, root.digest).slices()} == {(0, 0)}
+    shutil.copytree(corpus, tmp_path / "moved", copy_function=shutil.copyfile)
+    for name in "ab":
+        os.utime(tmp_path / "moved" / f"{name}.jsonl", (10**9 + 1, 10**9 + 1))
+    source = SourceSettings(paths=[str(tmp_path / "moved")])
+    resumed = prepare(table, resolve_source(source, {}), root, source=source, done={})
+    assert resumed.digest == root.digest
+    facts = [(piece.file.mtime_ns, piece.file.inode) for piece in resumed.slices()]
+    assert facts == [((10**9 + 1) * 10**9, (tmp_path / "moved" / f"{name}.jsonl").stat().st_ino) for name in "ab"]
 
 
 def test_increments_form_a_chain_and_an_earlier_state_may_return(tmp_path: Path):
