@@ -111,6 +111,13 @@ class EncodeSettings(Section):
         None, description="folder or URI of the quarantine table; default: <table>_quarantine"
     )
     wave_megabytes: int = Field(256, ge=1, description="source bytes per wave, MB; a wave is committed as a whole")
+    cell_megabytes: int = Field(
+        8,
+        ge=1,
+        le=1024,
+        description="maximum source bytes per cell, MB; an actor encodes one cell at a time and writes its rows as one "
+        "part; a wave has at least one cell per bucket",
+    )
     slice_megabytes: int = Field(32, ge=1, description="source bytes per slice (one read task), MB")
     batch_tokens: int = Field(512, ge=1, description="tokens per batch, padding included; a GPU needs many more")
     actors: int | None = Field(None, ge=1, description="number of encoder actors; default: one per core")

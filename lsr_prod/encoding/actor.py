@@ -99,5 +99,5 @@ def _encode_cells(task: WaveTask, rows: pa.Table, encode: Encode) -> tuple[CellR
     results = []
     for cell in cells:
         result = encode_cell(task, cell, rows.filter(pc.equal(rows["cell"], cell)), encode)
-        results.append(mark_finished(task.table, task.quarantine, task.plan, task.wave, task.cells, result))
+        results.append(mark_finished(task.table, task.quarantine, task.plan, task.wave, result))
     return tuple(results)

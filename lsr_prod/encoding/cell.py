@@ -91,7 +91,7 @@ def encode_cell(task: WaveTask, cell: int, rows: pa.Table, encode: Encode) -> Ce
     encoded, failed, clipped = _encode(good.filter(changed), hashes.filter(changed), task.properties, encode)
     carried = unchanged_rows(task.table, known, good.filter(unchanged), task.properties)
     fresh = pa.concat_tables([encoded, carried]).sort_by("doc_id")
-    rewritten = rewrite(task.table, bucket, known, fresh, task.removed)
+    rewritten = rewrite(task.table, cell, task.cells, task.properties.buckets, known, fresh, task.removed)
     _refuse_returning_duplicates(task, rewritten.deleted)
     bad = pa.concat_tables(
         [rows.filter(pc.is_valid(rows["reason"])), _as_bad(duplicates, [_DUPLICATE] * duplicates.num_rows), failed]
@@ -107,6 +107,7 @@ def encode_cell(task: WaveTask, cell: int, rows: pa.Table, encode: Encode) -> Ce
         removes=rewritten.removes,
         deleted=len(rewritten.deleted),
         kept=rewritten.kept,
+        superseded=rewritten.superseded,
         encoded=encoded.num_rows,
     )
 

@@ -14,6 +14,7 @@ from lsr_prod.encoding.batches import ENCODER_REASONS
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import delete_markers
+from lsr_prod.encoding.idle import report_idle_actors
 from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
 from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.prepare import Work, prepare
@@ -88,6 +89,7 @@ def _encode(work: Work) -> EncodeSummary:
     skipped = waves_done(_newest(work), work.plan.digest)
     totals = Totals.before(work, _newest(work), skipped)
     if skipped < work.plan.waves:
+        report_idle_actors(work.plan, size.actors)
         committer.fence()
         _run_waves(work, properties, committer, totals, skipped)
     seconds = time.monotonic() - started

@@ -23,9 +23,10 @@ class CellResult:
         quarantine: part with the bad rows, or None.
         reasons: bad rows by reason.
         clipped: weights above the largest impact.
-        removes: paths of the parts that ``parts`` replace.
-        deleted: documents of the replaced parts that no new part has.
+        removes: paths of the parts that the cells of the bucket replace together.
+        deleted: documents of the replaced parts, of this cell, that no new part has.
         kept: documents copied unchanged from the replaced parts.
+        superseded: documents of the replaced parts that have a new version.
         encoded: documents that went through the model.
         reused: an earlier attempt finished the cell.
     """
@@ -40,6 +41,7 @@ class CellResult:
     removes: tuple[str, ...] = ()
     deleted: int = 0
     kept: int = 0
+    superseded: int = 0
     encoded: int = 0
     reused: bool = False
 
@@ -109,6 +111,16 @@ class WaveResult:
         return sum(cell.kept for cell in self.cells)
 
     @property
+    def superseded(self) -> int:
+        """Documents of replaced parts that have a new version."""
+        return sum(cell.superseded for cell in self.cells)
+
+    @property
+    def removes(self) -> tuple[str, ...]:
+        """Paths of the parts that the wave replaces, each once."""
+        return tuple(dict.fromkeys(path for cell in self.cells for path in cell.removes))
+
+    @property
     def encoded(self) -> int:
         """Documents that went through the model."""
         return sum(cell.encoded for cell in self.cells)
@@ -122,25 +134,40 @@ class WaveResult:
         """Check that no row was lost or duplicated between source and parts.
 
         Raises:
-            IncompleteWaveError: rows_in != rows_out + quarantined, or a cell or a replaced part occurs twice.
+            IncompleteWaveError: rows_in != rows_out + quarantined, a cell occurs twice, or the cells of a bucket do not
+                replace the same parts.
         """
         for cell in self.cells:
             out, bad = cell.rows_out, cell.quarantined
             if out < 0 or cell.rows_in != out + bad or bad != sum(cell.reasons.values()):
-                raise IncompleteWaveError(
-                    f"wave {self.wave}, cell {cell.cell}: {cell.rows_in} rows in, {out} out and {bad} quarantined; "
-                    "nothing was committed, report this"
-                )
+                raise self._error(f", cell {cell.cell}: {cell.rows_in} rows in, {out} out and {bad} quarantined")
         if len({cell.cell for cell in self.cells}) < len(self.cells):
-            raise IncompleteWaveError(
-                f"wave {self.wave}: a cell was encoded in several pieces, so duplicate ids could be missed; "
-                "nothing was committed, report this"
+            raise self._error(": a cell was encoded in several pieces, so duplicate ids could be missed")
+        replaced: dict[int, tuple[str, ...]] = {}
+        for cell in self.cells:
+            if replaced.setdefault(cell.bucket, cell.removes) != cell.removes:
+                raise self._error(f": the cells of bucket {cell.bucket} replace different parts")
+        if sum(map(len, replaced.values())) > len(self.removes):
+            raise self._error(": two buckets replace the same part")
+
+    def check_replaced(self, rows: int) -> None:
+        """Check that every row of the replaced parts is kept, superseded or deleted.
+
+        Args:
+            rows: rows of the replaced parts.
+
+        Raises:
+            IncompleteWaveError: a row of a replaced part was lost or written twice.
+        """
+        found = self.kept + self.superseded + self.deleted
+        if found != rows:
+            raise self._error(
+                f": {rows} rows in replaced parts, but {self.kept} kept, {self.superseded} superseded and "
+                f"{self.deleted} deleted"
             )
-        removes = [path for cell in self.cells for path in cell.removes]
-        if len(set(removes)) < len(removes):
-            raise IncompleteWaveError(
-                f"wave {self.wave}: two cells replace the same part; nothing was committed, report this"
-            )
+
+    def _error(self, problem: str) -> IncompleteWaveError:
+        return IncompleteWaveError(f"wave {self.wave}{problem}; nothing was committed, report this")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Committed rows of a bucket: active ids, superseded rows, vectors to keep; and the parts that replace theirs.
 
-A part is immutable. A part with rows of a removed source file is replaced by one with its other rows and the new
-versions of the superseded rows, so that an increment does not increase the number of parts.
+A part is immutable. A part with rows of a removed source file is replaced: each cell of its bucket writes its other
+rows together with the new rows of the cell, so that an increment does not increase the number of parts.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsr_prod.formats.table import TableProperties
+from lsr_prod.formats.table import TableProperties, cell_of
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, write_part
 from lsr_prod.tables.rows import content_columns, part_schema, replace_source
 
 __all__ = ["Known", "Rewritten", "find_known", "rewrite", "unchanged_rows"]
+
+_MERGED_BYTES = 256_000_000  # of replaced rows in memory that are written as one part
 
 _KNOWN_SCHEMA = pa.schema([("doc_id", pa.string()), ("content_hash", pa.string()), ("path", pa.string())])
 
@@ -28,7 +30,7 @@ class Known:
     Attributes:
         active: ids whose source file is still part of the corpus.
         superseded: doc_id, content_hash and part of the ids whose source file was removed.
-        touched: parts with a row of a removed source file.
+        touched: parts with a row of a removed source file, sorted.
     """
 
     active: pa.Array
@@ -46,18 +48,20 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """New parts of a bucket.
+    """New parts of a cell.
 
     Attributes:
         parts: the new parts.
         removes: paths of the parts that they replace.
         kept: rows copied unchanged from a replaced part.
+        superseded: rows of a replaced part whose document has a new version.
         deleted: ids of replaced parts that no new part has.
     """
 
     parts: tuple[Part, ...]
     removes: tuple[str, ...]
     kept: int
+    superseded: int
     deleted: pa.Array
 
 
@@ -88,7 +92,7 @@ def find_known(table: Store, paths: Sequence[str], doc_ids: pa.ChunkedArray, rem
     return Known(
         pa.concat_arrays(active) if active else pa.array([], pa.string()),
         pa.concat_tables(superseded) if superseded else _KNOWN_SCHEMA.empty_table(),
-        tuple(dict.fromkeys(touched)),
+        tuple(sorted(set(touched))),
     )
 
 
@@ -117,36 +121,49 @@ def unchanged_rows(table: Store, known: Known, rows: pa.Table, properties: Table
     return replace_source(properties, vectors, rows["source_key"], stored)
 
 
-def rewrite(table: Store, bucket: int, known: Known, fresh: pa.Table, removed: frozenset[int]) -> Rewritten:
-    """Write the parts of a cell; a new version of a row goes into the part that replaces the part of the old version.
+def rewrite(
+    table: Store, cell: int, cells: int, buckets: int, known: Known, fresh: pa.Table, removed: frozenset[int]
+) -> Rewritten:
+    """Write the parts of a cell: its new rows, and its other rows of the parts that the wave replaces.
 
-    One replaced part is in memory at a time.
+    Every cell of a bucket replaces the same parts and writes its own rows of them. Replaced parts are merged up to a
+    size, so that an increment does not increase the number of parts; as many rows are in memory at a time.
 
     Args:
         table: the sparse table's folder.
-        bucket: the cell's bucket.
+        cell: number of the cell.
+        cells: number of cells that ids are hashed to.
+        buckets: number of buckets of the table.
         known: committed rows of the ids of the cell.
         fresh: new rows (``part_schema``).
         removed: keys of the removed source files.
     """
-    folder = f"bucket={bucket}"
-    parts, kept, deleted = [], 0, [pa.array([], pa.string())]
-    gone = pa.array(sorted(removed), pa.int64())
-    placed = pa.array([False] * fresh.num_rows, pa.bool_())
+    folder, gone = f"bucket={cell % buckets}", pa.array(sorted(removed), pa.int64())
+    fresh_ids = fresh["doc_id"].combine_chunks()
+    parts, held, kept, superseded, deleted = [], [fresh.slice(0, 0)], 0, 0, [fresh_ids.slice(0, 0)]
     for path in known.touched:
         with table.open_reader(path) as file:
             before = pq.read_table(file, schema=fresh.schema)
-        stays = before.filter(pc.invert(pc.is_in(before["source_file"], value_set=gone)))
-        superseded_here = known.superseded.filter(pc.equal(known.superseded["path"], path))["doc_id"].combine_chunks()
-        here = pc.is_in(fresh["doc_id"], value_set=superseded_here).combine_chunks()
-        placed = pc.or_(placed, here)
-        after = pa.concat_tables([stays, fresh.filter(here)])
+        if cells > buckets:
+            before = before.filter(_is_of(cell, cells, before["doc_id"]))
+        leaves = pc.is_in(before["source_file"], value_set=gone)
+        stays, leaving = before.filter(pc.invert(leaves)), before["doc_id"].filter(leaves)
+        replaced = pc.is_in(leaving, value_set=fresh_ids)
+        deleted += leaving.filter(pc.invert(replaced)).chunks
+        superseded += pc.sum(replaced).as_py() or 0
         kept += stays.num_rows
-        left = pc.invert(pc.is_in(before["doc_id"], value_set=after["doc_id"].combine_chunks()))
-        deleted.append(before["doc_id"].filter(left).combine_chunks())
-        if after.num_rows:
-            parts.append(write_part(table, folder, after.sort_by("doc_id")))
-    inserts = fresh.filter(pc.invert(placed))
-    if inserts.num_rows:
-        parts.append(write_part(table, folder, inserts))
-    return Rewritten(tuple(parts), known.touched, kept, pa.concat_arrays(deleted))
+        if sum(rows.nbytes for rows in held) + stays.nbytes > _MERGED_BYTES:
+            parts += _write(table, folder, held)
+            held = []
+        held.append(stays)
+    parts += _write(table, folder, [*held, fresh])
+    return Rewritten(tuple(parts), known.touched, kept, superseded, pa.concat_arrays(deleted))
+
+
+def _is_of(cell: int, cells: int, doc_ids: pa.ChunkedArray) -> pa.Array:
+    return pa.array([cell_of(doc_id, cells) == cell for doc_id in doc_ids.to_pylist()], pa.bool_())
+
+
+def _write(table: Store, folder: str, rows: Sequence[pa.Table]) -> list[Part]:
+    merged = pa.concat_tables(rows)
+    return [write_part(table, folder, merged.sort_by("doc_id"))] if merged.num_rows else []

@@ -21,7 +21,6 @@ from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.cell import WaveTask
 from lsr_prod.encoding.commit.markers import finished_cells
-from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.pool import EncoderPool
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.progress import Progress
@@ -39,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _ATTEMPTS = 4
 _TASKS_PER_ACTOR = 4  # a few blocks per actor are enough to keep all actors busy
+_BLOCK_BYTES = 64_000_000  # source bytes of a block, about: an actor has two of them
 
 # The shuffle splits larger partitions, and the rows of a cell would arrive in several blocks (the commit refuses that).
 _LARGEST_BLOCK_BYTES = 1 << 30
@@ -87,9 +87,8 @@ class WaveRunner:
 
     def _attempt(self, wave: int) -> tuple[WaveResult, WaveCosts]:
         plan, task = self.work.plan, self._task(wave)
-        buckets = plan.buckets_of(wave)
-        cells = range(task.cells) if buckets is None else buckets
-        finished = finished_cells(task.table, task.quarantine, task.plan, wave, task.cells)
+        cells = plan.cells_of(wave)
+        finished = finished_cells(task.table, task.quarantine, task.plan, wave)
         # A cell that replaces a part which was compacted in the meantime is encoded again.
         done = {cell: result for cell, result in finished.items() if task.has(result.removes)}
         todo = [cell for cell in cells if cell not in done]
@@ -118,7 +117,7 @@ class WaveRunner:
         return WaveTask(
             plan=self.work.plan.digest,
             wave=wave,
-            cells=_cells(self.work.plan, self.properties.buckets, self.pool.size.actors),
+            cells=self.work.plan.cells,
             table=self.work.table,
             quarantine=self.work.quarantine,
             properties=self.properties,
@@ -132,21 +131,12 @@ class WaveRunner:
         keep = None if len(todo) == cells else frozenset(todo)
         read = _ReadSlices(Reader(self.work.source, cells, self.work.table.options, keep), tuple(todo))
         items = [{"slices": json.dumps([piece.to_json() for piece in group])} for group in groups]
-        blocks = min(len(todo), _TASKS_PER_ACTOR * self.pool.size.actors)
+        size = sum(piece.size for group in groups for piece in group)
+        blocks = min(len(todo), max(_TASKS_PER_ACTOR * self.pool.size.actors, math.ceil(size / _BLOCK_BYTES)))
         with data_settings(target_max_block_size=_LARGEST_BLOCK_BYTES):
             tasks = ray.data.from_items(items, override_num_blocks=len(items))
             rows = tasks.map_batches(read, batch_size=1, batch_format="pyarrow")
             return list(rows.repartition(blocks, keys=["cell"]).materialize().to_arrow_refs())
-
-
-def _cells(plan: Plan, buckets: int, actors: int) -> int:
-    """Number of cells that ids are hashed to: a multiple of the buckets, large enough to keep every actor busy.
-
-    An increment has one cell per bucket, because two cells must not replace the same part.
-    """
-    if plan.base is not None:
-        return buckets
-    return buckets * math.ceil(_TASKS_PER_ACTOR * actors / buckets)
 
 
 def _groups(slices: Sequence[Slice], limit: int) -> Iterator[list[Slice]]:

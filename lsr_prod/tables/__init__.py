@@ -1,7 +1,7 @@
 """Tables of immutable Parquet files: one protocol, two sinks: Delta, and plain Parquet files with a log of our own."""
 
 from lsr_prod.tables.open import SINKS, Sink, create_table, open_table
-from lsr_prod.tables.part import Part, check_part, read_part, write_part
+from lsr_prod.tables.part import Part, check_part, count_rows, read_part, write_part
 from lsr_prod.tables.table import LogEntry, Table, TableFile
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Table",
     "TableFile",
     "check_part",
+    "count_rows",
     "create_table",
     "open_table",
     "read_part",

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from lsr_prod.errors import ArtifactError, CommitError
 from lsr_prod.storage import Entry, Store
 
-__all__ = ["Part", "check_part", "read_part", "write_part"]
+__all__ = ["Part", "check_part", "count_rows", "read_part", "write_part"]
 
 # Columns whose smallest and largest values let a reader skip a file.
 _BOUNDED = ("doc_id", "content_hash", "source_file")
@@ -80,14 +80,22 @@ def check_part(store: Store, part: Part) -> Entry:
     if entry is None or entry.size != part.size:
         size = entry.size if entry else None
         raise CommitError(f"{store.uri}/{part.path} has {size} bytes instead of {part.size}; run the job again")
-    try:
-        with store.open_reader(part.path) as file:
-            rows = pq.read_metadata(file).num_rows
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CommitError(f"{store.uri}/{part.path} has no readable footer ({error}); run the job again") from error
-    if rows != part.rows:
+    if (rows := count_rows(store, part.path)) != part.rows:
         raise CommitError(f"{store.uri}/{part.path} has {rows} rows instead of {part.rows}; run the job again")
     return entry
+
+
+def count_rows(store: Store, path: str) -> int:
+    """Return the number of rows according to the footer of a part.
+
+    Raises:
+        CommitError: the footer is not readable.
+    """
+    try:
+        with store.open_reader(path) as file:
+            return int(pq.read_metadata(file).num_rows)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CommitError(f"{store.uri}/{path} has no readable footer ({error}); run the job again") from error
 
 
 def read_part(store: Store, path: str, schema: pa.Schema | None = None) -> pa.Table:

@@ -58,7 +58,7 @@ def test_actor_encodes_a_block_cell_by_cell(tmp_path: Path, tiny_bundle: Path, r
 def test_finished_cells_are_marked_and_a_second_attempt_reuses_them(tmp_path: Path, ray_local: None):
     task, encoder = wave(tmp_path), actor(poison_factory())
     first = encoder.encode(task, rows(0, 0, 1), isolated=False)
-    done = finished_cells(task.table, task.quarantine, "p", 0, 2)
+    done = finished_cells(task.table, task.quarantine, "p", 0)
     assert {cell: result.parts for cell, result in done.items()} == {c.cell: c.parts for c in first.cells}
     again = encoder.encode(task, rows(0, 0, 1), isolated=False)
     assert [cell.reused for cell in (*first.cells, *again.cells)] == [False, False, True, True]
@@ -71,7 +71,7 @@ def test_cell_with_a_missing_row_or_row_count_is_neither_encoded_nor_marked(tmp_
     short = pa.concat_tables([whole.slice(0, lost), whole.slice(lost + 1)])
     with pytest.raises(IncompleteWaveError, match="arrived; nothing was committed"):
         encoder.encode(task, short, isolated=False)
-    assert {0: 1, 3: 0, 4: 1}[lost] not in finished_cells(task.table, task.quarantine, "p", 0, 2)
+    assert {0: 1, 3: 0, 4: 1}[lost] not in finished_cells(task.table, task.quarantine, "p", 0)
 
 
 def test_child_process_writes_the_same_parts(tmp_path: Path, tiny_bundle: Path, ray_local: None):

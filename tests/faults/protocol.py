@@ -127,7 +127,7 @@ def _begin(job: Job, source: SourceSettings) -> tuple[Plan, TableProperties, Com
 
 def _encode_wave(task: WaveTask, plan: Plan, source: SourceSettings, encoder: TextEncoder) -> WaveResult:
     """Run the steps of the actors for a wave, without the cells that an earlier attempt finished."""
-    done = finished_cells(task.table, task.quarantine, task.plan, task.wave, task.cells)
+    done = finished_cells(task.table, task.quarantine, task.plan, task.wave)
     todo = [cell for cell in range(task.cells) if cell not in done]
     reader = Reader(source, task.cells, {}, None if len(todo) == task.cells else frozenset(todo))
     schema, pieces = row_schema(source.stored_fields), plan.wave(task.wave) if todo else ()
@@ -141,7 +141,7 @@ def _encode_wave(task: WaveTask, plan: Plan, source: SourceSettings, encoder: Te
             rows.filter(pc.equal(rows["cell"], cell)),
             partial(encode_batches, encoder),
         )
-        results.append(mark_finished(task.table, task.quarantine, task.plan, task.wave, task.cells, result))
+        results.append(mark_finished(task.table, task.quarantine, task.plan, task.wave, result))
     return WaveResult(task.wave, tuple(results))
 
 

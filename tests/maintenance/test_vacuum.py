@@ -47,8 +47,8 @@ def test_vacuum_deletes_unnamed_old_files_and_keeps_named_and_young_ones(tmp_pat
     draft = folder / "bucket=0" / f".part-{'a' * 64}.parquet.{'b' * 32}.tmp"
     draft.write_bytes(b"half")
     (gone,) = make_wave(table, quarantine, 0, "a", "x").cells  # of a committed wave
-    mark_finished(table, quarantine, "p", 0, 2, gone)
-    marker = folder / "_lsr_prod" / "done" / "p" / "0" / "2" / "0.json"
+    mark_finished(table, quarantine, "p", 0, gone)
+    marker = folder / "_lsr_prod" / "done" / "p" / "0" / "0.json"
     foreign = folder / "bucket=0" / "part-00000-of-spark.parquet"
     foreign.write_bytes(b"not ours")
     age(tmp_path)
@@ -145,7 +145,7 @@ def test_vacuum_deletes_nothing_when_a_commit_is_missing(tmp_path: Path):
 def test_vacuum_deletes_a_marked_part_only_after_its_marker(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     (cell,) = make_wave(table, quarantine, 0, "ab", "x").cells
-    mark_finished(table, quarantine, "p", 0, 2, cell)
+    mark_finished(table, quarantine, "p", 0, cell)
     age(tmp_path)
     assert cell.quarantine
     assert vacuum(quarantine, DAY, markers_of=table).entries == ()

@@ -17,7 +17,7 @@ from lsr_prod.encoding.commit.fence import Epoch
 from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.errors import CommitError, StaleWaveError, StorageError, TableConflictError
 from lsr_prod.storage import Store
-from lsr_prod.tables import Part, Table, check_part, open_table
+from lsr_prod.tables import Part, Table, check_part, count_rows, open_table
 from lsr_prod.tables.quarantine import PARTITION, committed_files
 
 __all__ = ["Committer", "check_cell", "waves_done"]
@@ -89,7 +89,7 @@ class Committer:
             False if the table had it already.
 
         Raises:
-            IncompleteWaveError: its row counts do not add up.
+            IncompleteWaveError: its row counts, or those of the parts that it replaces, do not add up.
             StaleWaveError: a part that it replaces was replaced by another commit.
             FencedError: a newer attempt has taken over.
             CommitError: a part does not match its description, an earlier wave is missing, or the store refused every
@@ -129,12 +129,11 @@ class Committer:
             return False
         if done < result.wave:
             raise CommitError(f"wave {result.wave} is next but the table has {done} waves; run the job again")
-        removes = [path for cell in result.cells for path in cell.removes]
-        _check_replaced(table, result.wave, removes)
+        _check_replaced(table, result)
         self._commit_quarantine(result.wave, [cell.quarantine for cell in result.cells if cell.quarantine])
         adds = [(part, {"bucket": str(cell.bucket)}) for cell in result.cells for part in cell.parts]
         self.epoch.check()
-        self._write(table, adds, removes, result.wave)
+        self._write(table, adds, result.removes, result.wave)
         return True
 
     def _commit_quarantine(self, wave: int, bad: Sequence[Part]) -> None:
@@ -173,10 +172,14 @@ def _check_and_touch(store: Store, part: Part, began: float) -> None:
         raise CommitError(f"{store.uri}/{part.path} was deleted; run the job again") from error
 
 
-def _check_replaced(table: Table, wave: int, removes: Sequence[str]) -> None:
-    gone = set(removes) - {file.path for file in table.files()} if removes else None
-    if gone:
+def _check_replaced(table: Table, result: WaveResult) -> None:
+    """Check the parts that a wave replaces: their paths, and what became of their rows."""
+    removes = set(result.removes)
+    found = [file for file in table.files() if file.path in removes] if removes else []
+    if missing := len(removes) - len(found):
         raise StaleWaveError(
-            f"wave {wave} replaces {len(gone)} parts that another commit has replaced (a compaction?); "
+            f"wave {result.wave} replaces {missing} parts that another commit has replaced (a compaction?); "
             "run the job again"
         )
+    rows = (count_rows(table.store, file.path) if file.rows is None else file.rows for file in found)
+    result.check_replaced(sum(rows))

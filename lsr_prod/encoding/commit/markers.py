@@ -22,7 +22,7 @@ __all__ = ["MARKERS_FOLDER", "delete_markers", "finished_cells", "mark_finished"
 MARKERS_FOLDER = f"{PROTOCOL_FOLDER}/done"
 
 
-def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, cells: int, result: CellResult) -> CellResult:
+def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, result: CellResult) -> CellResult:
     """Write the marker of an encoded cell.
 
     Args:
@@ -30,14 +30,13 @@ def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, cells: 
         quarantine: the quarantine table's folder.
         plan: digest of the plan.
         wave: number of the wave.
-        cells: cells of the wave.
         result: of the cell; its parts are written.
 
     Returns:
         This result; or the result of another attempt that was first, if its parts are complete and it replaces the
         same parts (after a compaction in the meantime it could not be committed).
     """
-    name = f"{_folder(plan, wave, cells)}/{result.cell}.json"
+    name = f"{_folder(plan, wave)}/{result.cell}.json"
     data = record_bytes(asdict(result))
     if table.put_new(name, data):
         return result
@@ -54,17 +53,17 @@ def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, cells: 
     return earlier
 
 
-def finished_cells(table: Store, quarantine: Store, plan: str, wave: int, cells: int) -> Mapping[int, CellResult]:
+def finished_cells(table: Store, quarantine: Store, plan: str, wave: int) -> Mapping[int, CellResult]:
     """Return the results of cells that an earlier attempt finished, by cell, without cells with damaged parts."""
     # A process that was killed while writing a marker leaves a draft, which may be empty.
-    names = [name for name in table.names(_folder(plan, wave, cells)) if name.endswith(".json")]
+    names = [name for name in table.names(_folder(plan, wave)) if name.endswith(".json")]
     results = [_read(table, quarantine, name) for name in names]
     return {result.cell: result for result in results if result is not None}
 
 
 def delete_markers(table: Store, plan: str, wave: int, cells: Collection[int]) -> None:
     """Delete the markers of cells, so that the next attempt encodes them again."""
-    for name in table.names(f"{MARKERS_FOLDER}/{plan}/{wave}"):
+    for name in table.names(_folder(plan, wave)):
         stem = name.rpartition("/")[2].removesuffix(".json")
         if stem.isdigit() and int(stem) in cells:
             table.delete(name)
@@ -86,8 +85,8 @@ def marked_parts(table: Store, names: Iterable[str]) -> Iterator[Part]:
                 yield result.quarantine
 
 
-def _folder(plan: str, wave: int, cells: int) -> str:
-    return f"{MARKERS_FOLDER}/{plan}/{wave}/{cells}"
+def _folder(plan: str, wave: int) -> str:
+    return f"{MARKERS_FOLDER}/{plan}/{wave}"
 
 
 def _read(table: Store, quarantine: Store, name: str) -> CellResult | None:

@@ -2,8 +2,8 @@
 
 A table is made by a chain of plans: a table property names the first, and each plan has at most one successor. An
 increment reads new files and deletes the rows of removed files; unchanged files are not opened. A changed file is a
-removed and a new one. Every wave of an increment reads all new files and keeps a range of buckets, so that the old and
-the new row of an id are in the same commit.
+removed and a new one. Every wave of an increment has the new rows of a range of buckets, so that the old and the new
+row of an id are in the same commit.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,9 +16,10 @@ import pyarrow as pa
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, list_files, mark, relocate
 from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.encoding.plans.plan import PLAN_SETTINGS, ROW_SETTINGS, Plan, make_plan, plan_files
+from lsr_prod.encoding.plans.header import PLAN_FORMAT, PLAN_SETTINGS, ROW_SETTINGS
+from lsr_prod.encoding.plans.plan import Plan, make_plan, plan_files
 from lsr_prod.encoding.plans.saved import load_plan, successor_of
-from lsr_prod.errors import ConfigError, LineageError
+from lsr_prod.errors import ConfigError, FormatVersionError, LineageError
 from lsr_prod.storage import Store
 
 __all__ = ["newest_plan", "plan_increment", "prepare_plan"]
@@ -54,6 +55,7 @@ def prepare_plan(
         ConfigError: settings differ from those that made the table, the corpus changed while the newest plan is
             unfinished, or a new file is damaged (``slices``).
         LineageError: another bundle made the table.
+        FormatVersionError: an earlier release began the newest plan and did not finish it.
     """
     if root is None:
         return make_plan(files, source, encode, bundle_digest=bundle_digest, options=options)
@@ -64,6 +66,12 @@ def prepare_plan(
             f"{bundle_digest[:12]}; give that bundle or a new encode.table"
         )
     finished = waves_done(newest.digest) >= newest.waves
+    if not finished and newest.header.format != PLAN_FORMAT:
+        raise FormatVersionError(
+            f"plan {newest.digest[:12]} of {table.uri} has format {newest.header.format} and is not finished, but this "
+            "release continues only plans of format "
+            f"{PLAN_FORMAT}; finish it with the release that began it, or give a new encode.table"
+        )
     _check_settings(newest, source, encode, table, finished=finished)
     return plan_increment(newest, files, source, encode, options=options, finished=finished)
 

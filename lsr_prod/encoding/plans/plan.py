@@ -1,14 +1,14 @@
-"""The plan: pinned files, cut into slices, grouped into waves, named by one digest.
+"""The plan: pinned files, cut into slices, grouped into waves of cells, named by one digest.
 
 The digest covers every setting that can change a row of the table, and no other setting. It is the app id of every
 commit; two runs with the same digest are attempts at the same work.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,46 +19,15 @@ from lsr_prod.corpus.cut import cut_files
 from lsr_prod.corpus.filelist import REMOVED, file_keys, file_of, files_digest, iterate_files, list_files
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
+from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, ListDigest, PlanHeader
 from lsr_prod.formats.digest import digest_json
 
 __all__ = [
-    "PLAN_SETTINGS",
-    "ROW_SETTINGS",
-    "RUN_SETTINGS",
-    "ListDigest",
     "Plan",
-    "PlanHeader",
     "make_plan",
     "plan_files",
     "slices_digest",
 ]
-
-PLAN_FORMAT = 2
-
-ROW_SETTINGS = frozenset(
-    {"store_k", "max_length", "passage_stride", "max_passages", "impact_bits", "impact_step", "buckets"},
-)
-"""Settings of ``encode`` that decide the rows: part of the digest, and the same for every plan of a table."""
-
-PLAN_SETTINGS = frozenset({"wave_megabytes", "slice_megabytes", "probe_documents"})
-"""Settings that decide the contents of a commit, or the impact scale of the first plan: part of one plan's digest."""
-
-RUN_SETTINGS = frozenset(
-    {
-        "bundle",
-        "table",
-        "sink",
-        "quarantine",
-        "batch_tokens",
-        "actors",
-        "threads_per_actor",
-        "provider",
-        "batch_timeout_s",
-        "document_timeout_s",
-        "max_bad_fraction",
-    }
-)
-"""Settings that an attempt may change: not part of the digest. The bundle enters it by its own digest."""
 
 _SLICE_SCHEMA = pa.schema(
     [
@@ -70,63 +39,6 @@ _SLICE_SCHEMA = pa.schema(
     ]
 )
 _BATCH = 8192
-
-
-@dataclass(frozen=True, slots=True)
-class ListDigest:
-    """Number of entries of a list, and the sha256 (hex) over them."""
-
-    count: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlanHeader:
-    """Settings and file lists that determine the rows of the table; its JSON form has the digest of the plan.
-
-    Attributes:
-        base: digest of the previous plan; None: the first plan of its table.
-        bundle_digest: of the encoder.
-        files: of the corpus and of the removed files.
-        slices: that the waves read.
-        waves: number of commits; wave ``w`` is commit ``w``.
-        source: settings of the section ``source``, by name.
-        encode: settings of the section ``encode``, by name.
-    """
-
-    base: str | None
-    bundle_digest: str
-    files: ListDigest
-    slices: ListDigest
-    waves: int
-    source: Mapping[str, Any]
-    encode: Mapping[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the header as it is stored."""
-        return {
-            "format": PLAN_FORMAT,
-            "base": self.base,
-            "bundle": self.bundle_digest,
-            "files": asdict(self.files),
-            "slices": asdict(self.slices),
-            "waves": self.waves,
-            "source": dict(self.source),
-            "encode": dict(self.encode),
-        }
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "PlanHeader":
-        """Read the output of ``to_json``."""
-        return cls(
-            base=document["base"],
-            bundle_digest=document["bundle"],
-            files=ListDigest(**document["files"]),
-            slices=ListDigest(**document["slices"]),
-            waves=document["waves"],
-            source=document["source"],
-            encode=document["encode"],
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,12 +88,28 @@ class Plan:
         first, end = int(self._bounds[number]), int(self._bounds[number + 1])
         return tuple(self._slices(self.slice_table.slice(first, end - first)))
 
-    def buckets_of(self, number: int) -> range | None:
-        """Return the buckets whose rows a wave keeps; None (first plan): all buckets."""
-        if self.base is None:
-            return None
+    @property
+    def cells(self) -> int:
+        """Number of cells that ids are hashed to, in every wave: a multiple of the buckets."""
+        return self.header.cells
+
+    @property
+    def largest_wave_bytes(self) -> int:
+        """Source bytes of the largest wave."""
+        sizes = self.slice_table["size"].to_numpy()
+        return _largest(sizes, self._bounds) if self.base is None else math.ceil(int(sizes.sum()) / self.waves)
+
+    def buckets_of(self, number: int) -> range:
+        """Return the buckets whose rows a wave keeps: all in a first plan, a range of them in an increment."""
         buckets = int(self.header.encode["buckets"])
+        if self.base is None:
+            return range(buckets)
         return range(buckets * number // self.waves, buckets * (number + 1) // self.waves)
+
+    def cells_of(self, number: int) -> tuple[int, ...]:
+        """Return the cells of a wave, ascending: all cells of its buckets."""
+        kept, buckets = self.buckets_of(number), int(self.header.encode["buckets"])
+        return tuple(start + bucket for start in range(0, self.cells, buckets) for bucket in kept)
 
     def present(self) -> pa.Array:
         """Return the keys of the files of the corpus, int64."""
@@ -251,16 +179,19 @@ def plan_files(
     slice_table = _table_of(cut_files(iterate_files(files), source, encode.slice_megabytes * 1_000_000, options))
     sizes, wave_bytes = slice_table["size"].to_numpy(), _wave_bytes(encode.wave_megabytes)
     if base is None:
-        waves = len(_wave_bounds(sizes, wave_bytes)) - 1
+        bounds = _wave_bounds(sizes, wave_bytes)
+        waves, shared = len(bounds) - 1, _largest(sizes, bounds)
     else:
+        shared = int(sizes.sum())
         # An increment that only removes files needs a commit too.
-        waves = min(max(-(-int(sizes.sum()) // wave_bytes), 1), encode.buckets)
+        waves = min(max(math.ceil(shared / wave_bytes), 1), encode.buckets)
     header = PlanHeader(
         base=base,
         bundle_digest=bundle_digest,
         files=ListDigest(files.num_rows, files_digest(files)),
         slices=ListDigest(slice_table.num_rows, slices_digest(slice_table)),
         waves=waves,
+        cells=_cells(shared, encode),
         source=source.model_dump(mode="json", exclude={"paths", "format", "version"}),
         encode=encode.model_dump(mode="json", include=set(ROW_SETTINGS | PLAN_SETTINGS)),
     )
@@ -280,6 +211,21 @@ def slices_digest(slice_table: pa.Table) -> str:
     """Return the sha256 (hex) over every slice, in order."""
     columns = [column.to_numpy().astype(np.int64) for column in slice_table.columns]
     return hashlib.sha256(np.column_stack(columns).tobytes()).hexdigest()
+
+
+def _cells(shared: int, encode: EncodeSettings) -> int:
+    """Return the number of cells: the same on every cluster, so that markers of finished cells stay valid.
+
+    Args:
+        shared: bytes that are spread over all cells: of the largest wave of a first plan, of all waves of an increment.
+        encode: the section ``encode``.
+    """
+    cell_bytes = encode.cell_megabytes * 1_000_000
+    return encode.buckets * max(math.ceil(shared / (encode.buckets * cell_bytes)), 1)
+
+
+def _largest(sizes: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> int:
+    return int(np.add.reduceat(sizes, bounds[:-1]).max()) if len(bounds) > 1 else 0
 
 
 def _wave_bytes(megabytes: int) -> int:

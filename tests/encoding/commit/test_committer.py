@@ -173,8 +173,10 @@ def test_wave_result_sums_its_cells_and_refuses_a_wrong_count(tmp_path: Path):
     for cell in wrong:
         with pytest.raises(IncompleteWaveError, match=r"wave 0[:,] "):
             as_wave(0, cell, other).check()
-    with pytest.raises(IncompleteWaveError, match="two cells replace the same part"):
+    with pytest.raises(IncompleteWaveError, match="two buckets replace the same part"):
         as_wave(0, replace(one, removes=("x",)), replace(other, removes=("x",))).check()
+    with pytest.raises(IncompleteWaveError, match="the cells of bucket 0 replace different parts"):
+        as_wave(0, replace(one, removes=("x",)), make_cell(table, quarantine, 0, "d", cell=2)).check()
 
 
 def test_cells_of_one_bucket_become_parts_of_it(tmp_path: Path, sink: Sink):
@@ -191,7 +193,7 @@ def increment(table: Store, quarantine: Store, old: CellResult) -> CellResult:
     """An increment of the rows a, b and c: a is kept, b replaced, c deleted, d added."""
     new = make_cell(table, quarantine, 0, "abd", impact=3)
     (part,) = old.parts
-    return replace(new, rows_in=2, removes=(part.path,), kept=1, deleted=1)
+    return replace(new, rows_in=2, removes=(part.path,), kept=1, superseded=1, deleted=1)
 
 
 def test_increment_replaces_parts_in_one_commit(tmp_path: Path, sink: Sink):
@@ -205,6 +207,22 @@ def test_increment_replaces_parts_in_one_commit(tmp_path: Path, sink: Sink):
     assert committer.commit(wave) is False
     assert ids_of(table) == ["a", "b", "d"]
     assert newest(table).version == 2
+
+
+def test_cells_of_one_bucket_replace_a_part_together(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
+    old = make_cell(table, quarantine, 0, "abc")
+    assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
+    removes = (old.parts[0].path,)
+    one = replace(make_cell(table, quarantine, 0, "ad", cell=0), rows_in=1, removes=removes, kept=1)
+    other = replace(make_cell(table, quarantine, 0, "b", cell=2), removes=removes, superseded=1, deleted=1)
+    committer = Committer(take_epoch(table, "q", []), table, quarantine)
+    for lost in (as_wave(0, one), as_wave(0, one, replace(other, deleted=0)), as_wave(0, one, replace(other, kept=1))):
+        with pytest.raises(IncompleteWaveError, match=r"wave 0(: 3 rows in replaced parts, but|, cell 2: 1 rows in)"):
+            committer.commit(lost)
+    assert committer.commit(as_wave(0, one, other)) is True
+    assert ids_of(table) == ["a", "b", "d"]
+    assert not {file.path for file in newest(table).files()} & {*removes}
 
 
 def test_wave_whose_parts_were_compacted_in_the_meantime_is_stale(tmp_path: Path, sink: Sink):

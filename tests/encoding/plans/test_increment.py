@@ -19,10 +19,11 @@ from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import REMOVED, file_keys, list_files
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS
 from lsr_prod.encoding.plans.increment import newest_plan, plan_increment, prepare_plan
-from lsr_prod.encoding.plans.plan import PLAN_SETTINGS, ROW_SETTINGS, Plan, make_plan
+from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.plans.saved import load_plan, save_plan
-from lsr_prod.errors import CommitError, ConfigError, LineageError
+from lsr_prod.errors import CommitError, ConfigError, FormatVersionError, LineageError
 from lsr_prod.storage import Store
 
 MEGABYTE = 1_000_000
@@ -151,7 +152,19 @@ def test_waves_of_an_increment_partition_buckets_and_read_all_new_files(size, fi
     for wave in range(waves):
         assert plan.wave(wave) == tuple(plan.slices())
         assert {piece.file.name[0] for piece in plan.wave(wave)} == (set(names) if size else set())
-    assert first_plan("ab").buckets_of(0) is None
+    cells = [cell for wave in range(waves) for cell in plan.cells_of(wave)]
+    assert sorted(cells) == list(range(plan.cells))
+    assert all(cell % ENCODE.buckets in plan.buckets_of(wave) for wave in range(waves) for cell in plan.cells_of(wave))
+    assert first_plan("ab").cells_of(0) == (0, 1, 2, 3)
+
+
+def test_large_increment_has_cells_of_bounded_size():
+    encode = EncodeSettings(bundle="b", table="t")
+    base = make_plan(files_of("a"), SOURCE, encode, bundle_digest="b", options={})
+    new = files_of("bcdefghijklmnopq", size=1000 * MEGABYTE)
+    plan = plan_increment(base, files_of("a") + new, SOURCE, encode, options={}, finished=True)
+    assert (plan.waves, plan.cells) == (16, 16 * 125)
+    assert all(len(plan.cells_of(wave)) >= 100 for wave in range(plan.waves))  # 100 actors are busy
 
 
 def test_increment_of_removed_files_only_has_one_wave_of_all_buckets():
@@ -179,6 +192,20 @@ def test_source_that_changed_before_the_newest_plan_is_finished_is_refused(tmp_p
     assert prepare(table, files_of("a"), first_saved(table, "aa")).digest == first_plan("aa").digest
 
 
+def test_increment_follows_a_finished_plan_of_format_2_but_does_not_continue_it(tmp_path: Path):
+    table = Store(str(tmp_path))
+    now = first_plan("ab")
+    encode = {name: value for name, value in now.header.encode.items() if name != "cell_megabytes"}
+    root = Plan.of(replace(now.header, format=2, cells=0, encode=encode), now.files, now.slice_table)
+    assert "cells" not in root.header.to_json()
+    save_plan(root, table)
+    assert load_plan(table, root.digest).header == root.header
+    after = prepare(table, files_of("abc"), root)
+    assert (after.base, after.header.format, after.cells) == (root.digest, 3, ENCODE.buckets)
+    with pytest.raises(FormatVersionError, match="has format 2 and is not finished, but this release continues only"):
+        prepare(table, files_of("ab"), root, done={})
+
+
 def first_saved(table: Store, names: str) -> Plan:
     plan = first_plan(names)
     save_plan(plan, table)
@@ -188,7 +215,7 @@ def first_saved(table: Store, names: str) -> Plan:
 CHANGES: dict[str, Any] = {
     "store_k": 7, "max_length": 9, "passage_stride": 5, "max_passages": 2, "impact_bits": 4, "impact_step": 0.5,
     "buckets": 5,
-    "wave_megabytes": 7, "slice_megabytes": 2, "probe_documents": 3,
+    "wave_megabytes": 7, "slice_megabytes": 2, "cell_megabytes": 3, "probe_documents": 3,
 }  # fmt: skip
 
 

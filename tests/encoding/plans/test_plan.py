@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.encoding.plans.plan import PLAN_SETTINGS, ROW_SETTINGS, RUN_SETTINGS, Plan, make_plan
+from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, RUN_SETTINGS
+from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.plans.saved import load_plan, save_plan
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError
@@ -68,6 +69,18 @@ def test_waves_cover_every_byte_once_in_order_within_their_limits(sizes, slice_m
         assert size + after[0].size > wave_megabytes * MEGABYTE  # no wave ends early
 
 
+@pytest.mark.parametrize(
+    ("sizes", "cells"),
+    [([], 4), ([10], 4), ([8, 8], 4), ([16], 4), ([17], 8), ([16, 16, 16], 12), ([32, 8, 32, 40], 12), ([100], 28)],
+)
+def test_number_of_cells_follows_from_the_bytes_of_the_largest_wave(sizes: list[int], cells: int):
+    files = [file_of(size * MEGABYTE, file_format="jsonl.gz") for size in sizes]
+    encode = {"wave_megabytes": 48, "slice_megabytes": 1, "cell_megabytes": 4, "buckets": 4}
+    plan = plan_of(*files, encode=ENCODE.model_copy(update=encode))
+    assert plan.cells == plan.header.to_json()["cells"] == cells
+    assert all(plan.cells_of(wave) == tuple(range(cells)) for wave in range(plan.waves))
+
+
 def test_empty_corpus_has_no_wave():
     assert plan_of(file_of(0), file_of(0, file_format="parquet")).waves == 0
     assert plan_of().waves == 0
@@ -98,6 +111,7 @@ ENCODE_CHANGES: dict[str, tuple[Any, bool]] = {
     "quarantine": ("elsewhere", False),
     "wave_megabytes": (1, True),
     "slice_megabytes": (1, True),
+    "cell_megabytes": (1, True),
     "batch_tokens": (8, False),
     "actors": (3, False),
     "threads_per_actor": (2, False),

@@ -1,0 +1,110 @@
+"""The header of a plan: its settings and the digests of its lists; the part of a plan that its digest names."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = [
+    "PLAN_FORMAT",
+    "PLAN_SETTINGS",
+    "READABLE_FORMATS",
+    "ROW_SETTINGS",
+    "RUN_SETTINGS",
+    "ListDigest",
+    "PlanHeader",
+]
+
+PLAN_FORMAT = 3
+READABLE_FORMATS = (2, PLAN_FORMAT)
+"""Formats that ``load_plan`` reads. A plan of format 2 has no number of cells: only an increment can follow it."""
+
+ROW_SETTINGS = frozenset(
+    {"store_k", "max_length", "passage_stride", "max_passages", "impact_bits", "impact_step", "buckets"},
+)
+"""Settings of ``encode`` that decide the rows: part of the digest, and the same for every plan of a table."""
+
+PLAN_SETTINGS = frozenset({"wave_megabytes", "slice_megabytes", "cell_megabytes", "probe_documents"})
+"""Settings that decide the contents of a commit, or the impact scale of the first plan: part of one plan's digest."""
+
+RUN_SETTINGS = frozenset(
+    {
+        "bundle",
+        "table",
+        "sink",
+        "quarantine",
+        "batch_tokens",
+        "actors",
+        "threads_per_actor",
+        "provider",
+        "batch_timeout_s",
+        "document_timeout_s",
+        "max_bad_fraction",
+    }
+)
+"""Settings that an attempt may change: not part of the digest. The bundle enters it by its own digest."""
+
+_FORMAT_WITHOUT_CELLS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ListDigest:
+    """Number of entries of a list, and the sha256 (hex) over them."""
+
+    count: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanHeader:
+    """Settings and file lists that determine the rows of the table; its JSON form has the digest of the plan.
+
+    Attributes:
+        base: digest of the previous plan; None: the first plan of its table.
+        bundle_digest: of the encoder.
+        files: of the corpus and of the removed files.
+        slices: that the waves read.
+        waves: number of commits; wave ``w`` is commit ``w``.
+        cells: number of cells that ids are hashed to, a multiple of the buckets; 0 in format 2.
+        source: settings of the section ``source``, by name.
+        encode: settings of the section ``encode``, by name.
+        format: number of the stored format. A plan of format 2 is only the base of an increment.
+    """
+
+    base: str | None
+    bundle_digest: str
+    files: ListDigest
+    slices: ListDigest
+    waves: int
+    cells: int
+    source: Mapping[str, Any]
+    encode: Mapping[str, Any]
+    format: int = PLAN_FORMAT
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the header as it is stored."""
+        return {
+            "format": self.format,
+            "base": self.base,
+            "bundle": self.bundle_digest,
+            "files": asdict(self.files),
+            "slices": asdict(self.slices),
+            "waves": self.waves,
+            **({"cells": self.cells} if self.format > _FORMAT_WITHOUT_CELLS else {}),
+            "source": dict(self.source),
+            "encode": dict(self.encode),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "PlanHeader":
+        """Read the output of ``to_json``."""
+        return cls(
+            base=document["base"],
+            bundle_digest=document["bundle"],
+            files=ListDigest(**document["files"]),
+            slices=ListDigest(**document["slices"]),
+            waves=document["waves"],
+            cells=document.get("cells", 0),
+            source=document["source"],
+            encode=document["encode"],
+            format=document["format"],
+        )
