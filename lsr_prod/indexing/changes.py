@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lsr_prod.storage import Store
 from lsr_prod.tables import Table, TableFile, read_part
+from lsr_prod.tables.schema import large_strings
 
 __all__ = ["PartChange", "RowChange", "changed_parts", "changed_rows", "find_rows", "row_schema"]
 
@@ -76,6 +77,9 @@ def changed_parts(old: Table, new: Table) -> list[PartChange]:
 def changed_rows(store: Store, change: PartChange, schema: pa.Schema) -> RowChange:
     """Compare the rows of one bucket; the changed parts of both versions are in memory at once.
 
+    Rows are compared in pairs of Arrow chunks, which are never joined: a bucket may have more text than the offsets of
+    a string array can address (2 GiB).
+
     Args:
         store: the table's folder.
         change: the parts that differ.
@@ -85,13 +89,13 @@ def changed_rows(store: Store, change: PartChange, schema: pa.Schema) -> RowChan
         ArtifactError: a part is missing or damaged.
     """
     old, new = (_read(store, files, schema) for files in (change.removed, change.added))
-    places = pc.index_in(new["doc_id"], value_set=old["doc_id"].combine_chunks())
+    old_ids, new_ids = (table["doc_id"].cast(pa.large_string()) for table in (old, new))
+    places = pc.index_in(new_ids, value_set=old_ids.combine_chunks())
     known = places.is_valid()
-    differs = _differs(old.take(places.drop_null()), new.filter(known))
-    changed = new["doc_id"].filter(known).filter(pa.array(differs))
-    came = new["doc_id"].filter(pc.invert(known))
-    gone = old["doc_id"].filter(pc.invert(pc.is_in(old["doc_id"], value_set=new["doc_id"].combine_chunks())))
-    upserts = pa.chunked_array([*came.chunks, *changed.chunks], old["doc_id"].type)
+    changed = new_ids.filter(pa.array(_rows_that_differ(old, new, pc.fill_null(places, -1).to_numpy())))
+    came = new_ids.filter(pc.invert(known))
+    gone = old_ids.filter(pc.invert(pc.is_in(old_ids, value_set=new_ids.combine_chunks())))
+    upserts = pa.chunked_array([*came.chunks, *changed.chunks], pa.large_string())
     return RowChange(change.bucket, _sorted(upserts), _sorted(gone), len(changed))
 
 
@@ -106,16 +110,19 @@ def find_rows(store: Store, paths: Sequence[str], schema: pa.Schema, ids: pa.Arr
         schema: columns to read, ``doc_id`` first.
         ids: large_string, ids of the documents; unknown ids are ignored.
 
+    Returns:
+        Columns of ``schema``, with ``large_string`` in place of ``string``.
+
     Raises:
         ArtifactError: a part is missing or damaged.
     """
-    found = [schema.empty_table()]
-    id_schema = pa.schema([schema.field("doc_id")])
-    wanted = ids.cast(id_schema.field("doc_id").type)
+    wide = large_strings(schema)
+    found = [wide.empty_table()]
+    id_schema = pa.schema([wide.field("doc_id")])
     for path in paths:
-        mask = pc.is_in(read_part(store, path, id_schema)["doc_id"], value_set=wanted)
+        mask = pc.is_in(read_part(store, path, id_schema)["doc_id"], value_set=ids)
         if pc.any(mask).as_py():
-            found.append(read_part(store, path, schema).filter(mask))
+            found.append(read_part(store, path, wide).filter(mask))
     return pa.concat_tables(found).sort_by("doc_id")
 
 
@@ -124,14 +131,37 @@ def _read(store: Store, files: Sequence[TableFile], schema: pa.Schema) -> pa.Tab
 
 
 def _sorted(ids: pa.ChunkedArray) -> pa.Array:
-    return ids.cast(pa.large_string()).combine_chunks().sort()
+    return ids.combine_chunks().sort()
 
 
-def _differs(old: pa.Table, new: pa.Table) -> npt.NDArray[np.bool_]:
-    """Return which rows differ, bool [n]; both tables have the same ids in the same order."""
+def _rows_that_differ(old: pa.Table, new: pa.Table, places: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    """Return which rows of ``new`` differ from their row of ``old``, bool [n].
+
+    Args:
+        old: rows of the old version.
+        new: rows of the new version.
+        places: int32 [n], the row of ``old`` with the same id; -1: none, and the row does not count as different.
+    """
+    differs = np.zeros(new.num_rows, np.bool_)
+    chunks = old.to_batches()
+    ends = np.cumsum([len(chunk) for chunk in chunks])
+    end = 0
+    for batch in new.to_batches():
+        start, end = end, end + len(batch)
+        wanted = places[start:end]
+        owners = np.where(wanted < 0, -1, np.searchsorted(ends, wanted, side="right"))
+        for owner in np.unique(owners[owners >= 0]):
+            rows = np.flatnonzero(owners == owner)
+            inside = wanted[rows] - (ends[owner] - len(chunks[owner]))
+            differs[start + rows] = _differs(chunks[owner].take(pa.array(inside)), batch.take(pa.array(rows)))
+    return differs
+
+
+def _differs(old: pa.RecordBatch, new: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Return which rows differ, bool [n]; both batches have the same ids in the same order."""
     differs = np.zeros(new.num_rows, np.bool_)
     for field in new.schema:
-        one, other = (table[field.name].combine_chunks() for table in (old, new))
+        one, other = (batch[field.name] for batch in (old, new))
         if pa.types.is_list(field.type):
             differs |= _lists_differ(one, other)
         elif field.name != "doc_id":

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.plan import ShardPlan
 from lsr_prod.tables import open_table, read_part
+from lsr_prod.tables.schema import large_strings
 
 __all__ = ["SpilledRows", "merge_by_id", "read_buckets", "spill_sorted"]
 
@@ -45,9 +46,7 @@ def spill_sorted(tables: Iterable[pa.Table], folder: Path) -> list[pa.Table]:
     for number, table in enumerate(tables):
         if not table.num_rows:
             continue
-        schema = pa.schema(
-            [field.with_type(pa.large_string()) if field.type == pa.string() else field for field in table.schema]
-        )
+        schema = large_strings(table.schema)
         path = str(folder / f"{number}.arrow")
         with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             writer.write_table(table.cast(schema).sort_by("doc_id"))

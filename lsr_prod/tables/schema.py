@@ -1,4 +1,8 @@
-"""Convert an Arrow schema to readable JSON and back; only column types that our tables use are supported."""
+"""Convert an Arrow schema to readable JSON and back, and to the string types that rows have in memory.
+
+Tables store columns of the type ``string``, whose offsets address 2 GiB of text per Arrow array. Rows in memory have
+``large_string`` instead, so that arrays can be joined and rows taken however much text there is.
+"""
 
 from typing import Any
 
@@ -6,7 +10,7 @@ import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
 
-__all__ = ["schema_from_json", "schema_to_json"]
+__all__ = ["large_strings", "schema_from_json", "schema_to_json", "stored_strings"]
 
 _PLAIN = {str(kind): kind for kind in (pa.string(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.bool_())}
 
@@ -23,6 +27,23 @@ def schema_to_json(schema: pa.Schema) -> list[dict[str, Any]]:
 def schema_from_json(columns: list[dict[str, Any]]) -> pa.Schema:
     """Return the schema that ``schema_to_json`` converted."""
     return pa.schema([pa.field(column["name"], _type(column["type"]), column["nullable"]) for column in columns])
+
+
+def large_strings(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with ``large_string`` in place of ``string``: that of rows in memory."""
+    return _with_strings(schema, pa.large_string())
+
+
+def stored_strings(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with ``string`` in place of ``large_string``: that of stored rows."""
+    return _with_strings(schema, pa.string())
+
+
+def _with_strings(schema: pa.Schema, kind: pa.DataType) -> pa.Schema:
+    for place, field in enumerate(schema):
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            schema = schema.set(place, field.with_type(kind))
+    return schema
 
 
 def _name(field: pa.Field) -> str:

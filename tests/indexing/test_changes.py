@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.indexing.changes import changed_parts, changed_rows, find_rows, row_schema
+from lsr_prod.indexing.changes import PartChange, changed_parts, changed_rows, find_rows, row_schema
 from lsr_prod.maintenance import compact
 from lsr_prod.storage import Store
-from lsr_prod.tables import open_table
+from lsr_prod.tables import TableFile, open_table
 from tests.indexing.corpus import FIELDS, Doc, make_bundle, make_table
 from tests.indexing.increments import Increment, buckets_of, change_table, make_world, random_doc, random_increment
 
@@ -97,6 +97,30 @@ def test_changed_rows_reports_a_missing_part(tmp_path):
         changed_rows(store, part, row_schema(open_table(store), FIELDS))
 
 
+def test_bucket_with_more_than_two_gigabytes_of_text_is_compared(monkeypatch: pytest.MonkeyPatch):
+    """The chunks of the text share their memory; together they have 2.2 GB."""
+    count, chunks = 20, 22
+    text = pa.array(["x" * 5_000_000] * count)
+
+    def part(store: Store, path: str, schema: pa.Schema) -> pa.Table:
+        ids = [pa.array([f"{chunk:02}-{i:02}" for i in range(count)]) for chunk in range(chunks)]
+        texts = [text] * chunks
+        if path == "new":
+            ids[7] = pa.array([f"new-{i}" for i in range(count)])
+            texts[9] = pa.array(["changed", *text[1:].to_pylist()])
+        vectors = pa.array([[1]] * (count * chunks), pa.list_(pa.int32()))
+        columns = [pa.chunked_array(ids), vectors, pa.chunked_array(texts)]
+        return pa.table(columns, names=["doc_id", "terms", "text"])
+
+    monkeypatch.setattr("lsr_prod.indexing.changes.read_part", part)
+    schema = pa.schema([("doc_id", pa.string()), ("terms", pa.list_(pa.int32())), ("text", pa.string())])
+    files = [TableFile(name, 1, count * chunks, {"bucket": "0"}) for name in ("old", "new")]
+    change = changed_rows(Store("/nowhere"), PartChange(0, (files[0],), (files[1],)), schema)
+    assert change.upserts.to_pylist() == ["09-00", *sorted(f"new-{i}" for i in range(count))]
+    assert change.deletes.to_pylist() == [f"07-{i:02}" for i in range(count)]
+    assert change.replaced == 1
+
+
 def test_find_rows_returns_rows_of_known_ids(tmp_path):
     make_world(tmp_path, CORPUS, buckets=1)
     table = open_table(Store(str(tmp_path / "table")))
@@ -104,6 +128,7 @@ def test_find_rows_returns_rows_of_known_ids(tmp_path):
     ids = pa.array(["doc003", "doc050", "unknown"], pa.large_string())
     found = find_rows(table.store, paths, row_schema(table, FIELDS), ids)
     assert found["doc_id"].to_pylist() == ["doc003", "doc050"]
+    assert {found.schema.field(name).type for name in ("doc_id", *FIELDS)} == {pa.large_string()}
     assert found["text"].to_pylist() == [CORPUS["doc003"].text, CORPUS["doc050"].text]
     assert find_rows(table.store, paths, row_schema(table, FIELDS), ids[2:]).num_rows == 0
 
