@@ -100,7 +100,9 @@ class SourceSettings(Section):
 class EncodeSettings(Section):
     """Encoding of a corpus into a sparse table."""
 
-    bundle: Location = Field(min_length=1, description="folder of the ONNX bundle")
+    bundle: Location = Field(
+        min_length=1, description="folder or URI of the ONNX bundle; a folder has to be visible to every node"
+    )
     table: Location = Field(min_length=1, description="folder or URI of the sparse table; created if absent")
     sink: Literal["delta", "parquet"] = Field(
         "delta",

@@ -18,7 +18,7 @@ class IndexSettings(Section):
 
     table: Location = Field(min_length=1, description="folder or URI of the sparse table")
     bundle: Location = Field(
-        min_length=1, description="folder of the bundle that the table was encoded with; copied into the index"
+        min_length=1, description="folder or URI of the bundle that the table was encoded with; copied into the index"
     )
     output: Location = Field(min_length=1, description="folder of the index")
     table_version: int | None = Field(None, ge=0, description="version of the table; default: the newest")

@@ -13,21 +13,21 @@ __all__ = ["ExportSettings"]
 class ExportSettings(Section):
     """Export of a model as an ONNX bundle."""
 
-    model: Location = Field(
-        min_length=1, description="model directory, or a Hugging Face id of a masked language model"
+    model: Location = Field(min_length=1, description="folder or URI of a model directory, or a Hugging Face id")
+    output: Location = Field(
+        min_length=1, description="folder or URI of the bundle; must not exist, or hold the same bundle"
     )
-    output: Location = Field(min_length=1, description="folder of the bundle; must not exist, or hold the same bundle")
     precision: Literal["fp32", "fp16", "int8"] = Field(
         "fp32", description="number format of the weights; use fp16 on GPUs and int8 on CPUs"
     )
     top_k: int = Field(512, ge=1, description="maximum terms of a vector (TopK in the graph)")
     parity_texts: Location | None = Field(
-        None, description="JSONL with a field text for the parity check; default: built-in sentences"
+        None, description="JSONL file or URI with a field text for the parity check; default: built-in sentences"
     )
     probe_texts: Location | None = Field(
         None,
-        description="JSONL with a field text: terms that no text activates are removed from the graph; default: "
-        "keep all terms",
+        description="JSONL file or URI with a field text: terms that no text activates are removed from the graph; "
+        "default: keep all terms",
     )
     min_overlap: float = Field(
         0.999, ge=0, le=1, description="parity check: minimum mean top-k overlap with torch, fp32"

@@ -16,7 +16,7 @@ class VectorsSettings(Section):
     action: Literal["import", "export"] = Field(description="import: paths -> table; export: table -> output")
     table: Location = Field(min_length=1, description="folder or URI of the sparse table; an import creates it")
     bundle: Location = Field(
-        min_length=1, description="folder of the bundle whose output vocabulary the terms belong to"
+        min_length=1, description="folder or URI of the bundle whose output vocabulary the terms belong to"
     )
     format: Literal["jsonl", "tsv", "npz"] = Field(
         "jsonl",

@@ -7,7 +7,14 @@ import numpy as np
 
 from lsr_prod.corpus.rows import shorten
 from lsr_prod.encoding.encoder import TextEncoder
-from lsr_prod.errors import EncoderBrokenError, EncoderCrashedError, EncoderRaisedError, EncoderTimeoutError
+from lsr_prod.errors import (
+    ArtifactError,
+    EncoderBrokenError,
+    EncoderCrashedError,
+    EncoderRaisedError,
+    EncoderTimeoutError,
+    StorageError,
+)
 from lsr_prod.formats.sparse import SparseBatch
 
 __all__ = ["BATCH_SIZE", "ENCODER_REASONS", "Failure", "encode_batches"]
@@ -18,6 +25,7 @@ BATCH_SIZE = 2048
 ENCODER_REASONS = frozenset({"encode_failed", "encoder_crashed", "encoder_timeout"})
 """Quarantine reasons of documents that the model failed on."""
 
+_OF_BUNDLE = (ArtifactError, StorageError)  # a child process could not open the bundle: no document is to blame
 _SUSPICIOUS = 20  # consecutive single documents that fail: the model itself may be broken
 
 
@@ -50,6 +58,7 @@ def encode_batches(
 
     Raises:
         EncoderBrokenError: the encoder fails on every input.
+        ArtifactError: the bundle of the encoder is missing, damaged or another one.
     """
     parts: list[SparseBatch] = []
     failed: dict[int, Failure] = {}
@@ -61,7 +70,7 @@ def encode_batches(
             vectors = encoder.encode([texts[i] for i in rows])
             if not np.isfinite(vectors.weights).all():
                 raise FloatingPointError("a weight of the vector is NaN or infinite")
-        except EncoderBrokenError:
+        except (EncoderBrokenError, *_OF_BUNDLE):
             raise
         except Exception as error:  # noqa: BLE001 (tokenizers and ONNX Runtime raise bare Exceptions)
             if len(rows) == 1:
@@ -91,6 +100,8 @@ def _check_alive(encoder: TextEncoder, failed_in_a_row: int, error: Exception | 
         if np.isfinite(vectors.weights).all():
             return
         cause: Exception | None = error
+    except _OF_BUNDLE:
+        raise
     except Exception as found:  # noqa: BLE001 (tokenizers and ONNX Runtime raise bare Exceptions)
         cause = found
     raise EncoderBrokenError(

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from tokenizers import Encoding, Tokenizer
 
 from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.encoder import EncoderFactory
+from lsr_prod.encoding.pinned_bundle import PinnedBundle
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.card import EncoderCard
@@ -176,11 +177,11 @@ def merge_passages(vectors: SparseBatch, owners: npt.NDArray[np.int64], count: i
     return SparseBatch(offsets, terms[order], weights[order])
 
 
-def document_factory(folder: Path, encode: EncodeSettings, **options: Any) -> EncoderFactory:
+def document_factory(bundle: PinnedBundle, encode: EncodeSettings, **options: Any) -> EncoderFactory:
     """Return a factory of ``open_document_encoder`` with the settings of ``encode``.
 
     Args:
-        folder: the bundle.
+        bundle: the bundle; every process opens it on its node.
         encode: the section ``encode``.
         **options: further arguments of ``BundleEncoder``.
     """
@@ -192,12 +193,12 @@ def document_factory(folder: Path, encode: EncodeSettings, **options: Any) -> En
         "max_passages": encode.max_passages,
     }
     return EncoderFactory(
-        f"{__name__}:{open_document_encoder.__name__}", {"folder": str(folder), **settings, **options}
+        f"{__name__}:{open_document_encoder.__name__}", {"bundle": bundle.to_json(), **settings, **options}
     )
 
 
 def open_document_encoder(
-    folder: str,
+    bundle: Mapping[str, Any],
     *,
     top_k: int,
     batch_tokens: int,
@@ -206,10 +207,10 @@ def open_document_encoder(
     max_passages: int,
     **options: Any,
 ) -> DocumentEncoder:
-    """Open the document encoder of a bundle.
+    """Open the document encoder of a bundle, which is compared with its pinned digest first.
 
     Args:
-        folder: the bundle.
+        bundle: the fields of a ``PinnedBundle``.
         top_k: terms kept per vector.
         batch_tokens: tokens of a batch, padding included.
         max_length: tokens of a document or passage, special tokens included; None: the length on the encoder card.
@@ -219,12 +220,16 @@ def open_document_encoder(
 
     Raises:
         ConfigError: the lengths contradict each other.
+        LineageError: the bundle was replaced since it was pinned.
+        ArtifactError: this node does not have the bundle, or it is damaged.
+        StorageError: the store or the disk fails.
     """
-    encoder = BundleEncoder(Path(folder), **options)
+    folder = PinnedBundle(**bundle).open()
+    encoder = BundleEncoder(folder, **options)
     splitter = None
     if stride is not None:
         splitter = PassageSplitter(
-            Tokenizer.from_file(str(Path(folder) / TOKENIZER_FILE)),
+            Tokenizer.from_file(str(folder / TOKENIZER_FILE)),
             prompt=encoder.card.document_prompt,
             max_length=max_length or encoder.card.document_max_length,
             stride=stride,

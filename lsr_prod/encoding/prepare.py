@@ -1,22 +1,23 @@
 """Checks of the encode job before it writes anything: settings, bundle, source, tables, plan."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.passages import check_lengths, document_factory
+from lsr_prod.encoding.pinned_bundle import PinnedBundle
 from lsr_prod.encoding.plans.increment import prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_table
 from lsr_prod.errors import ArtifactError, ConfigError, MissingExtraError
-from lsr_prod.formats.bundle import Bundle, read_vocabulary
+from lsr_prod.formats.bundle import read_vocabulary
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
-from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage import Store
 from lsr_prod.storage.drafts import is_draft
+from lsr_prod.storage.folders import absolute, open_bundle
 from lsr_prod.tables import open_table
 from lsr_prod.tables.quarantine import PARTITION
 
@@ -60,12 +61,11 @@ def prepare(deployment: Deployment) -> Work:
     assert source is not None
     assert encode is not None
     _check_fields(source)
-    folder = Path(encode.bundle).absolute()
     try:
-        bundle = Bundle.load(folder, verify=True)
+        folder, bundle = open_bundle(encode.bundle, options)
         card = EncoderCard.load(folder)
     except ArtifactError as error:
-        raise ConfigError("encode.bundle", str(error), "give the folder that lsr-prod export wrote") from error
+        raise ConfigError("encode.bundle", str(error), "give the folder or URI that lsr-prod export wrote") from error
     _require_onnxruntime()
     if encode.store_k > bundle.top_k:
         raise ConfigError(
@@ -74,8 +74,8 @@ def prepare(deployment: Deployment) -> Work:
             f"set {bundle.top_k} or less",
         )
     check_lengths(folder, encode)
-    table = Store(_absolute(encode.table), options)
-    quarantine = Store(_absolute(encode.quarantine or f"{encode.table.rstrip('/')}_quarantine"), options)
+    table = Store(absolute(encode.table), options)
+    quarantine = Store(absolute(encode.quarantine or f"{encode.table.rstrip('/')}_quarantine"), options)
     wanted = TableProperties(
         bundle_digest=bundle.digest,
         vocabulary_sha256=card.vocabulary_sha256,
@@ -89,7 +89,8 @@ def prepare(deployment: Deployment) -> Work:
     found = check_table(table, wanted, encode.sink)
     _check_quarantine(quarantine, encode.sink)
     plan = _plan(source, encode, bundle.digest, table, found)
-    factory = document_factory(folder, encode, threads=encode.threads_per_actor, provider=encode.provider)
+    pinned = PinnedBundle(absolute(encode.bundle), bundle.digest, options)
+    factory = document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)
     return Work(source, encode, factory, table, quarantine, plan, wanted, found)
 
 
@@ -107,10 +108,6 @@ def _plan(
         root=None if snapshot is None else snapshot.properties[PLAN_PROPERTY],
         waves_done=lambda plan: 0 if snapshot is None else waves_done(snapshot, plan),
     )
-
-
-def _absolute(uri: str) -> str:
-    return uri if is_remote(uri) else str(Path(uri).absolute())
 
 
 def _check_fields(source: SourceSettings) -> None:

@@ -23,49 +23,52 @@ from lsr_prod.formats.digest import record_bytes
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.backbone import is_causal
-from lsr_prod.model.directory import seal_directory, write_tokenizer
+from lsr_prod.model.directory import folder_to_save, write_tokenizer
 from lsr_prod.storage import is_remote
-from lsr_prod.storage.drafts import Draft, write_file
+from lsr_prod.storage.drafts import write_file
+from lsr_prod.storage.folders import folder_exists, open_bundle, open_source
 
 __all__ = ["export_bundle"]
 
 log = logging.getLogger(__name__)
 
 
-def export_bundle(settings: ExportSettings) -> Mapping[str, Any]:
-    """Export a model, compare the result with torch, and move it to the output folder.
+def export_bundle(settings: ExportSettings, options: dict[str, str] | None = None) -> Mapping[str, Any]:
+    """Export a model, compare the result with torch, and move it to the output, a folder or a URI.
 
     An existing bundle of the same model, precision and top_k is compared again and kept.
 
     Args:
         settings: the section ``export``.
+        options: options of the object store.
 
     Returns:
         bundle_digest, model_digest, precision, top_k, graph_bytes, parity_* and seconds.
 
     Raises:
-        ConfigError: the model cannot be loaded, or the output folder has other content; nothing was written.
+        ConfigError: the model cannot be loaded, or the output has other content; nothing was written.
+        StorageError: the store or the disk fails.
         ParityError: the graph ranks differently from torch; no bundle was written.
     """
     started = time.perf_counter()
-    output = _local_output(settings.output)
-    texts = read_parity_texts(settings.parity_texts)
-    encoder = _load(settings.model)
+    exists = _find_output(settings.output, options)
+    texts = read_parity_texts(settings.parity_texts, options)
+    source = _open_model(settings.model, options)
+    encoder = _load(settings.model, source)
     _check_precision(settings.precision, encoder.card.architecture)
-    columns, cut = _columns(encoder, settings, texts)
+    columns, cut = _columns(encoder, settings, texts, options)
     top_k = min(settings.top_k, encoder.card.vocabulary_size if columns is None else len(columns))
-    digest = _model_digest(settings.model, encoder)
+    digest = _model_digest(source, encoder)
     min_overlap = _min_overlap(settings)
-    if output.is_dir() and any(output.iterdir()):
-        _refuse_other(output, (digest, settings.precision, top_k, cut))
-        parity = check_parity(encoder, BundleEncoder(output, verify=True), texts, min_overlap=min_overlap)
+    if exists:
+        folder, bundle = _open_same(settings.output, options, (digest, settings.precision, top_k, cut))
+        parity = check_parity(encoder, BundleEncoder(folder), texts, min_overlap=min_overlap)
     else:
-        with Draft(output) as draft:
+        with folder_to_save(settings.output, options, field="export.output") as folder:
             graph = export_graph(encoder, top_k=top_k, columns=columns)
-            _write_bundle(draft.folder, encoder, settings, graph, top_k=top_k, model=digest, cut=cut)
-            parity = check_parity(encoder, BundleEncoder(draft.folder), texts, min_overlap=min_overlap)
-            seal_directory(draft, field="export.output")
-    bundle = Bundle.load(output)
+            _write_bundle(folder, encoder, settings, graph, top_k=top_k, model=digest, cut=cut)
+            parity = check_parity(encoder, BundleEncoder(folder), texts, min_overlap=min_overlap)
+            bundle = Bundle.load(folder)
     return {
         "bundle_digest": bundle.digest,
         "model_digest": digest,
@@ -94,12 +97,12 @@ def _min_overlap(settings: ExportSettings) -> float:
 
 
 def _columns(
-    encoder: SparseEncoder, settings: ExportSettings, texts: Sequence[str]
+    encoder: SparseEncoder, settings: ExportSettings, texts: Sequence[str], options: dict[str, str] | None
 ) -> tuple[npt.NDArray[np.int64] | None, Cut | None]:
     """Return the terms to keep and the record of the cut; None without a probe. The parity texts validate the cut."""
     if settings.probe_texts is None:
         return None, None
-    columns, cut = find_columns(encoder, read_texts(settings.probe_texts, field="export.probe_texts"))
+    columns, cut = find_columns(encoder, read_texts(settings.probe_texts, field="export.probe_texts", options=options))
     lost = check_lost(encoder, texts, columns, most=1 - settings.min_overlap)
     log.info("cut terms that no text of the probe activates", extra={"fields": {**asdict(cut), "lost": lost}})
     return columns, cut
@@ -131,24 +134,32 @@ def _write_bundle(
     write_file(folder / BUNDLE_FILE, bundle.to_bytes())
 
 
-def _load(source: str) -> SparseEncoder:
+def _open_model(model: str, options: dict[str, str] | None) -> str:
+    try:
+        return open_source(model, options)
+    except ArtifactError as error:
+        raise ConfigError("export.model", str(error), "give a model directory, a URI or a Hugging Face id") from error
+
+
+def _load(model: str, source: str) -> SparseEncoder:
     try:
         encoder = SparseEncoder.load(source)
     except ConfigError as error:
         raise ConfigError("export.model", error.problem, error.remedy) from error
     for name, weight in encoder.model.named_parameters():
         if not weight.isfinite().all():  # the parity check would not notice: such terms have weight 0 in every text
-            raise ConfigError("export.model", f"{source} has values in {name} that are not finite", "train it again")
+            raise ConfigError("export.model", f"{model} has values in {name} that are not finite", "train it again")
     return encoder
 
 
-def _local_output(output: str) -> Path:
-    if is_remote(output):
-        raise ConfigError("export.output", f"{output} is an object store", "name a local folder; readers map the graph")
-    path = Path(output)
-    if path.exists() and not path.is_dir():
-        raise ConfigError("export.output", f"{path} is a file", "name a folder that does not exist")
-    return path
+def _find_output(output: str, options: dict[str, str] | None) -> bool:
+    """Return whether the output exists, with any content."""
+    if not is_remote(output) and Path(output).exists() and not Path(output).is_dir():
+        raise ConfigError("export.output", f"{output} is a file", "name a folder that does not exist")
+    try:
+        return folder_exists(output, options)
+    except ArtifactError as error:
+        raise ConfigError("export.output", str(error), "name a folder that does not exist") from error
 
 
 def _model_digest(source: str, encoder: SparseEncoder) -> str:
@@ -159,11 +170,15 @@ def _model_digest(source: str, encoder: SparseEncoder) -> str:
         return encoder.save(Path(scratch) / "model")
 
 
-def _refuse_other(output: Path, wanted: tuple[str, str, int, Cut | None]) -> None:
+def _open_same(
+    output: str, options: dict[str, str] | None, wanted: tuple[str, str, int, Cut | None]
+) -> tuple[Path, Bundle]:
+    """Return the existing bundle; refuse another one and a damaged one."""
     try:
-        bundle = Bundle.load(output, verify=True)
+        folder, bundle = open_bundle(output, options)
     except ArtifactError as error:
-        problem = "is a damaged bundle" if (output / BUNDLE_FILE).is_file() else "has other content"
+        local = not is_remote(output) and not (Path(output) / BUNDLE_FILE).is_file()
+        problem = "has other content" if local else "is a damaged bundle"
         raise ConfigError("export.output", f"{output} {problem}", "name a folder that does not exist") from error
     if (bundle.model_digest, bundle.precision, bundle.top_k, bundle.cut) != wanted:
         raise ConfigError(
@@ -172,3 +187,4 @@ def _refuse_other(output: Path, wanted: tuple[str, str, int, Cut | None]) -> Non
             f"{bundle.model_digest[:12]}, {f'{bundle.cut.cut} terms cut' if bundle.cut else 'no terms cut'}",
             "name a folder that does not exist",
         )
+    return folder, bundle

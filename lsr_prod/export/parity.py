@@ -6,9 +6,9 @@ inference-free queries, documents rank documents.
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
+from lsr_prod.storage.folders import file_exists, open_text
 
 __all__ = ["Parity", "check_parity", "measure_parity", "read_parity_texts", "read_texts"]
 
@@ -96,31 +97,36 @@ def measure_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequenc
     )
 
 
-def read_parity_texts(path: str | None) -> list[str]:
+def read_parity_texts(path: str | None, options: Mapping[str, str] | None = None) -> list[str]:
     """Return the sample: the first 512 texts of a JSONL file with the field text, or the built-in sentences.
 
     Raises:
         ConfigError: the file does not exist, is empty, or has another format.
     """
-    return list(SENTENCES) if path is None else read_texts(path, field="export.parity_texts", most=MOST_TEXTS)
+    if path is None:
+        return list(SENTENCES)
+    return read_texts(path, field="export.parity_texts", most=MOST_TEXTS, options=options)
 
 
-def read_texts(path: str, *, field: str, most: int | None = None) -> list[str]:
+def read_texts(
+    path: str, *, field: str, most: int | None = None, options: Mapping[str, str] | None = None
+) -> list[str]:
     """Read the texts of a JSONL file with the field text.
 
     Args:
-        path: the file.
+        path: path or URI of the file.
         field: the setting that names the file, for errors.
         most: maximum number of texts; default all.
+        options: options of the object store.
 
     Raises:
         ConfigError: the file does not exist, is empty, or has another format.
     """
-    file = Path(path)
-    if not file.is_file():
+    if not file_exists(path, options):
         raise ConfigError(field, f"there is no file at {path}", "give a JSONL file with the field text")
     try:
-        lines = [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()][:most]
+        with open_text(path, options) as file:
+            lines = list(islice((line for line in file if line.strip()), most))
         texts = [json.loads(line)["text"] for line in lines]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(field, f"{path} is not JSONL with the field text", "fix the file") from error

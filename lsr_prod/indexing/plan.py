@@ -17,6 +17,7 @@ from lsr_prod.formats.table import TableProperties
 from lsr_prod.indexing.attributes import check_attributes
 from lsr_prod.indexing.impacts.bm25 import average_length
 from lsr_prod.storage import Store, is_remote, require_exists
+from lsr_prod.storage.folders import folder_exists, open_bundle
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication
 from lsr_prod.tables import Table, open_table
@@ -91,7 +92,7 @@ class IndexPlan:
 
     Attributes:
         shards: base shards, for a version that is built from scratch.
-        bundle: folder of the bundle.
+        bundle: folder of the bundle on this machine.
         properties: properties of the table.
         layout: layout of every shard.
         snapshot: the table at the pinned version.
@@ -127,9 +128,8 @@ def plan_index(deployment: Deployment) -> IndexPlan:
     settings = deployment.index
     assert settings is not None  # the job demanded the section
     _check_output(settings.output)
-    require_exists("index.bundle", settings.bundle)
-    bundle = Bundle.load(Path(settings.bundle), verify=True)
-    card = EncoderCard.load(Path(settings.bundle))
+    folder, bundle = _open_bundle(settings, deployment.storage.options)
+    card = EncoderCard.load(folder)
     require_exists("index.table", settings.table, deployment.storage.options)
     store = Store(settings.table, deployment.storage.options)
     table = _open(store, settings.table_version)
@@ -151,18 +151,24 @@ def plan_index(deployment: Deployment) -> IndexPlan:
         tuple(sorted(settings.attributes.items())),
         _average_length(table, settings) if settings.bm25 else None,
         settings.compress,
-        TermReader.digest(Path(settings.bundle)) if card.query_encoder == "idf" else None,
+        TermReader.digest(folder) if card.query_encoder == "idf" else None,
     )
     shards = tuple(
         _plan_shard(table, range(shard, properties.buckets, settings.shards), layout, bundle.digest)
         for shard in range(settings.shards)
     )
-    return IndexPlan(shards, Path(settings.bundle), properties, layout, table, digest_parts(table))
+    return IndexPlan(shards, folder, properties, layout, table, digest_parts(table))
 
 
 def digest_parts(table: Table) -> str:
     """Return the sha256 of the names and sizes of all parts of a snapshot; parts are named by their content."""
     return digest_json(sorted([file.path, file.size] for file in table.files()))
+
+
+def _open_bundle(settings: IndexSettings, options: dict[str, str]) -> tuple[Path, Bundle]:
+    if not folder_exists(settings.bundle, options):
+        raise ConfigError("index.bundle", f"there is no bundle at {settings.bundle}", "give a path or URI that exists")
+    return open_bundle(settings.bundle, options)
 
 
 def _check_output(output: str) -> None:

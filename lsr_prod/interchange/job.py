@@ -19,6 +19,7 @@ from lsr_prod.interchange.table_import import Source, TableLayout, import_vector
 from lsr_prod.interchange.vectors import Rules, Vocabulary
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
 from lsr_prod.storage.drafts import is_draft
+from lsr_prod.storage.folders import absolute, open_bundle
 from lsr_prod.tables import Table, open_table
 
 __all__ = ["move_vectors"]
@@ -44,13 +45,13 @@ def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
     """
     settings = deployment.vectors
     assert settings is not None  # the job requires the section
-    require_exists("vectors.bundle", settings.bundle)
+    options = deployment.storage.options
     try:
-        vocabulary = Vocabulary.load(Path(settings.bundle))
+        vocabulary = Vocabulary.load(open_bundle(settings.bundle, options)[0])
     except ArtifactError as error:
-        raise ConfigError("vectors.bundle", str(error), "give the folder that lsr-prod export wrote") from error
-    uri = settings.table if is_remote(settings.table) else str(Path(settings.table).absolute())
-    store = Store(uri, deployment.storage.options)
+        remedy = "give the folder or URI that lsr-prod export wrote"
+        raise ConfigError("vectors.bundle", str(error), remedy) from error
+    store = Store(absolute(settings.table), options)
     if settings.action == "import":
         return _import(settings, store, vocabulary).result()
     return _export(settings, store, vocabulary).result()

@@ -2,9 +2,9 @@
 
     lsr-prod export --config deployment.yaml [--export.precision int8]
 
-Reads the section ``export``. The bundle is compared with the torch model before it is sealed; if the rankings differ,
-the job fails and leaves nothing behind. Lengths, prompts and casing belong to the model; set them with
-``lsr-prod model``.
+Reads the sections ``export`` and ``storage``. The bundle is compared with the torch model before it is sealed; if the
+rankings differ, the job fails and leaves nothing behind. Lengths, prompts and casing belong to the model; set them
+with ``lsr-prod model``.
 
 Prints a table and one line ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
 """
@@ -33,4 +33,4 @@ def _export(deployment: Deployment) -> Mapping[str, Any]:
 
     assert deployment.export is not None
     disable_progress_bar()  # type: ignore[no-untyped-call]
-    return export_bundle(deployment.export)
+    return export_bundle(deployment.export, deployment.storage.options)

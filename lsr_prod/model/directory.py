@@ -15,13 +15,16 @@ The directory is written as a draft in the same parent folder and renamed, so it
 
 import json
 import logging
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_folder, digest_json
 from lsr_prod.model.backbone import is_causal
@@ -31,9 +34,11 @@ from lsr_prod.model.output_layer import (
     weights_without_output_layer,
     write_output_vocabulary,
 )
+from lsr_prod.storage import is_remote
 from lsr_prod.storage.drafts import Draft, write_file
+from lsr_prod.storage.folders import save_folder
 
-__all__ = ["model_digest", "seal_directory", "write_model_directory", "write_tokenizer"]
+__all__ = ["folder_to_save", "model_digest", "seal_directory", "write_model_directory", "write_tokenizer"]
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +98,32 @@ def write_model_directory(
 def model_digest(folder: Path) -> str:
     """Return the sha256 (hex) that names a model directory: it covers path and bytes of every file."""
     return digest_json([file.to_json() for file in digest_folder(folder)])
+
+
+@contextmanager
+def folder_to_save(place: str, options: Mapping[str, str] | None = None, *, field: str) -> Iterator[Path]:
+    """Yield an empty folder that is stored at a path or URI when the block ends without an error.
+
+    Args:
+        place: path or URI; must not exist, or hold the same content.
+        options: options of the object store.
+        field: the setting that names the place.
+
+    Raises:
+        ConfigError: the place has other content.
+        StorageError: the store or the disk fails.
+    """
+    if not is_remote(place):
+        with Draft(Path(place)) as draft:
+            yield draft.folder
+            seal_directory(draft, field=field)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        yield Path(scratch)
+        try:
+            save_folder(Path(scratch), place, options)
+        except ArtifactError as error:
+            raise ConfigError(field, str(error), "name a folder that does not exist") from error
 
 
 def seal_directory(draft: Draft, *, field: str) -> None:

@@ -180,7 +180,7 @@ def _copy(folder: Path, files: tuple[FileDigest, ...], place: Path) -> None:
 def _read_manifest(store: Store, name: str) -> Any:
     data = store.get(f"{name}.json")
     if data is None:
-        raise ArtifactError(f"{store.uri} has no {name}; run the stage that makes it again")
+        raise ArtifactError(f"{store.uri} has no {name}; give the URI that a job wrote to, or run that job again")
     try:
         return json.loads(data)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Source, sparse table and quarantine on an S3 endpoint give the same results as local folders."""
+"""Source, bundle, sparse table and quarantine on an S3 endpoint give the same results as local folders."""
 
 import json
 from pathlib import Path
@@ -11,17 +11,20 @@ from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.indexing import build_index
 from lsr_prod.storage import Store
+from lsr_prod.storage.folders import save_folder
 from quickstart.docstrings import collect
+
+BUNDLE = "s3://lsr/spine/bundles/tiny"
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
 
-def _deployment(root: str, index: Path, bundle: Path, options: dict[str, str]) -> Deployment:
+def _deployment(root: str, index: Path, bundle: str, options: dict[str, str]) -> Deployment:
     values: dict[str, Any] = {
         "storage": {"options": options},
         "source": {"paths": [f"{root}/corpus/*.jsonl"], "text_fields": ["text"], "stored_fields": ["text"]},
-        "encode": {"bundle": str(bundle), "table": f"{root}/table", "buckets": 4, "max_bad_fraction": 0.1},
-        "index": {"bundle": str(bundle), "table": f"{root}/table", "output": str(index), "text_fields": ["text"]},
+        "encode": {"bundle": bundle, "table": f"{root}/table", "buckets": 4, "max_bad_fraction": 0.1},
+        "index": {"bundle": bundle, "table": f"{root}/table", "output": str(index), "text_fields": ["text"]},
     }
     return Deployment.model_validate(values)
 
@@ -37,9 +40,11 @@ def test_table_on_s3_equals_table_in_local_folder(
     tmp_path: Path, tiny_bundle: Path, s3_options: dict[str, str]
 ) -> None:
     summaries = {}
-    for name, root, options in (("local", str(tmp_path), {}), ("s3", "s3://lsr/spine", s3_options)):
+    save_folder(tiny_bundle, BUNDLE, s3_options)
+    places = (("local", str(tmp_path), str(tiny_bundle), {}), ("s3", "s3://lsr/spine", BUNDLE, s3_options))
+    for name, root, bundle, options in places:
         _corpus(root, options)
-        deployment = _deployment(root, tmp_path / f"index-{name}", tiny_bundle, options)
+        deployment = _deployment(root, tmp_path / f"index-{name}", bundle, options)
         summaries[name] = encode_corpus(deployment)
         again = encode_corpus(deployment)
         assert again.waves_skipped == again.waves

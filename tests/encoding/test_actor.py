@@ -13,6 +13,7 @@ from lsr_prod.encoding.cell import WaveTask
 from lsr_prod.encoding.commit.markers import finished_cells
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.passages import document_factory
+from lsr_prod.encoding.pinned_bundle import PinnedBundle
 from lsr_prod.encoding.row_counts import with_row_counts
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.inference import BundleEncoder
@@ -37,7 +38,7 @@ def rows(*cells: int) -> pa.Table:
 
 def bundle_factory(bundle: Path) -> EncoderFactory:
     settings = EncodeSettings(bundle="b", table="t", store_k=PROPERTIES.store_k, batch_tokens=256)
-    return document_factory(bundle, settings)
+    return document_factory(PinnedBundle.of(bundle), settings)
 
 
 def actor(factory: EncoderFactory) -> EncoderActor:

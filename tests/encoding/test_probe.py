@@ -12,6 +12,7 @@ from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.passages import document_factory
+from lsr_prod.encoding.pinned_bundle import PinnedBundle
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.probe import probe_scale, spread_slices
 from lsr_prod.errors import SourceError
@@ -115,7 +116,7 @@ def test_scale_error_is_the_error_of_the_stored_vectors(tmp_path: Path, tiny_bun
     write(tmp_path / "a.jsonl", texts)
     plan, reader = plan_of(tmp_path)
     settings = EncodeSettings(bundle="b", table="t", store_k=16, batch_tokens=64)
-    encoder = document_factory(tiny_bundle, settings).open()
+    encoder = document_factory(PinnedBundle.of(tiny_bundle), settings).open()
     scale = probe_scale(reader, spread_slices(plan, 9), encoder, documents=9, bits=bits)
     weights = BundleEncoder(tiny_bundle).encode(texts, kind="document", top_k=16, batch_tokens=64).weights
     impacts, clipped = quantize(weights, scale.step, bits)

@@ -13,6 +13,8 @@ from lsr_prod.inference import BundleEncoder
 from lsr_prod.jobs.command import main
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.backbone import output_layer
+from lsr_prod.storage import Store
+from lsr_prod.storage.folders import open_bundle, save_folder
 from tests.model.tiny import tiny_checkpoint
 
 
@@ -88,8 +90,31 @@ def test_output_with_other_content_is_refused(model: Path, tmp_path: Path) -> No
         export_bundle(_settings(model, tmp_path))
     with pytest.raises(ConfigError, match="is a file"):
         export_bundle(_settings(model, tmp_path / "mine.txt"))
-    with pytest.raises(ConfigError, match="object store"):
-        export_bundle(_settings(model, Path("x")).model_copy(update={"output": "s3://bucket/x"}))
+    with pytest.raises(ConfigError, match=r"export\.output: s3://bucket names no folder"):
+        export_bundle(_settings(model, Path("x")).model_copy(update={"output": "s3://bucket"}))
+
+
+def test_model_and_output_by_uri_give_the_same_bundle_as_folders(
+    model: Path, bundle: tuple[Path, dict[str, Any]], s3_options: dict[str, str], tmp_path: Path
+) -> None:
+    root = f"s3://lsr/{tmp_path.name}"
+    save_folder(model, f"{root}/models/one", s3_options)
+    texts = Store(root, s3_options)
+    texts.put_new("parity.jsonl", b'{"text": "a quick fox"}\n')
+    settings = ExportSettings(
+        model=f"{root}/models/one", output=f"{root}/bundles/one", top_k=1000, parity_texts=f"{root}/parity.jsonl"
+    )
+    for _ in range(2):
+        assert export_bundle(settings, s3_options)["bundle_digest"] == bundle[1]["bundle_digest"]
+    folder, made = open_bundle(settings.output, s3_options)
+    assert made == Bundle.load(bundle[0])
+    assert len(BundleEncoder(folder).encode(["fox"], kind="document")) == 1
+    with pytest.raises(ConfigError, match=r"export\.output: .* holds another bundle"):
+        export_bundle(settings.model_copy(update={"top_k": 20}), s3_options)
+    with pytest.raises(ConfigError, match=r"export\.model: .* has no two; give the URI"):
+        export_bundle(settings.model_copy(update={"model": f"{root}/models/two"}), s3_options)
+    with pytest.raises(ConfigError, match=r"export\.parity_texts: there is no file at"):
+        export_bundle(settings.model_copy(update={"parity_texts": f"{root}/none.jsonl"}), s3_options)
 
 
 def test_plain_checkpoint_gets_digest_of_its_model_directory(tmp_path: Path) -> None:

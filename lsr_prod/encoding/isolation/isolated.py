@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.isolation.messages import read_message, vectors_from, write_message
+from lsr_prod.encoding.isolation.messages import error_from, read_message, vectors_from, write_message
 from lsr_prod.errors import EncoderBrokenError, EncoderCrashedError, EncoderRaisedError, EncoderTimeoutError
 from lsr_prod.formats.sparse import SparseBatch
 
@@ -79,6 +79,7 @@ class IsolatedEncoder:
             EncoderCrashedError: the child ended.
             EncoderTimeoutError: the call took too long; the child was ended.
             EncoderBrokenError: the model cannot be opened, or too many consecutive single texts ended the child.
+            ArtifactError: its bundle is missing, damaged or another one.
         """
         try:
             try:
@@ -113,12 +114,14 @@ class IsolatedEncoder:
         self.starts += 1
         try:
             with child.limit(self._start_timeout_s):
-                read_message(child.answers)
+                answer = read_message(child.answers)
         except (EncoderCrashedError, EncoderTimeoutError) as error:
             raise EncoderBrokenError(
                 f"the model cannot be opened in a process of its own: {error}; look at the output of that process in "
                 "the log, then export the model again, or run on a machine with more memory"
             ) from error
+        if "error" in answer.column_names:
+            raise error_from(answer)
         return child
 
     def _count_failure(self, texts: int, error: Exception) -> None:
@@ -141,7 +144,7 @@ class _Child:
         command = [sys.executable, "-P", "-m", "lsr_prod.encoding.isolation.process"]
         try:
             self._process = subprocess.Popen(  # noqa: S603 (our own module)
-                [*command, str(lifeline), json.dumps(asdict(factory))],
+                [*command, str(lifeline)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=[lifeline],
@@ -156,6 +159,9 @@ class _Child:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self.requests, self.answers = self._process.stdin, self._process.stdout
+        with suppress(BrokenPipeError):  # the first answer tells why the process ended
+            self.requests.write(json.dumps(asdict(factory)).encode() + b"\n")
+            self.requests.flush()
 
     @property
     def alive(self) -> bool:

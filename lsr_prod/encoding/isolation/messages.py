@@ -7,9 +7,11 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
+from lsr_prod import errors
+from lsr_prod.errors import ArtifactError, EncoderBrokenError, LsrError, StorageError
 from lsr_prod.formats.sparse import SparseBatch
 
-__all__ = ["read_message", "vectors_from", "vectors_to", "write_message"]
+__all__ = ["error_from", "error_to", "read_message", "vectors_from", "vectors_to", "write_message"]
 
 _LENGTH = struct.Struct("<q")
 
@@ -58,3 +60,17 @@ def vectors_from(table: pa.Table) -> SparseBatch:
     terms, weights = (table[name].combine_chunks() for name in ("terms", "weights"))
     offsets = terms.offsets.to_numpy().astype(np.int64)
     return SparseBatch(offsets, terms.values.to_numpy(), weights.values.to_numpy())
+
+
+def error_to(error: LsrError) -> dict[str, pa.Array]:
+    """Return an error as columns ``kind`` (name of its class) and ``error``."""
+    return {"kind": pa.array([type(error).__name__], pa.string()), "error": pa.array([str(error)], pa.large_string())}
+
+
+def error_from(table: pa.Table) -> LsrError:
+    """Return the error in the columns of ``error_to``: of its class if an artifact or a store is the cause."""
+    kind, text = getattr(errors, table["kind"][0].as_py()), table["error"][0].as_py()
+    if issubclass(kind, ArtifactError | StorageError):
+        found: LsrError = kind(text)
+        return found
+    return EncoderBrokenError(f"the model cannot be opened in a process of its own: {text}")

@@ -2,9 +2,10 @@
 
 ::
 
-    python -m lsr_prod.encoding.isolation.process LIFELINE FACTORY
+    python -m lsr_prod.encoding.isolation.process LIFELINE
 
-The first answer is empty and says that the model was opened and has encoded a word.
+The first line of stdin is the factory of the encoder as JSON: arguments of a process are visible to all users. The
+first answer is empty and says that the model was opened and has encoded a word, or holds the error of the opening.
 """
 
 import faulthandler
@@ -19,21 +20,27 @@ from typing import IO
 import pyarrow as pa
 
 from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
-from lsr_prod.encoding.isolation.messages import read_message, vectors_to, write_message
+from lsr_prod.encoding.isolation.messages import error_to, read_message, vectors_to, write_message
+from lsr_prod.errors import LsrError
 
 __all__: list[str] = []
 
 _STDOUT, _STDERR = 1, 2
 
 
-def _main(lifeline: int, factory: EncoderFactory) -> None:
+def _main(lifeline: int) -> None:
     _end_with_parent(lifeline)
     faulthandler.enable(file=_STDERR)
     requests = sys.stdin.buffer
+    factory = EncoderFactory(**json.loads(requests.readline()))
     answers = os.fdopen(os.dup(_STDOUT), "wb")
     os.dup2(_STDERR, _STDOUT)  # output of native libraries must not mix with the answers
-    encoder = factory.open()
-    encoder.encode(["word"])
+    try:
+        encoder = factory.open()
+        encoder.encode(["word"])
+    except LsrError as error:
+        write_message(answers, error_to(error))
+        return
     write_message(answers, {})
     while True:
         try:
@@ -68,4 +75,4 @@ def _end_with_parent(lifeline: int) -> None:
 
 
 if __name__ == "__main__":
-    _main(int(sys.argv[1]), EncoderFactory(**json.loads(sys.argv[2])))
+    _main(int(sys.argv[1]))

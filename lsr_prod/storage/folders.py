@@ -1,0 +1,143 @@
+"""Inputs and outputs of jobs by path or URI: folders of artifacts, bundles, and text files.
+
+A folder in an object store, ``s3://bucket/models/x``, is the artifact ``x`` of the store ``s3://bucket/models`` (see
+``artifacts``); it is fetched into the node cache of the user. A local folder is used where it is.
+"""
+
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from lsr_prod.errors import ArtifactError, StorageError
+from lsr_prod.formats.bundle import Bundle
+from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact
+from lsr_prod.storage.store import Store, is_remote
+
+__all__ = [
+    "absolute",
+    "file_exists",
+    "folder_exists",
+    "open_bundle",
+    "open_folder",
+    "open_source",
+    "open_text",
+    "save_folder",
+]
+
+Options = Mapping[str, str] | None
+
+
+def absolute(place: str) -> str:
+    """Return a URI as it is, and a path as an absolute path: the processes of a job have other working directories."""
+    return place if is_remote(place) else str(Path(place).absolute())
+
+
+def file_exists(place: str, options: Options = None) -> bool:
+    """Return whether there is a file at a path or URI."""
+    if is_remote(place):
+        folder, _, name = place.rpartition("/")
+        return bool(name) and Store(folder, dict(options or {})).entry(name) is not None
+    return Path(place).is_file()
+
+
+def folder_exists(place: str, options: Options = None) -> bool:
+    """Return whether an artifact was put at a URI, or a local folder has content.
+
+    Raises:
+        ArtifactError: the URI names no folder in a bucket.
+    """
+    if is_remote(place):
+        return has_artifact(*_split(place, options))
+    folder = Path(place)
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def open_folder(place: str, options: Options = None, *, verify: bool = True) -> Path:
+    """Return a folder that must not be changed: a local one itself, absolute; the verified copy of a remote one.
+
+    Args:
+        place: path or URI of the folder.
+        options: options of the object store.
+        verify: compare every cached file of a remote folder with its sha256, about a second per GiB; False: compare
+            sizes. Fetched files are always verified. A local folder is not looked at.
+
+    Raises:
+        ArtifactError: nothing was put at the URI, or a file is missing in the store or damaged there.
+        StorageError: the store or the disk fails.
+    """
+    if not is_remote(place):
+        return Path(place).absolute()
+    store, name = _split(place, options)
+    return fetch_artifact(store, name, verify=verify)
+
+
+def open_source(place: str, options: Options = None) -> str:
+    """Return the copy of a remote folder as ``open_folder`` does; a path or a Hugging Face id is returned unchanged."""
+    return str(open_folder(place, options)) if is_remote(place) else place
+
+
+def open_bundle(place: str, options: Options = None) -> tuple[Path, Bundle]:
+    """Return the folder of a bundle, every file verified, and its manifest.
+
+    Args:
+        place: path or URI of the bundle.
+        options: options of the object store.
+
+    Raises:
+        ArtifactError: there is no bundle, or it is damaged.
+        StorageError: the store or the disk fails.
+    """
+    folder = open_folder(place, options, verify=False)
+    try:
+        return folder, Bundle.load(folder, verify=True)
+    except ArtifactError:
+        if not is_remote(place):
+            raise
+    folder = open_folder(place, options)  # replaces damaged files in the cache
+    return folder, Bundle.load(folder, verify=True)
+
+
+def save_folder(folder: Path, place: str, options: Options = None) -> None:
+    """Store a folder as the artifact that a URI names; a repeated call resumes an interrupted one.
+
+    Args:
+        folder: every file below it is stored.
+        place: URI, ``s3://bucket/path/name``.
+        options: options of the object store.
+
+    Raises:
+        ArtifactError: the URI names no folder in a bucket, or has other content.
+        StorageError: the store fails; no reader sees the files sent so far.
+    """
+    store, name = _split(place, options)
+    put_artifact(store, name, folder)
+
+
+@contextmanager
+def open_text(place: str, options: Options = None) -> Iterator[TextIO]:
+    """Open a UTF-8 file by path or URI for reading; a remote one is read in pieces.
+
+    Line ends are returned as they are, as module csv wants them.
+
+    Raises:
+        StorageError: the file does not exist or cannot be read.
+    """
+    folder, _, name = absolute(place).rpartition("/")
+    store = Store(folder, dict(options or {}))
+    try:
+        with store.open_reader(name) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as lines:
+            yield lines
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{place} cannot be read ({error}); give a file that exists") from error
+
+
+def _split(place: str, options: Options) -> tuple[Store, str]:
+    """Return the store and the name of the artifact that a URI names."""
+    parent, _, name = place.rstrip("/").rpartition("/")
+    if parent.endswith("/") or parent.count("/") < 2 or not name or name in (".", ".."):
+        raise ArtifactError(f"{place} names no folder in a bucket; give a URI such as s3://bucket/path/name")
+    return Store(parent, dict(options or {})), name
