@@ -13,10 +13,12 @@ from lsr_prod.formats.attributes import AttributeType, attribute_column
 from lsr_prod.formats.shard import ORDINAL_FIELD, TANTIVY_FOLDER, TERMS_FIELD, TEXT_FIELD
 from lsr_prod.indexing.impacts.texts import joined_texts
 from lsr_prod.indexing.impacts.vectors import Vectors
+from lsr_prod.indexing.segments import SegmentWriter
 
-__all__ = ["BooleanWriter"]
+__all__ = ["BooleanWriter", "segment_documents"]
 
-_HEAP = 128 << 20  # bytes; Tantivy starts a new segment when the heap is full
+_SEGMENT_BYTES = 64 << 20  # memory of Tantivy for an average segment
+_DOCUMENTS = (64, 1 << 20)  # smallest and largest number of documents of a segment before merges
 _ADD: dict[AttributeType, Any] = {
     "string": tantivy.Document.add_text,
     "int64": tantivy.Document.add_integer,
@@ -26,11 +28,30 @@ _ADD: dict[AttributeType, Any] = {
 }
 
 
+def segment_documents(documents: int, postings: int, text_bytes: int) -> int:
+    """Return the number of documents per segment: so many that Tantivy needs about 64 MiB of memory for a segment.
+
+    Args:
+        documents: documents of the shard.
+        postings: their (document, term) pairs.
+        text_bytes: bytes of their texts.
+    """
+    # Measured with Tantivy 0.27: 1 kB per document with 60 terms and 60 words of 6 letters.
+    memory = 100 * documents + 8 * postings + 3 * text_bytes // 2
+    return sorted((*_DOCUMENTS, _SEGMENT_BYTES * documents // max(1, memory)))[1]
+
+
 class BooleanWriter:
     """Writer of the Tantivy index of one shard; a context manager that commits unless an error was raised.
 
     An attribute becomes an indexed fast field. Strings are indexed without tokenization. Timestamps are stored as
     microseconds since 1970, since dates of Tantivy have a resolution of one second.
+
+    Args:
+        shard: folder of the shard.
+        text_fields: fields that are joined into the text.
+        attributes: type of every attribute.
+        segment_documents: documents of a segment before merges, see the function ``segment_documents``.
 
     Attributes:
         seconds: time spent so far.
@@ -41,9 +62,10 @@ class BooleanWriter:
         shard: Path,
         text_fields: Sequence[str],
         attributes: Mapping[str, AttributeType] = MappingProxyType({}),
+        *,
+        segment_documents: int = _DOCUMENTS[1],
     ) -> None:
-        self._folder = shard / TANTIVY_FOLDER
-        self._folder.mkdir()
+        (shard / TANTIVY_FOLDER).mkdir()
         self._text_fields = text_fields
         self._attributes = attributes
         schema = tantivy.SchemaBuilder()
@@ -52,8 +74,7 @@ class BooleanWriter:
         schema.add_text_field(TEXT_FIELD, tokenizer_name="en_stem", index_option="freq")
         for name, kind in attributes.items():
             _add_field(schema, attribute_column(name), kind)
-        # With one thread documents keep their order inside a segment, so that equal scores rank by doc_id.
-        self._writer = tantivy.Index(schema.build(), path=str(self._folder)).writer(heap_size=_HEAP, num_threads=1)
+        self._writer = SegmentWriter(shard / TANTIVY_FOLDER, schema.build(), segment_documents)
         self._documents = 0
         self.seconds = 0.0
 
@@ -81,7 +102,7 @@ class BooleanWriter:
                 document.add_text(TEXT_FIELD, text)
             for add, name, value in values:
                 add(document, name, value)
-            self._writer.add_document(document)
+            self._writer.add(document)
             self._documents += 1
             start += length
         self.seconds += time.perf_counter() - began
@@ -104,10 +125,9 @@ class BooleanWriter:
     ) -> None:
         start = time.perf_counter()
         if error is None:
-            self._writer.commit()
-        self._writer.wait_merging_threads()
-        for lock in self._folder.glob(".tantivy-*.lock"):
-            lock.unlink()
+            self._writer.finish()
+        else:
+            self._writer.abandon()
         self.seconds += time.perf_counter() - start
 
 

@@ -100,6 +100,11 @@ class SpilledRows:
         reader = pa.ipc.open_file(pa.memory_map(str(self._path)))
         self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
 
+    def text_bytes(self, fields: Sequence[str]) -> int:
+        """Return the bytes of the values of some columns."""
+        sums = (pc.sum(pc.binary_length(batch[name])).as_py() for batch in self._batches for name in fields)
+        return sum(size or 0 for size in sums)
+
     def take(self, rows: npt.NDArray[Any]) -> pa.Table:
         """Return the rows with these numbers, in that order."""
         owners = rows // self._batch_rows

@@ -32,7 +32,7 @@ from lsr_prod.formats.shard import (
     term_dtype,
 )
 from lsr_prod.indexing.attributes import parse_attributes
-from lsr_prod.indexing.boolean import BooleanWriter
+from lsr_prod.indexing.boolean import BooleanWriter, segment_documents
 from lsr_prod.indexing.impacts.arrays import GrowingArray, create_array, map_array
 from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, write_dictionary
 from lsr_prod.indexing.impacts.compress import compress_postings
@@ -206,8 +206,10 @@ def _write_documents(
     strings = [pa.field(name, pa.large_string()) for name in ("doc_id", *layout.stored_fields)]
     typed = [pa.field(attribute_column(name), ATTRIBUTE_TYPES[kind]) for name, kind in attributes.items()]
     schema = pa.schema([*strings, *typed])
+    postings = int(np.minimum(vectors.lengths, layout.dk).sum())
+    size = segment_documents(len(order), postings, rows.text_bytes(layout.text_fields))
     with (
-        BooleanWriter(draft, layout.text_fields, attributes) as boolean,
+        BooleanWriter(draft, layout.text_fields, attributes, segment_documents=size) as boolean,
         pa.OSFile(str(draft / DOCUMENTS_FILE), "wb") as sink,
         pa.ipc.new_file(sink, schema) as stored,
     ):

@@ -16,6 +16,7 @@ ALLOWED = {
     "indexing/impacts/compress.py": "memory-mapped arrays, in a draft",
     "indexing/in_memory.py": "pyarrow writes to a path, in a temporary folder",
     "indexing/rows.py": SCRATCH,
+    "indexing/segments.py": "Tantivy writes to a folder, in a draft",
     "indexing/shard.py": "pyarrow writes to a path, in a draft",
     "interchange/npz.py": SCRATCH,
     "interchange/spill.py": SCRATCH,

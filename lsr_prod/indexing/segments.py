@@ -1,0 +1,163 @@
+"""Write a Tantivy index whose files have equal bytes in every build of equal documents.
+
+Tantivy gives segments random names and merges them in the background: in a random order if their sizes are equal, else
+by falling size. So every segment is written in a folder of its own, from a fixed number of documents, eight neighbors
+are merged in a folder that holds nothing else, each a little smaller than the one before, and the final segments are
+named 1, 2, 3 by rising document.
+"""
+
+import json
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tantivy
+
+from lsr_prod.formats.digest import canonical_json, digest_json, digest_path
+
+__all__ = ["SegmentWriter", "surplus"]
+
+_HEAP = 384 << 20  # bytes; Tantivy starts a new segment when the heap is full
+_MERGED = 8  # the number of segments of similar size that Tantivy's policy merges
+_LEVELS = 8  # of merges; 8 ** 8 segments
+_META = "meta.json"
+_MANAGED = ".managed.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Segments of neighboring documents in one folder.
+
+    Attributes:
+        folder: the folder.
+        segments: records of ``meta.json``, by rising document.
+        merges: how many merges made it.
+    """
+
+    folder: Path
+    segments: tuple[dict[str, Any], ...]
+    merges: int
+
+
+class SegmentWriter:
+    """Writer of a Tantivy index.
+
+    Args:
+        folder: the index; an empty folder.
+        schema: schema of the index.
+        documents: documents of a segment before merges; it gets up to 56 more.
+    """
+
+    def __init__(self, folder: Path, schema: Any, documents: int) -> None:
+        self._documents = documents
+        self._folder = folder
+        self._schema = schema
+        self._runs: list[_Run] = []
+        self._folders = 0
+        self._segments = 0
+        self._begin()
+
+    def add(self, document: Any) -> None:
+        """Append a document."""
+        if not self._left:
+            self._cut()
+        self._writer.add_document(document)
+        self._left -= 1
+
+    def finish(self) -> None:
+        """Write the rest of the documents and move all segments into the index."""
+        self._writer.commit()
+        self._writer.wait_merging_threads()
+        runs = [*self._runs, _read_run(self._current)]
+        meta = _read_meta(self._current)
+        _move(runs, self._folder, meta)
+        for run in runs:
+            shutil.rmtree(run.folder)
+
+    def abandon(self) -> None:
+        """End the threads of Tantivy."""
+        self._writer.wait_merging_threads()
+
+    def _cut(self) -> None:
+        """End the current segment, merge it with its neighbors if they are eight, and begin another one."""
+        self._writer.commit()
+        self._writer.wait_merging_threads()
+        self._runs.append(_read_run(self._current))
+        while _can_merge(self._runs[-_MERGED:]):
+            self._runs[-_MERGED:] = [_merge(self._runs[-_MERGED:], self._new_folder())]
+        self._begin()
+
+    def _begin(self) -> None:
+        self._current = self._new_folder()
+        self._left = self._documents + surplus(self._segments)
+        self._segments += 1
+        # With one thread documents keep their order inside a segment, so that equal scores rank by doc_id.
+        self._writer = tantivy.Index(self._schema, path=str(self._current)).writer(heap_size=_HEAP, num_threads=1)
+
+    def _new_folder(self) -> Path:
+        self._folders += 1
+        folder = self._folder / f"run{self._folders}"
+        folder.mkdir()
+        return folder
+
+
+def surplus(segment: int) -> int:
+    """Return by how much a segment is larger than the last one, so that among eight neighbors each is smaller.
+
+    This holds for segments that were merged too: a digit of the number, to the base of eight, counts for each merge.
+    """
+    return sum(_MERGED - 1 - segment // _MERGED**level % _MERGED for level in range(_LEVELS))
+
+
+def _can_merge(runs: list[_Run]) -> bool:
+    return len(runs) == _MERGED and all(len(run.segments) == 1 and run.merges == runs[0].merges for run in runs)
+
+
+def _merge(runs: list[_Run], folder: Path) -> _Run:
+    """Let Tantivy merge segments of one size; it leaves very large ones as they are."""
+    _move(runs, folder, _read_meta(runs[0].folder))
+    for run in runs:
+        shutil.rmtree(run.folder)
+    writer = tantivy.Index.open(str(folder)).writer(heap_size=_HEAP, num_threads=1)
+    writer.commit()  # considers merges
+    writer.wait_merging_threads()
+    segments = _read_meta(folder)["segments"]
+    return _Run(folder, tuple(sorted(segments, key=_name)), runs[0].merges + 1)
+
+
+def _read_run(folder: Path) -> _Run:
+    """Return the segments of a new folder: one, or more if the heap was full before ``cut``."""
+    # The order of several is unknown, but has to be the same in every build.
+    segments = sorted(_read_meta(folder)["segments"], key=lambda segment: _digest(folder, segment))
+    return _Run(folder, tuple(segments), 0)
+
+
+def _move(runs: list[_Run], target: Path, meta: dict[str, Any]) -> None:
+    """Rename the files of segments into another folder, named by their order, and write its ``meta.json``."""
+    moved: list[dict[str, Any]] = []
+    for run in runs:
+        for segment in run.segments:
+            name = uuid.UUID(int=len(moved) + 1)
+            for path in run.folder.glob(f"{_name(segment)}.*"):
+                path.rename(target / f"{name.hex}{path.suffix}")
+            moved.append({**segment, "segment_id": str(name)})
+    documents = sum(segment["max_doc"] for segment in moved)
+    (target / _META).write_bytes(canonical_json({**meta, "segments": moved, "opstamp": documents}))
+    files = [_META, *(path.name for path in target.glob("*.*") if len(path.stem) == 32)]
+    (target / _MANAGED).write_bytes(canonical_json(sorted(files)))
+
+
+def _read_meta(folder: Path) -> dict[str, Any]:
+    meta: dict[str, Any] = json.loads((folder / _META).read_bytes())
+    return meta
+
+
+def _digest(folder: Path, segment: dict[str, Any]) -> str:
+    files = sorted(folder.glob(f"{_name(segment)}.*"), key=lambda path: path.suffix)
+    return digest_json([digest_path(path) for path in files])
+
+
+def _name(segment: dict[str, Any]) -> str:
+    return str(segment["segment_id"]).replace("-", "")
