@@ -14,7 +14,8 @@ class SourceSettings(Section):
     """The documents to encode: files or a table, and their columns."""
 
     paths: list[SourceLocation] = Field(
-        min_length=1, description="files, folders, globs or URIs; a Delta source is one table"
+        min_length=1,
+        description="files, folders (links to folders are followed), globs or URIs; a Delta source is one table",
     )
     format: Literal["auto", "parquet", "jsonl", "csv", "tsv", "beir", "delta", "datasets"] = Field(
         "auto",

@@ -1,7 +1,8 @@
 """Sources on a disk or in an object store become validated rows.
 
-``sources`` pins the files of a source, ``filelist`` holds a million of them, ``cut`` cuts them into ``slices``,
-``read`` reads the records of a slice in one of the ``formats``, and ``rows`` validates them.
+``sources`` lists the files of a source (``listing``, ``folders``) and pins them (``pinning``), ``filelist`` holds a
+million of them, ``cut`` cuts them into ``slices``, ``read`` reads the records of a slice in one of the ``formats``, and
+``rows`` validates them. ``pinned_file`` verifies that what is read is what was pinned.
 """
 
 __all__: list[str] = []

@@ -1,15 +1,15 @@
 """Files of a path, folder or glob, with their sizes, from one listing per folder."""
 
-import glob
 import re
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from lsr_prod.corpus.folders import expand_glob, is_glob, is_marker, require_no_dead_link, source_entries
 from lsr_prod.corpus.formats.registry import find_format
 from lsr_prod.errors import ConfigError
 from lsr_prod.storage import Entry, Store, is_remote
 
-__all__ = ["find_files", "is_glob", "is_marker"]
+__all__ = ["find_files"]
 
 
 def find_files(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]]:
@@ -19,7 +19,8 @@ def find_files(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]
     and metadata of the program that wrote the folder (``_SUCCESS``, ``_metadata``, ``.part.crc``) and are skipped.
 
     Raises:
-        ConfigError: a glob matches a Delta table, whose folder also has files with removed rows.
+        ConfigError: a folder or glob has files of a Delta table, whose folder also has files with removed rows; a
+            local folder cannot be listed or is reached twice through a link; or a link leads nowhere.
     """
     if is_remote(path):
         yield from _find_remote(path, options)
@@ -29,22 +30,15 @@ def find_files(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entry]
     elif Path(path).is_dir():
         yield from _folder(path, {})
     elif is_glob(path):
-        for match in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207 (absolute patterns)
-            yield from _match(path, Path(match))
-
-
-def is_glob(path: str) -> bool:
-    """Return whether a path has a wildcard."""
-    return any(character in path for character in "*?[")
-
-
-def is_marker(name: str) -> bool:
-    """Return whether a name inside a folder is metadata; ``_key=value`` is a partition, not metadata."""
-    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in name.split("/"))
+        tables: dict[Path, Path | None] = {}
+        for match in expand_glob(path):
+            yield from _match(path, match, tables)
+    else:
+        require_no_dead_link(Path(path))
 
 
 def _folder(uri: str, options: dict[str, str], pattern: re.Pattern[str] | None = None) -> Iterator[tuple[str, Entry]]:
-    entries = Store(uri, options).entries()
+    entries = source_entries(Store(uri, options))
     tables = {entry.name.partition("_delta_log/")[0] for entry in entries if "_delta_log/" in entry.name}
     for entry in entries:
         if is_marker(entry.name) or (pattern is not None and not pattern.fullmatch(entry.name)):
@@ -67,17 +61,29 @@ def _find_remote(path: str, options: dict[str, str]) -> Iterator[tuple[str, Entr
         yield from _folder(path, options)
 
 
-def _match(pattern: str, match: Path) -> Iterator[tuple[str, Entry]]:
-    if is_marker(match.name):
+def _match(pattern: str, match: Path, tables: dict[Path, Path | None]) -> Iterator[tuple[str, Entry]]:
+    if is_marker(match.name) or _below_marker(pattern, match):
         return
-    if (match / "_delta_log").is_dir():
-        raise _loose_delta(pattern, str(match))
+    if table := _delta_table(match if match.is_dir() else match.parent, _fixed(pattern), tables):
+        raise _loose_delta(pattern, str(table))
     if match.is_dir():
         # Many programs write a folder of parts under the name of a file.
         if find_format(match.name, "auto"):
             yield from _folder(str(match), {})
-    elif (entry := Store(str(match.parent)).entry(match.name)) is not None and not _below_marker(pattern, match):
+    elif (entry := Store(str(match.parent)).entry(match.name)) is not None:
         yield str(match.parent), entry
+    else:
+        require_no_dead_link(match)
+
+
+def _delta_table(folder: Path, top: Path, known: dict[Path, Path | None]) -> Path | None:
+    """Return the Delta table that a folder is or is in, up to ``top``."""
+    if folder not in known:
+        if (folder / "_delta_log").is_dir():
+            known[folder] = folder
+        else:
+            known[folder] = None if folder == top else _delta_table(folder.parent, top, known)
+    return known[folder]
 
 
 def _loose_delta(path: str, table: str) -> ConfigError:
@@ -86,8 +92,12 @@ def _loose_delta(path: str, table: str) -> ConfigError:
 
 def _below_marker(pattern: str, match: Path) -> bool:
     """Return whether ``**`` matched a folder of metadata."""
-    fixed = PurePosixPath(re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0] or "/")
-    return is_marker(match.relative_to(fixed).as_posix())
+    return is_marker(match.relative_to(_fixed(pattern)).as_posix())
+
+
+def _fixed(pattern: str) -> Path:
+    """Return the folder before the first wildcard."""
+    return Path(re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0] or "/")
 
 
 def _expression(pattern: str) -> re.Pattern[str]:

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.folders import is_glob
 from lsr_prod.corpus.formats.registry import FOLDER_FORMATS, SUFFIXES, find_format
-from lsr_prod.corpus.listing import find_files, is_glob
+from lsr_prod.corpus.listing import find_files
 from lsr_prod.corpus.pinning import Target, pin_files
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.corpus.listing import find_files, is_marker
+from lsr_prod.corpus.folders import is_marker
+from lsr_prod.corpus.listing import find_files
 from lsr_prod.storage import Store
 
 NAMES = ["a.jsonl", "b.jsonl", "x/a.jsonl", "x/y/a.jsonl", "x/lang=de/_k=v/a.jsonl", "[c].jsonl"]

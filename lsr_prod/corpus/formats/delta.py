@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.folders import source_entries
 from lsr_prod.corpus.formats.interface import FolderFormat
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
@@ -36,7 +37,7 @@ def _files(path: str, settings: SourceSettings, options: dict[str, str]) -> Iter
     store = Store(path, options)
     table = _open(store, settings.version)
     partitions = table.metadata().partition_columns
-    found = {entry.name: entry for entry in store.entries() if not entry.name.startswith("_delta_log/")}
+    found = {entry.name: entry for entry in source_entries(store) if not entry.name.startswith("_delta_log/")}
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     for action in sorted(actions, key=lambda action: str(action["path"])):
         constants = tuple((name, _as_text(action[f"partition.{name}"])) for name in partitions)

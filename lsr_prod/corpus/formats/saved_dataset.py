@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lsr_prod.config import SourceSettings
+from lsr_prod.corpus.folders import source_entries
 from lsr_prod.corpus.formats.arrow import ARROW_STREAM
 from lsr_prod.corpus.formats.interface import FolderFormat
 from lsr_prod.corpus.pinning import pin_files
@@ -30,7 +31,7 @@ def dataset_files(store: Store) -> Iterator[Entry]:
     splits = _read(store, "dataset_dict.json").get("splits") if store.entry("dataset_dict.json") else [""]
     if not isinstance(splits, list) or not all(isinstance(split, str) for split in splits):
         raise _broken(store, "dataset_dict.json", "it names no splits")
-    entries = {entry.name: entry for entry in store.entries()}
+    entries = {entry.name: entry for entry in source_entries(store)}
     for split in splits:
         folder = f"{split}/" if split else ""
         state = _read(store, f"{folder}state.json")
