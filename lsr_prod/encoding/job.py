@@ -16,6 +16,7 @@ from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import delete_markers
 from lsr_prod.encoding.idle import report_idle_actors
 from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
+from lsr_prod.encoding.on_nodes import require_on_nodes
 from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.prepare import Work, prepare
 from lsr_prod.encoding.probe import probe_scale, spread_slices
@@ -81,6 +82,7 @@ def _encode(work: Work) -> EncodeSummary:
     size = pool_size(work.encode)
     fields = {"actors": size.actors, "threads": size.threads, "gpus": size.gpus, "nodes": len(set(size.nodes))}
     log.info("encoder pool", extra={"fields": fields})
+    require_on_nodes(work)
     save_plan(work.plan, work.table)
     epoch = take_epoch(work.table, work.plan.digest, work.source.paths)
     properties = work.found or _create(work)

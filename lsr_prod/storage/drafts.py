@@ -8,7 +8,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -27,6 +27,7 @@ __all__ = [
     "is_draft",
     "new_file",
     "remove",
+    "sentinel",
     "sync_folder",
     "sync_tree",
     "write_file",
@@ -169,6 +170,28 @@ def create_file(target: Path, chunks: Iterable[bytes]) -> bool:
         draft.unlink(missing_ok=True)
     sync_folder(target.parent)
     return True
+
+
+@contextmanager
+def sentinel(folder: Path) -> Iterator[Path]:
+    """Create an empty draft in a folder, and remove it at the end of the block with the folders made for it.
+
+    Raises:
+        StorageError: the folder cannot be written.
+    """
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    path = folder / draft_name("sentinel")
+    try:
+        try:
+            create_file(path, ())
+        except OSError as error:
+            raise StorageError(f"{folder} cannot be written ({error}); fix the disk, then run again") from error
+        yield path
+    finally:
+        with suppress(OSError):  # it could not be created, or another process uses a folder
+            path.unlink(missing_ok=True)
+            for made in missing:
+                made.rmdir()
 
 
 def copy_files(source: Path, target: Path, files: Iterable[FileDigest]) -> None:
