@@ -71,6 +71,7 @@ class Document:
 def row_schema(stored_fields: Sequence[str]) -> pa.Schema:
     """Arrow schema between reading and encoding; ``reason`` is null for a document.
 
+    Strings are ``large_string``: the rows of a cell may have more text than the 2 GiB that ``string`` addresses.
     Stored fields are named ``stored.<field>``, so that they never have the name of another column.
     """
     return pa.schema(
@@ -78,14 +79,14 @@ def row_schema(stored_fields: Sequence[str]) -> pa.Schema:
             ("cell", pa.int32()),
             ("file", pa.int32()),
             ("source_key", pa.int64()),
-            ("source", pa.string()),
+            ("source", pa.large_string()),
             ("position", pa.int64()),
-            ("doc_id", pa.string()),
-            ("text", pa.string()),
-            ("reason", pa.string()),
-            ("detail", pa.string()),
-            ("raw", pa.string()),
-            *((f"stored.{name}", pa.string()) for name in stored_fields),
+            ("doc_id", pa.large_string()),
+            ("text", pa.large_string()),
+            ("reason", pa.large_string()),
+            ("detail", pa.large_string()),
+            ("raw", pa.large_string()),
+            *((f"stored.{name}", pa.large_string()) for name in stored_fields),
         ]
     )
 

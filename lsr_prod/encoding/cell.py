@@ -84,7 +84,7 @@ def encode_cell(task: WaveTask, cell: int, rows: pa.Table, encode: Encode) -> Ce
     active = pc.is_in(good["doc_id"], value_set=known.active)
     duplicates = pa.concat_tables([repeated, good.filter(active)])
     good = good.filter(pc.invert(active))
-    hashes = pa.array([content_hash(text) for text in good["text"].to_pylist()], pa.string())
+    hashes = pa.array([content_hash(text.as_py()) for text in good["text"]], pa.large_string())
     unchanged = known.has_vector(good["doc_id"], hashes)
     changed = pc.invert(unchanged)
 
@@ -155,9 +155,9 @@ def _encode(
 def _as_bad(rows: pa.Table, reasons: Sequence[tuple[str, str]]) -> pa.Table:
     """Turn good rows into bad rows, each with its (reason, detail)."""
     columns = {
-        "reason": pa.array([reason for reason, _ in reasons], pa.string()),
-        "detail": pa.array([detail for _, detail in reasons], pa.string()),
-        "raw": pa.array([shorten(text) for text in rows["text"].to_pylist()], pa.string()),
+        "reason": pa.array([reason for reason, _ in reasons], pa.large_string()),
+        "detail": pa.array([detail for _, detail in reasons], pa.large_string()),
+        "raw": pa.array([shorten(text) for text in rows["text"].to_pylist()], pa.large_string()),
     }
     for name, values in columns.items():
         rows = rows.set_column(rows.schema.get_field_index(name), name, values)

@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 
 from lsr_prod.formats.table import TableProperties, cell_of
 from lsr_prod.storage import Store
-from lsr_prod.tables import Part, write_part
+from lsr_prod.tables import Part, read_part, write_part
 from lsr_prod.tables.rows import content_columns, part_schema, replace_source
 
 __all__ = ["Known", "Rewritten", "find_known", "rewrite", "unchanged_rows"]
 
 _MERGED_BYTES = 256_000_000  # of replaced rows in memory that are written as one part
 
-_KNOWN_SCHEMA = pa.schema([("doc_id", pa.string()), ("content_hash", pa.string()), ("path", pa.string())])
+_KNOWN_SCHEMA = pa.schema([(name, pa.large_string()) for name in ("doc_id", "content_hash", "path")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Known:
     """Committed rows of some ids.
 
     Attributes:
-        active: ids whose source file is still part of the corpus.
+        active: large_string, ids whose source file is still part of the corpus.
         superseded: doc_id, content_hash and part of the ids whose source file was removed.
         touched: parts with a row of a removed source file, sorted.
     """
@@ -71,7 +71,7 @@ def find_known(table: Store, paths: Sequence[str], doc_ids: pa.ChunkedArray, rem
     Args:
         table: the sparse table's folder.
         paths: the bucket's parts.
-        doc_ids: ids of the new rows.
+        doc_ids: large_string, ids of the new rows.
         removed: keys of the removed source files.
     """
     wanted = pa.chunked_array(doc_ids).combine_chunks() if doc_ids.num_chunks != 1 else doc_ids.chunk(0)
@@ -82,15 +82,16 @@ def find_known(table: Store, paths: Sequence[str], doc_ids: pa.ChunkedArray, rem
         with table.open_reader(path) as file:
             for batch in pq.ParquetFile(file).iter_batches(batch_size=65536, columns=columns):
                 leaves = pc.is_in(batch["source_file"], value_set=gone)
-                found = pc.is_in(batch["doc_id"], value_set=wanted)
-                active.append(batch["doc_id"].filter(pc.and_(found, pc.invert(leaves))))
+                doc_ids_here = batch["doc_id"].cast(pa.large_string())
+                found = pc.is_in(doc_ids_here, value_set=wanted)
+                active.append(doc_ids_here.filter(pc.and_(found, pc.invert(leaves))))
                 if removed and pc.any(leaves).as_py():
                     touched.append(path)
                     rows = batch.filter(pc.and_(found, leaves))
-                    places = pa.array([path] * rows.num_rows, pa.string())
+                    places = pa.array([path] * rows.num_rows, pa.large_string())
                     superseded.append(pa.table([rows["doc_id"], rows["content_hash"], places], schema=_KNOWN_SCHEMA))
     return Known(
-        pa.concat_arrays(active) if active else pa.array([], pa.string()),
+        pa.concat_arrays(active) if active else pa.array([], pa.large_string()),
         pa.concat_tables(superseded) if superseded else _KNOWN_SCHEMA.empty_table(),
         tuple(sorted(set(touched))),
     )
@@ -110,12 +111,11 @@ def unchanged_rows(table: Store, known: Known, rows: pa.Table, properties: Table
     paths = pc.unique(
         known.superseded.filter(pc.is_in(known.superseded["doc_id"], value_set=wanted))["path"]
     ).to_pylist()
-    columns = content_columns(properties)
-    found = [pa.schema([schema.field(name) for name in columns]).empty_table()]
+    schema = pa.schema([schema.field(name) for name in content_columns(properties)])
+    found = [schema.empty_table()]
     for path in paths:
-        with table.open_reader(path) as file:
-            part = pq.read_table(file, columns=columns)
-        found.append(part.filter(pc.is_in(part["doc_id"], value_set=wanted)).cast(found[0].schema))
+        part = read_part(table, path, schema)
+        found.append(part.filter(pc.is_in(part["doc_id"], value_set=wanted)))
     vectors, rows = pa.concat_tables(found).sort_by("doc_id"), rows.sort_by("doc_id")
     stored = {name: rows[f"stored.{name}"] for name in properties.stored_fields}
     return replace_source(properties, vectors, rows["source_key"], stored)
@@ -142,8 +142,7 @@ def rewrite(
     fresh_ids = fresh["doc_id"].combine_chunks()
     parts, held, kept, superseded, deleted = [], [fresh.slice(0, 0)], 0, 0, [fresh_ids.slice(0, 0)]
     for path in known.touched:
-        with table.open_reader(path) as file:
-            before = pq.read_table(file, schema=fresh.schema)
+        before = read_part(table, path, fresh.schema)
         if cells > buckets:
             before = before.filter(_is_of(cell, cells, before["doc_id"]))
         leaves = pc.is_in(before["source_file"], value_set=gone)

@@ -17,6 +17,7 @@ from lsr_prod.errors import ArtifactError, CommitError, TableConflictError
 from lsr_prod.maintenance.summaries import CompactionSummary
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Table, TableFile, check_part, open_table, read_part, write_part
+from lsr_prod.tables.schema import large_strings
 
 __all__ = ["Merge", "compact", "merge_parts", "plan_merges"]
 
@@ -104,7 +105,7 @@ def merge_parts(store: Store, merge: Merge) -> Part:
                 f"{store.uri}/{file.path} has {table.num_rows} rows, but the table's log says {file.rows}; "
                 "encode the table again"
             )
-        tables.append(table)
+        tables.append(table.cast(large_strings(table.schema)))
     return write_part(store, f"bucket={merge.bucket}", pa.concat_tables(tables).sort_by("doc_id"))
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,9 +12,11 @@ import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtifactError, CommitError
 from lsr_prod.storage import Entry, Store
+from lsr_prod.tables.schema import stored_strings
 
 __all__ = ["Part", "check_part", "count_rows", "read_part", "write_part"]
 
+_PIECE_BYTES = 1 << 30  # of text in a column of a row group
 # Columns whose smallest and largest values let a reader skip a file.
 _BOUNDED = ("doc_id", "content_hash", "source_file")
 
@@ -38,12 +41,11 @@ class Part:
 def write_part(store: Store, folder: str, table: pa.Table) -> Part:
     """Write ``table`` as ``<folder>/part-<sha256>.parquet`` and read its footer back.
 
+    Columns of the type ``large_string`` are stored as ``string``, with as much text per row group as that type holds.
     Equal tables get equal names, so a second attempt that makes the same bytes reuses the file. If a damaged file has
     that name, a number is appended to the name of the part.
     """
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
-    data = buffer.getvalue()
+    data = _parquet(table)
     name = f"{folder}/part-{hashlib.sha256(data).hexdigest()}"
     stats = json.dumps(_statistics(table))
     number = 0
@@ -116,6 +118,26 @@ def read_part(store: Store, path: str, schema: pa.Schema | None = None) -> pa.Ta
             return part.read() if schema is None else part.read(schema.names).select(schema.names).cast(schema)
     except (pa.ArrowInvalid, OSError) as error:
         raise ArtifactError(f"{store.uri}/{path} cannot be read ({error}); encode the table again") from error
+
+
+def _parquet(table: pa.Table) -> bytes:
+    schema = stored_strings(table.schema)
+    buffer = io.BytesIO()
+    with pq.ParquetWriter(buffer, schema, compression="zstd") as writer:
+        for piece in _pieces(table):
+            writer.write_table(piece.cast(schema))
+    return buffer.getvalue()
+
+
+def _pieces(table: pa.Table) -> Iterator[pa.Table]:
+    """Yield the rows in tables with less text per column than the type ``string`` addresses."""
+    strings = [column for column in table.columns if pa.types.is_large_string(column.type)]
+    if table.num_rows < 2 or max((column.nbytes for column in strings), default=0) <= _PIECE_BYTES:
+        yield table
+        return
+    middle = table.num_rows // 2
+    for rows in (range(middle), range(middle, table.num_rows)):
+        yield from _pieces(table.take(pa.array(rows)))  # a slice would keep offsets that ``string`` does not hold
 
 
 def _statistics(table: pa.Table) -> dict[str, object]:

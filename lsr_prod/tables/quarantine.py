@@ -16,6 +16,7 @@ from lsr_prod.corpus.rows import RAW_LIMIT, BadRow
 from lsr_prod.storage import Store
 from lsr_prod.tables.open import Sink, create_table, open_table
 from lsr_prod.tables.part import Part, write_part
+from lsr_prod.tables.schema import large_strings
 from lsr_prod.tables.table import Table
 
 __all__ = [
@@ -45,7 +46,7 @@ PART_SCHEMA = pa.schema(
         pa.field("raw", pa.string()),
     ]
 )
-"""Columns of a part; the partition columns are in the path."""
+"""Columns of a stored part; the partition columns are in the path."""
 
 QUARANTINE_SCHEMA = pa.schema(
     [
@@ -82,7 +83,7 @@ def write_quarantine(store: Store, plan: str, wave: int, rows: pa.Table) -> Part
     """
     rows = rows.sort_by([("file", "ascending"), ("position", "ascending")])
     rows = rows.rename_columns({"source_key": "source_file"})
-    table = pa.table([rows[name] for name in PART_SCHEMA.names], schema=PART_SCHEMA)
+    table = pa.table([rows[name] for name in PART_SCHEMA.names], schema=large_strings(PART_SCHEMA))
     return write_part(store, quarantine_folder(plan, wave), table)
 
 
@@ -145,7 +146,7 @@ def duplicates_elsewhere(store: Store, plan: str, doc_ids: pa.Array, present: pa
     Args:
         store: folder of the quarantine table.
         plan: digest of the plan that is encoded; all rows of an id are in one of its cells.
-        doc_ids: ids whose document leaves the table.
+        doc_ids: large_string, ids whose document leaves the table.
         present: int64, keys of the source files of this plan.
 
     Returns:
@@ -156,7 +157,8 @@ def duplicates_elsewhere(store: Store, plan: str, doc_ids: pa.Array, present: pa
         if file.partition["plan"] == plan:
             continue
         rows = read_part(store, file.path, ["reason", "doc_id", "source_file", "source"])
-        again = pc.and_(pc.equal(rows["reason"], DUPLICATE), pc.is_in(rows["doc_id"], value_set=doc_ids))
+        known = pc.is_in(rows["doc_id"].cast(pa.large_string()), value_set=doc_ids)
+        again = pc.and_(pc.equal(rows["reason"], DUPLICATE), known)
         found = rows.filter(pc.and_(again, pc.is_in(rows["source_file"], value_set=present)))
         if found.num_rows:
             return list(zip(found["doc_id"].to_pylist(), found["source"].to_pylist(), strict=True))

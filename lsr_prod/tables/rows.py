@@ -3,19 +3,22 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lsr_prod.formats.table import TableProperties, sparse_schema
+from lsr_prod.tables.schema import large_strings
 
 __all__ = ["build_rows", "content_columns", "part_schema", "replace_source"]
 
 
 def part_schema(properties: TableProperties) -> pa.Schema:
-    """Return the schema of a part: the columns of the table without ``bucket``, which is in the path of the part."""
+    """Return the schema of the rows of a part in memory.
+
+    The columns of the table without ``bucket``, which is in the path of the part; strings are ``large_string``.
+    """
     schema = sparse_schema(properties.stored_fields, properties.impact_bits)
-    return schema.remove(schema.get_field_index("bucket"))
+    return large_strings(schema.remove(schema.get_field_index("bucket")))
 
 
 def content_columns(properties: TableProperties) -> list[str]:
@@ -36,17 +39,20 @@ def build_rows(
 
     Args:
         properties: of the table.
-        doc_ids: string [n].
+        doc_ids: string or large_string [n].
         vectors: offsets [n + 1], term ids int32 [nnz] and impacts [nnz] of the documents, as in a CSR matrix.
-        content_hashes: string [n], ``formats.table.content_hash`` of each text.
+        content_hashes: string or large_string [n], ``formats.table.content_hash`` of each text.
         source_files: int64 [n], key of the source file of each document.
-        stored: string [n] for each stored field of the table.
+        stored: string or large_string [n] for each stored field of the table.
 
     Returns:
         Rows of ``part_schema``, in the order of ``doc_ids``.
+
+    Raises:
+        pyarrow.ArrowInvalid: there are 2**31 terms or more.
     """
     schema = part_schema(properties)
-    offsets, terms, impacts = pa.array(vectors[0].astype(np.int32)), vectors[1], vectors[2]
+    offsets, terms, impacts = pa.array(vectors[0], pa.int32()), vectors[1], vectors[2]
     terms_type, impacts_type = schema.field("terms").type, schema.field("impacts").type
     columns = {
         "doc_id": doc_ids,
@@ -69,7 +75,7 @@ def replace_source(
         properties: of the table.
         rows: the rows to copy; only ``content_columns`` are read.
         source_files: int64 [n], key of the new source file of each document.
-        stored: string [n] for each stored field of the table.
+        stored: string or large_string [n] for each stored field of the table.
     """
     columns = {name: rows[name] for name in content_columns(properties)}
     return _add_source(columns, source_files, stored, part_schema(properties))

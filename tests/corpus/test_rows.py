@@ -1,5 +1,6 @@
 import json
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -157,3 +158,9 @@ def test_batches_of_disjoint_cells_have_every_row_once():
         assert all(batch.wants(row["doc_id"]) for row in some if row["doc_id"])
         found += some
     assert sorted(row["position"] for row in found) == list(range(60))
+
+
+def test_strings_of_rows_address_any_amount_of_text():
+    schema = row_schema(["title"])
+    assert not [field.name for field in schema if pa.types.is_string(field.type)]
+    assert schema.field("text").type == schema.field("stored.title").type == pa.large_string()

@@ -1,12 +1,15 @@
 """Cells compared with a plain Python dictionary of the expected documents."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +20,7 @@ from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.encoding.row_counts import ROW_COUNT
 from lsr_prod.formats.table import bucket_of, cell_of, content_hash
 from lsr_prod.storage import Store
+from lsr_prod.tables import read_part
 from tests.encoding.poison_encoder import PoisonEncoder, term_of
 from tests.encoding.tables import PROPERTIES, make_tables
 
@@ -96,6 +100,25 @@ def test_committed_ids_are_duplicates(tmp_path: Path):
 def test_cell_without_rows_writes_nothing(tmp_path: Path):
     result = encode_cell(task(tmp_path), 1, rows(cell=1), encode)
     assert (result.rows_in, result.parts, result.quarantine, result.bucket) == (0, (), None, 1)
+
+
+@pytest.mark.slow
+def test_cell_with_more_than_two_gigabytes_of_text_is_encoded(tmp_path: Path):
+    """Needs about 14 GB of memory."""
+    count, properties = 22, replace(PROPERTIES, stored_fields=("text",))
+    table, quarantine = make_tables(tmp_path)
+    wave = WaveTask("p", 0, 2, table, quarantine, properties, {})
+    schema = row_schema(properties.stored_fields)
+    records = [{"cell": 0, "file": 0, "source_key": 1, "position": i, "doc_id": f"{i:02}"} for i in range(count)]
+    block = pa.Table.from_pylist([record | {"text": "a text"} for record in records], schema=schema)
+    stored = schema.field("stored.text")
+    big = pa.chunked_array([pa.array(["x" * 100_000_000], stored.type)] * count)
+    block = block.set_column(schema.get_field_index(stored.name), stored, big)
+    counts = pa.Table.from_pylist([{"cell": 0, "reason": ROW_COUNT, "position": count}], schema=schema)
+    result = encode_cell(wave, 0, pa.concat_tables([block, counts]), encode)
+    assert (result.rows_in, result.encoded, balance(result)) == (count, count, 0)
+    found = read_part(table, result.parts[0].path, pa.schema([("text", pa.large_string())]))
+    assert pc.sum(pc.binary_length(found["text"])).as_py() == count * 100_000_000
 
 
 corpora = st.dictionaries(

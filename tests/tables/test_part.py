@@ -10,6 +10,7 @@ import pytest
 from lsr_prod.errors import CommitError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, check_part, write_part
+from lsr_prod.tables.schema import large_strings
 
 TABLE = pa.table({"doc_id": ["b", "a"], "terms": [[1], []], "title": ["x", None]})
 
@@ -26,6 +27,22 @@ def test_write_part_reuses_the_file_of_an_equal_table(store: Store, tmp_path: Pa
     assert (tmp_path / part.path).stat().st_ino == before
     assert write_part(store, "bucket=1", TABLE.slice(1)).path != part.path
     assert pq.read_table(tmp_path / part.path, partitioning=None) == TABLE
+
+
+def test_large_strings_are_stored_as_strings_in_row_groups_that_hold_them(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    large = TABLE.cast(large_strings(TABLE.schema))
+    assert write_part(store, "f", large) == write_part(store, "f", TABLE)
+    monkeypatch.setattr("lsr_prod.tables.part._PIECE_BYTES", 40)
+    rows = pa.table(
+        {"doc_id": [f"{i:02}" for i in range(30)], "text": [None if i % 3 else "ab" * i for i in range(30)]}
+    )
+    part = write_part(store, "f", rows.cast(large_strings(rows.schema)))
+    found = pq.ParquetFile(tmp_path / part.path)
+    assert (found.schema_arrow, found.read()) == (rows.schema, rows)
+    assert found.metadata.num_row_groups > 10
+    assert part.rows == 30
 
 
 def test_statistics_hold_bounds_and_null_counts(store: Store):

@@ -1,5 +1,6 @@
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.tables.rows import build_rows, content_columns, part_schema, replace_source
@@ -30,11 +31,18 @@ def make_rows() -> pa.Table:
 def test_build_rows_fills_every_column_of_a_part() -> None:
     rows = make_rows()
     assert rows.schema == part_schema(PROPERTIES)
+    assert rows.schema.field("title").type == pa.large_string()
     assert rows.to_pylist() == [
         {"doc_id": "a", "terms": [7, 3], "impacts": [5, 1], "content_hash": "h1", "source_file": 1, "title": "A"},
         {"doc_id": "b", "terms": [], "impacts": [], "content_hash": "h2", "source_file": 1, "title": None},
         {"doc_id": "c", "terms": [9], "impacts": [255], "content_hash": "h3", "source_file": 2, "title": "C"},
     ]
+
+
+def test_build_rows_rejects_more_terms_than_offsets_address() -> None:
+    vectors = np.array([0, 1 << 31]), pa.array([7], pa.int32()), np.array([5], np.int16)
+    with pytest.raises(pa.ArrowInvalid):
+        build_rows(PROPERTIES, pa.array(["a"]), vectors, pa.array(["h"]), pa.array([1]), {"title": pa.array(["A"])})
 
 
 def test_replace_source_keeps_the_columns_of_the_content() -> None:
