@@ -32,7 +32,7 @@ class LocalIndex:
         """
         return current_publication(self.folder)
 
-    def fetch(self) -> tuple[Path, Publication]:
+    def fetch(self, *, verify: bool = False) -> tuple[Path, Publication]:  # noqa: ARG002 - as RemoteIndex
         """Return the folder with the current version, and its publication."""
         return self.folder, self.current_publication()
 
@@ -56,11 +56,15 @@ class RemoteIndex:
         """Return the current publication; nothing else is fetched."""
         return current_publication(self.store)
 
-    def fetch(self) -> tuple[Path, Publication]:
-        """Return the folder with the current version, and its publication; files missing from the cache are fetched."""
+    def fetch(self, *, verify: bool = False) -> tuple[Path, Publication]:
+        """Return the folder with the current version, and its publication; files missing from the cache are fetched.
+
+        Args:
+            verify: compare every cached file with its sha256, and fetch damaged ones again.
+        """
         from lsr_prod.storage.index_cache import fetch_current_version
 
-        return fetch_current_version(self.cache, self.store)
+        return fetch_current_version(self.cache, self.store, verify=verify)
 
     def release(self, folder: Path) -> None:
         """Allow the cache to delete the version in ``folder``, which is no longer read."""
@@ -74,22 +78,26 @@ def locate(
 
     Args:
         index: folder, or s3://, gs:// or az:// URI.
-        cache: folder for the versions of a remote index.
-        cache_bytes: quota of the cache.
+        cache: folder for the versions of a remote index; None: the node cache of the user.
+        cache_bytes: quota of the cache; None: no quota, or that of the node cache of the user.
         options: options of the object store.
 
     Raises:
-        QueryError: the index is remote and ``cache`` is missing, or one of them is not supported.
+        QueryError: the URI of the index or the path of the cache is not supported.
+        ConfigError: the quota of the node cache of the user is no number.
         MissingExtraError: obstore is not installed.
+        StorageError: the node cache of the user cannot be created.
     """
     if (problem := location_problem(str(index))) is not None:
         raise QueryError(f"the index {without_credentials(str(index))} cannot be opened: {problem}")
     if not is_remote(str(index)):
         return LocalIndex(Path(index).absolute())
-    if cache is None:
-        raise QueryError(f"{index} is remote; set cache to a folder on a local disk for its versions")
-    if (problem := path_problem(str(cache))) is not None:
+    if cache is not None and (problem := path_problem(str(cache))) is not None:
         raise QueryError(f"the cache {without_credentials(str(cache))} cannot be used: {problem}")
+    from lsr_prod.storage.artifacts import make_private, user_cache, user_quota
     from lsr_prod.storage.node_cache import NodeCache
 
+    if cache is None:
+        cache, cache_bytes = user_cache(), user_quota() if cache_bytes is None else cache_bytes
+        make_private(cache)
     return RemoteIndex(Store(str(index), dict(options or {})), NodeCache(cache, cache_bytes))

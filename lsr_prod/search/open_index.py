@@ -4,13 +4,46 @@ import threading
 import weakref
 from collections.abc import Sequence
 
+from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.publication import Publication
 from lsr_prod.search.location import LocalIndex, RemoteIndex
 from lsr_prod.search.metrics import Observer
 from lsr_prod.search.snapshot import Snapshot, Verify
 
-__all__ = ["OpenIndex"]
+__all__ = ["OpenIndex", "open_current"]
+
+
+def open_current(location: LocalIndex | RemoteIndex, verify: Verify, before: Snapshot | None = None) -> Snapshot:
+    """Open the current version of an index; damaged files in the cache of a remote index are fetched again.
+
+    Args:
+        location: location of the index.
+        verify: as in ``Searcher.open``.
+        before: an open version of the index.
+
+    Raises:
+        PublicationError: nothing is published there.
+        ArtifactError: the version is incomplete, damaged or of another format.
+        StorageError: the object store cannot be reached, or the version does not fit into the cache.
+    """
+    try:
+        return _open(location, verify, before, repair=False)
+    except ArtifactError:
+        if isinstance(location, LocalIndex):
+            raise
+    return _open(location, verify, before, repair=True)
+
+
+def _open(location: LocalIndex | RemoteIndex, verify: Verify, before: Snapshot | None, *, repair: bool) -> Snapshot:
+    folder, publication = location.fetch(verify=repair)
+    try:
+        # Shards of both versions stay open, unless their files may be deleted with the folder.
+        reused = before if before is not None and before.index == folder else None
+        return Snapshot(folder, publication, verify=verify, before=reused)
+    except BaseException:
+        location.release(folder)
+        raise
 
 
 class OpenIndex:
@@ -48,10 +81,7 @@ class OpenIndex:
             before = self._snapshot
             if self._location.current_publication().version == before.publication.version:
                 return False
-            folder, publication = self._location.fetch()
-            # Shards of both versions stay open, unless their files may be deleted with the folder.
-            reused = before if before.index == folder else None
-            self._snapshot = Snapshot(folder, publication, verify=self._verify, before=reused)
+            self._snapshot = open_current(self._location, self._verify, before)
             self._watch(self._snapshot)
             return True
 

@@ -14,7 +14,7 @@ from lsr_prod.search.explain import explain_document
 from lsr_prod.search.hybrid import check_words, weigh_words
 from lsr_prod.search.location import LocalIndex, RemoteIndex, locate
 from lsr_prod.search.metrics import Observer
-from lsr_prod.search.open_index import OpenIndex
+from lsr_prod.search.open_index import OpenIndex, open_current
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.request import Hybrid, Options, Request
 from lsr_prod.search.query.sparse_query import SparseQuery, check_text
@@ -90,19 +90,18 @@ class Searcher(OpenIndex):
             bundle: folder of the encoder, instead of the copy in the index; the first query rejects a bundle that did
                 not encode the index.
             observer: notified of every query and version.
-            cache: folder on a local disk where the versions of a remote index are cached, verified when fetched.
-            cache_bytes: quota of that folder; None: no quota.
+            cache: folder on a local disk where the versions of a remote index are cached, verified when fetched; None:
+                the node cache of the user.
+            cache_bytes: quota of that folder; None: no quota, or that of the node cache of the user.
             storage_options: options of the object store.
 
         Raises:
             PublicationError: nothing is published there.
             ArtifactError: the version is incomplete, damaged or of another format.
-            QueryError: the index is remote and ``cache`` is missing.
             StorageError: the object store cannot be reached, or the version does not fit into the cache.
         """
         location = locate(index, cache, cache_bytes, storage_options)
-        folder, publication = location.fetch()
-        snapshot = Snapshot(folder, publication, verify=verify)
+        snapshot = open_current(location, verify)
         searcher = cls(
             snapshot,
             location=location,

@@ -15,11 +15,12 @@ import logging
 import os
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError, StorageError
+from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, FormatVersionError, StorageError
 from lsr_prod.formats.digest import FileDigest, digest_folder, digest_json, record_bytes, verify_files
 from lsr_prod.storage.drafts import Draft, copy_files
 from lsr_prod.storage.node_cache import Contents, NodeCache
@@ -29,10 +30,12 @@ from lsr_prod.storage.transfer import object_name, send_files
 __all__ = [
     "fetch_artifact",
     "has_artifact",
+    "make_private",
     "put_artifact",
     "put_manifest",
     "read_artifact_file",
     "user_cache",
+    "user_quota",
 ]
 
 log = logging.getLogger(__name__)
@@ -43,8 +46,24 @@ _SOURCE = "artifacts"  # group in the node cache: manifests name artifacts of al
 
 
 def user_cache() -> Path:
-    """Return the node cache of the user on this machine: ``lsr_prod`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    """Return the folder of the node cache: ``$LSR_PROD_CACHE``, else ``$XDG_CACHE_HOME/lsr_prod``."""
+    if given := os.environ.get("LSR_PROD_CACHE"):
+        return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lsr_prod"
+
+
+def user_quota() -> int | None:
+    """Return the quota of the node cache in bytes, ``$LSR_PROD_CACHE_BYTES``; None: the disk is the limit.
+
+    Raises:
+        ConfigError: the variable is not a number of bytes.
+    """
+    given = os.environ.get("LSR_PROD_CACHE_BYTES")
+    if not given:
+        return None
+    if not given.isdecimal() or not int(given):
+        raise ConfigError("LSR_PROD_CACHE_BYTES", f"{given!r} is no number of bytes", "give a whole number above 0")
+    return int(given)
 
 
 def has_artifact(store: Store, name: str) -> bool:
@@ -98,7 +117,7 @@ def fetch_artifact(store: Store, name: str, *, verify: bool = True, cache: Path 
         store: local or remote.
         name: name under which it was put.
         verify: compare every byte with its sha256 even if nothing has to be fetched, about a second per GiB; False:
-            compare sizes only. Fetched files are always verified.
+            compare sizes only. Fetched files are always verified. Damaged files of the cache are fetched again.
         cache: folder of the node cache; None: ``user_cache()``. The artifact stays there until the process ends.
 
     Returns:
@@ -106,7 +125,7 @@ def fetch_artifact(store: Store, name: str, *, verify: bool = True, cache: Path 
 
     Raises:
         ArtifactError: the artifact was not put, a file is missing, or its manifest cannot be trusted.
-        DigestMismatchError: a file differs from its manifest.
+        DigestMismatchError: a file of the store differs from its manifest.
         FormatVersionError: a newer release wrote it.
         StorageError: the store or the disk fails.
     """
@@ -117,18 +136,18 @@ def fetch_artifact(store: Store, name: str, *, verify: bool = True, cache: Path 
         _check(place, files, verify, f"delete {place} and its manifest, then run again")
         return place
     cache = (cache or user_cache()).absolute()
-    nodes, digest = _node_cache(cache), digest_json(manifest)
+    nodes, digest = _node_cache(cache, user_quota()), digest_json(manifest)
     place = nodes.place(_SOURCE, digest)
     if place.is_dir() and not os.access(cache, os.W_OK):  # part of an image, or of another user: nothing is evicted
         _check(place, files, verify, f"replace {cache}, which cannot be written")
         return place
-    _make_private(cache)
+    make_private(cache)
     source = store.child(name)
     contents = Contents(source, files, f"delete {source.uri} and {source.uri}.json, then run again")
     cached = nodes.fetch(_SOURCE, digest, lambda: contents)
     nodes.keep_one_use(cached.folder)  # until the process ends
-    rest = [file for file in files if file not in cached.fetched]
-    _check(cached.folder, rest, verify, f"delete {cache}, which is a cache, then run again")
+    rest = tuple(file for file in files if file not in cached.fetched)
+    nodes.repair(cached.folder, replace(contents, files=rest), verify=verify)
     return cached.folder
 
 
@@ -152,12 +171,16 @@ def read_artifact_file(store: Store, name: str, path: str) -> bytes | None:
 
 
 @lru_cache
-def _node_cache(folder: Path) -> NodeCache:
-    return NodeCache(folder, connections=_CONNECTIONS)
+def _node_cache(folder: Path, max_bytes: int | None) -> NodeCache:
+    return NodeCache(folder, max_bytes, connections=_CONNECTIONS)
 
 
-def _make_private(cache: Path) -> None:
-    """Create the cache for this user only: its content is trusted later."""
+def make_private(cache: Path) -> None:
+    """Create the folder of a cache for this user only: its content is trusted later.
+
+    Raises:
+        StorageError: the disk fails.
+    """
     try:
         cache.mkdir(parents=True, exist_ok=True)
         cache.chmod(0o700)

@@ -61,15 +61,18 @@ def mark_used(artifact: Path) -> int | None:
         A file descriptor; None if the artifact is not in the cache or is being evicted.
     """
     artifact.parent.mkdir(parents=True, exist_ok=True)
-    mark = os.open(_mark(artifact), os.O_RDWR | os.O_CREAT, 0o644)
+    mark, kept = os.open(_mark(artifact), os.O_RDWR | os.O_CREAT, 0o644), False
     try:
         fcntl.flock(mark, fcntl.LOCK_SH | fcntl.LOCK_NB)
         if artifact.is_dir():
             os.utime(mark)
+            kept = True
             return mark
     except BlockingIOError:
         pass
-    os.close(mark)
+    finally:
+        if not kept:
+            os.close(mark)
     return None
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "create_file",
     "draft_name",
     "is_draft",
+    "link_file",
     "new_file",
     "remove",
     "sentinel",
@@ -192,6 +193,23 @@ def sentinel(folder: Path) -> Iterator[Path]:
             path.unlink(missing_ok=True)
             for made in missing:
                 made.rmdir()
+
+
+def link_file(source: Path, target: Path) -> None:
+    """Give a file a second name, in place of the file that has it: readers find one or the other, whole.
+
+    Args:
+        source: a file on the same disk.
+        target: the name. Its folder is created if it is missing.
+    """
+    _make_folder(target.parent)
+    draft = target.with_name(draft_name(target.name))
+    try:
+        os.link(source, draft)
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_folder(target.parent)
 
 
 def copy_files(source: Path, target: Path, files: Iterable[FileDigest]) -> None:

@@ -19,10 +19,15 @@ __all__ = ["fetch_current_version"]
 _REMEDY = "upload the version again, or publish another version"
 
 
-def fetch_current_version(cache: NodeCache, index: Store) -> tuple[Path, Publication]:
+def fetch_current_version(cache: NodeCache, index: Store, *, verify: bool = False) -> tuple[Path, Publication]:
     """Return the current version as a local index folder, which stays in the cache until ``cache.release``.
 
     A local index is not copied.
+
+    Args:
+        cache: the node cache.
+        index: the index.
+        verify: compare every cached file with its sha256, and fetch damaged ones again.
 
     Returns:
         The index folder, and the publication that makes its version current.
@@ -39,6 +44,8 @@ def fetch_current_version(cache: NodeCache, index: Store) -> tuple[Path, Publica
     source = hashlib.sha256(index.uri.rstrip("/").encode()).hexdigest()[:16]
     place = cache.fetch(source, publication.version, lambda: _contents(index, publication.version)).folder
     try:
+        if verify:
+            cache.repair(place, _contents(index, publication.version))
         # The folder is an index with the publications that were current when it was fetched.
         name = publication_name(publication.number)
         create_file(place / "publications" / name, (record_bytes(publication.to_json()),))

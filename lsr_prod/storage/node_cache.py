@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lsr_prod.errors import StorageError
-from lsr_prod.formats.digest import FileDigest
+from lsr_prod.formats.digest import FileDigest, digest_path
 from lsr_prod.storage.cache_folder import artifacts_in, files_in, locked, make_room, mark_used
-from lsr_prod.storage.drafts import Draft, create_file, sync_folder
+from lsr_prod.storage.drafts import Draft, create_file, link_file, sync_folder, write_file
 from lsr_prod.storage.store import Store
 from lsr_prod.storage.transfer import fetch_file, in_threads
 
@@ -136,6 +136,51 @@ class NodeCache:
                 f"the cache {self._folder} cannot be used ({error}); fix the disk or free space on it"
             ) from error
 
+    def repair(self, artifact: Path, contents: Contents, *, verify: bool = True) -> int:
+        """Fetch files of an artifact again that are missing or damaged; others may read the artifact meanwhile.
+
+        Args:
+            artifact: a folder that ``fetch`` returned, in use.
+            contents: the files to compare, and small manifests.
+            verify: compare every byte with its sha256; False: compare sizes.
+
+        Returns:
+            Number of files that were replaced.
+
+        Raises:
+            ArtifactError: a file is missing in the store or damaged there too.
+            StorageError: the quota, the disk or the object store fails.
+        """
+        damaged = [file for file in contents.files if not _is_whole(artifact / file.path, file, verify)]
+        lost = [path for path, data in contents.manifests.items() if not _has(artifact / path, data)]
+        if not damaged and not lost:
+            return 0
+        try:
+            with locked(self._folder / "lock"):
+                # Another process may have been quicker.
+                damaged = [file for file in damaged if not _is_whole(artifact / file.path, file, verify)]
+                self._replace(artifact, contents, damaged, verify)
+                for path in lost:
+                    write_file(artifact / path, contents.manifests[path])
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError(
+                f"the cache {self._folder} cannot be used ({error}); fix the disk or free space on it"
+            ) from error
+        fields = {"artifact": artifact.name, "paths": [*(file.path for file in damaged), *lost]}
+        log.warning("damaged files in the cache replaced", extra={"fields": fields})
+        return len(damaged) + len(lost)
+
+    def _replace(self, artifact: Path, contents: Contents, damaged: list[FileDigest], verify: bool) -> None:
+        files = self._folder / "files"
+        for file in damaged:
+            if not _is_whole(files / file.sha256, file, verify):
+                (files / file.sha256).unlink(missing_ok=True)
+        self._fetch_missing(replace(contents, files=tuple(damaged)))
+        for file in damaged:
+            link_file(files / file.sha256, artifact / file.path)
+
     def release(self, artifact: Path) -> None:
         """End one use of a folder that ``fetch`` returned; an artifact without a use can be evicted."""
         with self._guard:
@@ -168,9 +213,18 @@ class NodeCache:
         )
 
     def _add(self, contents: Contents, place: Path) -> tuple[FileDigest, ...]:
+        start = time.perf_counter()
+        missing, fetched = self._fetch_missing(contents)
+        self._assemble(contents, place)
+        seconds = round(time.perf_counter() - start, 3)
+        fields = {"source": contents.source.uri, "artifact": place.name, "bytes": fetched, "seconds": seconds}
+        log.info("artifact fetched", extra={"fields": fields})
+        return missing
+
+    def _fetch_missing(self, contents: Contents) -> tuple[tuple[FileDigest, ...], int]:
+        """Make room and fetch the files that the cache lacks; return them, and the bytes fetched."""
         room = make_room(self._folder, {file.sha256: file for file in contents.files}, self._max_bytes)
         self._count(artifacts_evicted=room.evicted)
-        start = time.perf_counter()
 
         def fetch(file: FileDigest) -> int:
             fetched = fetch_file(contents.source, file, self._folder / "files", remedy=contents.remedy)
@@ -179,11 +233,7 @@ class NodeCache:
 
         fetched = in_threads(fetch, room.missing, self._connections)
         sync_folder(self._folder / "files")
-        self._assemble(contents, place)
-        seconds = round(time.perf_counter() - start, 3)
-        fields = {"source": contents.source.uri, "artifact": place.name, "bytes": fetched, "seconds": seconds}
-        log.info("artifact fetched", extra={"fields": fields})
-        return room.missing
+        return room.missing, fetched
 
     def _assemble(self, contents: Contents, place: Path) -> None:
         """Make the folder of the artifact from links to the files."""
@@ -206,3 +256,13 @@ class NodeCache:
         with self._guard:
             now = {name: getattr(self._counts, name) + added for name, added in counts.items()}
             self._counts = replace(self._counts, **now)
+
+
+def _is_whole(path: Path, file: FileDigest, verify: bool) -> bool:
+    if not path.is_file() or path.stat().st_size != file.size:
+        return False
+    return not verify or digest_path(path) == file.sha256
+
+
+def _has(path: Path, data: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == data

@@ -1,14 +1,19 @@
 """Searching a remote index: download into the node cache, refresh, and eviction."""
 
 import gc
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import QueryError
+from lsr_prod.errors import LineageError
+from lsr_prod.formats.digest import record_bytes
+from lsr_prod.formats.publication import Publication
 from lsr_prod.search import Searcher
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_upload import upload_current
 from tests.indexing.corpus import Doc, make_index
+from tests.storage.test_artifacts import descriptors_in
 
 CORPUS = {f"d{i}": Doc({i % 5: 5, 5: 1 + i}) for i in range(30)}
 
@@ -37,6 +42,47 @@ def used(searcher: Searcher) -> int:
     return sum(map(len, searcher._location.cache._marks.values()))
 
 
-def test_remote_index_without_cache_is_rejected():
-    with pytest.raises(QueryError, match="set cache"):
-        Searcher.open("s3://bucket/index")
+def test_remote_index_without_cache_uses_the_node_cache_of_the_user(tmp_path, s3_options, monkeypatch):
+    monkeypatch.setenv("LSR_PROD_CACHE", str(tmp_path / "node"))
+    remote = uploaded(tmp_path / "home", "s3://lsr/located-user", s3_options)
+    searcher = Searcher.open(remote.uri, storage_options=s3_options)
+    assert searcher.snapshot.index.is_relative_to(tmp_path / "node")
+    assert (tmp_path / "node").stat().st_mode & 0o777 == 0o700
+
+
+def test_damaged_file_in_the_cache_is_fetched_again_when_the_index_is_opened(tmp_path, s3_options):
+    remote = uploaded(tmp_path / "home", "s3://lsr/located-damaged", s3_options)
+    options = {"cache": tmp_path / "cache", "storage_options": s3_options}
+    folder = Searcher.open(remote.uri, **options).snapshot.index
+    hits = Searcher.open(tmp_path / "home").search_vector({5: 1.0}).hits
+    for path in [one for one in folder.rglob("*") if one.is_file() and one.stat().st_size > 100]:
+        path.chmod(0o644)
+        data = bytearray(path.read_bytes())
+        data[50] ^= 1
+        path.write_bytes(data)
+        assert Searcher.open(remote.uri, verify=True, **options).search_vector({5: 1.0}).hits == hits, path
+
+
+def test_failed_refresh_keeps_neither_descriptors_nor_uses(tmp_path, s3_options):
+    remote = uploaded(tmp_path / "home", "s3://lsr/located-failing", s3_options)
+    options = {"cache": tmp_path / "cache", "storage_options": s3_options}
+    searcher = Searcher.open(remote.uri, **options)
+    wrong = replace(searcher.version, vocabulary_sha256="0" * 64)  # fetched whole, but refused when it is opened
+    remote.put_new(f"versions/{wrong.sha}.json", record_bytes(wrong.to_json()))
+    remote.put_new("publications/000002.json", record_bytes(Publication(2, wrong.sha, "now").to_json()))
+    before = descriptors_in(tmp_path / "cache")
+    for _ in range(3):
+        with pytest.raises(LineageError):
+            searcher.refresh()
+        with pytest.raises(LineageError):
+            Searcher.open(remote.uri, **options)
+    assert descriptors_in(tmp_path / "cache") == before
+    assert used(searcher) == 1
+    assert searcher.publication.number == 1
+
+
+def uploaded(home: Path, uri: str, options: dict[str, str]) -> Store:
+    remote = Store(uri, options)
+    make_index(home, CORPUS, vocabulary_size=6, shards=2)
+    upload_current(home, remote)
+    return remote

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError, StorageError
+from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, FormatVersionError, StorageError
 from lsr_prod.formats.digest import FileDigest
 from lsr_prod.storage import Store, transfer
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact, user_cache
 from lsr_prod.storage.cache_folder import make_room
+from lsr_prod.storage.node_cache import NodeCache
 from tests.indexing.remote import overwrite
 
 CONTENT = {"card.json": b"{}", "1_pooling/config.json": b'{"a": 1}', "weights": bytes(range(256)) * 40, "empty": b""}
@@ -74,6 +75,12 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def descriptors_in(folder: Path) -> int:
+    """Count open descriptors of files below a folder; those of connections come and go."""
+    targets = [str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink() and one.exists()]
+    return sum(target.startswith(f"{folder}/") for target in targets)
+
+
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
@@ -106,15 +113,18 @@ def test_local_artifact_is_not_copied_and_fetched_one_is_read_only(
 def test_fetched_artifact_is_in_use_once_until_the_process_ends(remote: Store, folder: Path, cache: Path) -> None:
     put_artifact(remote, "models/one", folder)
     place = fetch_artifact(remote, "models/one", cache=cache)
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors_in(cache)
     assert {fetch_artifact(remote, "models/one", cache=cache) for _ in range(5)} == {place}
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert descriptors_in(cache) == before == 1
     files = {"0" * 64: FileDigest("x", "0" * 64, 1)}
     with pytest.raises(StorageError, match="with the artifacts in use"):
         make_room(cache, files, 1)
 
 
-def test_user_cache_is_in_xdg_cache_home_or_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_user_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LSR_PROD_CACHE", str(tmp_path / "node"))
+    assert user_cache() == tmp_path / "node"
+    monkeypatch.delenv("LSR_PROD_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
     assert user_cache() == tmp_path / "x" / "lsr_prod"
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -229,11 +239,64 @@ def test_flipped_bit_in_local_artifact_raises(tmp_path: Path, folder: Path) -> N
         fetch_artifact(store, "models/one", verify=False)
 
 
-def test_flipped_bit_in_store_or_cache_raises(remote: Store, folder: Path, cache: Path) -> None:
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "deleted"])
+def test_damaged_file_in_the_cache_is_fetched_again_once(
+    remote: Store, folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
     put_artifact(remote, "models/one", folder)
-    flip(fetch_artifact(remote, "models/one", cache=cache) / "weights")
-    with pytest.raises(DigestMismatchError, match=f"weights differs.*delete {cache}"):
-        fetch_artifact(remote, "models/one", cache=cache)
+    weights = fetch_artifact(remote, "models/one", cache=cache) / "weights"
+    with weights.open("rb") as reader:
+        if damage == "flipped":
+            flip(weights)
+        elif damage == "truncated":
+            weights.chmod(0o644)
+            weights.write_bytes(CONTENT["weights"][:100])
+        else:
+            weights.unlink()
+        fetched, real = [], NodeCache._fetch_missing
+        monkeypatch.setattr(NodeCache, "_fetch_missing", lambda *given: fetched.append(1) or real(*given))
+        for _ in range(2):
+            assert contents(fetch_artifact(remote, "models/one", cache=cache, verify=damage == "flipped")) == CONTENT
+        assert len(fetched) == 1
+        assert len(reader.read()) in (100, 10240)  # a reader keeps the file that it opened
+    assert weights.stat().st_mode & 0o777 == 0o444
+    assert not list(cache.rglob("*.tmp"))
+
+
+def test_failed_repair_keeps_the_artifact_and_no_descriptor(remote: Store, folder: Path, cache: Path) -> None:
+    put_artifact(remote, "models/one", folder)
+    place = fetch_artifact(remote, "models/one", cache=cache)
+    flip(place / "weights")
+    (name,) = [entry.name for entry in remote.entries("models/one") if entry.size == 10240]
+    data = remote.get(name)
+    assert data is not None
+    remote.delete(name)
+    before = descriptors_in(cache)
+    for _ in range(3):
+        with pytest.raises(ArtifactError, match=r"\(weights\) is missing"):
+            fetch_artifact(remote, "models/one", cache=cache)
+    assert descriptors_in(cache) == before
+    remote.put_new(name, data)
+    assert contents(fetch_artifact(remote, "models/one", cache=cache)) == CONTENT
+
+
+def test_quota_of_the_user_cache_is_read_from_the_environment(
+    remote: Store, folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_artifact(remote, "models/one", folder)
+    monkeypatch.setenv("LSR_PROD_CACHE", str(cache))
+    monkeypatch.setenv("LSR_PROD_CACHE_BYTES", "1000")
+    with pytest.raises(StorageError, match="quota of 1000"):
+        fetch_artifact(remote, "models/one")
+    monkeypatch.setenv("LSR_PROD_CACHE_BYTES", "100_000")
+    with pytest.raises(ConfigError, match="LSR_PROD_CACHE_BYTES: '100_000' is no number of bytes"):
+        fetch_artifact(remote, "models/one")
+    monkeypatch.setenv("LSR_PROD_CACHE_BYTES", "100000")
+    assert fetch_artifact(remote, "models/one").is_relative_to(cache)
+
+
+def test_damaged_object_raises_and_nothing_of_it_is_kept(remote: Store, folder: Path, cache: Path) -> None:
+    put_artifact(remote, "models/one", folder)
     (name,) = [entry.name for entry in remote.entries("models/one") if entry.size == 10240]
     data = remote.get(name)
     assert data is not None
