@@ -30,7 +30,9 @@ def has_several_nodes() -> bool:
     import ray
     from ray.util.client import ray as client
 
-    return bool(client.is_connected()) or len([node for node in ray.nodes() if node["Alive"]]) > 1
+    if client.is_connected():
+        return True
+    return ray.is_initialized() and len([node for node in ray.nodes() if node["Alive"]]) > 1
 
 
 def on_every_node(function: Callable[..., Result], *arguments: Any) -> list[tuple[str, Result]]:

@@ -4,12 +4,14 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from lsr_prod.config import Deployment
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.indexing.derive import DerivedVersion, derive_version
 from lsr_prod.indexing.gates import GateLimits
+from lsr_prod.indexing.on_nodes import require_on_nodes
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.publish import Publisher, read_current_version
 from lsr_prod.indexing.summaries import IndexSummary
@@ -30,7 +32,7 @@ def build_index(deployment: Deployment) -> IndexSummary:
     added; otherwise all shards are built. Ray is started only if there is much to read.
 
     Args:
-        deployment: sections ``index``, ``storage`` and ``ray``. All workers have to see the output folder.
+        deployment: sections ``index``, ``storage`` and ``ray``. All nodes have to see a local output folder.
 
     Raises:
         ConfigError: a setting names nothing that exists or does not fit the table; nothing was written.
@@ -50,7 +52,7 @@ def build_index(deployment: Deployment) -> IndexSummary:
     _copy_bundle(plan.bundle, index / "bundles" / plan.properties.bundle_digest)
     attempts: list[DerivedVersion] = []
     publisher, publication = Publisher(index, limits=GateLimits.of(settings)), None
-    with Workers(deployment.ray) as workers:
+    with Workers(deployment.ray, check=partial(require_on_nodes, plan.snapshot, settings.output)) as workers:
         while publication is None:
             current = read_current_version(index)
             known = attempts[-1].changes if attempts else None

@@ -18,10 +18,16 @@ Result = TypeVar("Result")
 
 
 class Workers:
-    """A context manager that ends the Ray session if it started one."""
+    """A context manager that ends the Ray session if it started one.
 
-    def __init__(self, ray: RaySettings) -> None:
+    Args:
+        ray: the section ``ray``.
+        check: called before the first task on Ray; raises if nodes lack what tasks need.
+    """
+
+    def __init__(self, ray: RaySettings, *, check: Callable[[], None] | None = None) -> None:
         self._settings = ray
+        self._check = check
         self._session = ExitStack()
         self._connected = "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
 
@@ -47,6 +53,9 @@ class Workers:
         if not self._connected:
             self._session.enter_context(ray_session(self._settings))
             self._connected = True
+        if self._check is not None:
+            self._check()
+            self._check = None
         yield from _on_ray(function, items)
 
     def __enter__(self) -> Self:

@@ -9,7 +9,9 @@ from functools import partial
 from typing import Any
 
 from lsr_prod.cluster import ray_session
+from lsr_prod.cluster.nodes import require_shared_folders
 from lsr_prod.config import Deployment
+from lsr_prod.corpus.on_nodes import require_source_on_nodes
 from lsr_prod.errors import ConfigError, IncompleteWaveError, QuarantineOverflowError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.indexing.workers import Workers
@@ -53,6 +55,9 @@ def mine_negatives(deployment: Deployment) -> Mapping[str, Any]:
         from lsr_prod.negatives.pool import pool_size
 
         actors = pool_size(plan.settings)
+        files = dict.fromkeys(piece.file for piece in (*plan.slices, *plan.teacher))
+        require_source_on_nodes(files, field="mine.data.paths")
+        require_shared_folders({"mine.output": plan.output.uri})
         surveys = _survey(plan, deployment)
         teacher = _read_teacher(plan, deployment)
         save_plan(plan)

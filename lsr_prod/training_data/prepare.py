@@ -20,6 +20,7 @@ from ray.exceptions import RayError
 
 from lsr_prod.cluster.data import data_settings, our_error
 from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.corpus.on_nodes import require_source_on_nodes
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError, QuarantineOverflowError, WorkersLostError
@@ -109,6 +110,7 @@ def prepare_training_set(
     record = _finished(store, maker.digest)
     if record is None:
         check_schemas(files, data, options)
+        require_source_on_nodes(files, field="data.paths")
         record = SetRecord(made_from, _make_parts(maker, _groups(files, data, options)))
         _check_rows(record, data, store)
         _seal(store, record)

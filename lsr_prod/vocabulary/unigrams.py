@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.cluster.data import data_settings, our_error
 from lsr_prod.config.training_data import TrainingDataSettings
+from lsr_prod.corpus.on_nodes import require_source_on_nodes
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError, WorkersLostError
@@ -62,19 +63,21 @@ def count_words(
         options: options of the object store.
 
     Raises:
-        ConfigError: no word occurs ``min_count`` times.
+        ConfigError: no word occurs ``min_count`` times, or a node lacks a local file.
         QuarantineOverflowError: more bad rows than ``data.max_bad_fraction`` allows.
         SourceError: a file cannot be read.
         WorkersLostError: tasks or machines failed repeatedly.
     """
-    slices = [{"slice": json.dumps(piece.to_json())} for piece in cut_slices(data, options)]
+    pieces = cut_slices(data, options)
+    require_source_on_nodes(dict.fromkeys(piece.file for piece in pieces), field="data.paths")
+    slices = [{"slice": json.dumps(piece.to_json())} for piece in pieces]
     heap: list[tuple[int, _Reversed]] = []
     rows = {_GOOD: 0, _BAD: 0}
     try:
         # Sums by sorting need no separate processes, whose start takes longer than counting a small corpus.
         with data_settings(shuffle_strategy=ShuffleStrategy.SORT_SHUFFLE_PULL_BASED):
-            pieces = ray.data.from_items(slices, override_num_blocks=len(slices))
-            parts = pieces.map_batches(_Count(data, tokenizer, options), batch_size=1, batch_format="pyarrow")
+            tasks = ray.data.from_items(slices, override_num_blocks=len(slices))
+            parts = tasks.map_batches(_Count(data, tokenizer, options), batch_size=1, batch_format="pyarrow")
             totals = parts.groupby("word", num_partitions=min(_PARTITIONS, len(slices))).sum("count")
             spellable = totals.map_batches(_Spellable(tokenizer, min_count), batch_format="pyarrow", batch_size=None)
             for entry in spellable.iter_rows():

@@ -8,11 +8,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from lsr_prod.cluster import nodes
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, LineageError, PublicationError
-from lsr_prod.indexing import build_index, rollback
+from lsr_prod.indexing import build_index, on_nodes, rollback
 from lsr_prod.jobs.index import main
 from lsr_prod.search import Searcher
+from lsr_prod.storage.drafts import is_draft
 from tests.indexing.corpus import Doc, make_bundle, make_table, rows
 
 pytestmark = pytest.mark.usefixtures("ray_local")
@@ -67,6 +69,16 @@ def test_both_sinks_give_the_same_shards(made):
     assert first.postings == second.postings
     with pytest.raises(ConfigError, match="table_version"):
         build_index(deployment(made, table=str(made / "plain"), table_version=2))
+
+
+def test_table_that_a_node_lacks_is_refused(made, monkeypatch):
+    for module in (nodes, on_nodes):
+        monkeypatch.setattr(module, "has_several_nodes", lambda: True)
+    assert build_index(deployment(made)).publication == 1
+    assert [path for path in (made / "index").iterdir() if is_draft(path.name)] == []
+    next((made / "table").rglob("part-*.parquet")).unlink()
+    with pytest.raises(ConfigError, match=r"^index\.table: .*part-.* is missing or differs on 1 of 1 nodes"):
+        build_index(deployment(made, output=str(made / "other")))
 
 
 def test_build_index_rejects_a_table_with_a_missing_part(made):
