@@ -13,11 +13,13 @@ from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.batches import ENCODER_REASONS
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
+from lsr_prod.encoding.commit.give_up import give_up_base
 from lsr_prod.encoding.commit.markers import delete_markers
 from lsr_prod.encoding.idle import report_idle_actors
 from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
 from lsr_prod.encoding.on_nodes import require_on_nodes
 from lsr_prod.encoding.plans.saved import save_plan
+from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.encoding.prepare import Work, prepare
 from lsr_prod.encoding.probe import probe_scale, spread_slices
 from lsr_prod.encoding.results import WaveResult
@@ -39,7 +41,7 @@ log = logging.getLogger(__name__)
 _STALE_TRIES = 5
 
 
-def encode_corpus(deployment: Deployment) -> EncodeSummary:
+def encode_corpus(deployment: Deployment, *, abandon: str | None = None) -> EncodeSummary:
     """Encode the corpus of ``source`` into the sparse table of ``encode``.
 
     A run resumes an interrupted one. It does nothing if the table is complete, and if the corpus has changed since, it
@@ -47,6 +49,7 @@ def encode_corpus(deployment: Deployment) -> EncodeSummary:
 
     Args:
         deployment: sections ``source``, ``encode``, ``ray`` and ``storage``.
+        abandon: first digits of the digest of the newest plan, to give it up although it has committed waves.
 
     Returns:
         Counts, seconds and docs/s of this run, version and digest of the table.
@@ -59,7 +62,7 @@ def encode_corpus(deployment: Deployment) -> EncodeSummary:
         EncoderLostError: every attempt at a block or wave lost its actors or nodes.
         StorageError: the store failed.
     """
-    work = prepare(deployment)
+    work = prepare(deployment, abandon=abandon)
     with ray_session(deployment.ray):
         return _encode(work)
 
@@ -84,9 +87,12 @@ def _encode(work: Work) -> EncodeSummary:
     log.info("encoder pool", extra={"fields": fields})
     require_on_nodes(work)
     save_plan(work.plan, work.table)
+    if work.plan.base is not None:
+        link_successor(work.table, work.plan, lambda plan: waves_done(_newest(work), plan))
     epoch = take_epoch(work.table, work.plan.digest, work.source.paths)
     properties = work.found or _create(work)
     create_quarantine(work.quarantine, work.encode.sink)
+    give_up_base(work.plan, work.table, work.quarantine)
     committer = Committer(epoch, work.table, work.quarantine)
     skipped = waves_done(_newest(work), work.plan.digest)
     totals = Totals.before(work, _newest(work), skipped)

@@ -49,8 +49,12 @@ class Work:
     found: TableProperties | None
 
 
-def prepare(deployment: Deployment) -> Work:
+def prepare(deployment: Deployment, *, abandon: str | None = None) -> Work:
     """Check every input of the job.
+
+    Args:
+        deployment: sections ``source``, ``encode`` and ``storage``.
+        abandon: first digits of the newest plan, if it is to be abandoned.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -88,14 +92,19 @@ def prepare(deployment: Deployment) -> Work:
     )
     found = check_table(table, wanted, encode.sink)
     _check_quarantine(quarantine, encode.sink)
-    plan = _plan(source, encode, bundle.digest, table, found)
+    plan = _plan(source, encode, bundle.digest, table, found, abandon)
     pinned = PinnedBundle(absolute(encode.bundle), bundle.digest, options)
     factory = document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)
     return Work(source, encode, factory, table, quarantine, plan, wanted, found)
 
 
 def _plan(
-    source: SourceSettings, encode: EncodeSettings, bundle: str, table: Store, found: TableProperties | None
+    source: SourceSettings,
+    encode: EncodeSettings,
+    bundle: str,
+    table: Store,
+    found: TableProperties | None,
+    abandon: str | None,
 ) -> Plan:
     snapshot = open_table(table) if found else None
     return prepare_plan(
@@ -107,6 +116,7 @@ def _plan(
         table=table,
         root=None if snapshot is None else snapshot.properties[PLAN_PROPERTY],
         waves_done=lambda plan: 0 if snapshot is None else waves_done(snapshot, plan),
+        abandon=abandon,
     )
 
 

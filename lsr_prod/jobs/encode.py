@@ -1,26 +1,40 @@
 """Encode a corpus into a sparse table, exactly once.
 
-    lsr-prod encode --config deployment.yaml [--encode.actors 8]
+    lsr-prod encode --config deployment.yaml [--encode.actors 8] [--abandon PLAN]
     ray job submit --working-dir . -- python jobs/encode.py --config deployment.yaml
 
 Reads the sections ``source``, ``encode``, ``ray`` and ``storage``. The corpus is cut into waves, and each wave is
 committed to the table as a whole. An interrupted job is resumed by the same command; a finished one has nothing to do.
-Bad rows are written to the quarantine table with their reason.
+Bad rows are written to the quarantine table with their reason. If the source has changed since an interrupted run, a
+plan without a committed wave is superseded; one with some is continued with the former source, or given up with
+``--abandon``.
 
 Prints tables of counts, cost and quarantined rows by reason, and one line ``RESULT {json}``.
 Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
 """
 
+import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.jobs.run import Job, run_job
+from lsr_prod.jobs.shell import CommandParser
 from lsr_prod.jobs.tables import print_columns, print_table
 
 __all__ = ["JOB", "main", "print_encoded"]
 
-JOB = Job("encode", __doc__, needs=("source", "encode"))
+
+def _options() -> CommandParser:
+    options = CommandParser("encode")
+    options.add_argument(
+        "--abandon", metavar="PLAN", help="give up the newest plan, named by 8 or more digits of its digest"
+    )
+    return options
+
+
+JOB = Job("encode", __doc__, needs=("source", "encode"), options=_options())
 
 _COUNTS = (
     "documents", "rows_in", "rows_out", "encoded", "unchanged", "deleted", "quarantined", "cut_documents", "clipped",
@@ -30,7 +44,11 @@ _COUNTS = (
 
 def main(argv: Sequence[str]) -> int:
     """Run the job; returns its exit code."""
-    return run_job(JOB, lambda deployment: encode_corpus(deployment).result(), argv, print_encoded)
+    return run_job(JOB, _encode, argv, print_encoded)
+
+
+def _encode(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
+    return encode_corpus(deployment, abandon=given.abandon).result()
 
 
 def print_encoded(summary: Mapping[str, Any]) -> None:

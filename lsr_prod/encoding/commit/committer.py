@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from lsr_prod.encoding.commit.fence import Epoch
+from lsr_prod.encoding.plans.successors import check_not_followed
 from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.errors import CommitError, StaleWaveError, StorageError, TableConflictError
 from lsr_prod.storage import Store
@@ -76,6 +77,20 @@ class Committer:
         for store in (self.quarantine, self.table):
             self._until_accepted(partial(self._repeat, store), "the fence")
 
+    def clear_quarantine(self, wave: int) -> None:
+        """Remove the bad rows of a wave of a plan that was given up before the wave was complete.
+
+        Raises:
+            FencedError: a newer attempt has taken over.
+            CommitError: the store refused every try.
+        """
+
+        def clear() -> bool:
+            self._commit_quarantine(wave, [])
+            return True
+
+        self._until_accepted(clear, f"the removal of wave {wave}")
+
     def _repeat(self, store: Store) -> bool:
         table = _load(store)
         self.epoch.check()
@@ -91,7 +106,7 @@ class Committer:
         Raises:
             IncompleteWaveError: its row counts, or those of the parts that it replaces, do not add up.
             StaleWaveError: a part that it replaces was replaced by another commit.
-            FencedError: a newer attempt has taken over.
+            FencedError: a newer attempt has taken over, or the plan was given up.
             CommitError: a part does not match its description, an earlier wave is missing, or the store refused every
                 try.
         """
@@ -129,6 +144,7 @@ class Committer:
             return False
         if done < result.wave:
             raise CommitError(f"wave {result.wave} is next but the table has {done} waves; run the job again")
+        check_not_followed(self.table, self.epoch.plan, done)
         _check_replaced(table, result)
         self._commit_quarantine(result.wave, [cell.quarantine for cell in result.cells if cell.quarantine])
         adds = [(part, {"bucket": str(cell.bucket)}) for cell in result.cells for part in cell.parts]

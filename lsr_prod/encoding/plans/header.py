@@ -67,6 +67,7 @@ class PlanHeader:
         cells: number of cells that ids are hashed to, a multiple of the buckets; 0 in format 2.
         source: settings of the section ``source``, by name.
         encode: settings of the section ``encode``, by name.
+        base_waves: committed waves of a previous plan that is not finished and never will be; None: it is finished.
         format: number of the stored format. A plan of format 2 is only the base of an increment.
     """
 
@@ -78,6 +79,7 @@ class PlanHeader:
     cells: int
     source: Mapping[str, Any]
     encode: Mapping[str, Any]
+    base_waves: int | None = None
     format: int = PLAN_FORMAT
 
     def to_json(self) -> dict[str, Any]:
@@ -92,6 +94,7 @@ class PlanHeader:
             **({"cells": self.cells} if self.format > _FORMAT_WITHOUT_CELLS else {}),
             "source": dict(self.source),
             "encode": dict(self.encode),
+            **({} if self.base_waves is None else {"base_waves": self.base_waves}),
         }
 
     @classmethod
@@ -106,5 +109,6 @@ class PlanHeader:
             cells=document.get("cells", 0),
             source=document["source"],
             encode=document["encode"],
+            base_waves=document.get("base_waves"),
             format=document["format"],
         )

@@ -4,6 +4,10 @@ A table is made by a chain of plans: a table property names the first, and each 
 increment reads new files and deletes the rows of removed files; unchanged files are not opened. A changed file is a
 removed and a new one. Every wave of an increment has the new rows of a range of buckets, so that the old and the new
 row of an id are in the same commit.
+
+An increment follows a finished plan, or one that is given up: superseded if it has no committed wave, else abandoned.
+Files that an abandoned plan has read or removed in part are removed and read again; texts that did not change keep
+their vectors.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,11 +22,14 @@ from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, list_files,
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.encoding.plans.header import PLAN_FORMAT, PLAN_SETTINGS, ROW_SETTINGS
 from lsr_prod.encoding.plans.plan import Plan, make_plan, plan_files
-from lsr_prod.encoding.plans.saved import load_plan, successor_of
+from lsr_prod.encoding.plans.saved import load_plan
+from lsr_prod.encoding.plans.successors import successor_of
 from lsr_prod.errors import ConfigError, FormatVersionError, LineageError
 from lsr_prod.storage import Store
 
 __all__ = ["newest_plan", "plan_increment", "prepare_plan"]
+
+_SHORTEST_PREFIX = 8  # digits of a digest
 
 
 def prepare_plan(
@@ -35,6 +42,7 @@ def prepare_plan(
     table: Store,
     root: str | None,
     waves_done: Callable[[str], int],
+    abandon: str | None = None,
 ) -> Plan:
     """Return the plan that this run attempts, without writing it (``save_plan`` does).
 
@@ -47,39 +55,45 @@ def prepare_plan(
         table: the sparse table's folder.
         root: digest of the table's first plan; None: there is no table yet.
         waves_done: returns the number of committed waves of a plan.
+        abandon: first digits of the digest of the newest plan, if it is to be abandoned.
 
     Returns:
         The first plan; or the newest plan of the table, if the corpus is unchanged; or an increment that follows it.
 
     Raises:
-        ConfigError: settings differ from those that made the table, the corpus changed while the newest plan is
-            unfinished, or a new file is damaged (``slices``).
+        ConfigError: settings differ from those that made the table, the corpus changed while the newest plan has only
+            some of its waves, ``abandon`` does not name the newest plan, or a new file is damaged (``slices``).
         LineageError: another bundle made the table.
         FormatVersionError: an earlier release began the newest plan and did not finish it.
     """
     if root is None:
+        if abandon is not None:
+            raise ConfigError("--abandon", f"{table.uri} has no plan", "leave the option out")
         return make_plan(files, source, encode, bundle_digest=bundle_digest, options=options)
-    newest = load_plan(table, newest_plan(table, root))
+    newest = load_plan(table, newest_plan(table, root, waves_done))
     if newest.header.bundle_digest != bundle_digest:
         raise LineageError(
             f"{table.uri} was made by bundle {newest.header.bundle_digest[:12]}, encode.bundle is "
             f"{bundle_digest[:12]}; give that bundle or a new encode.table"
         )
-    finished = waves_done(newest.digest) >= newest.waves
-    if not finished and newest.header.format != PLAN_FORMAT:
-        raise FormatVersionError(
-            f"plan {newest.digest[:12]} of {table.uri} has format {newest.header.format} and is not finished, but this "
-            "release continues only plans of format "
-            f"{PLAN_FORMAT}; finish it with the release that began it, or give a new encode.table"
-        )
-    _check_settings(newest, source, encode, table, finished=finished)
-    return plan_increment(newest, files, source, encode, options=options, finished=finished)
+    done = min(waves_done(newest.digest), newest.waves)
+    given_up = abandon is not None and _is_abandoned(newest, abandon, done, table)
+    _check_settings(newest, source, encode, table, ROW_SETTINGS)
+    if 0 < done < newest.waves and not given_up:
+        if newest.header.format != PLAN_FORMAT:
+            raise FormatVersionError(
+                f"plan {newest.digest[:12]} of {table.uri} has format {newest.header.format} and is not finished, but "
+                f"this release continues only plans of format {PLAN_FORMAT}; finish it with the release that began it, "
+                f"or give it up with lsr-prod encode --abandon {newest.digest[:12]}"
+            )
+        _check_settings(newest, source, encode, table, PLAN_SETTINGS)
+    return plan_increment(newest, files, source, encode, options=options, done=done, abandon=given_up)
 
 
-def newest_plan(table: Store, root: str) -> str:
+def newest_plan(table: Store, root: str, waves_done: Callable[[str], int]) -> str:
     """Return the digest of the newest plan of a table whose first plan is ``root``."""
     digest = root
-    while (after := successor_of(table, digest)) is not None:
+    while (after := successor_of(table, digest, waves_done)) is not None:
         digest = after
     return digest
 
@@ -91,9 +105,10 @@ def plan_increment(
     encode: EncodeSettings,
     *,
     options: dict[str, str],
-    finished: bool,
+    done: int,
+    abandon: bool = False,
 ) -> Plan:
-    """Return the plan that brings a table from the corpus of ``base`` to ``files``.
+    """Return the plan that brings a table from the committed part of ``base`` to ``files``.
 
     Files are compared by content (``SourceFile.key``): a file that moved, or has another place in the order, is
     unchanged.
@@ -104,32 +119,79 @@ def plan_increment(
         source: the section ``source``.
         encode: the section ``encode``; ``wave_megabytes`` bounds the bytes that a wave keeps, at least one bucket.
         options: options of the object store.
-        finished: the table has all waves of ``base``.
+        done: committed waves of ``base``.
+        abandon: do not continue ``base``, although it has committed waves.
 
     Returns:
         ``base`` with the current locations of its files if no file differs, else the increment.
 
     Raises:
-        ConfigError: a file differs and ``base`` is unfinished, or a new file is damaged (``slices``).
+        ConfigError: a file differs and ``base`` has some of its waves, or a new file is damaged (``slices``).
     """
     today = list_files(files)
-    present = base.files["state"].to_numpy() != REMOVED  # the removed files come last
-    old, new = file_keys(base.files)[present], file_keys(today)
-    added, gone = _beyond(new, old), _beyond(old, new) & ~np.isin(old, new)
-    if not added.any() and not gone.any():
-        return base if finished else _relocated(base, old, new, today)
-    if not finished:
+    finished = done >= base.waves
+    planned = file_keys(base.files)[base.files["state"].to_numpy() != REMOVED]  # the removed files come last
+    new = file_keys(today)
+    added, gone = _beyond(new, planned), _beyond(planned, new) & ~np.isin(planned, new)
+    if not added.any() and not gone.any() and not abandon and (finished or _same_waves(base, encode, done)):
+        return base if finished else _relocated(base, planned, new, today)
+    if 0 < done < base.waves and not abandon:
         raise ConfigError(
             "source.paths",
-            f"{added.sum()} files are new and {gone.sum()} are gone since plan {base.digest[:12]}, of which only some "
-            "waves are committed",
-            "run with the former source first (of a Delta table: source.version), or give a new encode.table",
+            f"{added.sum()} files are new and {gone.sum()} are gone since plan {base.digest[:12]}, of which only "
+            f"{done} of {base.waves} waves are committed",
+            "run with the former source first (of a Delta table: source.version), or give the plan up with "
+            f"lsr-prod encode --abandon {base.digest[:12]}",
         )
-    states = np.where(added, READ, KEPT).astype(np.int8)
+    listed = _with_states(base, done, today, new)
+    waves = None if finished else done
+    return plan_files(
+        listed, source, encode, bundle_digest=base.header.bundle_digest, options=options, base=base.digest,
+        base_waves=waves,
+    )  # fmt: skip
+
+
+def _with_states(base: Plan, done: int, today: pa.Table, new: npt.NDArray[np.int64]) -> pa.Table:
+    """Return the files of the corpus, to be read or kept, then those whose rows are removed."""
+    keys = file_keys(base.files)
+    whole, some = base.committed_files(done)
+    in_part = some & ~whole
+    whole &= ~np.isin(keys, keys[in_part])  # another copy of such a file: its rows are removed with those of the file
+    old = keys[whole]
+    added = _beyond(new, old)
+    gone = in_part.copy()
+    gone[np.flatnonzero(whole)] = _beyond(old, new) & ~np.isin(old, new)
     removed = mark(base.files.take(pa.array(np.flatnonzero(gone))), np.full(gone.sum(), REMOVED, np.int8))
-    listed = pa.concat_tables([mark(today, states), removed])
-    bundle_digest = base.header.bundle_digest
-    return plan_files(listed, source, encode, bundle_digest=bundle_digest, options=options, base=base.digest)
+    return pa.concat_tables([mark(today, np.where(added, READ, KEPT).astype(np.int8)), removed])
+
+
+def _same_waves(base: Plan, encode: EncodeSettings, done: int) -> bool:
+    """Return whether an unfinished plan can be continued with these settings."""
+    now = encode.model_dump(mode="json", include=set(PLAN_SETTINGS))
+    return done > 0 or all(base.header.encode.get(name) == value for name, value in now.items())
+
+
+def _is_abandoned(newest: Plan, wanted: str, done: int, table: Store) -> bool:
+    """Return whether the newest plan is the one to abandon; False: an earlier run has abandoned it already.
+
+    Raises:
+        ConfigError: the option names another plan, or a finished one.
+    """
+    if len(wanted) < _SHORTEST_PREFIX:
+        raise ConfigError(
+            "--abandon", f"{wanted!r} is too short", f"give {_SHORTEST_PREFIX} digits of the plan or more"
+        )
+    if newest.base is not None and newest.base.startswith(wanted) and newest.header.base_waves is not None:
+        return False
+    if not newest.digest.startswith(wanted):
+        raise ConfigError(
+            "--abandon",
+            f"{wanted} is not the newest plan of {table.uri}",
+            f"give {newest.digest[:12]}, or leave the option out",
+        )
+    if done >= newest.waves:
+        raise ConfigError("--abandon", f"plan {wanted} is finished", "leave the option out")
+    return True
 
 
 def _beyond(keys: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -170,9 +232,8 @@ def _relocated(base: Plan, old: npt.NDArray[np.int64], new: npt.NDArray[np.int64
 
 
 def _check_settings(
-    newest: Plan, source: SourceSettings, encode: EncodeSettings, table: Store, *, finished: bool
+    newest: Plan, source: SourceSettings, encode: EncodeSettings, table: Store, compared: frozenset[str]
 ) -> None:
-    compared = ROW_SETTINGS if finished else ROW_SETTINGS | PLAN_SETTINGS
     now = {
         "source": source.model_dump(mode="json", include=set(newest.header.source)),
         "encode": encode.model_dump(mode="json", include=set(compared)),

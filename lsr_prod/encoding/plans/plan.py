@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.cut import cut_files
-from lsr_prod.corpus.filelist import REMOVED, file_keys, file_of, files_digest, iterate_files, list_files
+from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, file_of, files_digest, iterate_files, list_files
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, ListDigest, PlanHeader
@@ -78,6 +78,22 @@ class Plan:
     def waves(self) -> int:
         """Number of commits; wave ``w`` is commit ``w``."""
         return self.header.waves
+
+    def committed_files(self, waves: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Return which files a table has after some waves: (with all rows, with some or all rows), bool [files] each.
+
+        Waves of an increment keep ranges of buckets, so that an unfinished one has read and removed its files only in
+        part.
+        """
+        states = self.files["state"].to_numpy()
+        if waves >= self.waves:
+            return states != REMOVED, states != REMOVED
+        if self.base is not None:
+            return states == KEPT, (states != READ) | (waves > 0)
+        read = self.slice_table["ordinal"].to_numpy()
+        done = int(self._bounds[waves])
+        some = np.isin(np.arange(len(states)), read[:done])
+        return some & ~np.isin(np.arange(len(states)), read[done:]), some
 
     def wave(self, number: int) -> tuple[Slice, ...]:
         """Return the slices that a wave reads, in source order; every wave of an increment reads all new files."""
@@ -165,6 +181,7 @@ def plan_files(
     bundle_digest: str,
     options: dict[str, str],
     base: str | None,
+    base_waves: int | None = None,
 ) -> Plan:
     """Make a plan over a list of files with a state each: read, kept or removed (``filelist``).
 
@@ -175,6 +192,7 @@ def plan_files(
         bundle_digest: of the encoder.
         options: options of the object store.
         base: digest of the previous plan; None: this is the first plan.
+        base_waves: committed waves of a previous plan that stays unfinished.
     """
     slice_table = _table_of(cut_files(iterate_files(files), source, encode.slice_megabytes * 1_000_000, options))
     sizes, wave_bytes = slice_table["size"].to_numpy(), _wave_bytes(encode.wave_megabytes)
@@ -194,6 +212,7 @@ def plan_files(
         cells=_cells(shared, encode),
         source=source.model_dump(mode="json", exclude={"paths", "format", "version"}),
         encode=encode.model_dump(mode="json", include=set(ROW_SETTINGS | PLAN_SETTINGS)),
+        base_waves=base_waves,
     )
     return Plan.of(header, files, slice_table)
 

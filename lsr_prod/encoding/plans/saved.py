@@ -1,4 +1,4 @@
-"""Plans saved next to their table: three objects per plan, and links from each plan to the one that follows it.
+"""Plans saved next to their table, three objects per plan.
 
 The header is written last, so that a plan with a header is complete.
 """
@@ -13,37 +13,19 @@ from lsr_prod.corpus.filelist import files_digest, with_location_facts, without_
 from lsr_prod.encoding.plans.header import PLAN_FORMAT, READABLE_FORMATS, PlanHeader
 from lsr_prod.encoding.plans.plan import Plan, slices_digest
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
-from lsr_prod.errors import ArtifactError, CommitError, DigestMismatchError, FormatVersionError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError
 from lsr_prod.formats.digest import digest_json, record_bytes
 from lsr_prod.storage import Store
 
-__all__ = ["load_plan", "save_plan", "successor_of"]
+__all__ = ["load_plan", "save_plan"]
 
 
 def save_plan(plan: Plan, table: Store) -> None:
-    """Write the plan next to the table unless an earlier attempt did, and link it as the successor of its base.
-
-    Raises:
-        CommitError: another increment already follows the base.
-    """
+    """Write the plan next to the table unless an earlier attempt did."""
     folder = f"{PROTOCOL_FOLDER}/plans/{plan.digest}"
     table.put_new(f"{folder}.files.parquet", _parquet(without_location_facts(plan.files)))
     table.put_new(f"{folder}.slices.parquet", _parquet(plan.slice_table))
     table.put_new(f"{folder}.json", record_bytes(plan.header.to_json()))
-    if plan.base is None:
-        return
-    link = record_bytes({"plan": plan.digest})
-    if not table.put_new(_successor(plan.base), link) and (other := successor_of(table, plan.base)) != plan.digest:
-        raise CommitError(
-            f"plan {str(other)[:12]} of another run, which read another state of the source, already follows plan "
-            f"{plan.base[:12]} in {table.uri}; let that run finish, then run this one again"
-        )
-
-
-def successor_of(table: Store, digest: str) -> str | None:
-    """Return the digest of the plan that follows a plan, or None."""
-    data = table.get(_successor(digest))
-    return None if data is None else str(json.loads(data)["plan"])
 
 
 def load_plan(table: Store, digest: str) -> Plan:
@@ -73,10 +55,6 @@ def load_plan(table: Store, digest: str) -> Plan:
     if (digest_json(document), files_digest(files), slices_digest(slice_table)) != named:
         raise DigestMismatchError(f"{folder}.* in {table.uri} is damaged; encode into a new table")
     return Plan.of(PlanHeader.from_json(document), with_location_facts(files), slice_table)
-
-
-def _successor(digest: str) -> str:
-    return f"{PROTOCOL_FOLDER}/successors/{digest}.json"
 
 
 def _parquet(table: pa.Table) -> bytes:

@@ -40,8 +40,8 @@ def first_plan(names: Iterable[str]) -> Plan:
     return make_plan(files_of(names), SOURCE, ENCODE, bundle_digest="b", options={})
 
 
-def increment(base: Plan, files: Iterable[SourceFile], *, finished: bool = True) -> Plan:
-    return plan_increment(base, files, SOURCE, ENCODE, options={}, finished=finished)
+def increment(base: Plan, files: Iterable[SourceFile], *, done: int = 1_000, abandon: bool = False) -> Plan:
+    return plan_increment(base, files, SOURCE, ENCODE, options={}, done=done, abandon=abandon)
 
 
 def prepare(table: Store, files: Iterable[SourceFile], root: Plan | None, **changed: Any) -> Plan:

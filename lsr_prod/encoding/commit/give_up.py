@@ -1,0 +1,46 @@
+"""Give up an unfinished plan: make sure that no attempt at it commits another wave."""
+
+import logging
+
+from lsr_prod.encoding.commit.committer import Committer, waves_done
+from lsr_prod.encoding.commit.fence import take_epoch
+from lsr_prod.encoding.plans.plan import Plan
+from lsr_prod.errors import CommitError
+from lsr_prod.storage import Store
+from lsr_prod.tables import open_table
+
+__all__ = ["give_up_base"]
+
+log = logging.getLogger(__name__)
+
+
+def give_up_base(plan: Plan, table: Store, quarantine: Store) -> None:
+    """Fence the unfinished plan that a plan follows; call it after the link and before the plan commits.
+
+    An attempt at the base checks the link after it has loaded the snapshot that its commit is based on. The fence makes
+    snapshots stale that it loaded before the link existed. So after the fence the number of committed waves is final.
+
+    Args:
+        plan: linked as successor of its base.
+        table: the sparse table's folder.
+        quarantine: the quarantine table's folder.
+
+    Raises:
+        CommitError: an attempt at the base has committed another wave at the last moment; the link is invalid.
+        FencedError: another run gives up the same plan.
+    """
+    waves = plan.header.base_waves
+    if plan.base is None or waves is None:
+        return
+    committer = Committer(take_epoch(table, plan.base, ()), table, quarantine)
+    committer.fence()
+    found = open_table(table)
+    done = 0 if found is None else waves_done(found, plan.base)
+    if done != waves:
+        raise CommitError(
+            f"plan {plan.base[:12]} has committed {done} waves, but {waves} when this run began: another run continues "
+            "it; let that run finish, then run this one again"
+        )
+    committer.clear_quarantine(waves)
+    fields = {"plan": plan.base, "waves": waves, "follows": plan.digest}
+    log.warning("plan superseded" if waves == 0 else "plan abandoned", extra={"fields": fields})
