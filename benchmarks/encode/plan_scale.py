@@ -66,7 +66,7 @@ def main(count: int) -> int:
         lap("load_s")
         percent = max(count // 100, 1)
         today = (replace(file, uri="s3://moved/documents") for file in islice(entries(count + percent), percent, None))
-        after = plan_increment(head, today, SOURCE, ENCODE, options={}, finished=True)
+        after = plan_increment(head, today, SOURCE, ENCODE, options={}, done=head.waves)
         save_plan(after, table)
         lap("increment_s")
         stored = sum(table.size(name) or 0 for name in table.names())

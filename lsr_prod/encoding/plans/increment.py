@@ -133,8 +133,11 @@ def plan_increment(
     planned = file_keys(base.files)[base.files["state"].to_numpy() != REMOVED]  # the removed files come last
     new = file_keys(today)
     added, gone = _beyond(new, planned), _beyond(planned, new) & ~np.isin(planned, new)
-    if not added.any() and not gone.any() and not abandon and (finished or _same_waves(base, encode, done)):
-        return base if finished else _relocated(base, planned, new, today)
+    if not added.any() and not gone.any() and not abandon:
+        if finished:
+            return base
+        if done or (len(planned) == len(new) and _same_waves(base, encode)):
+            return _relocated(base, planned, new, today)
     if 0 < done < base.waves and not abandon:
         raise ConfigError(
             "source.paths",
@@ -165,10 +168,10 @@ def _with_states(base: Plan, done: int, today: pa.Table, new: npt.NDArray[np.int
     return pa.concat_tables([mark(today, np.where(added, READ, KEPT).astype(np.int8)), removed])
 
 
-def _same_waves(base: Plan, encode: EncodeSettings, done: int) -> bool:
-    """Return whether an unfinished plan can be continued with these settings."""
+def _same_waves(base: Plan, encode: EncodeSettings) -> bool:
+    """Return whether a plan has the waves and cells that these settings give."""
     now = encode.model_dump(mode="json", include=set(PLAN_SETTINGS))
-    return done > 0 or all(base.header.encode.get(name) == value for name, value in now.items())
+    return all(base.header.encode.get(name) == value for name, value in now.items())
 
 
 def _is_abandoned(newest: Plan, wanted: str, done: int, table: Store) -> bool:

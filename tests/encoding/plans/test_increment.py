@@ -3,7 +3,7 @@ import random
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS
 from lsr_prod.encoding.plans.increment import newest_plan, plan_increment, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.plans.saved import load_plan, save_plan
+from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.errors import CommitError, ConfigError, FormatVersionError, LineageError
 from lsr_prod.storage import Store
 
@@ -36,8 +37,8 @@ def files_of(names: Iterable[str], *, uri: str = "/corpus", size: int = 10) -> l
     return [SourceFile(uri, f"{name}.jsonl", "jsonl", size, f"tag-{name}") for name in names]
 
 
-def first_plan(names: Iterable[str]) -> Plan:
-    return make_plan(files_of(names), SOURCE, ENCODE, bundle_digest="b", options={})
+def first_plan(names: Iterable[str], *, size: int = 10) -> Plan:
+    return make_plan(files_of(names, size=size), SOURCE, ENCODE, bundle_digest="b", options={})
 
 
 def increment(base: Plan, files: Iterable[SourceFile], *, done: int = 1_000, abandon: bool = False) -> Plan:
@@ -56,7 +57,20 @@ def prepare(table: Store, files: Iterable[SourceFile], root: Plan | None, **chan
         table=table,
         root=root.digest if root else None,
         waves_done=lambda digest: 1_000 if done is None else done.get(digest, 0),
+        abandon=changed.pop("abandon", None),
     )
+
+
+def finished(digest: str) -> int:
+    """Say that every plan has all of its waves."""
+    return 1_000
+
+
+def save(plan: Plan, table: Store, waves_done: Callable[[str], int] = finished) -> None:
+    """Save a plan as a run does, before its first wave."""
+    save_plan(plan, table)
+    if plan.base is not None:
+        link_successor(table, plan, waves_done)
 
 
 def keys(names: Iterable[str]) -> frozenset[int]:
@@ -83,7 +97,7 @@ def test_increment_reads_new_files_and_removes_deleted_ones(old: str, new: str):
 def test_moved_or_reordered_files_are_unchanged(tmp_path: Path):
     table = Store(str(tmp_path))
     root = first_plan("abca")
-    save_plan(root, table)
+    save(root, table)
     moved = files_of("aabc", uri="s3://elsewhere")
     assert prepare(table, moved, root).digest == root.digest
     resumed = prepare(table, moved, root, done={})
@@ -95,9 +109,9 @@ def test_moved_or_reordered_files_are_unchanged(tmp_path: Path):
 def test_unfinished_increment_resumes_with_the_current_locations_of_its_files(tmp_path: Path):
     table = Store(str(tmp_path))
     root = first_plan("ab")
-    save_plan(root, table)
+    save(root, table)
     after = prepare(table, files_of("bcd"), root)
-    save_plan(after, table)
+    save(after, table)
     resumed = prepare(table, files_of("dcb", uri="/moved"), root, done={root.digest: 1})
     assert (resumed.digest, resumed.removed) == (after.digest, keys("a"))
     assert [piece.file.location for piece in resumed.slices()] == ["/moved/c.jsonl", "/moved/d.jsonl"]
@@ -112,7 +126,7 @@ def test_resumed_plan_has_the_location_facts_of_the_current_files(tmp_path: Path
         os.utime(corpus / f"{name}.jsonl", (10**9, 10**9))
     source = SourceSettings(paths=[str(corpus)])
     root = prepare(table, resolve_source(source, {}), None, source=source)
-    save_plan(root, table)
+    save(root, table)
     assert {piece.file.mtime_ns for piece in root.slices()} == {10**18}
     assert {(piece.file.mtime_ns, piece.file.inode) for piece in load_plan(table, root.digest).slices()} == {(0, 0)}
     shutil.copytree(corpus, tmp_path / "moved", copy_function=shutil.copyfile)
@@ -128,13 +142,13 @@ def test_resumed_plan_has_the_location_facts_of_the_current_files(tmp_path: Path
 def test_increments_form_a_chain_and_an_earlier_state_may_return(tmp_path: Path):
     table = Store(str(tmp_path))
     root = prepare(table, files_of("a"), None)
-    save_plan(root, table)
+    save(root, table)
     digests = [root.digest]
     for names, added, removed in [("ab", "b", ""), ("b", "", "a"), ("ab", "a", ""), ("b", "", "a"), ("", "", "b")]:
         plan = prepare(table, files_of(names), root)
-        save_plan(plan, table)
+        save(plan, table)
         assert (plan.base, read_names(plan), plan.removed) == (digests[-1], list(added), keys(removed))
-        assert newest_plan(table, root.digest) == plan.digest
+        assert newest_plan(table, root.digest, finished) == plan.digest
         assert prepare(table, files_of(names), root).digest == plan.digest  # no difference
         digests.append(plan.digest)
     assert len(set(digests)) == len(digests)
@@ -162,7 +176,7 @@ def test_large_increment_has_cells_of_bounded_size():
     encode = EncodeSettings(bundle="b", table="t")
     base = make_plan(files_of("a"), SOURCE, encode, bundle_digest="b", options={})
     new = files_of("bcdefghijklmnopq", size=1000 * MEGABYTE)
-    plan = plan_increment(base, files_of("a") + new, SOURCE, encode, options={}, finished=True)
+    plan = plan_increment(base, files_of("a") + new, SOURCE, encode, options={}, done=1_000)
     assert (plan.waves, plan.cells) == (16, 16 * 125)
     assert all(len(plan.cells_of(wave)) >= 100 for wave in range(plan.waves))  # 100 actors are busy
 
@@ -182,13 +196,14 @@ def test_unchanged_files_are_not_opened(tmp_path: Path):
 
 def test_source_that_changed_before_the_newest_plan_is_finished_is_refused(tmp_path: Path):
     table = Store(str(tmp_path))
-    root = first_plan("ab")
-    save_plan(root, table)
+    root = first_saved(table, "ab", size=MEGABYTE)
     with pytest.raises(ConfigError, match=r"1 files are new and 1 are gone .* run with the former source") as refused:
-        prepare(table, files_of("bc"), root, done={root.digest: root.waves - 1})
+        prepare(table, files_of("bc", size=MEGABYTE), root, done={root.digest: 1})
     assert refused.value.field == "source.paths"
+    assert f"--abandon {root.digest[:12]}" in str(refused.value)
+    twice = first_saved(table, "aab", size=MEGABYTE)
     with pytest.raises(ConfigError, match="another number of times"):
-        prepare(table, files_of("a"), first_saved(table, "aa"), done={})
+        prepare(table, files_of("ab", size=MEGABYTE), twice, done={twice.digest: 1})
     assert prepare(table, files_of("a"), first_saved(table, "aa")).digest == first_plan("aa").digest
 
 
@@ -198,17 +213,21 @@ def test_increment_follows_a_finished_plan_of_format_2_but_does_not_continue_it(
     encode = {name: value for name, value in now.header.encode.items() if name != "cell_megabytes"}
     root = Plan.of(replace(now.header, format=2, cells=0, encode=encode), now.files, now.slice_table)
     assert "cells" not in root.header.to_json()
-    save_plan(root, table)
+    save(root, table)
     assert load_plan(table, root.digest).header == root.header
     after = prepare(table, files_of("abc"), root)
     assert (after.base, after.header.format, after.cells) == (root.digest, 3, ENCODE.buckets)
+    begun = replace(root.header, waves=2)
+    half = Plan.of(begun, root.files, root.slice_table)
+    save(half, table)
     with pytest.raises(FormatVersionError, match="has format 2 and is not finished, but this release continues only"):
-        prepare(table, files_of("ab"), root, done={})
+        prepare(table, files_of("ab"), half, done={half.digest: 1})
+    assert prepare(table, files_of("ab"), half, done={}).base == half.digest  # without a wave it is superseded
 
 
-def first_saved(table: Store, names: str) -> Plan:
-    plan = first_plan(names)
-    save_plan(plan, table)
+def first_saved(table: Store, names: str, *, size: int = 10) -> Plan:
+    plan = first_plan(names, size=size)
+    save(plan, table)
     return plan
 
 
@@ -222,16 +241,18 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("name", sorted(ROW_SETTINGS | PLAN_SETTINGS))
 def test_settings_that_differ_from_those_of_the_table_are_refused(tmp_path: Path, name: str):
     table = Store(str(tmp_path))
-    root = first_saved(table, "ab")
+    root = first_saved(table, "ab", size=MEGABYTE)
     encode = ENCODE.model_copy(update={name: CHANGES[name]})
     with pytest.raises(ConfigError, match=f"{CHANGES[name]} is not what .* is made with, ") as refused:
-        prepare(table, files_of("ab"), root, encode=encode, done={})
+        prepare(table, files_of("ab", size=MEGABYTE), root, encode=encode, done={root.digest: 1})
     assert refused.value.field == f"encode.{name}"
     if name in ROW_SETTINGS:
         with pytest.raises(ConfigError, match="is made with"):
             prepare(table, files_of("abc"), root, encode=encode)
     else:
         assert prepare(table, files_of("abc"), root, encode=encode).base == root.digest
+        superseding = prepare(table, files_of("ab", size=MEGABYTE), root, encode=encode, done={})
+        assert (superseding.base, superseding.header.base_waves) == (root.digest, 0)
 
 
 @pytest.mark.parametrize(("name", "value"), [("text_fields", ["text"]), ("separator", "\n"), ("stored_fields", [])])
@@ -255,19 +276,19 @@ def test_only_one_of_concurrent_increments_follows_a_plan(tmp_path: Path):
     plans = [prepare(table, files_of("ab" + name), root) for name in "cdefgh"]
     start, lost = threading.Barrier(2 * len(plans)), []
 
-    def save(plan: Plan) -> None:
+    def attempt_at(plan: Plan) -> None:
         start.wait()
         try:
-            save_plan(plan, table)
+            save(plan, table)
         except CommitError as error:
             lost.append((plan.digest, str(error)))
 
-    attempts = [threading.Thread(target=save, args=(plan,)) for plan in plans for _ in range(2)]
+    attempts = [threading.Thread(target=attempt_at, args=(plan,)) for plan in plans for _ in range(2)]
     for attempt in attempts:
         attempt.start()
     for attempt in attempts:
         attempt.join()
-    newest = newest_plan(table, root.digest)
+    newest = newest_plan(table, root.digest, finished)
     assert sorted(digest for digest, _ in lost) == sorted(
         plan.digest for plan in plans for _ in range(2) if plan.digest != newest
     )
@@ -286,7 +307,7 @@ def test_increment_of_a_delta_source_reads_only_rewritten_files(tmp_path: Path):
     source = SOURCE.model_copy(update={"stored_fields": []})
     start = DeltaTable(folder).version()
     root = prepare(table, resolved(folder), None, source=source)
-    save_plan(root, table)
+    save(root, table)
 
     changed = [
         {"_id": "1-3", "text": "an updated text", "part": "p1"},
@@ -323,7 +344,7 @@ def test_increment_of_a_delta_source_reads_only_rewritten_files(tmp_path: Path):
     }
     assert read | unread == {row["_id"] for row in DeltaTable(folder).to_pyarrow_table().to_pylist()}
     assert len(read) < 60  # whole files of the four partitions that changed, not of the six
-    save_plan(plan, table)
+    save(plan, table)
     assert prepare(table, resolved(folder), root, source=source).digest == plan.digest
 
 

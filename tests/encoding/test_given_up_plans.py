@@ -1,0 +1,95 @@
+"""Plans that are superseded or abandoned: the table ends equal to a full encode of the newest corpus."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from lsr_prod.encoding import encode_corpus
+from lsr_prod.encoding.commit.committer import Committer
+from lsr_prod.encoding.results import WaveResult
+from lsr_prod.encoding.summary import EncodeSummary
+from lsr_prod.errors import ConfigError, QuarantineOverflowError
+from tests.encoding.test_incremental_encode import deployment, document, rows_of
+
+pytestmark = pytest.mark.usefixtures("ray_local")
+
+_PADDING = "x" * 300_000  # four documents are more than a wave of 1 MB
+
+
+class PowerFailureError(Exception):
+    """Ends a run between two waves."""
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    return folder
+
+
+def write(folder: Path, name: str, seed: int, ids: range) -> None:
+    rng = random.Random(seed)
+    rows = [{**document(rng, i), "padding": _PADDING} for i in ids]
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def run(bundle: Path, table: Path, corpus: Path, abandon: str | None = None) -> EncodeSummary:
+    given = deployment(bundle, table, source={"paths": [str(corpus)]}, wave_megabytes=1, slice_megabytes=1)
+    return encode_corpus(given, abandon=abandon)
+
+
+def interrupt_after(monkeypatch: pytest.MonkeyPatch, waves: int) -> None:
+    commit = Committer.commit
+
+    def limited(self: Committer, result: WaveResult) -> bool:
+        if result.wave >= waves:
+            raise PowerFailureError
+        return commit(self, result)
+
+    monkeypatch.setattr(Committer, "commit", limited)
+
+
+def test_abandoned_plans_end_equal_to_full_encode(
+    tmp_path: Path, corpus: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "table"
+    for number, name in enumerate("abc"):
+        write(corpus, name, number, range(4 * number, 4 * number + 4))
+    with monkeypatch.context() as patch, pytest.raises(PowerFailureError):
+        interrupt_after(patch, 1)
+        run(tiny_bundle, table, corpus)
+    (corpus / "b.jsonl").unlink()
+    write(corpus, "d", 7, range(6, 14))  # ids of b and c come again with other texts
+    with pytest.raises(ConfigError, match="--abandon") as refused:
+        run(tiny_bundle, table, corpus)
+    plan = str(refused.value).rpartition(" ")[2]
+    with monkeypatch.context() as patch, pytest.raises(PowerFailureError):
+        interrupt_after(patch, 1)
+        run(tiny_bundle, table, corpus, plan)
+    write(corpus, "a", 9, range(2, 6))
+    with pytest.raises(ConfigError, match="--abandon") as refused:
+        run(tiny_bundle, table, corpus)
+    done = run(tiny_bundle, table, corpus, str(refused.value).rpartition(" ")[2])
+
+    full = run(tiny_bundle, tmp_path / "full", corpus)
+    assert done.table_digest == full.table_digest
+    assert rows_of(table) == rows_of(tmp_path / "full")
+    assert done.unchanged > 0
+    assert run(tiny_bundle, table, corpus).waves_skipped == done.waves
+
+
+def test_night_with_too_many_bad_rows_is_superseded_by_next_night(
+    tmp_path: Path, corpus: Path, tiny_bundle: Path
+) -> None:
+    table = tmp_path / "table"
+    write(corpus, "a", 1, range(4))
+    run(tiny_bundle, table, corpus)
+    (corpus / "b.jsonl").write_text("{broken\n" * 2000)
+    with pytest.raises(QuarantineOverflowError):
+        run(tiny_bundle, table, corpus)
+    write(corpus, "b", 2, range(4, 8))
+    done = run(tiny_bundle, table, corpus)
+    full = run(tiny_bundle, tmp_path / "full", corpus)
+    assert (done.documents, done.encoded, done.table_digest) == (8, 4, full.table_digest)
