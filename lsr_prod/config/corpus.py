@@ -171,6 +171,12 @@ class EncodeSettings(Section):
     max_bad_fraction: float = Field(
         0.05, ge=0, le=1, description="maximum share of quarantined rows; the job fails above it"
     )
+    bad_fraction_min_rows: int = Field(
+        100,
+        ge=0,
+        description="rows from which on max_bad_fraction applies to an increment, so that one bad row in a night of "
+        "ten does not stop the chain",
+    )
 
     @field_validator("impact_bits")
     @classmethod

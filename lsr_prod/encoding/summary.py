@@ -149,14 +149,15 @@ class Totals:
         """
         reasons = self.reasons + result.reasons
         bad, rows = reasons.total(), reasons.total() + self.rows_out + result.rows_out
-        if bad <= work.encode.max_bad_fraction * rows:
+        few = work.plan.base is not None and rows < work.encode.bad_fraction_min_rows
+        if few or bad <= work.encode.max_bad_fraction * rows:
             return
         top = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common(3))
         raise QuarantineOverflowError(
             f"{bad} of {rows} rows are bad ({top}), more than encode.max_bad_fraction = "
             f"{work.encode.max_bad_fraction}; wave {result.wave} was not committed; look at the rows in "
             f"{work.quarantine.uri}/{quarantine_folder(work.plan.digest, result.wave)}, then raise the fraction, or "
-            "fix the source and give a new encode.table"
+            "fix the source and run again (with --abandon if waves of this plan are committed)"
         )
 
 

@@ -35,20 +35,28 @@ def write(folder: Path, name: str, seed: int, ids: range) -> None:
     (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def run(bundle: Path, table: Path, corpus: Path, abandon: str | None = None) -> EncodeSummary:
-    given = deployment(bundle, table, source={"paths": [str(corpus)]}, wave_megabytes=1, slice_megabytes=1)
+def run(bundle: Path, table: Path, corpus: Path, abandon: str | None = None, fraction: float = 1) -> EncodeSummary:
+    given = deployment(
+        bundle, table, source={"paths": [str(corpus)]}, wave_megabytes=1, slice_megabytes=1, max_bad_fraction=fraction
+    )
     return encode_corpus(given, abandon=abandon)
 
 
-def interrupt_after(monkeypatch: pytest.MonkeyPatch, waves: int) -> None:
+def interrupted_run(
+    monkeypatch: pytest.MonkeyPatch, bundle: Path, table: Path, corpus: Path, abandon: str | None = None
+) -> None:
+    """Run until one wave is committed."""
     commit = Committer.commit
 
     def limited(self: Committer, result: WaveResult) -> bool:
-        if result.wave >= waves:
+        if result.wave == 1:
             raise PowerFailureError
         return commit(self, result)
 
-    monkeypatch.setattr(Committer, "commit", limited)
+    with monkeypatch.context() as patch:
+        patch.setattr(Committer, "commit", limited)
+        with pytest.raises(PowerFailureError):
+            run(bundle, table, corpus, abandon)
 
 
 def test_abandoned_plans_end_equal_to_full_encode(
@@ -57,17 +65,13 @@ def test_abandoned_plans_end_equal_to_full_encode(
     table = tmp_path / "table"
     for number, name in enumerate("abc"):
         write(corpus, name, number, range(4 * number, 4 * number + 4))
-    with monkeypatch.context() as patch, pytest.raises(PowerFailureError):
-        interrupt_after(patch, 1)
-        run(tiny_bundle, table, corpus)
+    interrupted_run(monkeypatch, tiny_bundle, table, corpus)
     (corpus / "b.jsonl").unlink()
     write(corpus, "d", 7, range(6, 14))  # ids of b and c come again with other texts
     with pytest.raises(ConfigError, match="--abandon") as refused:
         run(tiny_bundle, table, corpus)
     plan = str(refused.value).rpartition(" ")[2]
-    with monkeypatch.context() as patch, pytest.raises(PowerFailureError):
-        interrupt_after(patch, 1)
-        run(tiny_bundle, table, corpus, plan)
+    interrupted_run(monkeypatch, tiny_bundle, table, corpus, plan)
     write(corpus, "a", 9, range(2, 6))
     with pytest.raises(ConfigError, match="--abandon") as refused:
         run(tiny_bundle, table, corpus)
@@ -86,10 +90,14 @@ def test_night_with_too_many_bad_rows_is_superseded_by_next_night(
     table = tmp_path / "table"
     write(corpus, "a", 1, range(4))
     run(tiny_bundle, table, corpus)
-    (corpus / "b.jsonl").write_text("{broken\n" * 2000)
+    (corpus / "b.jsonl").write_text("{broken\n" * 200)
     with pytest.raises(QuarantineOverflowError):
-        run(tiny_bundle, table, corpus)
+        run(tiny_bundle, table, corpus, fraction=0.05)
     write(corpus, "b", 2, range(4, 8))
-    done = run(tiny_bundle, table, corpus)
+    with (corpus / "b.jsonl").open("a") as file:
+        file.write("{broken\n")  # one of five: too few rows for a share
+    done = run(tiny_bundle, table, corpus, fraction=0.05)
+    assert done.quarantined == 1
+    write(corpus, "b", 2, range(4, 8))
     full = run(tiny_bundle, tmp_path / "full", corpus)
     assert (done.documents, done.encoded, done.table_digest) == (8, 4, full.table_digest)

@@ -20,11 +20,13 @@ from lsr_prod.encoding.batches import encode_batches
 from lsr_prod.encoding.cell import WaveTask, encode_cell
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
+from lsr_prod.encoding.commit.give_up import give_up_base
 from lsr_prod.encoding.commit.markers import finished_cells, mark_finished
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.plans.increment import prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.saved import save_plan
+from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.row_counts import with_row_counts
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, create_sparse_table, files_by_bucket
@@ -116,10 +118,13 @@ def _begin(job: Job, source: SourceSettings) -> tuple[Plan, TableProperties, Com
         waves_done=lambda digest: 0 if snapshot is None else waves_done(snapshot, digest),
     )
     save_plan(plan, table)
+    if plan.base is not None:
+        link_successor(table, plan, lambda digest: waves_done(_open(table), digest))
     epoch = take_epoch(table, plan.digest, source.paths)
     if found is None:
         check_first_plan(create_sparse_table(table, settings.sink, wanted, plan.digest), plan.digest)
     create_quarantine(quarantine, settings.sink)
+    give_up_base(plan, table, quarantine)
     committer = Committer(epoch, table, quarantine)
     committer.fence()
     return plan, wanted, committer

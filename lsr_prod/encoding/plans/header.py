@@ -39,6 +39,7 @@ RUN_SETTINGS = frozenset(
         "batch_timeout_s",
         "document_timeout_s",
         "max_bad_fraction",
+        "bad_fraction_min_rows",
     }
 )
 """Settings that an attempt may change: not part of the digest. The bundle enters it by its own digest."""
