@@ -12,7 +12,8 @@ from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.corpus.sources import resolve_source
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.storage import Store
 
 
 def resolve(*paths: Path | str, **source: Any) -> tuple[SourceFile, ...]:
@@ -119,3 +120,23 @@ def test_column_names_of_the_settings_apply_to_partition_columns(tmp_path: Path)
     )  # fmt: skip
     (row,) = read(tuple(resolve_source(source, {})), source)
     assert (row["doc_id"], row["text"], row["stored.language"]) == ("a", "x", "en")
+
+
+def test_files_of_a_table_are_verified_while_they_are_read(tmp_path: Path, s3_options: dict[str, str]):
+    local, remote = str(tmp_path / "delta"), f"s3://lsr/{tmp_path.name}/delta"
+    options = {key.upper(): value for key, value in s3_options.items()}
+    for table, given in ((local, None), (remote, options)):
+        write_delta(table, [{"_id": "a", "text": "x"}], storage_options=given)
+    source = SourceSettings(paths=[local, remote])
+    (here,), (there,) = (tuple(resolve_source(SourceSettings(paths=[path]), s3_options)) for path in source.paths)
+    reader = Reader(source, 4, s3_options)
+    pieces = [Slice(file, 0, 0, -1, 0, file.size) for file in (here, there)]
+    assert [table["doc_id"].to_pylist() for piece in pieces for table in reader.read(piece)] == [["a"], ["a"]]
+    path, store = Path(here.location), Store(remote, s3_options)
+    content = path.read_bytes()
+    path.write_bytes(content[:8] + b"y" + content[9:])
+    store.delete(there.name)
+    store.put_new(there.name, content[:8] + b"y" + content[9:])
+    for piece in pieces:
+        with pytest.raises(SourceError, match=r"delta/part-.*parquet has changed since it was pinned"):
+            list(reader.read(piece))
