@@ -26,11 +26,14 @@
     ├── TrainingError            a training cannot continue
     │   ├── TrainingCollapsedError  vectors became empty or dense, or the loss is NaN or infinite
     │   └── WorkersLostError     training processes died more often than `train.max_failures`
+    ├── WorkerError              a worker process raised an error that is not of lsr_prod, or ended
     ├── ParityError              the exported graph ranks differently from the torch model
     ├── PublicationError         nothing is published, or a gate rejected a version
     │   └── StaleParentError     another publication came first; derive the version again from it
     └── QueryError               a query outside the documented range; also a ValueError
 """
+
+from typing import Self
 
 __all__ = [
     "ArtifactError",
@@ -60,6 +63,7 @@ __all__ = [
     "TableConflictError",
     "TrainingCollapsedError",
     "TrainingError",
+    "WorkerError",
     "WorkersLostError",
 ]
 
@@ -81,6 +85,10 @@ class ConfigError(LsrError):
         self.field, self.problem, self.remedy = field, problem, remedy
         super().__init__(f"{field}: {problem}; {remedy}")
 
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str, str]]:
+        """Pickle the arguments: workers raise this error, too."""
+        return type(self), (self.field, self.problem, self.remedy)
+
 
 class MissingExtraError(LsrError):
     """An optional dependency is absent.
@@ -91,7 +99,12 @@ class MissingExtraError(LsrError):
     """
 
     def __init__(self, module: str, extra: str) -> None:
+        self.module, self.extra = module, extra
         super().__init__(f"{module} is not installed; install it with: pip install 'lsr_prod[{extra}]'")
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        """Pickle the arguments: workers raise this error, too."""
+        return type(self), (self.module, self.extra)
 
 
 class StorageError(LsrError, OSError):
@@ -176,6 +189,10 @@ class TrainingCollapsedError(TrainingError):
 
 class WorkersLostError(TrainingError):
     """Training processes, or their machines, died more often than the settings allow."""
+
+
+class WorkerError(LsrError):
+    """A worker process raised an error that is not of lsr_prod, or ended; the message names task, node and cause."""
 
 
 class ParityError(LsrError):

@@ -1,4 +1,4 @@
-"""Connection to Ray, and shared settings of Ray Data."""
+"""Connection to Ray, shared settings of Ray Data, tasks, and errors of workers."""
 
 from lsr_prod.cluster.session import ray_session
 

@@ -1,24 +1,12 @@
-"""Shared settings of Ray Data: no silently dropped rows, one progress bar per job; errors below Ray's wrappers."""
+"""Shared settings of Ray Data: no silently dropped rows, one progress bar per job."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ray.data import DataContext
-from ray.exceptions import RayError
 
-from lsr_prod.errors import LsrError
-
-__all__ = ["data_settings", "our_error"]
-
-
-def our_error(error: BaseException | None) -> LsrError | None:
-    """Return the ``LsrError`` that a task raised, below Ray's wrappers, or None for another error."""
-    while error is not None:
-        if isinstance(error, LsrError) and not isinstance(error, RayError):
-            return error
-        error = getattr(error, "cause", None) or error.__cause__
-    return None
+__all__ = ["data_settings"]
 
 
 @contextmanager
@@ -32,6 +20,7 @@ def data_settings(**more: Any) -> Iterator[None]:
     wanted = {
         "enable_progress_bars": False,  # a job shows its own bar
         "print_on_execution_start": False,
+        "raise_original_map_exception": True,  # another one would hide which error a function raised
         "max_errored_blocks": 0,  # an errored block would drop its rows without an exception
         **more,
     }

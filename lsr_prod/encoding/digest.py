@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-import ray
-
+from lsr_prod.cluster.tasks import run_tasks
 from lsr_prod.encoding.table import combine_digests, file_digest
 from lsr_prod.storage import Store
 from lsr_prod.tables import Table
@@ -24,8 +23,8 @@ def table_digest_on_ray(table: Table) -> str:
     """
     paths = [file.path for file in table.files()]
     groups = [paths[start : start + _FILES_PER_TASK] for start in range(0, len(paths), _FILES_PER_TASK)]
-    task = ray.remote(_sum_of)
-    return combine_digests(ray.get([task.remote(table.store, group) for group in groups]))
+    sums = run_tasks(_sum_of, [(table.store, group) for group in groups], task="digesting the table")
+    return combine_digests([digest for _, digest in sums])
 
 
 def _sum_of(store: Store, paths: Sequence[str]) -> int:

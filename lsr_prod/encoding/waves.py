@@ -15,7 +15,8 @@ import pyarrow as pa
 import ray
 from ray.exceptions import RayError
 
-from lsr_prod.cluster.data import data_settings, our_error
+from lsr_prod.cluster.data import data_settings
+from lsr_prod.cluster.errors import describe, our_error
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.slices import Slice
@@ -81,7 +82,7 @@ class WaveRunner:
                 fields = {"wave": wave, "attempt": attempt, "error": str(error).strip().split("\n")[-1]}
                 log.warning("wave lost", extra={"fields": fields})
         raise EncoderLostError(
-            f"wave {wave} was lost {_ATTEMPTS} times ({type(lost).__name__}); "
+            f"wave {wave} was lost {_ATTEMPTS} times, the last time by {describe(lost)}; "
             "look at Ray's logs, then run the job again"
         ) from lost
 

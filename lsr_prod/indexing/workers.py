@@ -8,7 +8,6 @@ from typing import Any, Self, TypeVar
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import RaySettings
-from lsr_prod.errors import LsrError
 
 __all__ = ["Workers"]
 
@@ -56,7 +55,9 @@ class Workers:
         if self._check is not None:
             self._check()
             self._check = None
-        yield from _on_ray(function, items)
+        from lsr_prod.cluster.tasks import run_tasks  # imports Ray
+
+        yield from run_tasks(function, items, task=f"{function.__name__.strip('_').replace('_', ' ')} of an index job")
 
     def __enter__(self) -> Self:
         return self
@@ -65,24 +66,3 @@ class Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._session.close()
-
-
-def _on_ray(function: Callable[..., Result], items: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Result]]:
-    import ray
-    from ray.exceptions import RayTaskError
-
-    task = ray.remote(num_cpus=1)(function)
-    running = {task.remote(*item): number for number, item in enumerate(items)}
-    try:
-        while running:
-            (done,), _ = ray.wait(list(running), num_returns=1)
-            number = running.pop(done)
-            try:
-                yield number, ray.get(done)
-            except RayTaskError as error:
-                if isinstance(error.cause, LsrError):
-                    raise error.cause from error
-                raise
-    finally:
-        for unfinished in running:
-            ray.cancel(unfinished)

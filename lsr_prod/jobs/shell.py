@@ -47,14 +47,28 @@ def exit_code(name: str, work: Callable[[], int | None]) -> int:
     """
     try:
         return work() or 0
-    except (ConfigError, MissingExtraError) as error:
-        sys.stderr.write(f"lsr-prod {name}: {error}\n")
-        return 2
-    except LsrError as error:
-        sys.stderr.write(f"lsr-prod {name} failed: {type(error).__name__}: {error}\n")
-        return 1
     except SystemExit as ended:  # argparse ends the process after --help
         return int(ended.code or 0)
+    except Exception as raised:
+        error = _below_ray(name, raised)
+        if isinstance(error, ConfigError | MissingExtraError):
+            sys.stderr.write(f"lsr-prod {name}: {error}\n")
+            return 2
+        if not isinstance(error, LsrError):
+            raise
+        sys.stderr.write(f"lsr-prod {name} failed: {type(error).__name__}: {error}\n")
+        return 1
+
+
+def _below_ray(name: str, error: Exception) -> Exception:
+    """Return the error of ours for one of Ray, which may be an instance of both and have a traceback as its message."""
+    if "ray" not in sys.modules:
+        return error
+    from ray.exceptions import RayError
+
+    from lsr_prod.cluster.errors import worker_error
+
+    return worker_error(error, f"lsr-prod {name}") if isinstance(error, RayError) else error
 
 
 def location(value: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, MaintainSettings
-from lsr_prod.errors import ConfigError, FormatVersionError, LsrError
+from lsr_prod.errors import ConfigError, FormatVersionError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.maintenance.compact import Merge, compact, merge_parts
 from lsr_prod.maintenance.summaries import MaintenanceSummary
@@ -116,19 +116,10 @@ def _check(table: Store, settings: MaintainSettings) -> int:
 
 
 def _on_ray(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part]]:
-    import ray
-    from ray.exceptions import RayTaskError
+    from lsr_prod.cluster.tasks import run_tasks  # imports Ray
 
-    task = ray.remote(num_cpus=1)(merge_parts)
-    running = {task.remote(store, merge): merge for merge in merges}
-    while running:
-        (done,), _ = ray.wait(list(running), num_returns=1)
-        try:
-            yield running.pop(done), ray.get(done)
-        except RayTaskError as error:
-            if isinstance(error.cause, LsrError):
-                raise error.cause from error
-            raise
+    for number, part in run_tasks(merge_parts, [(store, merge) for merge in merges], task="merging small parts"):
+        yield merges[number], part
 
 
 def _absolute(uri: str) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import ray
 from ray.data import ActorPoolStrategy
-from ray.exceptions import RayError
 
-from lsr_prod.cluster.data import data_settings, our_error
+from lsr_prod.cluster.data import data_settings
+from lsr_prod.cluster.errors import worker_errors
 from lsr_prod.config import MineSettings
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError
@@ -45,7 +45,7 @@ def mine_slices(
     """Yield (slice number, report) of the slices in ``todo``, in the order in which they finish.
 
     Raises:
-        LsrError: a slice failed; the parts of the finished slices remain.
+        LsrError: a slice failed, or its process ended; the parts of the finished slices remain.
     """
     items = [{"number": number, "slice": json.dumps(plan.slices[number].to_json())} for number in todo]
     shared = [ray.put(known), ray.put(teacher)]  # references in a list: the actors of a machine share one copy
@@ -59,14 +59,9 @@ def mine_slices(
             compute=ActorPoolStrategy(size=actors),
             num_cpus=plan.settings.threads_per_actor,
         )
-        try:
+        with worker_errors("mining negatives"):
             for row in reports.iter_rows():
                 yield row["number"], PartReport.from_json(json.loads(row["report"]), row["seconds"])
-        except RayError as error:
-            ours = our_error(error)
-            if ours is None:
-                raise
-            raise ours from error
 
 
 class _MineActor:

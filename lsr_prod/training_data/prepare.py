@@ -18,7 +18,8 @@ import pyarrow as pa
 import ray
 from ray.exceptions import RayError
 
-from lsr_prod.cluster.data import data_settings, our_error
+from lsr_prod.cluster.data import data_settings
+from lsr_prod.cluster.errors import describe, our_error
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.on_nodes import require_source_on_nodes
 from lsr_prod.corpus.slices import Slice
@@ -179,8 +180,8 @@ def _make_parts(maker: PartMaker, groups: Sequence[Sequence[Slice]]) -> tuple[Tr
         else:
             return tuple(done[number] for number in range(len(groups)))
     raise WorkersLostError(
-        f"tasks that read training data failed {_ATTEMPTS} times ({type(lost).__name__}); look into Ray's logs, then "
-        "run the job again: it resumes with the missing parts"
+        f"tasks that read training data failed {_ATTEMPTS} times, the last time by {describe(lost)}; look into "
+        "Ray's logs, then run the job again: it resumes with the missing parts"
     ) from lost
 
 

@@ -16,7 +16,8 @@ from ray.data.context import ShuffleStrategy
 from ray.exceptions import RayError
 from transformers import PreTrainedTokenizerFast
 
-from lsr_prod.cluster.data import data_settings, our_error
+from lsr_prod.cluster.data import data_settings
+from lsr_prod.cluster.errors import describe, our_error
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.on_nodes import require_source_on_nodes
 from lsr_prod.corpus.rows import BadRow
@@ -90,7 +91,7 @@ def count_words(
         if (ours := our_error(error)) is not None:
             raise ours from error
         raise WorkersLostError(
-            f"the tasks that count words failed ({type(error).__name__}); read Ray's logs, then run the job again"
+            f"the tasks that count words failed by {describe(error)}; read Ray's logs, then run the job again"
         ) from error
     check_bad_rows(rows[_GOOD], rows[_BAD], data)
     if not heap:

@@ -1,9 +1,7 @@
 import pytest
 from ray.data import DataContext
-from ray.exceptions import RayTaskError
 
-from lsr_prod.cluster.data import data_settings, our_error
-from lsr_prod.errors import SourceError
+from lsr_prod.cluster.data import data_settings
 
 
 def test_settings_are_restored_after_an_error() -> None:
@@ -21,17 +19,3 @@ def test_settings_are_restored_after_an_error() -> None:
         fail()
     assert inside == [False, 0, 12345]
     assert [getattr(context, name) for name in names] == before
-
-
-def test_error_of_lsr_prod_is_found_below_wrappers_of_ray() -> None:
-    ours = SourceError("the file is gone")
-    wrapped = RayTaskError("task", "traceback", ours)
-    outer = RuntimeError("failed")
-    outer.__cause__ = wrapped.as_instanceof_cause()
-    assert our_error(outer) is ours
-
-
-def test_other_errors_are_not_returned() -> None:
-    outer = RuntimeError("failed")
-    outer.__cause__ = ValueError("theirs")
-    assert our_error(outer) is None

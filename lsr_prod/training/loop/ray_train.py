@@ -15,6 +15,7 @@ import pyarrow.fs
 import ray
 from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
 
+from lsr_prod.cluster.errors import describe, our_error
 from lsr_prod.config.train import TrainSettings
 from lsr_prod.errors import TrainingCollapsedError, WorkersLostError
 from lsr_prod.storage import Store, is_remote
@@ -85,16 +86,16 @@ def _train(stage: LoopSettings, train: TrainSettings, job: WorkerJob) -> Checkpo
             try:
                 result = cast("Result", trainer.fit())
             except TrainingFailedError as error:
-                raise WorkersLostError(
+                raise our_error(error) or WorkersLostError(
                     f"training processes failed more than train.max_failures ({train.max_failures}) times; the last "
-                    f"error: {_short(error)}"
+                    f"error: {describe(error)}"
                 ) from error
             except ray.exceptions.RayActorError as error:
                 release_groups(held_groups() - others)
                 lost += 1
                 if 0 <= train.max_failures < lost:
-                    raise WorkersLostError(f"Ray Train's controller died {lost} times; {_short(error)}") from error
-                log.warning("Ray Train's controller died", extra={"fields": {"times": lost, "error": _short(error)}})
+                    raise WorkersLostError(f"Ray Train's controller died {lost} times; {describe(error)}") from error
+                log.warning("Ray Train's controller died", extra={"fields": {"times": lost, "error": describe(error)}})
                 continue
             if result.return_value is not None:
                 raise TrainingCollapsedError(result.return_value)
@@ -138,7 +139,3 @@ def _runs(job: WorkerJob) -> str:
 
 def _files(work: Store) -> pyarrow.fs.FileSystem:
     return file_system(work) or pyarrow.fs.LocalFileSystem()
-
-
-def _short(error: BaseException) -> str:
-    return " ".join(str(error).split())[-400:]
