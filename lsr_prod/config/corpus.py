@@ -127,7 +127,8 @@ class EncodeSettings(Section):
     threads_per_actor: int = Field(1, ge=1, description="ONNX Runtime threads per actor")
     provider: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
         "auto",
-        description="ONNX Runtime execution provider; auto: the first of cuda, tensorrt and cpu that is available",
+        description="ONNX Runtime execution provider; auto: cuda, else tensorrt, on the GPUs of the cluster, and cpu "
+        "on a cluster without GPUs",
     )
     batch_timeout_s: float = Field(
         900,

@@ -16,11 +16,13 @@ from lsr_prod.encoding.batches import encode_batches
 from lsr_prod.encoding.cell import Encode, WaveTask, encode_cell
 from lsr_prod.encoding.commit.markers import mark_finished
 from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
+from lsr_prod.encoding.gpu import require_gpu_runtime
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
 from lsr_prod.encoding.isolation.watchdog import WatchedEncoder
 from lsr_prod.encoding.metrics import EncodeMetrics
 from lsr_prod.encoding.results import BlockResult, CellResult
 from lsr_prod.inference import Counters
+from lsr_prod.inference.session import Provider
 
 __all__ = ["EncoderActor", "ModelSettings"]
 
@@ -35,11 +37,13 @@ class ModelSettings:
         factory: opens the encoder.
         batch_timeout_s: longest call of the model in the actor's own process, in seconds.
         document_timeout_s: longest call of the model in a child process, in seconds.
+        gpu_provider: ``encode.provider`` of an actor that reserves a GPU; None: it reserves none.
     """
 
     factory: EncoderFactory
     batch_timeout_s: float
     document_timeout_s: float
+    gpu_provider: Provider | None = None
 
 
 @runtime_checkable
@@ -67,8 +71,11 @@ class EncoderActor:
 
         Raises:
             IncompleteWaveError: rows of a cell were lost between reading and encoding.
+            ConfigError: the actor reserves a GPU, but the ONNX Runtime of its node cannot use it.
         """
         model = self._model
+        if self._encoder is None and model.gpu_provider is not None:
+            require_gpu_runtime(model.gpu_provider)  # a node that joined after the job started
         if not isolated and self._encoder is None:
             self._encoder = model.factory.open()
         started, before = time.monotonic(), self._counters()

@@ -4,7 +4,7 @@ import logging
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
@@ -79,10 +79,13 @@ def check_encode(deployment: Deployment) -> None:
 
 def _encode(work: Work) -> EncodeSummary:
     from lsr_prod.encoding.digest import table_digest_on_ray
+    from lsr_prod.encoding.gpu import check_gpu_nodes
     from lsr_prod.encoding.pool import pool_size
 
     started = time.monotonic()
     size = pool_size(work.encode)
+    if size.gpus:
+        check_gpu_nodes(work.encode.provider, size.nodes)
     fields = {"actors": size.actors, "threads": size.threads, "gpus": size.gpus, "nodes": len(set(size.nodes))}
     log.info("encoder pool", extra={"fields": fields})
     require_on_nodes(work)
@@ -142,9 +145,10 @@ def _run_waves(work: Work, properties: TableProperties, committer: Committer, to
     from lsr_prod.encoding.waves import WaveRunner
 
     encode = work.encode
-    model = ModelSettings(work.factory, encode.batch_timeout_s, encode.document_timeout_s)
     metrics = WaveMetrics()
     size = pool_size(encode)
+    gpu_provider = encode.provider if size.gpus else None
+    model = ModelSettings(work.factory, encode.batch_timeout_s, encode.document_timeout_s, gpu_provider)
     with (
         EncoderPool(size, model, partial(current_places, size, encode.actors)) as pool,
         Progress(work.plan.waves, skipped) as progress,
@@ -189,13 +193,13 @@ def _check_overflow(work: Work, result: WaveResult, totals: Totals) -> None:
 
 def _create(work: Work) -> TableProperties:
     """Choose the impact scale on a worker and create the table, or open it if another attempt was faster."""
-    import ray
+    from lsr_prod.cluster.tasks import run_tasks
 
     encode = work.encode
     reader = Reader(work.source, encode.buckets, work.table.options)
     slices = spread_slices(work.plan, encode.probe_documents)
-    probe: Any = ray.remote(_probe)
-    scale = ray.get(probe.options(num_cpus=encode.threads_per_actor).remote(work, reader, slices))
+    cores = encode.threads_per_actor
+    ((_, scale),) = run_tasks(_probe, [(work, reader, slices)], task="encoding the probe documents", cpus=cores)
     wanted = replace(
         work.wanted,
         impact_step=scale.step,

@@ -1,0 +1,82 @@
+"""Check that the ONNX Runtime of GPU nodes can use their GPUs.
+
+``provider: auto`` takes the first provider that is available. On a node with a GPU and a runtime for CPUs, that would
+be the CPU, while the actor reserves the GPU: the job would be many times slower, without a message.
+"""
+
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from lsr_prod.errors import ConfigError, MissingExtraError
+from lsr_prod.inference.session import Provider
+
+__all__ = ["check_gpu_nodes", "require_gpu_runtime"]
+
+_WANTED: dict[Provider, tuple[str, ...]] = {
+    "auto": ("CUDAExecutionProvider", "TensorrtExecutionProvider"),
+    "cuda": ("CUDAExecutionProvider",),
+    "tensorrt": ("TensorrtExecutionProvider",),
+}
+
+
+def check_gpu_nodes(provider: Provider, nodes: Sequence[str]) -> None:
+    """Ask each node for the providers of its ONNX Runtime; needs a connection to Ray.
+
+    Args:
+        provider: the setting ``encode.provider``; not cpu.
+        nodes: ids of the nodes whose GPUs the actors reserve; an id may be repeated.
+
+    Raises:
+        ConfigError: a node has no provider for its GPUs.
+        MissingExtraError: a node has no ONNX Runtime.
+        WorkerError: a node left.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from lsr_prod.cluster.errors import worker_errors
+
+    task: Any = ray.remote(num_cpus=0)(require_gpu_runtime)
+    places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in sorted(set(nodes))]
+    with worker_errors("the check of ONNX Runtime on GPU nodes"):
+        ray.get([task.options(scheduling_strategy=place).remote(provider) for place in places])
+
+
+def require_gpu_runtime(provider: Provider, available: Sequence[str] | None = None) -> None:
+    """Refuse the ONNX Runtime of this node if it has no provider for GPUs.
+
+    Args:
+        provider: the setting ``encode.provider``; not cpu.
+        available: the providers; None: those of the installed runtime.
+
+    Raises:
+        ConfigError: it has none.
+        MissingExtraError: ONNX Runtime is not installed.
+    """
+    found = _installed() if available is None else available
+    if not set(_WANTED[provider]).isdisjoint(found):
+        return
+    raise ConfigError(
+        "encode.provider",
+        f"{provider}: node {_address()} has a GPU, but its ONNX Runtime has only {', '.join(found)}",
+        "install onnxruntime-gpu in place of onnxruntime there, or set it to cpu",
+    )
+
+
+def _installed() -> Sequence[str]:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtraError("onnxruntime", "cpu") from error
+    providers: Sequence[str] = onnxruntime.get_available_providers()
+    return providers
+
+
+def _address() -> str:
+    """Return the address by which Ray names this node, or the name of the machine outside of Ray."""
+    import ray
+
+    if not ray.is_initialized():
+        return socket.gethostname()
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
