@@ -78,7 +78,11 @@ def _committers(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings
         worlds = [worlds[arguments.world]]
     with _s3() as options:
         tally = run_worlds(arguments.seed, worlds, options)
-    return {"worlds": len(worlds), "endings": dict(sorted(tally.endings.items()))}, tally.findings, tally.landed
+    return (
+        {"worlds": len(worlds), "in_increments": tally.increments, "endings": dict(sorted(tally.endings.items()))},
+        tally.findings,
+        tally.landed,
+    )
 
 
 def _resume(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.faults.committer import Script
 from tests.faults.protocol import Job
+from tests.faults.script import Script
 
-__all__ = ["Attempt", "Ended", "Launcher", "launcher"]
+__all__ = ["ROOT", "Attempt", "Ended", "Launcher", "launcher"]
 
 ROOT = Path(__file__).parents[2]
 _PATIENCE = 120  # seconds; every step takes only a few
@@ -79,8 +79,8 @@ class Attempt:
         return all(self._until(lambda words: words[:2] == ["phase", phase]) for _ in range(times))
 
     def until_gate(self) -> bool:
-        """Wait until it reaches its gate; return False if it ended before."""
-        return self._until(lambda words: words == ["gate"])
+        """Wait until it reaches its next gate; return False if it ended before."""
+        return self._until(lambda words: words[0] == "gate")
 
     def finish(self) -> Ended:
         """Wait for its end."""
@@ -159,15 +159,21 @@ class Launcher:
 
 
 @contextmanager
-def launcher() -> Iterator[Launcher]:
-    """Start the process that attempts are forked from, and end it with the context."""
+def launcher(root: Path = ROOT) -> Iterator[Launcher]:
+    """Start the process that attempts are forked from, and end it with the context.
+
+    Args:
+        root: folder of the package ``lsr_prod`` that the attempts run.
+    """
     with tempfile.TemporaryDirectory(prefix="lsr-faults-") as folder:
         path = f"{folder}/committers"
         command = [sys.executable, "-m", "tests.faults.committer", path]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as server:
+        environment = {**os.environ, "PYTHONPATH": str(root)}
+        with subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE) as server:
             assert server.stdout
-            if server.stdout.readline() != b"ready\n":
-                raise RuntimeError("the process of the committers did not start; see its error above")
+            found = server.stdout.readline().decode().strip()
+            if found != f"ready {root}":
+                raise RuntimeError(f"the process of the committers did not start in {root} ({found}); see above")
             try:
                 yield Launcher(path)
             finally:

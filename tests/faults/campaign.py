@@ -10,10 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from tests.faults.attempts import Launcher, launcher
-from tests.faults.corpus import Corpus, make_corpus
+from tests.faults.chain import SourceChain, make_chain
+from tests.faults.corpus import make_corpus
 from tests.faults.disk import small_disk
 from tests.faults.oracle import Findings, Vectors, inspect, vectors
 from tests.faults.protocol import Job
+from tests.faults.scene import undisturbed
 from tests.faults.worlds import PHASES, Fault, Tally, World
 
 __all__ = ["Resumed", "WorldPlan", "plan_worlds", "resume_at_half", "run_worlds"]
@@ -27,12 +29,17 @@ _FAULTS = [
     *(Fault("refused", "commit") for _ in range(12)),
     *(Fault("zombie", phase) for phase in ("plan", "write", "read-back", "commit") for _ in range(9)),
     *(Fault("skew", phase) for phase in ("write", "commit") for _ in range(8)),
+    *(Fault("compact", moment) for moment in ("commit", "log-quarantine", "log-table") for _ in range(6)),
+    *(Fault("vacuum", moment) for moment in ("read", "commit", "log-table") for _ in range(6)),
+    *(Fault("source", moment) for moment in ("save-plan", "read", "commit") for _ in range(5)),
 ]
 _FULL_DISK = [Fault("enospc", phase) for phase in ("plan", "write", "read-back", "commit") for _ in range(6)]
 _REMOTE = [
     *(Fault("kill", phase) for phase in PHASES for _ in range(2)),
     *(Fault(kind, where) for kind, where in (("landed", "commit"), ("torn", "part"), ("missing", "part"))),
     *(Fault("zombie", phase) for phase in ("write", "commit", "read-back")),
+    *(Fault("eio", call) for call in ("put", "get", "list", "entry") for _ in range(2)),
+    *(Fault(kind, "log-table") for kind in ("compact", "vacuum")),
 ]
 _IN_A_WORLD = 8
 _AT_ONCE = 2
@@ -46,7 +53,7 @@ class WorldPlan:
         number: of the world; ``seed/number`` seeds its random choices.
         place: ``local``, ``full`` (a small tmpfs) or ``s3``.
         sink: of both tables.
-        splits: cells per bucket.
+        buckets: of the table; with one bucket, large increments have several cells per bucket.
         flaky: documents fail in some attempts and not in others.
         faults: in their order.
     """
@@ -54,7 +61,7 @@ class WorldPlan:
     number: int
     place: str
     sink: str
-    splits: int
+    buckets: int
     flaky: bool
     faults: tuple[Fault, ...]
 
@@ -75,7 +82,7 @@ def plan_worlds(seed: int, share: int = 1) -> list[WorldPlan]:
             number = len(worlds)
             sink = ("delta", "parquet")[number % 2]
             part = tuple(faults[start : start + _IN_A_WORLD])
-            worlds.append(WorldPlan(number, place, sink, rng.choice([1, 2]), rng.random() < 0.4, part))
+            worlds.append(WorldPlan(number, place, sink, rng.choice([1, 4]), rng.random() < 0.4, part))
     return worlds
 
 
@@ -88,31 +95,33 @@ def run_worlds(seed: int, worlds: list[WorldPlan], s3: dict[str, str]) -> Tally:
         s3: options of an S3 endpoint with the bucket ``lsr``.
     """
     tally = Tally()
-    with _stage(seed) as (start, folder, corpus), ThreadPoolExecutor(_AT_ONCE) as pool:
-        job = Job(corpus.paths, str(folder / "undisturbed"), "delta", {})
-        ended = start.run(job)
-        if ended.how != "done":
-            raise RuntimeError(f"the undisturbed run did not finish: {ended}")
-        expected = vectors(job)
-        tally.findings.add(inspect(job, corpus, expected, finished=True))
-        for found in pool.map(partial(_run_world, seed, start, folder, corpus, expected, s3), worlds):
+    chain = make_chain(seed)
+    with _stage() as (start, folder), ThreadPoolExecutor(_AT_ONCE) as pool:
+        baseline = undisturbed(start, folder / "undisturbed", chain)
+        for found in pool.map(partial(_run_world, seed, start, folder, chain, baseline, s3), worlds):
             tally.add(found)
     return tally
 
 
 def _run_world(
-    seed: int, start: Launcher, folder: Path, corpus: Corpus, expected: Vectors, s3: dict[str, str], plan: WorldPlan
+    seed: int,
+    start: Launcher,
+    folder: Path,
+    chain: SourceChain,
+    baseline: tuple[Vectors, ...],
+    s3: dict[str, str],
+    plan: WorldPlan,
 ) -> Tally:
     rng = random.Random(f"world {seed}/{plan.number}")
     here = folder / f"world-{plan.number}"
     table, options = (
         (f"s3://lsr/faults-{seed}-{plan.number}/table", s3) if plan.place == "s3" else (str(here / "t"), {})
     )
-    job = Job(corpus.paths, table, plan.sink, options, plan.splits)
+    job, source = Job((), table, plan.sink, options, plan.buckets), folder / f"source-{plan.number}"
     if plan.place != "full":
-        return World(start, job, corpus, expected, rng, flaky=plan.flaky).run(list(plan.faults))
+        return World(start, source, job, chain, baseline, rng, flaky=plan.flaky).run(list(plan.faults))
     with small_disk(here) as disk:
-        return World(start, job, corpus, expected, rng, flaky=plan.flaky, disk=disk).run(list(plan.faults))
+        return World(start, source, job, chain, baseline, rng, flaky=plan.flaky, disk=disk).run(list(plan.faults))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +144,8 @@ class Resumed:
 def resume_at_half(seed: int) -> Resumed:
     """Kill an attempt while it writes the wave after half of the waves, and let another attempt finish."""
     rng = random.Random(f"resume {seed}")
-    with _stage(seed) as (start, folder, corpus):
+    with _stage() as (start, folder):
+        corpus = make_corpus(folder / "corpus", seed, documents=130)
         job = Job(corpus.paths, str(folder / "whole"), "delta", {})
         sizes = []
         with start.start(job) as attempt:
@@ -158,6 +168,6 @@ def resume_at_half(seed: int) -> Resumed:
 
 
 @contextmanager
-def _stage(seed: int) -> Iterator[tuple[Launcher, Path, Corpus]]:
+def _stage() -> Iterator[tuple[Launcher, Path]]:
     with tempfile.TemporaryDirectory(prefix="lsr-faults-", ignore_cleanup_errors=True) as name, launcher() as start:
-        yield start, Path(name), make_corpus(Path(name) / "corpus", seed, documents=130)
+        yield start, Path(name)

@@ -3,18 +3,19 @@
 import hashlib
 import json
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from lsr_prod.formats.sparse import SparseBatch
 
-__all__ = ["POISON", "Corpus", "Row", "fake_vectors", "is_flaky", "make_corpus"]
+__all__ = ["POISON", "STEADY", "Corpus", "Row", "bad_places", "fake_vectors", "is_flaky", "json_line", "make_corpus"]
 
 POISON = "poison"
-_STEADY = "steady"
+STEADY = "steady"
 _PADDING = 30_000  # bytes per document: a wave has at least one megabyte and must be quick
 VOCABULARY = 30_522
 
@@ -24,7 +25,7 @@ class Row:
     """Expected outcome of a row of the corpus.
 
     Attributes:
-        source: path of its file.
+        source: name of its file.
         position: first byte of its line.
         doc_id: id of the row, or None.
         reason: quarantine reason; None for a document.
@@ -44,10 +45,20 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Files and the expected outcome of each of their rows."""
+    """Files and the expected outcome of each of their rows.
+
+    Attributes:
+        paths: the files, in order.
+        rows: of these files.
+        quarantine: expected number of rows of the quarantine table by (source, position, id, reason), also of files
+            that were removed since.
+        former: rows of files that were removed.
+    """
 
     paths: tuple[str, ...]
     rows: tuple[Row, ...]
+    quarantine: Counter[tuple[str, int, str | None, str]] = field(default_factory=Counter)
+    former: tuple[Row, ...] = ()
 
     @property
     def documents(self) -> frozenset[str]:
@@ -84,17 +95,17 @@ def make_corpus(
         if (
             number % 3 == 0
         ):  # a document with a duplicate must not fail in one attempt only: the duplicate would replace it
-            words[0] = _STEADY
-        file.append((_line(doc_id, words, padding), doc_id, None, " ".join(words)))
+            words[0] = STEADY
+        file.append((json_line(doc_id, words, padding), doc_id, None, " ".join(words)))
         if number % 18 == 17:
             kind = (number // 18) % 4
             twin = f"d{rng.randrange(0, number + 1, 3)}"
             file.append(
                 [
                     (b'{"_id": "torn", "text": "no end', None, "broken_json", ""),
-                    (_line(f"blank{number}", [], 0), f"blank{number}", "empty_text", ""),
-                    (_line(twin, ["again"], 0), twin, "duplicate_id", ""),
-                    (_line(f"poison{number}", [POISON], 0), f"poison{number}", poison, POISON),
+                    (json_line(f"blank{number}", [], 0), f"blank{number}", "empty_text", ""),
+                    (json_line(twin, ["again"], 0), twin, "duplicate_id", ""),
+                    (json_line(f"poison{number}", [POISON], 0), f"poison{number}", poison, POISON),
                 ][kind]
             )
     rows, paths = [], []
@@ -102,20 +113,26 @@ def make_corpus(
         path = folder / f"{number}.jsonl"
         at = 0
         for line, doc_id, reason, text in content:
-            rows.append(Row(str(path), at, doc_id, reason, text))
+            rows.append(Row(path.name, at, doc_id, reason, text))
             at += len(line) + 1
         path.write_bytes(b"".join(line + b"\n" for line, *_ in content))
         paths.append(str(path))
-    return Corpus(tuple(paths), tuple(rows))
+    return Corpus(tuple(paths), tuple(rows), bad_places(rows))
 
 
-def _line(doc_id: str, words: Sequence[str], padding: int) -> bytes:
+def bad_places(rows: Iterable[Row]) -> Counter[tuple[str, int, str | None, str]]:
+    """Count the bad rows by (source, position, id, reason)."""
+    return Counter((row.source, row.position, row.doc_id, row.reason) for row in rows if row.reason is not None)
+
+
+def json_line(doc_id: str, words: Sequence[str], padding: int) -> bytes:
+    """Return a line of a JSONL file; spaces are added to the text of the document."""
     return json.dumps({"_id": doc_id, "text": " ".join(words) + " " * padding}).encode()
 
 
 def is_flaky(text: str, word: str) -> bool:
     """Return whether an attempt with this word fails on the text; about one in twelve does."""
-    return _STEADY not in text and hashlib.sha256((word + text.strip()).encode()).digest()[0] < 21
+    return STEADY not in text and hashlib.sha256((word + text.strip()).encode()).digest()[0] < 21
 
 
 def fake_vectors(texts: Sequence[str]) -> SparseBatch:

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,9 +32,15 @@ class Damaged:
         return self.name in visible(self.store)
 
 
-def tear(job: Job, rng: random.Random) -> Damaged | None:
-    """Truncate a part, empty it, or overwrite its end with zeros; return None if there is no part."""
-    found = _pick(job, rng)
+def tear(job: Job, rng: random.Random, skip: Collection[str] = ()) -> Damaged | None:
+    """Truncate a part, empty it, or overwrite its end with zeros; return None if there is no part.
+
+    Args:
+        job: of the tables.
+        rng: of the choice.
+        skip: paths of parts that are left as they are.
+    """
+    found = _pick(job, rng, skip)
     if found is None:
         return None
     store, name = found
@@ -43,9 +50,9 @@ def tear(job: Job, rng: random.Random) -> Damaged | None:
     return Damaged(store, name, _whose(job, store))
 
 
-def remove(job: Job, rng: random.Random) -> Damaged | None:
-    """Delete a part; return None if there is no part."""
-    found = _pick(job, rng)
+def remove(job: Job, rng: random.Random, skip: Collection[str] = ()) -> Damaged | None:
+    """Delete a part; see ``tear``."""
+    found = _pick(job, rng, skip)
     if found is None:
         return None
     store, name = found
@@ -62,12 +69,12 @@ def clear(job: Job) -> None:
         shutil.rmtree(store.uri, ignore_errors=True)
 
 
-def _pick(job: Job, rng: random.Random) -> tuple[Store, str] | None:
+def _pick(job: Job, rng: random.Random, skip: Collection[str]) -> tuple[Store, str] | None:
     found = [
         (store, name)
         for store in job.stores
         for name in sorted(
-            {name for name in store.names() if "part-" in name and name.endswith(".parquet")} - visible(store)
+            {name for name in store.names() if "part-" in name and name.endswith(".parquet")} - visible(store) - {*skip}
         )
     ]
     return rng.choice(found) if found else None

@@ -19,8 +19,10 @@ from tests.faults.protocol import Job
 
 __all__ = ["Findings", "Vectors", "inspect", "vectors", "visible"]
 
-Vectors = Mapping[str, tuple[Any, ...]]
-"""doc_id -> (terms, impacts, content_hash)."""
+Vectors = Mapping[str, frozenset[tuple[Any, ...]]]
+"""doc_id -> accepted contents (terms, impacts, content_hash, source_file)."""
+
+_CONTENT = ("terms", "impacts", "content_hash", "source_file")
 
 _COMMIT = re.compile(r"_manifest/(\d{20})\.json$")
 
@@ -33,7 +35,7 @@ class Findings:
         lost: rows of the corpus that are in neither table.
         doubled: rows that are twice in a table, in both tables, or not in the corpus.
         torn_visible: files of a snapshot that are missing, truncated, or have another number of rows than recorded.
-        wrong: rows with an unexpected vector or reason.
+        wrong: rows with an unexpected content or reason.
         sentences: description of each error.
     """
 
@@ -68,76 +70,98 @@ class _File:
     rows: int | None
 
 
-def inspect(job: Job, corpus: Corpus, expected: Vectors, *, finished: bool, flaky: Sequence[str] = ()) -> Findings:
+def inspect(
+    job: Job,
+    corpus: Corpus,
+    expected: Vectors,
+    *,
+    finished: bool,
+    flaky: Sequence[str] = (),
+    before: Corpus | None = None,
+    version: int | None = None,
+) -> Findings:
     """Check the newest snapshot of both tables.
 
     Args:
         job: input and output of the job.
         corpus: source of the job.
-        expected: vectors of an undisturbed run.
+        expected: contents of an undisturbed run.
         finished: every row must be in a table; otherwise only existing rows are checked.
         flaky: documents that fail by one of these words may be in quarantine instead.
+        before: source of the last finished run; its rows are accepted as long as the work is not finished.
+        version: version of the sparse table instead of the newest one.
     """
     findings = Findings()
     table, quarantine = job.stores
-    documents = _read(table, ["doc_id", "terms", "impacts", "content_hash"], findings)
-    bad = _read(quarantine, ["source", "position", "reason"], findings)
+    documents = _read(table, ["doc_id", *_CONTENT], findings, version)
+    bad = Counter(
+        (row["source"].rpartition("/")[2], row["position"], row["doc_id"], row["reason"])
+        for row in _read(quarantine, ["source", "position", "doc_id", "reason"], findings)
+    )
     ids = Counter(row["doc_id"] for row in documents)
-    places = Counter((row["source"], row["position"]) for row in bad)
-    reasons = {(row["source"], row["position"]): row["reason"] for row in bad}
+    accepted = corpus.documents | (before.documents if before and not finished else frozenset())
     for doc_id, count in ids.items():
         findings.note("doubled", count - 1, f"{doc_id} is {count} times in the table")
         findings.note(
-            "doubled",
-            int(doc_id not in corpus.documents),
-            f"{doc_id} is in the table but is not a document of the corpus",
+            "doubled", int(doc_id not in accepted), f"{doc_id} is in the table but is not a document of the corpus"
         )
-    for place, count in places.items():
-        # The bad rows of a wave are committed before its documents: between the two commits they are not final.
-        findings.note("doubled", count - 1, f"{place} is {count} times in the quarantine table")
-    known = {(row.source, row.position) for row in corpus.rows}
-    findings.note("doubled", len(places.keys() - known), "rows in the quarantine that the corpus does not have")
     for row in documents:
-        found = (tuple(row["terms"]), tuple(row["impacts"]), row["content_hash"])
-        findings.note("wrong", int(found != expected.get(row["doc_id"], found)), f"vector of {row['doc_id']}")
+        found = _content(row)
+        findings.note("wrong", int(found not in expected.get(row["doc_id"], {found})), f"content of {row['doc_id']}")
+    excused = {
+        (row.source, row.position, row.doc_id, "encode_failed")
+        for row in (*corpus.rows, *corpus.former)
+        if row.reason is None and any(map(row.text_fails, flaky))
+    }
+    for place, count in bad.items():
+        # The bad rows of a wave are committed before its documents: between the two commits they are not final.
+        allowed = max(corpus.quarantine[place], int(place in excused))
+        findings.note(
+            "doubled" if allowed else "wrong",
+            max(count - allowed, 0),
+            f"{place} is {count} times in quarantine instead of {allowed}",
+        )
     if finished:
-        _account(findings, corpus, ids, reasons, flaky)
+        _account(findings, corpus, ids, bad)
     return findings
 
 
 def _account(
-    findings: Findings,
-    corpus: Corpus,
-    ids: Mapping[str, int],
-    reasons: Mapping[tuple[str, int], str],
-    flaky: Sequence[str],
+    findings: Findings, corpus: Corpus, ids: Mapping[str, int], bad: Counter[tuple[str, int, str | None, str]]
 ) -> None:
-    """Check that every row of the corpus is in exactly one of the tables, with the expected reason."""
+    """Check that every row of the corpus is in exactly one of the tables."""
+    for place, count in corpus.quarantine.items():
+        findings.note("lost", max(count - bad[place], 0), f"{place} is {bad[place]} times in quarantine, not {count}")
     for row in corpus.rows:
-        reason = reasons.get((row.source, row.position))
-        # The id of a duplicate is in the table with its first row.
-        placed = (row.reason is None and row.doc_id in ids) + (reason is not None)
-        findings.note("lost", int(placed == 0), f"{row.doc_id} of {row.source} at {row.position}")
-        findings.note("doubled", int(placed == 2), f"{row.doc_id} is in both tables")
-        excused = row.reason is None and reason == "encode_failed" and any(map(row.text_fails, flaky))
-        findings.note("wrong", int(placed == 1 and reason != row.reason and not excused), f"{row} has reason {reason}")
+        if row.reason is None:
+            refused = bad[row.source, row.position, row.doc_id, "encode_failed"]
+            findings.note("lost", int(row.doc_id not in ids and not refused), f"{row.doc_id} of {row.source}")
+            findings.note("doubled", int(row.doc_id in ids and refused > 0), f"{row.doc_id} is in both tables")
 
 
 def vectors(job: Job) -> Vectors:
     """Return the contents of the sparse table."""
-    rows = _read(job.stores[0], ["doc_id", "terms", "impacts", "content_hash"], Findings())
-    return {row["doc_id"]: (tuple(row["terms"]), tuple(row["impacts"]), row["content_hash"]) for row in rows}
+    rows = _read(job.stores[0], ["doc_id", *_CONTENT], Findings())
+    return {row["doc_id"]: frozenset({_content(row)}) for row in rows}
+
+
+def _content(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(tuple(row[name]) if isinstance(row[name], list) else row[name] for name in _CONTENT)
 
 
 def visible(store: Store) -> set[str]:
     """Return the paths of the newest snapshot."""
-    return {file.path for file in _snapshot(store)}
+    return {file.path for file in _snapshot(store) or ()}
 
 
-def _read(store: Store, columns: list[str], findings: Findings) -> list[dict[str, Any]]:
-    """Return the rows of every file of the newest snapshot, read one by one."""
+def _read(store: Store, columns: list[str], findings: Findings, version: int | None = None) -> list[dict[str, Any]]:
+    """Return the rows of every file of a snapshot, read one by one."""
     rows: list[dict[str, Any]] = []
-    for file in _snapshot(store):
+    files = _snapshot(store, version)
+    if files is None:
+        findings.note("torn_visible", 1, f"the log of {store.uri} removes a file that it does not have")
+        return rows
+    for file in files:
         data = store.get(file.path)
         if data is None or len(data) != file.size:
             size = None if data is None else len(data)
@@ -154,12 +178,16 @@ def _read(store: Store, columns: list[str], findings: Findings) -> list[dict[str
     return rows
 
 
-def _snapshot(store: Store) -> list[_File]:
+def _snapshot(store: Store, version: int | None = None) -> list[_File] | None:
+    """Return the files of a snapshot; None if its log contradicts itself."""
     commits = sorted(name for name in store.names("_manifest") if _COMMIT.search(name))
+    commits = commits if version is None else commits[: version + 1]
     if commits:
         files: dict[str, _File] = {}
         for name in commits[1:]:
             commit = json.loads(store.get(name) or b"")
+            if not files.keys() >= {*commit["removes"]}:
+                return None
             for path in commit["removes"]:
                 del files[path]
             files |= {add["path"]: _File(add["path"], add["size"], add["rows"]) for add in commit["adds"]}
@@ -167,7 +195,7 @@ def _snapshot(store: Store) -> list[_File]:
     if not Path(store.uri).exists() and "://" not in store.uri:
         return []
     try:
-        table = DeltaTable(store.location, storage_options=store.delta_options)
+        table = DeltaTable(store.location, version=version, storage_options=store.delta_options)
     except TableNotFoundError:
         return []
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()

@@ -4,7 +4,7 @@ The steps of the driver and the actors run here in one process, in the same orde
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
+from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.batches import encode_batches
 from lsr_prod.encoding.cell import WaveTask, encode_cell
@@ -30,6 +31,7 @@ from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.row_counts import with_row_counts
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, create_sparse_table, files_by_bucket
+from lsr_prod.errors import StaleWaveError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
 from lsr_prod.tables import Table, open_table
@@ -40,8 +42,8 @@ __all__ = ["MANIFEST", "Job", "run_attempt"]
 MANIFEST = re.compile(r"_manifest/0*[1-9]\d*\.json$")
 """Name of an object whose creation commits a Parquet table."""
 
-_BUCKETS = 4
 _STEP = 0.01
+_STALE_TRIES = 5
 
 Phase = Callable[[str], AbstractContextManager[None]]
 
@@ -55,14 +57,14 @@ class Job:
         table: folder or URI of the sparse table; the quarantine table is next to it.
         sink: ``delta`` or ``parquet``.
         options: options of the object store.
-        splits: cells per bucket.
+        buckets: of the sparse table; with one bucket, large increments have several cells per bucket.
     """
 
     paths: tuple[str, ...]
     table: str
     sink: str
     options: dict[str, str]
-    splits: int = 1
+    buckets: int = 4
 
     @property
     def stores(self) -> tuple[Store, Store]:
@@ -71,7 +73,7 @@ class Job:
 
 
 def run_attempt(job: Job, phase: Phase, encoder: TextEncoder) -> int:
-    """Make a plan, then encode and commit wave by wave until all waves are committed.
+    """Make a plan, an increment if the source has changed, then encode and commit wave by wave.
 
     Args:
         job: the work.
@@ -82,17 +84,21 @@ def run_attempt(job: Job, phase: Phase, encoder: TextEncoder) -> int:
         Number of waves that this attempt committed.
     """
     source = SourceSettings(paths=list(job.paths), text_fields=["text"], stored_fields=[])
-    table, quarantine = job.stores
+    table = job.stores[0]
     with phase("plan"):
         plan, properties, committer = _begin(job, source)
     committed = 0
     for wave in range(waves_done(_open(table), plan.digest), plan.waves):
-        cells = _BUCKETS * job.splits
-        committed_files = files_by_bucket(_open(table))
-        task = WaveTask(plan.digest, wave, cells, table, quarantine, properties, committed_files, plan.removed)
-        result = _encode_wave(task, plan, source, encoder)
-        with phase("commit"):
-            committed += committer.commit(result)
+        for attempt in range(1, _STALE_TRIES + 1):
+            result = _encode_wave(_wave_task(job, plan, properties, wave), plan, source, encoder)
+            try:
+                with phase("commit"):
+                    committed += committer.commit(result)
+            except StaleWaveError:
+                if attempt == _STALE_TRIES:
+                    raise
+                continue
+            break
         with phase("after-commit"):
             _open(table)
     return committed
@@ -102,9 +108,15 @@ def _begin(job: Job, source: SourceSettings) -> tuple[Plan, TableProperties, Com
     """Run the steps of the driver before the first wave."""
     table, quarantine = job.stores
     settings = EncodeSettings(
-        bundle="none", table=job.table, wave_megabytes=1, slice_megabytes=1, buckets=_BUCKETS, sink=job.sink
+        bundle="none",
+        table=job.table,
+        wave_megabytes=1,
+        slice_megabytes=1,
+        cell_megabytes=1,
+        buckets=job.buckets,
+        sink=job.sink,
     )
-    wanted = TableProperties("b" * 64, "v" * 64, _STEP, 8, settings.store_k, _BUCKETS, (), vocabulary_size=30_522)
+    wanted = TableProperties("b" * 64, "v" * 64, _STEP, 8, settings.store_k, job.buckets, (), vocabulary_size=30_522)
     found = check_table(table, wanted, settings.sink)
     snapshot = _open(table) if found else None
     plan = prepare_plan(
@@ -130,24 +142,52 @@ def _begin(job: Job, source: SourceSettings) -> tuple[Plan, TableProperties, Com
     return plan, wanted, committer
 
 
+def _wave_task(job: Job, plan: Plan, properties: TableProperties, wave: int) -> WaveTask:
+    table, quarantine = job.stores
+    return WaveTask(
+        plan=plan.digest,
+        wave=wave,
+        cells=plan.cells,
+        table=table,
+        quarantine=quarantine,
+        properties=properties,
+        committed=files_by_bucket(_open(table)),
+        removed=plan.removed,
+        present=None if plan.base is None else plan.present(),
+    )
+
+
 def _encode_wave(task: WaveTask, plan: Plan, source: SourceSettings, encoder: TextEncoder) -> WaveResult:
     """Run the steps of the actors for a wave, without the cells that an earlier attempt finished."""
-    done = finished_cells(task.table, task.quarantine, task.plan, task.wave)
-    todo = [cell for cell in range(task.cells) if cell not in done]
+    cells = plan.cells_of(task.wave)
+    finished = finished_cells(task.table, task.quarantine, task.plan, task.wave)
+    done = {cell: finished[cell] for cell in cells if cell in finished and task.has(finished[cell].removes)}
+    todo = [cell for cell in cells if cell not in done]
     reader = Reader(source, task.cells, {}, None if len(todo) == task.cells else frozenset(todo))
     schema, pieces = row_schema(source.stored_fields), plan.wave(task.wave) if todo else ()
-    tables = [table for piece in pieces for table in with_row_counts(reader.read(piece), todo, schema)]
-    rows = pa.concat_tables([schema.empty_table(), *tables])
+    groups = [[piece] for piece in pieces] or [[]]
+    rows = pa.concat_tables([schema.empty_table(), *(_read(reader, group, todo, schema) for group in groups)])
     results = [*done.values()]
     for cell in todo:
         result = encode_cell(
-            replace(task, read_tasks=len(pieces)),
+            replace(task, read_tasks=len(groups)),
             cell,
             rows.filter(pc.equal(rows["cell"], cell)),
             partial(encode_batches, encoder),
         )
         results.append(mark_finished(task.table, task.quarantine, task.plan, task.wave, result))
     return WaveResult(task.wave, tuple(results))
+
+
+def _read(reader: Reader, group: Sequence[Slice], cells: Sequence[int], schema: pa.Schema) -> pa.Table:
+    """Run a read task; its rows and row counts then travel to the cells (the ``shuffle``)."""
+    tables = (table for piece in group for table in reader.read(piece))
+    return shuffle(pa.concat_tables([schema.empty_table(), *with_row_counts(tables, cells, schema)]))
+
+
+def shuffle(rows: pa.Table) -> pa.Table:
+    """Return the rows as they arrive at the cells; a fault replaces this function."""
+    return rows
 
 
 def _open(store: Store) -> Table:

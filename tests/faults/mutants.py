@@ -1,0 +1,234 @@
+"""Mutants of the exactly-once protocol: one wrong line each, which the scenarios must detect.
+
+A mutant is an exact replacement of text in a copy of the package. Text that is no longer there is an error: then the
+mutant must be brought up to date.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["MUTANTS", "Mutant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One wrong change of the protocol.
+
+    Attributes:
+        name: of the change.
+        file: path inside ``lsr_prod``.
+        edits: (text, replacement) pairs; every text occurs exactly once in the file.
+        scenario: the scenario that detects it.
+        sink: of the scenario.
+    """
+
+    name: str
+    file: str
+    edits: tuple[tuple[str, str], ...]
+    scenario: str
+    sink: str = "delta"
+
+
+MUTANTS = (
+    Mutant(
+        "increment drops kept rows",
+        "encoding/rewrite.py",
+        (('leaves = pc.is_in(before["source_file"], value_set=gone)', 'leaves = pc.is_valid(before["source_file"])'),),
+        "chain_without_faults",
+    ),
+    Mutant(
+        "increment keeps rows of removed files",
+        "encoding/rewrite.py",
+        (('leaves = pc.is_in(before["source_file"], value_set=gone)', 'leaves = pc.is_null(before["source_file"])'),),
+        "chain_without_faults",
+    ),
+    Mutant(
+        "changed document keeps its old vector",
+        "encoding/rewrite.py",
+        (("pc.fill_null(pc.equal(before, hashes), False)", "pc.is_valid(before)"),),
+        "chain_without_faults",
+    ),
+    Mutant(
+        "duplicates of earlier waves are not looked up",
+        "encoding/cell.py",
+        (('pc.is_in(good["doc_id"], value_set=known.active)', 'pc.is_in(good["doc_id"], value_set=known.active[:0])'),),
+        "chain_without_faults",
+    ),
+    Mutant(
+        "resume skips a wave",
+        "encoding/commit/committer.py",
+        (("return 0 if version is None else version + 1", "return 0 if version is None else version + 2"),),
+        "killed_before_a_commit",
+    ),
+    Mutant(
+        "no fence",
+        "encoding/commit/committer.py",
+        (("for store in (self.quarantine, self.table):", "for store in ():"),),
+        "older_stalls_between_its_commits",
+    ),
+    Mutant(
+        "fence of the quarantine only",
+        "encoding/commit/committer.py",
+        (("for store in (self.quarantine, self.table):", "for store in (self.quarantine,):"),),
+        "older_stalls_between_its_commits",
+    ),
+    Mutant(
+        "fence of the table only",
+        "encoding/commit/committer.py",
+        (("for store in (self.quarantine, self.table):", "for store in (self.table,):"),),
+        "older_stalls_before_its_bad_rows",
+    ),
+    Mutant(
+        "no check of the epoch",
+        "encoding/commit/fence.py",
+        (("if newest > self.number:", "if newest < self.number:"),),
+        "older_decides_again",
+    ),
+    Mutant(
+        "commit from a fresh handle",
+        "tables/delta.py",
+        (
+            (
+                "self._handle.create_write_transaction(",
+                "DeltaTable(self.store.location).create_write_transaction(",
+            ),
+        ),
+        "older_stalls_until_newer_is_done",
+    ),
+    Mutant(
+        "log of the Parquet sink ignores commits of the same plan",
+        "tables/parquet.py",
+        (('if other["app"] == app or removes or other["removes"]:', 'if removes or other["removes"]:'),),
+        "older_stalls_until_newer_is_done",
+        "parquet",
+    ),
+    Mutant(
+        "commit with removals is tried at several versions",
+        "tables/delta.py",
+        (("max_commit_retries=0 if removes else None", "max_commit_retries=None"),),
+        "compaction_meets_increment",
+    ),
+    Mutant(
+        "log of the Parquet sink ignores removals",
+        "tables/parquet.py",
+        (('if other["app"] == app or removes or other["removes"]:', 'if other["app"] == app:'),),
+        "compaction_meets_increment",
+        "parquet",
+    ),
+    Mutant(
+        "overwrite instead of create-if-absent",
+        "storage/store.py",
+        (
+            (
+                "return create_file(Path(self.uri) / _safe(name), (data,))",
+                "return not (Path(self.uri) / _safe(name)).unlink(missing_ok=True) "
+                "and create_file(Path(self.uri) / _safe(name), (data,))",
+            ),
+        ),
+        "older_stalls_until_newer_is_done",
+        "parquet",
+    ),
+    Mutant(
+        "sparse table is committed before the quarantine",
+        "encoding/commit/committer.py",
+        (
+            ("        self._commit_quarantine(result.wave,", "        bad = (result.wave,"),
+            (
+                "        self._write(table, adds, result.removes, result.wave)\n",
+                "        self._write(table, adds, result.removes, result.wave)\n        self._commit_quarantine(*bad)\n",
+            ),
+        ),
+        "killed_before_a_commit",
+    ),
+    Mutant(
+        "bad rows of an earlier attempt stay",
+        "encoding/commit/committer.py",
+        (("removes = sorted(before - {part.path for part in bad})", "removes: list[str] = []"),),
+        "killed_before_a_commit",
+    ),
+    Mutant(
+        "committed wave is committed again",
+        "encoding/commit/committer.py",
+        (("        if done > result.wave:\n            return False\n", ""),),
+        "commit_succeeds_but_reports_an_error",
+    ),
+    Mutant(
+        "parts are not checked before their commit",
+        "encoding/commit/committer.py",
+        (("                _check_and_touch(self.table, part, began)\n", "                pass\n"),),
+        "parts_are_damaged_before_their_commit",
+    ),
+    Mutant(
+        "reused parts are not touched before their commit",
+        "encoding/commit/committer.py",
+        (("        store.touch(part.path)\n", "        pass\n"),),
+        "vacuum_meets_reused_parts",
+    ),
+    Mutant(
+        "markers are trusted without their parts",
+        "encoding/commit/markers.py",
+        (("        check_cell(table, quarantine, result)\n", "        pass\n"),),
+        "parts_are_damaged_before_their_commit",
+    ),
+    Mutant(
+        "marker with another number of rows is accepted",
+        "encoding/commit/markers.py",
+        (("earlier is not None and earlier.rows_in != result.rows_in", "False"),),
+        "attempts_read_different_rows",
+    ),
+    Mutant(
+        "markers that replace compacted parts are used",
+        "encoding/cell.py",
+        (("return not paths or {*paths} <=", "return True or {*paths} <="),),
+        "compaction_follows_a_killed_increment",
+    ),
+    Mutant(
+        "row counts are not compared",
+        "encoding/row_counts.py",
+        (("if len(counts) != tasks or expected != arrived:", "if False:"),),
+        "a_row_is_lost_on_the_way_to_its_cell",
+    ),
+    Mutant(
+        "file is not compared with its pin",
+        "corpus/pinned_file.py",
+        (
+            ("    state = FileState.of(handle)\n", "    return FileState.of(handle)\n"),
+            ("    if before is None:\n", "    if True:\n"),
+        ),
+        "source_changes_while_it_is_read",
+    ),
+    Mutant(
+        "two increments follow one plan",
+        "encoding/plans/saved.py",
+        (
+            (
+                "if not table.put_new(_successor(plan.base), link) and",
+                "if table.put_new(_successor(plan.base), link) and",
+            ),
+        ),
+        "source_changes_before_the_plan_is_saved",
+    ),
+    Mutant(
+        "vacuum ignores the retention",
+        "maintenance/vacuum.py",
+        (("if entry.modified < horizon and entry.name not in kept]", "if entry.name not in kept]"),),
+        "vacuum_meets_new_parts",
+    ),
+    Mutant(
+        "vacuum deletes kept versions",
+        "maintenance/vacuum.py",
+        (("for version in set(keep_versions):", "for version in set[int]():"),),
+        "vacuum_keeps_named_versions",
+    ),
+    Mutant(
+        "vacuum deletes parts that were reused since it listed them",
+        "maintenance/vacuum.py",
+        (("if current is not None and current.modified == entry.modified:", "if current is not None:"),),
+        "vacuum_lists_parts_that_are_reused",
+    ),
+    Mutant(
+        "compaction drops a row",
+        "maintenance/compact.py",
+        (('pa.concat_tables(tables).sort_by("doc_id")', 'pa.concat_tables(tables).sort_by("doc_id")[1:]'),),
+        "chain_without_faults",
+    ),
+)
