@@ -28,7 +28,7 @@ help:
 	@echo "make bench-filters  what filters cost; make bench-scale: 1, 4 and 16 million documents"
 	@echo "make test        ruff-clean, typed and tested: what CI runs, without the quickstart"
 	@echo "make test-all    the slow tests too"
-	@echo "make faults      break the encode job some 300 times, and trainings, and count what they lose; LSR_FAULTS_SEED=N repeats one"
+	@echo "make faults      break the encode job some 400 times, and trainings, and count what they lose; detect wrong protocols; LSR_FAULTS_SEED=N repeats one"
 	@echo "make optimum     open an exported bundle with optimum, in an environment of its own"
 	@echo "make lock        resolve requirements/*.txt anew (needs uv)"
 

@@ -1,12 +1,12 @@
 """Inject faults into encode jobs and trainings and count lost, duplicated and wrong documents.
 
     make faults
-    python -m tests.faults [--seed 7] [--share 10] [--parts committers resume ray training peer] [--world 12]
-        [--ray-kills 10] [--training-kills 12]
+    python -m tests.faults [--seed 7] [--share 10] [--parts scenarios mutants committers resume ray training peer]
+        [--mutants "no fence"] [--world 12] [--ray-kills 10] [--training-kills 12]
 
 All random choices derive from one seed, which is printed (or taken from ``LSR_FAULTS_SEED``). ``--world`` repeats a
 single world of a seed. Ends with one line ``RESULT {json}``. Exit code 1 if anything was lost, duplicated, truncated or
-wrong, or if the peer lost nothing, because then the harness detects nothing.
+wrong; and if a mutant of the protocol was missed or the peer lost nothing, because then the harness detects too little.
 """
 
 import argparse
@@ -34,10 +34,13 @@ import boto3
 from lsr_prod.jobs.run import print_result
 from tests.faults.attempts import ROOT
 from tests.faults.campaign import plan_worlds, resume_at_half, run_worlds
+from tests.faults.chain import make_chain
 from tests.faults.corpus import make_corpus
+from tests.faults.mutants import MUTANTS
+from tests.faults.mutation import run_mutants, run_scenarios
 from tests.faults.oracle import Findings
 
-PARTS = ("committers", "resume", "ray", "training", "peer")
+PARTS = ("scenarios", "mutants", "committers", "resume", "ray", "training", "peer")
 
 
 def main() -> int:
@@ -70,6 +73,25 @@ def main() -> int:
         }
     )
     return int(failed or not findings.clean)
+
+
+def _scenarios(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:
+    with tempfile.TemporaryDirectory(prefix="lsr-faults-", ignore_cleanup_errors=True) as name:
+        number, findings = run_scenarios(Path(name), make_chain(arguments.seed))
+    return {"scenarios": number}, findings, Counter()
+
+
+def _mutants(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:
+    chosen = [mutant for mutant in MUTANTS if not arguments.mutants or mutant.name in arguments.mutants]
+    missed = 0
+    with tempfile.TemporaryDirectory(prefix="lsr-faults-", ignore_cleanup_errors=True) as name:
+        for verdict in run_mutants(Path(name), make_chain(arguments.seed), chosen):
+            mutant = verdict.mutant
+            outcome = "caught by" if verdict.caught else f"MISSED {verdict.crash} by"
+            where = f"{mutant.scenario} ({mutant.sink}), {verdict.seconds:.1f} s: {verdict.found[:1]}"
+            print(f"mutant {mutant.name}: {outcome} {where}", flush=True)
+            missed += not verdict.caught
+    return {"mutants": len(chosen), "mutants_missed": missed, "failed": missed > 0}, Findings(), Counter()
 
 
 def _committers(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Counter[str]]:
@@ -133,7 +155,15 @@ def _peer(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Coun
     return {**values, "failed": not lost or not doubled}, Findings(), Counter()
 
 
-_RUN = {"committers": _committers, "resume": _resume, "ray": _ray, "training": _training, "peer": _peer}
+_RUN = {
+    "scenarios": _scenarios,
+    "mutants": _mutants,
+    "committers": _committers,
+    "resume": _resume,
+    "ray": _ray,
+    "training": _training,
+    "peer": _peer,
+}
 
 
 def _arguments() -> argparse.Namespace:
@@ -143,6 +173,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--share", type=int, default=1, help="inject one of this many faults")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--world", type=int, help="only this world of the committers")
+    parser.add_argument("--mutants", nargs="+", metavar="NAME", help="only these mutants")
     parser.add_argument("--bundle", help="bundle of the jobs on Ray; default: export the smallest model")
     parser.add_argument(
         "--ray-kills", type=int, default=10, help="number of kills of each of actor, worker, raylet, driver"

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -68,7 +68,8 @@ class Attempt:
 
     def proceed(self) -> None:
         """Let it continue from its gate."""
-        self._socket.sendall(b"\n")
+        with suppress(BrokenPipeError):  # it has ended
+            self._socket.sendall(b"\n")
 
     def until(self, phase: str, nth: int) -> bool:
         """Wait until it enters a phase for the nth time; return False if it ended before."""

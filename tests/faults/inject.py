@@ -191,7 +191,7 @@ def _break(stage: Stage, call: str, nth: int) -> None:
 
         def open_reader(store: Store, name: str, **options: Any) -> Any:
             if "part-" in name and due():
-                raise error
+                raise StorageError(f"{name} could not be opened ({error})") from error
             return whole_reader(store, name, **options)
 
         Store.open_reader = open_reader

@@ -105,13 +105,13 @@ MUTANTS = (
         "commit with removals is tried at several versions",
         "tables/delta.py",
         (("max_commit_retries=0 if removes else None", "max_commit_retries=None"),),
-        "compaction_meets_increment",
+        "compaction_commits_before_an_increment",
     ),
     Mutant(
         "log of the Parquet sink ignores removals",
         "tables/parquet.py",
         (('if other["app"] == app or removes or other["removes"]:', 'if other["app"] == app:'),),
-        "compaction_meets_increment",
+        "compaction_commits_before_an_increment",
         "parquet",
     ),
     Mutant(
@@ -133,8 +133,8 @@ MUTANTS = (
         (
             ("        self._commit_quarantine(result.wave,", "        bad = (result.wave,"),
             (
-                "        self._write(table, adds, result.removes, result.wave)\n",
-                "        self._write(table, adds, result.removes, result.wave)\n        self._commit_quarantine(*bad)\n",
+                "table, adds, result.removes, result.wave)\n",
+                "table, adds, result.removes, result.wave)\n        self._commit_quarantine(*bad)\n",
             ),
         ),
         "killed_before_a_commit",

@@ -33,10 +33,10 @@ def older_stalls_between_its_commits(scene: Scene) -> None:
     first, second = _two_words(scene)
     gates = (("log-table", 1),)
     with scene.start(Script(flaky=first, gates=gates)) as older:
-        older.until_gate()
+        scene.reach(older)
         scene.forget_markers()
         with scene.start(Script(flaky=second, gates=gates)) as newer:
-            newer.until_gate()
+            scene.reach(newer)
             older.proceed()
             scene.ended(older)
             newer.proceed()
@@ -48,7 +48,7 @@ def older_stalls_until_newer_is_done(scene: Scene) -> None:
     """Let an attempt stall between its check of the epoch and its commit until a newer one has finished."""
     first, second = _two_words(scene)
     with scene.start(Script(flaky=first, gates=(("log-table", 1),))) as older:
-        older.until_gate()
+        scene.reach(older)
         scene.forget_markers()
         scene.run(Script(flaky=second))
         older.proceed()
@@ -60,7 +60,7 @@ def older_stalls_before_its_bad_rows(scene: Scene) -> None:
     """Let an attempt stall before it commits bad rows of a wave that has none in the newer attempt."""
     word = next(scene.chain.words("2.jsonl"))
     with scene.start(Script(flaky=word, gates=(("log-quarantine", 3),))) as older:
-        older.until_gate()
+        scene.reach(older)
         scene.forget_markers()
         scene.run(Script())
         older.proceed()
@@ -72,10 +72,10 @@ def older_decides_again(scene: Scene) -> None:
     """Let a stalled attempt be refused and decide again while a newer one is between its two commits."""
     first, second = _two_words(scene)
     with scene.start(Script(flaky=first, gates=(("log-quarantine", 1), ("log-table", 1)))) as older:
-        older.until_gate()
+        scene.reach(older)
         scene.forget_markers()
         with scene.start(Script(flaky=second, gates=(("log-table", 1),))) as newer:
-            newer.until_gate()
+            scene.reach(newer)
             older.proceed()
             if older.until_gate():
                 older.kill()
@@ -89,7 +89,7 @@ def killed_before_a_commit(scene: Scene) -> None:
     words = scene.chain.words()
     for moment in ("log-quarantine", "log-table"):
         with scene.start(Script(flaky=next(words), gates=((moment, 1),))) as attempt:
-            attempt.until_gate()
+            scene.reach(attempt)
         scene.check(finished=False)
         scene.forget_markers()
     scene.run(Script(flaky=next(words)))
@@ -112,21 +112,21 @@ def parts_are_damaged_before_their_commit(scene: Scene) -> None:
     for strike, killed in ((damage.tear, False), (damage.remove, True), (damage.tear, True)):
         old = {*scene.job.stores[0].names(), *quarantine.names()}
         with scene.start(Script(gates=(("commit", 1),))) as attempt:
-            attempt.until_gate()
+            scene.reach(attempt)
             strike(scene.job, rng, {*old, *quarantine.names()})
             if not killed:
                 attempt.proceed()
                 scene.ended(attempt)
         scene.check(finished=False)
         with scene.start(Script(gates=(("after-commit", 1),))) as attempt:
-            attempt.until_gate()
+            scene.reach(attempt)
     scene.finish()
 
 
 def vacuum_meets_reused_parts(scene: Scene) -> None:
     """Vacuum twice while an attempt is about to commit old parts of an earlier attempt."""
     with scene.start(Script(gates=(("commit", 1),))) as killed:
-        killed.until_gate()
+        scene.reach(killed)
     scene.age()
     _vacuum_before_commit(scene)
 
@@ -138,7 +138,7 @@ def vacuum_meets_new_parts(scene: Scene) -> None:
 
 def _vacuum_before_commit(scene: Scene) -> None:
     with scene.start(Script(gates=(("log-table", 1),))) as attempt:
-        attempt.until_gate()
+        scene.reach(attempt)
         for _ in range(2):
             scene.vacuum()
         attempt.proceed()
@@ -149,10 +149,10 @@ def _vacuum_before_commit(scene: Scene) -> None:
 def vacuum_lists_parts_that_are_reused(scene: Scene) -> None:
     """Stop a vacuum between its list of garbage and its deletions, while an attempt commits these parts."""
     with scene.start(Script(gates=(("commit", 1),))) as killed:
-        killed.until_gate()
+        scene.reach(killed)
     scene.forget_markers()
     with scene.start(Script(work="vacuum", retention=DAY, gates=(("look", 1),))) as vacuum:
-        vacuum.until_gate()
+        scene.reach(vacuum)
         scene.finish()
         vacuum.proceed()
         scene.ended(vacuum)
@@ -173,20 +173,25 @@ def vacuum_keeps_named_versions(scene: Scene) -> None:
     scene.check_version(version, 0)
 
 
-def compaction_meets_increment(scene: Scene) -> None:
-    """Compact while an attempt is about to commit a wave that replaces parts, and the other way round."""
+def compaction_commits_before_an_increment(scene: Scene) -> None:
+    """Compact while an attempt is about to commit a wave that replaces parts."""
     scene.finish()
     scene.change_source(1)
     with scene.start(Script(gates=(("log-table", 1),))) as attempt:
-        attempt.until_gate()
+        scene.reach(attempt)
         scene.compact()
         scene.check(finished=False)
         attempt.proceed()
         scene.ended(attempt)
     scene.finish()
-    scene.change_source(2)
+
+
+def increment_commits_before_a_compaction(scene: Scene) -> None:
+    """Let an increment replace parts while a compaction is about to replace them."""
+    scene.finish()
+    scene.change_source(1)
     with scene.start(Script(work="compact", gates=(("log-compact", 1),))) as compaction:
-        compaction.until_gate()
+        scene.reach(compaction)
         scene.finish()
         compaction.proceed()
         scene.ended(compaction)
@@ -198,7 +203,7 @@ def compaction_follows_a_killed_increment(scene: Scene) -> None:
     scene.finish()
     scene.change_source(1)
     with scene.start(Script(gates=(("commit", 1),))) as killed:
-        killed.until_gate()
+        scene.reach(killed)
     scene.compact()
     scene.finish()
 
@@ -210,7 +215,7 @@ def source_changes_before_the_plan_is_saved(scene: Scene) -> None:
         scene.finish()
     scene.change_source(3)
     with scene.start(Script(gates=(("save-plan", 1),))) as older:
-        older.until_gate()
+        scene.reach(older)
         scene.change_source(4)
         scene.finish()
         older.proceed()
@@ -221,7 +226,7 @@ def source_changes_before_the_plan_is_saved(scene: Scene) -> None:
 def source_changes_while_it_is_read(scene: Scene) -> None:
     """Replace a file after it was pinned and before it is read, then bring the old one back."""
     with scene.start(Script(gates=(("read", 1),))) as attempt:
-        attempt.until_gate()
+        scene.reach(attempt)
         path, other = Path(scene.job.paths[1]), scene.chain.content(1)["1.jsonl"]
         old = path.read_bytes()
         path.write_bytes(other)
@@ -242,11 +247,11 @@ def a_row_is_lost_on_the_way_to_its_cell(scene: Scene) -> None:
 def attempts_read_different_rows(scene: Scene) -> None:
     """Let an attempt lose rows while reading, and finish its cells before a newer one that reads every row."""
     with scene.start(Script(loses="read", gates=(("read", 1), ("commit", 1)))) as short:
-        short.until_gate()
+        scene.reach(short)
         with scene.start(Script(gates=(("read", 1),))) as whole:
-            whole.until_gate()
+            scene.reach(whole)
             short.proceed()
-            short.until_gate()
+            scene.reach(short)
             short.kill()
             whole.proceed()
             ended = scene.ended(whole)
@@ -273,7 +278,8 @@ SCENARIOS: Mapping[str, Scenario] = {
         vacuum_meets_new_parts,
         vacuum_lists_parts_that_are_reused,
         vacuum_keeps_named_versions,
-        compaction_meets_increment,
+        compaction_commits_before_an_increment,
+        increment_commits_before_a_compaction,
         compaction_follows_a_killed_increment,
         source_changes_before_the_plan_is_saved,
         source_changes_while_it_is_read,

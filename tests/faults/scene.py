@@ -74,6 +74,15 @@ class Scene:
         with self.start(script) as attempt:
             return self.ended(attempt)
 
+    def reach(self, attempt: Attempt) -> None:
+        """Wait until a process reaches its next gate.
+
+        Raises:
+            RuntimeError: it ended before, so that the scenario tests nothing; a mutant may do so.
+        """
+        if not attempt.until_gate() and not self._stop:
+            raise RuntimeError(f"a process ended before its gate: {attempt.finish()}")
+
     def ended(self, attempt: Attempt) -> Ended:
         """Wait for the end of a process, and record errors that are not those of the product."""
         ended = attempt.finish()

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from tests.faults.campaign import plan_worlds
+from tests.faults.chain import make_chain
 from tests.faults.corpus import make_corpus
+from tests.faults.mutants import MUTANTS, Mutant
+from tests.faults.mutation import mutated, run_mutants
 from tests.faults.oracle import Findings, inspect
 from tests.faults.protocol import Job
+from tests.faults.scenarios import SCENARIOS
 from tests.faults.worlds import PHASES
 
 ROOT = Path(__file__).parents[2]
@@ -24,12 +28,38 @@ def faults(*arguments: str) -> dict[str, Any]:
     return json.loads(done.stdout.rpartition("RESULT ")[2])
 
 
+def test_wrong_protocols_are_detected_and_a_crash_is_no_detection(tmp_path: Path):
+    names = ["no fence", "commit from a fresh handle", "increment drops kept rows"]
+    wrong = [mutant for mutant in MUTANTS if mutant.name in names]
+    edits = (("    bucket = cell %", "    bucket = undefined %"),)
+    broken = Mutant("broken", "encoding/cell.py", edits, "killed_before_a_commit")
+    *verdicts, crashed = run_mutants(tmp_path, make_chain(1), [*wrong, broken])
+    assert [verdict.mutant.name for verdict in verdicts if verdict.caught] == [mutant.name for mutant in wrong]
+    assert len(wrong) == len(names)
+    assert not crashed.caught
+    assert crashed.crash.startswith("NameError")
+
+
+def test_mutants_fit_the_code(tmp_path: Path):
+    assert len(MUTANTS) >= 12
+    assert {mutant.scenario for mutant in MUTANTS} <= set(SCENARIOS)
+    for mutant in MUTANTS:
+        text = (ROOT / "lsr_prod" / mutant.file).read_text()
+        assert [text.count(old) for old, _ in mutant.edits] == [1] * len(mutant.edits), mutant.name
+    stale = Mutant("stale", "tables/delta.py", (("no such text", ""),), "chain_without_faults")
+    problem = r"mutant 'stale': tables/delta.py has 0 times 'no such text', not once"
+    with pytest.raises(ValueError, match=problem), mutated(tmp_path / "code", stale):
+        pass
+
+
 def test_tenth_of_the_faults_loses_duplicates_and_truncates_nothing():
-    result = faults("--share", "10", "--parts", "committers", "resume")
-    assert result["faults"] >= 26
+    result = faults("--share", "14", "--parts", "committers", "resume")
+    assert result["faults"] >= 20
     assert {result[kind] for kind in ("lost", "doubled", "torn_visible", "wrong")} == {0}
     kinds = {kind.partition(".")[0] for kind in result["landed"]}
-    assert kinds == {"kill", "eio", "enospc", "torn", "missing", "landed", "refused", "zombie", "skew"}
+    maintenance = {"compact", "vacuum", "source"}
+    assert kinds == {"kill", "eio", "enospc", "torn", "missing", "landed", "refused", "zombie", "skew"} | maintenance
+    assert result["in_increments"] >= 5
     assert result["redone"] <= result["largest_wave"]
 
 
@@ -50,7 +80,7 @@ def test_oracle_detects_losses_and_duplicates_of_the_peer():
 def test_campaign_covers_all_faults_and_depends_on_its_seed():
     worlds = plan_worlds(3)
     found = [fault for world in worlds for fault in world.faults]
-    assert len(found) >= 260
+    assert len(found) >= 300
     for phase in PHASES:
         assert sum(fault.kind == "kill" and fault.where == phase for fault in found) >= 20
     assert {world.place for world in worlds} == {"local", "full", "s3"}
@@ -73,7 +103,7 @@ def test_oracle_detects_loss_duplicate_truncation_and_wrong_vector(tmp_path: Pat
         return inspect(job, corpus, expected, finished=True)
 
     assert look().clean
-    other = {**expected, "d1": ((1,), (1,), "x")}
+    other = {**expected, "d1": frozenset({((1,), (1,), "x", 0)})}
     assert inspect(job, corpus, other, finished=True).wrong == 1
 
     part = next(iter(sorted((tmp_path / "table").glob("bucket=*/part-*"))))
