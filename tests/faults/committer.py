@@ -116,7 +116,7 @@ def _work(stage: _Stage, job: Job, script: Script) -> int:
         bad = vacuum(quarantine, script.retention, markers_of=table)
         found = vacuum(table, script.retention, keep_versions=script.keep)
         return len(bad.entries) + len(found.entries)
-    return run_attempt(job, stage.phase, _Encoder(stage, script.flaky))
+    return run_attempt(job, stage.phase, _Encoder(stage, script.flaky), abandon=script.abandon)
 
 
 class _Encoder:

@@ -67,6 +67,7 @@ def inject(stage: Stage, script: Script) -> None:
     Reader.read = _gated_read(stage, Reader.read)
     Store.delete = _gated_on_parts(stage, "delete", Store.delete)
     protocol.save_plan = stage.gate_before("save-plan", protocol.save_plan)
+    protocol.give_up_base = stage.gate_before("give-up", protocol.give_up_base)
     if script.work == "vacuum":
         Store.entry = _gated_on_parts(stage, "look", Store.entry)
     check = stage.announce("read-back", parts.check_part)

@@ -198,14 +198,45 @@ MUTANTS = (
     ),
     Mutant(
         "two increments follow one plan",
-        "encoding/plans/saved.py",
-        (
-            (
-                "if not table.put_new(_successor(plan.base), link) and",
-                "if table.put_new(_successor(plan.base), link) and",
-            ),
-        ),
+        "encoding/plans/successors.py",
+        (("        if following is not None:\n", "        if False:\n"),),
         "source_changes_before_the_plan_is_saved",
+    ),
+    Mutant(
+        "superseded plan is not fenced",
+        "encoding/commit/give_up.py",
+        (("    committer.fence()\n", ""),),
+        "plan_is_superseded_during_its_commit",
+    ),
+    Mutant(
+        "bad rows of a superseded plan stay",
+        "encoding/commit/give_up.py",
+        (("    committer.clear_quarantine(waves)\n", ""),),
+        "plan_is_superseded_during_its_commit",
+    ),
+    Mutant(
+        "plan that was given up commits a wave",
+        "encoding/commit/committer.py",
+        (("        check_not_followed(self.table, self.epoch.plan, done)\n", ""),),
+        "superseded_plan_is_resumed",
+    ),
+    Mutant(
+        "link is valid although its plan has committed another wave",
+        "encoding/plans/successors.py",
+        (("link.waves is None or link.waves == waves", "link.plan"),),
+        "plan_commits_before_it_is_given_up",
+    ),
+    Mutant(
+        "plan is given up although it has committed another wave",
+        "encoding/commit/give_up.py",
+        (("    if done != waves:\n", "    if False:\n"),),
+        "plan_commits_before_it_is_given_up",
+    ),
+    Mutant(
+        "abandoned plan counts as finished",
+        "encoding/plans/increment.py",
+        (("whole, some = base.committed_files(done)", "whole, some = base.committed_files(base.waves)"),),
+        "plan_is_abandoned_between_its_waves",
     ),
     Mutant(
         "vacuum ignores the retention",

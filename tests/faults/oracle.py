@@ -79,6 +79,7 @@ def inspect(
     flaky: Sequence[str] = (),
     before: Corpus | None = None,
     version: int | None = None,
+    abandoned: Counter[tuple[str, int, str | None, str]] | None = None,
 ) -> Findings:
     """Check the newest snapshot of both tables.
 
@@ -90,6 +91,7 @@ def inspect(
         flaky: documents that fail by one of these words may be in quarantine instead.
         before: source of the last finished run; its rows are accepted as long as the work is not finished.
         version: version of the sparse table instead of the newest one.
+        abandoned: rows of the quarantine that abandoned plans may have left.
     """
     findings = Findings()
     table, quarantine = job.stores
@@ -115,7 +117,7 @@ def inspect(
     }
     for place, count in bad.items():
         # The bad rows of a wave are committed before its documents: between the two commits they are not final.
-        allowed = max(corpus.quarantine[place], int(place in excused))
+        allowed = max(corpus.quarantine[place] + (abandoned or {}).get(place, 0), int(place in excused))
         findings.note(
             "doubled" if allowed else "wrong",
             max(count - allowed, 0),

@@ -24,7 +24,7 @@ from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.give_up import give_up_base
 from lsr_prod.encoding.commit.markers import finished_cells, mark_finished
 from lsr_prod.encoding.encoder import TextEncoder
-from lsr_prod.encoding.plans.increment import prepare_plan
+from lsr_prod.encoding.plans.increment import newest_plan, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.plans.successors import link_successor
@@ -72,13 +72,14 @@ class Job:
         return Store(self.table, self.options), Store(f"{self.table}_quarantine", self.options)
 
 
-def run_attempt(job: Job, phase: Phase, encoder: TextEncoder) -> int:
+def run_attempt(job: Job, phase: Phase, encoder: TextEncoder, *, abandon: bool = False) -> int:
     """Make a plan, an increment if the source has changed, then encode and commit wave by wave.
 
     Args:
         job: the work.
         phase: context manager that reports the phase of the protocol.
         encoder: encodes texts; may raise an error for a text.
+        abandon: give up the newest plan, although it has committed waves.
 
     Returns:
         Number of waves that this attempt committed.
@@ -86,7 +87,7 @@ def run_attempt(job: Job, phase: Phase, encoder: TextEncoder) -> int:
     source = SourceSettings(paths=list(job.paths), text_fields=["text"], stored_fields=[])
     table = job.stores[0]
     with phase("plan"):
-        plan, properties, committer = _begin(job, source)
+        plan, properties, committer = _begin(job, source, abandon)
     committed = 0
     for wave in range(waves_done(_open(table), plan.digest), plan.waves):
         for attempt in range(1, _STALE_TRIES + 1):
@@ -104,7 +105,7 @@ def run_attempt(job: Job, phase: Phase, encoder: TextEncoder) -> int:
     return committed
 
 
-def _begin(job: Job, source: SourceSettings) -> tuple[Plan, TableProperties, Committer]:
+def _begin(job: Job, source: SourceSettings, abandon: bool) -> tuple[Plan, TableProperties, Committer]:
     """Run the steps of the driver before the first wave."""
     table, quarantine = job.stores
     settings = EncodeSettings(
@@ -119,6 +120,11 @@ def _begin(job: Job, source: SourceSettings) -> tuple[Plan, TableProperties, Com
     wanted = TableProperties("b" * 64, "v" * 64, _STEP, 8, settings.store_k, job.buckets, (), vocabulary_size=30_522)
     found = check_table(table, wanted, settings.sink)
     snapshot = _open(table) if found else None
+    root = None if snapshot is None else snapshot.properties[PLAN_PROPERTY]
+
+    def done(digest: str) -> int:
+        return 0 if snapshot is None else waves_done(snapshot, digest)
+
     plan = prepare_plan(
         resolve_source(source, {}),
         source,
@@ -126,8 +132,9 @@ def _begin(job: Job, source: SourceSettings) -> tuple[Plan, TableProperties, Com
         bundle_digest=wanted.bundle_digest,
         options=job.options,
         table=table,
-        root=None if snapshot is None else snapshot.properties[PLAN_PROPERTY],
-        waves_done=lambda digest: 0 if snapshot is None else waves_done(snapshot, digest),
+        root=root,
+        waves_done=done,
+        abandon=newest_plan(table, root, done) if abandon and root else None,
     )
     save_plan(plan, table)
     if plan.base is not None:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -51,6 +52,7 @@ class Scene:
         self._start, self._folder, self.chain, self._baseline = start, folder, chain, baseline
         self._words: list[str] = []
         self._finished: list[int] = []
+        self._abandoned: Counter[tuple[str, int, str | None, str]] = Counter()
         self.state = 0
         self.findings = Findings()
         self.crashes: list[str] = []
@@ -90,6 +92,13 @@ class Scene:
         if ended.how == "error" and not hasattr(errors, kind):
             self.crashes.append(ended.detail)
         return ended
+
+    def abandon(self, state: int) -> None:
+        """Give up the increment to the present state, which has committed waves, and encode another state."""
+        left = self.chain.expected(self._states()).quarantine - self.chain.expected(self._finished).quarantine
+        self._abandoned += left
+        self.change_source(state)
+        self.run(Script(abandon=True))
 
     def compact(self) -> None:
         """Compact the sparse table."""
@@ -137,8 +146,16 @@ class Scene:
         if before and not finished:
             for name, contents in self._baseline[before[0]].items():
                 expected[name] = contents | expected.get(name, frozenset())
-        corpus, earlier = self.chain.expected(states), self.chain.expected(before) if before else None
-        self._add(inspect(self.job, corpus, expected, finished=finished, flaky=self._words, before=earlier))
+        found = inspect(
+            self.job,
+            self.chain.expected(states),
+            expected,
+            finished=finished,
+            flaky=self._words,
+            before=self.chain.expected(before) if before else None,
+            abandoned=self._abandoned,
+        )
+        self._add(found)
 
     def check_version(self, version: int, state: int) -> None:
         """Check an older version of the sparse table."""

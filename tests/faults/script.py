@@ -10,12 +10,14 @@ __all__ = ["Script"]
 class Script:
     """Work and faults of one process.
 
-    A *moment* is a call whose place in the protocol matters: ``save-plan``; ``read`` of a slice; ``fence-table``,
-    ``fence-quarantine``, ``log-table``, ``log-quarantine``, ``log-compact``: just before the commit of a log, after all
-    checks; ``look`` and ``delete``: a vacuum looks a part up again, and deletes it.
+    A *moment* is a call whose place in the protocol matters: ``save-plan``; ``give-up`` of an unfinished plan, after
+    its successor was linked; ``read`` of a slice; ``fence-table``, ``fence-quarantine``, ``log-table``,
+    ``log-quarantine``, ``log-compact``: just before the commit of a log, after all checks; ``look`` and ``delete``: a
+    vacuum looks a part up again, and deletes it.
 
     Attributes:
         work: ``encode``, ``compact`` or ``vacuum``.
+        abandon: give up the newest plan, although it has committed waves.
         keep: versions of the table that the vacuum keeps.
         retention: seconds, of the vacuum.
         kill: (phase, nth, calls): SIGKILL after this many Python calls in the nth entry of the phase.
@@ -31,6 +33,7 @@ class Script:
     """
 
     work: str = "encode"
+    abandon: bool = False
     keep: tuple[int, ...] = ()
     retention: float = 0.0
     kill: tuple[str, int, int] | None = None
