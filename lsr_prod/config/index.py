@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from lsr_prod.config.location import LocalPath, Location
+from lsr_prod.config.location import Location
 from lsr_prod.config.section import Section
 from lsr_prod.formats.attributes import AttributeType
 
@@ -89,10 +89,11 @@ class IndexSettings(Section):
 class EvaluateSettings(Section):
     """Evaluation of a published index with queries and relevance judgments."""
 
-    index: Location = Field(min_length=1, description="folder of the index")
-    queries: Location = Field(min_length=1, description="JSONL file with _id and text per query")
+    index: Location = Field(min_length=1, description="folder or URI of the index")
+    queries: Location = Field(min_length=1, description="JSONL file or URI with _id and text per query")
     qrels: Location = Field(
-        min_length=1, description="relevance judgments: BEIR .tsv (query-id, corpus-id, score) or TREC qrels"
+        min_length=1,
+        description="relevance judgments, file or URI: BEIR .tsv (query-id, corpus-id, score) or TREC qrels",
     )
     measures: list[str] = Field(
         ["nDCG@10", "RR@10", "R@10", "R@100", "P@10"], min_length=1, description="measures, as named by ir_measures"
@@ -107,7 +108,7 @@ class EvaluateSettings(Section):
     bm25: bool = Field(
         True, description="also evaluate BM25: by the impact postings of words if the index has them, else by Tantivy"
     )
-    runs: LocalPath | None = Field(None, description="folder for TREC run files; default: none are written")
+    runs: Location | None = Field(None, description="folder or URI for TREC run files; default: none are written")
 
     @field_validator("thresholds")
     @classmethod

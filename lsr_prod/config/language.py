@@ -115,7 +115,7 @@ class AdaptMlmSettings(LanguageSettings):
     reference: Location | None = Field(
         None,
         min_length=1,
-        description="tokenizer.json of the old vocabulary, or its folder: tokens that are not in it are new; "
+        description="tokenizer.json of the old vocabulary, or its folder or URI: tokens that are not in it are new; "
         "default: the vocabulary that the model was transferred from",
     )
 
@@ -151,7 +151,7 @@ class DistilHeadSettings(LanguageSettings):
     )
     teacher: Location = Field(
         min_length=1,
-        description="model directory of an encoder with the same output vocabulary; its tokenizer may differ",
+        description="folder or URI of an encoder with the same output vocabulary; its tokenizer may differ",
     )
     loss: Literal["mse", "cosine"] = Field(
         "mse", description="mse: squared differences summed over terms; cosine: one minus the cosine"

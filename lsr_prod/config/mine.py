@@ -40,7 +40,9 @@ class MineSettings(Section):
         None, min_length=1, description="column with the id of the query, to look up teacher scores"
     )
     index: Location = Field(min_length=1, description="folder or URI of the index; queries are encoded with its bundle")
-    cache: LocalPath | None = Field(None, description="folder on a local disk that caches a remote index")
+    cache: LocalPath | None = Field(
+        None, description="folder on a local disk that caches a remote index; default: the node cache"
+    )
     text_fields: list[str] = Field(
         ["title", "text"],
         min_length=1,

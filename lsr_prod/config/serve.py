@@ -11,7 +11,9 @@ __all__ = ["ServeSettings"]
 class ServeSettings(Section):
     """Serving of a published index by Ray Serve."""
 
-    index: Location = Field(min_length=1, description="folder of the index, at the same path on every machine")
+    index: Location = Field(
+        min_length=1, description="URI of the index, or its folder at the same path on every machine"
+    )
     name: str = Field("lsr_prod", min_length=1, pattern="^[A-Za-z0-9_-]+$", description="name of the Serve application")
     shard_groups: int = Field(
         1,

@@ -29,10 +29,10 @@ __all__ = [
 class ValidationSettings(Section):
     """Validation during training, with an index of a collection."""
 
-    corpus: Location = Field(min_length=1, description="JSONL of the documents: _id, title, text (BEIR)")
-    queries: Location = Field(min_length=1, description="JSONL of the queries: _id, text (BEIR)")
+    corpus: Location = Field(min_length=1, description="file or URI, JSONL of the documents: _id, title, text (BEIR)")
+    queries: Location = Field(min_length=1, description="file or URI, JSONL of the queries: _id, text (BEIR)")
     qrels: Location = Field(
-        min_length=1, description="relevance judgments: query, document, grade, tab-separated (BEIR)"
+        min_length=1, description="file or URI, relevance judgments: query, document, grade, tab-separated (BEIR)"
     )
     every: int = Field(1000, ge=1, description="steps between two validations; the last one is after the last step")
     documents: int | None = Field(
@@ -132,9 +132,9 @@ STAGES: dict[str, type[Section]] = {
 class TrainSettings(Section):
     """Training by a chain of stages."""
 
-    model: Location = Field(min_length=1, description="model directory to start from, or a Hugging Face id")
+    model: Location = Field(min_length=1, description="folder or URI of a model to start from, or a Hugging Face id")
     output: Location = Field(
-        min_length=1, description="folder of the trained model; must not exist, or hold the same one"
+        min_length=1, description="folder or URI of the trained model; must not exist, or hold the same one"
     )
     work: Location = Field(
         min_length=1,

@@ -44,7 +44,7 @@ class TransferVocabularySettings(Section):
     target: Location | None = Field(
         None,
         min_length=1,
-        description="model directory, folder of a tokenizer or tokenizer.json; give this or train_tokenizer",
+        description="folder or URI of a model or tokenizer, or a tokenizer.json; give this or train_tokenizer",
     )
     train_tokenizer: DomainTokenizerSettings | None = Field(
         None, description="train the tokenizer of the target vocabulary on texts"
@@ -61,7 +61,7 @@ class TransferVocabularySettings(Section):
     target_embeddings: Location | None = Field(
         None,
         min_length=1,
-        description="folder of a model with the tokens of the target; needs no head; default: target",
+        description="folder or URI of a model with the tokens of the target; needs no head; default: target",
     )
     bias: Literal["target", "unigrams", "rows", "none"] = Field(
         "target",

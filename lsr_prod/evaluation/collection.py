@@ -1,14 +1,16 @@
 """Readers of queries and relevance judgments in the formats of BEIR and TREC."""
 
 import csv
+import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import ir_measures
 
 from lsr_prod.errors import SourceError
+from lsr_prod.storage.folders import open_text
 
 __all__ = ["JudgedQueries", "read_judged"]
 
@@ -26,26 +28,28 @@ class JudgedQueries:
     qrels: list[ir_measures.Qrel]
 
 
-def read_judged(queries: Path, qrels: Path) -> JudgedQueries:
+def read_judged(queries: str | Path, qrels: str | Path, options: Mapping[str, str] | None = None) -> JudgedQueries:
     """Read queries and judgments.
 
     Args:
-        queries: JSON lines with ``_id`` and ``text``.
-        qrels: BEIR's tab-separated file with a header, or TREC's four columns without header.
+        queries: path or URI of JSON lines with ``_id`` and ``text``.
+        qrels: path or URI of BEIR's tab-separated file with a header, or TREC's four columns without header.
+        options: options of the object store.
 
     Raises:
         SourceError: a line is invalid, or no judged query has a text.
+        StorageError: a file does not exist or cannot be read.
     """
-    judgments = list(_read_qrels(qrels))
+    judgments = list(_read_qrels(str(qrels), options))
     judged = {judgment.query_id for judgment in judgments}
-    texts = {query_id: text for query_id, text in _read_queries(queries) if query_id in judged}
+    texts = {query_id: text for query_id, text in _read_queries(str(queries), options) if query_id in judged}
     if not texts:
         raise SourceError(f"no query of {queries} is judged in {qrels}; the two files do not belong together")
     return JudgedQueries(texts, [judgment for judgment in judgments if judgment.query_id in texts])
 
 
-def _read_queries(path: Path) -> Iterator[tuple[str, str]]:
-    with path.open(encoding="utf-8") as file:
+def _read_queries(path: str, options: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
+    with open_text(path, options) as file:
         for number, line in enumerate(file, start=1):
             try:
                 row = json.loads(line)
@@ -54,12 +58,12 @@ def _read_queries(path: Path) -> Iterator[tuple[str, str]]:
                 raise SourceError(f"{path}:{number} is not a query; each line needs _id and text") from error
 
 
-def _read_qrels(path: Path) -> Iterator[ir_measures.Qrel]:
-    with path.open(encoding="utf-8", newline="") as file:
-        header = file.readline().split()
-        if header[:2] != ["query-id", "corpus-id"]:
-            file.seek(0)
-            yield from ir_measures.read_trec_qrels(str(path))  # type: ignore[no-untyped-call]
+def _read_qrels(path: str, options: Mapping[str, str] | None) -> Iterator[ir_measures.Qrel]:
+    with open_text(path, options) as file:
+        first = file.readline()
+        if first.split()[:2] != ["query-id", "corpus-id"]:
+            lines = io.StringIO(first + file.read())
+            yield from ir_measures.read_trec_qrels(lines)  # type: ignore[no-untyped-call]
             return
         for number, row in enumerate(csv.reader(file, delimiter="\t"), start=2):
             try:

@@ -2,10 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import ir_measures
@@ -16,9 +15,10 @@ from lsr_prod.evaluation.collection import JudgedQueries, read_judged
 from lsr_prod.evaluation.efficiency import flops, percentile
 from lsr_prod.interchange.runs import Ranking, write_run
 from lsr_prod.search import Searcher, SearchResult
-from lsr_prod.storage import require_exists
+from lsr_prod.storage import is_remote, require_exists
+from lsr_prod.storage.folders import file_exists
 
-__all__ = ["Evaluation", "SystemReport", "evaluate_index"]
+__all__ = ["Evaluation", "SystemReport", "check_evaluation", "evaluate_index"]
 
 log = logging.getLogger(__name__)
 _WARM_UP_QUERIES = 20
@@ -81,11 +81,13 @@ def evaluate_index(deployment: Deployment) -> Evaluation:
     """
     settings = deployment.evaluate
     assert settings is not None
-    for name in ("index", "queries", "qrels"):
-        require_exists(f"evaluate.{name}", getattr(settings, name))
+    options = deployment.storage.options
+    check_evaluation(settings, options)
+    if not is_remote(settings.index):
+        require_exists("evaluate.index", settings.index)
     measures = [_measure(name) for name in settings.measures]
-    judged = read_judged(Path(settings.queries), Path(settings.qrels))
-    searcher = Searcher.open(Path(settings.index))
+    judged = read_judged(settings.queries, settings.qrels, options)
+    searcher = Searcher.open(settings.index, storage_options=options)
     answers: dict[str, Callable[[str], SearchResult]] = {}
     if settings.bm25:
         answers["bm25"] = partial(searcher.bm25, k=settings.k, count=True)
@@ -93,7 +95,13 @@ def evaluate_index(deployment: Deployment) -> Evaluation:
         answers[f"threshold {threshold:g}"] = partial(
             searcher.search, k=settings.k, overlap_threshold=threshold, qk=settings.qk
         )
-    reports = [_report(name, searcher, answer, judged, measures, settings) for name, answer in answers.items()]
+    reports = []
+    for name, answer in answers.items():
+        report, rankings = _report(name, searcher, answer, judged, measures)
+        if settings.runs is not None:
+            place = f"{settings.runs.rstrip('/')}/{name.replace(' ', '-')}.trec"
+            write_run(place, rankings, tag=name, options=options)
+        reports.append(report)
     encoded = searcher.encode(list(judged.queries.values()))
     queries = [query.top(settings.qk).ids.tolist() for query in encoded]
     terms = sorted({term for query in queries for term in query})
@@ -105,6 +113,18 @@ def evaluate_index(deployment: Deployment) -> Evaluation:
         flops=flops(queries, {term: searcher.document_frequency(term) for term in terms}, searcher.documents),
         systems=reports,
     )
+
+
+def check_evaluation(settings: EvaluateSettings, options: Mapping[str, str]) -> None:
+    """Verify that queries and judgments exist.
+
+    Raises:
+        ConfigError: one of them is no file.
+    """
+    for name in ("queries", "qrels"):
+        place = getattr(settings, name)
+        if not file_exists(place, options):
+            raise ConfigError(f"evaluate.{name}", f"there is no file at {place}", "give a path or URI that exists")
 
 
 def _matched(searcher: Searcher, result: SearchResult) -> int:
@@ -129,8 +149,7 @@ def _report(
     answer: Callable[[str], SearchResult],
     judged: JudgedQueries,
     measures: list[Any],
-    settings: EvaluateSettings,
-) -> SystemReport:
+) -> tuple[SystemReport, dict[str, Ranking]]:
     for text in list(judged.queries.values())[:_WARM_UP_QUERIES]:
         answer(text)
     rankings: dict[str, Ranking] = {}
@@ -142,8 +161,6 @@ def _report(
         match_ms.append(result.match_ms)
         matched.append(float(_matched(searcher, result)))
         rankings[query_id] = [(hit.doc_id, hit.score) for hit in result.hits]
-    if settings.runs is not None:
-        write_run(Path(settings.runs) / f"{name.replace(' ', '-')}.trec", rankings, tag=name)
     run = [
         ir_measures.ScoredDoc(query_id, doc_id, score)
         for query_id, ranking in rankings.items()
@@ -151,7 +168,7 @@ def _report(
     ]
     values = ir_measures.calc_aggregate(measures, judged.qrels, run)
     log.info("measured", extra={"fields": {"system": name, "queries": len(rankings)}})
-    return SystemReport(
+    report = SystemReport(
         name=name,
         measures={str(measure): float(values[measure]) for measure in measures},
         matched=sum(matched) / len(matched),
@@ -160,3 +177,4 @@ def _report(
         text_p50_ms=percentile(text_ms, 50),
         text_p95_ms=percentile(text_ms, 95),
     )
+    return report, rankings

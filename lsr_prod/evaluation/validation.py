@@ -17,6 +17,7 @@ from lsr_prod.evaluation.collection import JudgedQueries, read_judged
 from lsr_prod.evaluation.vector_evaluation import Encoded, evaluate, parse_measures
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.storage.folders import file_exists, open_text
 
 __all__ = ["Collection", "Validation", "Validator", "read_collection"]
 
@@ -73,18 +74,19 @@ class Validator:
         collection: the collection.
     """
 
-    def __init__(self, settings: ValidationSettings, scratch: Path) -> None:
+    def __init__(self, settings: ValidationSettings, scratch: Path, options: Mapping[str, str] | None = None) -> None:
         """Read the collection.
 
         Args:
             settings: those of ``read_collection``, and ``measures``, ``qk``, ``dk`` and ``overlap_threshold``.
             scratch: an existing folder on a local disk for the index, which is deleted after each validation.
+            options: options of the object store.
 
         Raises:
             ConfigError: see ``read_collection``.
             SourceError: see ``read_collection``.
         """
-        self.collection = read_collection(settings)
+        self.collection = read_collection(settings, options)
         self._settings = settings
         self._scratch = scratch
 
@@ -133,7 +135,7 @@ def _encoded(texts: Mapping[str, str], encode: Encode, kind: Kind, keep: int) ->
     return Encoded(list(texts), SparseBatch.concatenate(parts))
 
 
-def read_collection(settings: ValidationSettings) -> Collection:
+def read_collection(settings: ValidationSettings, options: Mapping[str, str] | None = None) -> Collection:
     """Read and check the whole collection. Training calls it before any work.
 
     If there are more queries or documents than configured, those with the smallest sha256 of their id are selected:
@@ -142,20 +144,21 @@ def read_collection(settings: ValidationSettings) -> Collection:
 
     Args:
         settings: ``corpus``, ``queries``, ``qrels``, ``max_queries``, ``documents`` and ``measures``.
+        options: options of the object store.
 
     Raises:
-        ConfigError: a path is not a local file, a measure is unknown, or ``documents`` is less than the relevant ones.
+        ConfigError: a path or URI is not a file, a measure is unknown, or ``documents`` is less than the relevant ones.
         SourceError: a line is invalid, an id occurs twice in the corpus, or no relevant document is in the corpus.
     """
     for name in ("corpus", "queries", "qrels"):
         path = getattr(settings, name)
-        if not Path(path).is_file():
-            raise ConfigError(f"validation.{name}", f"{path} is not a file on this machine", "give a local file")
+        if not file_exists(path, options):
+            raise ConfigError(f"validation.{name}", f"{path} is not a file", "give the path or URI of a file")
     parse_measures("validation.measures", settings.measures)
-    judged = _read_judged(settings)
+    judged = _read_judged(settings, options)
     queries = {query_id: judged.queries[query_id] for query_id in _sample(judged.queries, settings.max_queries)}
     qrels = [qrel for qrel in judged.qrels if qrel.query_id in queries]
-    documents = _read_documents(settings, qrels)
+    documents = _read_documents(settings, qrels, options)
     answered = {qrel.query_id for qrel in qrels if qrel.relevance > 0 and qrel.doc_id in documents}
     if not answered:
         raise SourceError(
@@ -167,25 +170,27 @@ def read_collection(settings: ValidationSettings) -> Collection:
     return Collection(documents, queries, qrels)
 
 
-def _read_judged(settings: ValidationSettings) -> JudgedQueries:
+def _read_judged(settings: ValidationSettings, options: Mapping[str, str] | None) -> JudgedQueries:
     try:
-        return read_judged(Path(settings.queries), Path(settings.qrels))
+        return read_judged(settings.queries, settings.qrels, options)
     except ValueError as error:
         raise SourceError(
             f"{settings.queries} or {settings.qrels} cannot be read ({error}); give UTF-8 in the format of BEIR"
         ) from error
 
 
-def _read_documents(settings: ValidationSettings, qrels: Sequence[ir_measures.Qrel]) -> dict[str, str]:
+def _read_documents(
+    settings: ValidationSettings, qrels: Sequence[ir_measures.Qrel], options: Mapping[str, str] | None
+) -> dict[str, str]:
     """Read the documents of the validation; the file is read once, and only selected texts are kept in memory."""
     relevant = {qrel.doc_id for qrel in qrels if qrel.relevance > 0}
     other = {qrel.doc_id for qrel in qrels} - relevant
     if settings.documents is None:
-        return dict(_corpus(Path(settings.corpus)))
+        return dict(_corpus(settings.corpus, options))
     found: dict[str, str] = {}
 
     def unjudged() -> Iterator[tuple[bytes, str, str]]:
-        for doc_id, text in _corpus(Path(settings.corpus)):
+        for doc_id, text in _corpus(settings.corpus, options):
             if doc_id in relevant or doc_id in other:
                 found[doc_id] = text
             else:
@@ -205,11 +210,11 @@ def _read_documents(settings: ValidationSettings, qrels: Sequence[ir_measures.Qr
     return {doc_id: found[doc_id] for doc_id in sorted(taken)}
 
 
-def _corpus(path: Path) -> Iterator[tuple[str, str]]:
+def _corpus(path: str, options: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
     """Yield ids and texts of a corpus in the format of BEIR."""
     seen: set[str] = set()
     try:
-        with path.open(encoding="utf-8") as file:
+        with open_text(path, options) as file:
             for number, line in enumerate(file, start=1):
                 doc_id, text = _parse(line, f"{path}:{number}")
                 if doc_id in seen:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lsr_prod.storage.drafts import write_file
+from lsr_prod.storage.folders import save_file
 
 __all__ = ["Ranking", "write_run"]
 
@@ -12,15 +12,19 @@ Ranking = Sequence[tuple[str, float]]
 _NOT_IN_TAG = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
-def write_run(path: Path, rankings: Mapping[str, Ranking], tag: str) -> None:
+def write_run(
+    place: str | Path, rankings: Mapping[str, Ranking], tag: str, options: Mapping[str, str] | None = None
+) -> None:
     """Write rankings as ``query Q0 document rank score tag``.
 
     Args:
-        path: the file; its folder is created if absent.
+        place: path or URI of the file, which is replaced; its folder is created if absent.
         rankings: query id -> (document id, score), best first.
         tag: name of the run; characters that the format does not allow become ``_``.
+        options: options of the object store.
 
     Raises:
+        StorageError: the store or the disk fails.
         ValueError: an id contains white space, which the format does not allow.
     """
     tag = _NOT_IN_TAG.sub("_", tag)
@@ -30,4 +34,4 @@ def write_run(path: Path, rankings: Mapping[str, Ranking], tag: str) -> None:
             if len(f"{query_id} {doc_id}".split()) != 2:
                 raise ValueError(f"id {query_id!r} or {doc_id!r} contains white space; a TREC run cannot name it")
             lines.append(f"{query_id} Q0 {doc_id} {rank} {score:.6f} {tag}\n")
-    write_file(path, "".join(lines).encode())
+    save_file(str(place), "".join(lines).encode(), options)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.jobs.shell import CommandParser, exit_code, local_path, location
+from lsr_prod.jobs.shell import CommandParser, add_store_option, exit_code, local_path, location, store_options
 
 if TYPE_CHECKING:
     from lsr_prod.vocabulary.inspect import Inspection
@@ -27,24 +27,25 @@ def parser() -> CommandParser:
         "model",
         metavar="MODEL",
         type=location,
-        help="model directory, folder of a language model, or a Hugging Face id",
+        help="folder or URI of a language model, or a Hugging Face id",
     )
     options.add_argument(
         "--target",
         metavar="PATH",
         type=location,
-        help="another vocabulary: folder or file of a tokenizer, or a model directory",
+        help="another vocabulary: folder, URI or file of a tokenizer, or a model directory",
     )
     options.add_argument(
         "--target-embeddings",
         metavar="FOLDER",
         type=location,
-        help="folder of a model with the tokens of the target; default: target",
+        help="folder or URI of a model with the tokens of the target; default: target",
     )
     options.add_argument(
         "--words", nargs="+", default=[], metavar="WORD", help="words of the target to print the nearest rows of"
     )
-    options.add_argument("--texts", type=local_path, metavar="FILE", help="JSONL with a field text")
+    options.add_argument("--texts", type=location, metavar="FILE", help="file or URI, JSONL with a field text")
+    add_store_option(options)
     options.add_argument("--count", type=int, default=1000, metavar="N", help="texts to read at most (default: 1000)")
     options.add_argument(
         "--casing", type=local_path, metavar="FILE", help="JSON file for the confusion matrix of casing"
@@ -95,16 +96,20 @@ def _inspect(argv: Sequence[str]) -> None:
         raise ConfigError("--casing", "the matrix is measured on texts", "give --texts too")
     # Imported after the arguments are parsed: torch and transformers take seconds to load.
     from lsr_prod.model import SparseEncoder
+    from lsr_prod.storage.folders import open_source
     from lsr_prod.vocabulary.casing_matrix import casing_matrix
     from lsr_prod.vocabulary.inspect import inspect_vocabulary, read_texts
 
-    texts = read_texts(given.texts, given.count) if given.texts else []
-    found = inspect_vocabulary(
-        given.model, target=given.target, target_embeddings=given.target_embeddings, words=given.words, texts=texts
+    options = store_options(given)
+    model = open_source(given.model, options)
+    target, embeddings = (
+        None if place is None else open_source(place, options) for place in (given.target, given.target_embeddings)
     )
+    texts = read_texts(given.texts, given.count, options) if given.texts else []
+    found = inspect_vocabulary(model, target=target, target_embeddings=embeddings, words=given.words, texts=texts)
     print_inspection(found, given.model)
     if given.casing or given.picture:
-        matrix = casing_matrix(SparseEncoder.load(given.model), texts)
+        matrix = casing_matrix(SparseEncoder.load(model), texts)
         if given.casing:
             matrix.save(given.casing)
         if given.picture:

@@ -9,7 +9,7 @@ Exit codes: 0 done, 1 failed, 2 bad usage.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lsr_prod.jobs.shell import CommandParser, exit_code, local_path, location
+from lsr_prod.jobs.shell import CommandParser, add_store_option, exit_code, location, store_options
 
 if TYPE_CHECKING:
     from lsr_prod.training.lineage import Ancestor
@@ -20,7 +20,8 @@ __all__ = ["main", "parser", "print_lineage"]
 def parser() -> CommandParser:
     """Return the parser of the command line."""
     options = CommandParser("lineage", __doc__)
-    options.add_argument("model", metavar="MODEL", type=local_path, help="model directory")
+    options.add_argument("model", metavar="MODEL", type=location, help="folder or URI of a model directory")
+    add_store_option(options)
     options.add_argument(
         "--work", metavar="FOLDER", type=location, help="folder or URI that the chain of the model worked in"
     )
@@ -56,6 +57,8 @@ def print_lineage(ancestors: Sequence["Ancestor"]) -> None:
 def _lineage(argv: Sequence[str]) -> None:
     given = parser().parse_args(argv)
     from lsr_prod.storage import Store
+    from lsr_prod.storage.folders import open_folder
     from lsr_prod.training.lineage import lineage
 
-    print_lineage(lineage(given.model, Store(given.work) if given.work else None))
+    options = store_options(given)
+    print_lineage(lineage(open_folder(given.model, options), Store(given.work, options) if given.work else None))

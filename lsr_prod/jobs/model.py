@@ -10,7 +10,7 @@ Exit codes: 0 done, 1 damaged source, 2 bad usage or impossible settings (nothin
 import sys
 from collections.abc import Sequence
 
-from lsr_prod.jobs.shell import CommandParser, exit_code, local_path, location
+from lsr_prod.jobs.shell import CommandParser, add_store_option, exit_code, location, store_options
 
 __all__ = ["main", "parser"]
 
@@ -19,11 +19,12 @@ def parser() -> CommandParser:
     """Return the parser of the command line."""
     options = CommandParser("model", __doc__)
     options.add_argument(
-        "source", metavar="SOURCE", type=location, help="folder or Hugging Face id of a masked language model"
+        "source", metavar="SOURCE", type=location, help="folder, URI or Hugging Face id of a masked language model"
     )
     options.add_argument(
-        "dest", metavar="DEST", type=local_path, help="folder of the model; must not exist, or hold the same model"
+        "dest", metavar="DEST", type=location, help="folder or URI of the model; must not exist, or hold the same model"
     )
+    add_store_option(options)
     options.add_argument(
         "--query-max-length", type=int, metavar="N", help="maximum tokens of a query, special tokens included"
     )
@@ -47,13 +48,25 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _make(argv: Sequence[str]) -> None:
-    given = vars(parser().parse_args(argv))
-    source, dest = given.pop("source"), given.pop("dest")
+    parsed = parser().parse_args(argv)
+    options = store_options(parsed)
+    source, dest = parsed.source, parsed.dest
+    fields = {name: value for name, value in vars(parsed).items() if name not in ("source", "dest", "store_option")}
     # Imported after the arguments are parsed: torch and transformers take seconds to load.
     from transformers.utils.logging import disable_progress_bar
 
     from lsr_prod.model import SparseEncoder
+    from lsr_prod.model.directory import folder_to_save
+    from lsr_prod.storage import is_remote
+    from lsr_prod.storage.folders import open_source
 
     disable_progress_bar()  # type: ignore[no-untyped-call]
-    encoder = SparseEncoder.load(source, **{name: value for name, value in given.items() if value is not None})
-    sys.stdout.write(f"{dest}: {encoder.save(dest)}\n")
+    encoder = SparseEncoder.load(
+        open_source(source, options), **{name: value for name, value in fields.items() if value is not None}
+    )
+    if is_remote(dest):
+        with folder_to_save(dest, options, field="DEST") as folder:
+            digest = encoder.save(folder)
+    else:
+        digest = encoder.save(dest)
+    sys.stdout.write(f"{dest}: {digest}\n")

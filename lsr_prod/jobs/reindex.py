@@ -21,12 +21,12 @@ from lsr_prod.config import Deployment
 from lsr_prod.encoding import check_encode, encode_corpus
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation import evaluate_index
+from lsr_prod.evaluation.evaluate import check_evaluation
 from lsr_prod.indexing import build_index, collect_garbage
 from lsr_prod.jobs.encode import print_encoded
 from lsr_prod.jobs.evaluate import print_systems
 from lsr_prod.jobs.run import Job, run_job, scalars
 from lsr_prod.jobs.tables import print_table
-from lsr_prod.storage import require_exists
 
 __all__ = ["JOB", "main"]
 
@@ -103,8 +103,7 @@ def _check(deployment: Deployment) -> None:
     chain = [("index.table", index.table, encode.table), ("index.bundle", index.bundle, encode.bundle)]
     if evaluate is not None:
         chain.append(("evaluate.index", evaluate.index, index.output))
-        for field in ("queries", "qrels"):
-            require_exists(f"evaluate.{field}", getattr(evaluate, field))
+        check_evaluation(evaluate, deployment.storage.options)
     for field, found, made in chain:
         if found != made:
             raise ConfigError(field, f"{found!r} is not what the step before writes", f"set it to {made!r}")

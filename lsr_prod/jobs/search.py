@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lsr_prod.errors import QueryError
-from lsr_prod.jobs.shell import CommandParser, exit_code, location
+from lsr_prod.jobs.shell import CommandParser, add_store_option, exit_code, location, store_options
 from lsr_prod.search.result import Hit, SearchResult
 from lsr_prod.search.searcher import Searcher
 
@@ -40,7 +40,8 @@ class _Settings:
 def parser() -> CommandParser:
     """Return the parser of the command line."""
     options = CommandParser("search", __doc__)
-    options.add_argument("index", metavar="INDEX", type=location, help="folder of an index")
+    options.add_argument("index", metavar="INDEX", type=location, help="folder or URI of an index")
+    add_store_option(options)
     options.add_argument("-k", type=int, default=5, metavar="N", help="number of hits to show (default: 5)")
     options.add_argument(
         "--threshold", type=float, default=0.0, metavar="X", help="overlap threshold, 0..1 (default: 0, off)"
@@ -56,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
 def _prompt(argv: Sequence[str]) -> None:
     given = parser().parse_args(argv)
     settings = _Settings(given.k, given.threshold)
-    searcher = Searcher.open(given.index)
+    searcher = Searcher.open(given.index, storage_options=store_options(given))
     searcher.search_vector({}, k=settings.k, overlap_threshold=settings.threshold)  # rejects impossible settings
     _say(_title(searcher))
     for line in _lines():

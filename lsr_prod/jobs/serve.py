@@ -2,9 +2,9 @@
 
     lsr-prod serve --config deployment.yaml [--local] [--serve.shard_groups 3 --serve.http_port 8000]
 
-Reads the sections ``serve`` and ``ray``. Starts the application on the cluster of ``ray.address`` and leaves it
-running; started again, it applies the new settings. With ``--local`` it starts a cluster on this machine that listens
-on loopback only, serves until it is interrupted, and stops both.
+Reads the sections ``serve``, ``ray`` and ``storage``. Starts the application on the cluster of ``ray.address`` and
+leaves it running; started again, it applies the new settings. With ``--local`` it starts a cluster on this machine that
+listens on loopback only, serves until it is interrupted, and stops both.
 
 Prints the table of deployments when queries are answered, and at the end one line ``RESULT {json}``.
 Exit codes: 0 done, 1 failed, 2 bad configuration.

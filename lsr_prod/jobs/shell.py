@@ -9,8 +9,18 @@ from typing import NoReturn
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, LsrError, MissingExtraError
 from lsr_prod.storage.location import location_problem, path_problem
+from lsr_prod.storage.options import is_credential, normalize_options
 
-__all__ = ["CommandParser", "exit_code", "id_options", "local_path", "location", "read_ids"]
+__all__ = [
+    "CommandParser",
+    "add_store_option",
+    "exit_code",
+    "id_options",
+    "local_path",
+    "location",
+    "read_ids",
+    "store_options",
+]
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -91,6 +101,29 @@ def local_path(value: str) -> Path:
     if (problem := path_problem(value)) is not None:
         raise argparse.ArgumentTypeError(f"{without_credentials(value)!r} is not possible; {problem}")
     return Path(value)
+
+
+def add_store_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--store-option`` to a subcommand that reads no deployment, for ``store_options``."""
+    text = "option of the object store of a URI, as in storage.options; may be repeated"
+    parser.add_argument("--store-option", action="append", default=[], metavar="NAME=VALUE", help=text)
+
+
+def store_options(given: argparse.Namespace) -> dict[str, str]:
+    """Return the options of ``add_store_option``.
+
+    Raises:
+        ConfigError: an option has no value, is unknown or is a credential.
+    """
+    options = {}
+    for text in given.store_option:
+        name, sign, value = text.partition("=")
+        if is_credential(name):
+            raise ConfigError(f"--store-option {name}", "it is a credential", "set it in the environment")
+        if not sign:
+            raise ConfigError(f"--store-option {name}", "it has no value", "write NAME=VALUE")
+        options[name] = value
+    return normalize_options(options)
 
 
 def id_options(name: str) -> CommandParser:

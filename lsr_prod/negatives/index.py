@@ -50,10 +50,7 @@ class MinedIndex:
             ArtifactError: another version is current, or the index is damaged.
         """
         self._settings = settings
-        if is_remote(settings.index):
-            if settings.cache is None:
-                raise ConfigError("mine.cache", f"{settings.index} is remote", "give a folder on a local disk")
-        else:
+        if not is_remote(settings.index):
             require_exists("mine.index", settings.index)
         try:
             self._searcher = Searcher.open(

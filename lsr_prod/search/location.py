@@ -1,6 +1,6 @@
 """Location of an index: a local folder, or an object store with a cache of its versions on this machine."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from lsr_prod.errors import QueryError
 from lsr_prod.formats.publication import Publication
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.location import location_problem, path_problem
-from lsr_prod.storage.publications import current_publication
+from lsr_prod.storage.publications import current_publication, read_publication
 
 if TYPE_CHECKING:
     from lsr_prod.storage.node_cache import NodeCache
@@ -32,9 +32,23 @@ class LocalIndex:
         """
         return current_publication(self.folder)
 
-    def fetch(self, *, verify: bool = False) -> tuple[Path, Publication]:  # noqa: ARG002 - as RemoteIndex
-        """Return the folder with the current version, and its publication."""
-        return self.folder, self.current_publication()
+    def read_publication(self, number: int) -> Publication:
+        """Return a publication by its number.
+
+        Raises:
+            PublicationError: there is none with that number.
+        """
+        return read_publication(self.folder, number)
+
+    def fetch(
+        self,
+        publication: Publication,  # noqa: ARG002 - as RemoteIndex
+        *,
+        shards: Collection[int] | None = None,  # noqa: ARG002
+        verify: bool = False,  # noqa: ARG002
+    ) -> Path:
+        """Return the folder, which has all versions."""
+        return self.folder
 
     def release(self, folder: Path) -> None:
         """Do nothing: a local index keeps versions that are no longer read."""
@@ -56,15 +70,21 @@ class RemoteIndex:
         """Return the current publication; nothing else is fetched."""
         return current_publication(self.store)
 
-    def fetch(self, *, verify: bool = False) -> tuple[Path, Publication]:
-        """Return the folder with the current version, and its publication; files missing from the cache are fetched.
+    def read_publication(self, number: int) -> Publication:
+        """Return a publication by its number; nothing else is fetched."""
+        return read_publication(self.store, number)
+
+    def fetch(self, publication: Publication, *, shards: Collection[int] | None = None, verify: bool = False) -> Path:
+        """Return a folder with the version of a publication; files missing from the cache are fetched.
 
         Args:
+            publication: a publication of the index.
+            shards: numbers of the shards to fetch; None: all.
             verify: compare every cached file with its sha256, and fetch damaged ones again.
         """
-        from lsr_prod.storage.index_cache import fetch_current_version
+        from lsr_prod.storage.index_cache import fetch_version
 
-        return fetch_current_version(self.cache, self.store, verify=verify)
+        return fetch_version(self.cache, self.store, publication, shards=shards, verify=verify)
 
     def release(self, folder: Path) -> None:
         """Allow the cache to delete the version in ``folder``, which is no longer read."""

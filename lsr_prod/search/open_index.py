@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.index import IndexVersion
@@ -11,43 +11,52 @@ from lsr_prod.search.location import LocalIndex, RemoteIndex
 from lsr_prod.search.metrics import Observer
 from lsr_prod.search.snapshot import Snapshot, Verify
 
-__all__ = ["OpenIndex", "open_current"]
+__all__ = ["OpenIndex", "open_version"]
 
 
-def open_current(location: LocalIndex | RemoteIndex, verify: Verify, before: Snapshot | None = None) -> Snapshot:
-    """Open the current version of an index; damaged files in the cache of a remote index are fetched again.
+def open_version(
+    location: LocalIndex | RemoteIndex,
+    publication: Publication,
+    verify: Verify,
+    *,
+    before: Snapshot | None = None,
+    shards: Collection[int] | None = None,
+) -> Snapshot:
+    """Open the version of a publication; damaged files in the cache of a remote index are fetched again.
+
+    The folder of the version is released when the snapshot is deleted.
 
     Args:
         location: location of the index.
+        publication: a publication of the index.
         verify: as in ``Searcher.open``.
-        before: an open version of the index.
+        before: an open version of the index, whose shards are reused.
+        shards: numbers of the shards to open; None: all.
 
     Raises:
-        PublicationError: nothing is published there.
         ArtifactError: the version is incomplete, damaged or of another format.
         StorageError: the object store cannot be reached, or the version does not fit into the cache.
     """
-    try:
-        return _open(location, verify, before, repair=False)
-    except ArtifactError:
-        if isinstance(location, LocalIndex):
-            raise
-    return _open(location, verify, before, repair=True)
-
-
-def _open(location: LocalIndex | RemoteIndex, verify: Verify, before: Snapshot | None, *, repair: bool) -> Snapshot:
-    folder, publication = location.fetch(verify=repair)
-    try:
-        # Shards of both versions stay open, unless their files may be deleted with the folder.
-        reused = before if before is not None and before.index == folder else None
-        return Snapshot(folder, publication, verify=verify, before=reused)
-    except BaseException:
-        location.release(folder)
-        raise
+    for repair in (False, True):
+        folder = location.fetch(publication, shards=shards, verify=repair)
+        try:
+            # Shards of both versions stay open, unless their files may be deleted with the folder.
+            reused = before if before is not None and before.index == folder else None
+            snapshot = Snapshot(folder, publication, verify=verify, before=reused, shards=shards)
+        except BaseException as error:
+            location.release(folder)
+            if repair or isinstance(location, LocalIndex) or not isinstance(error, ArtifactError):
+                raise
+        else:
+            weakref.finalize(snapshot, location.release, folder)
+            return snapshot
+    raise AssertionError
 
 
 class OpenIndex:
     """An index whose current version is open. Safe to share between threads."""
+
+    _shards_opened: Collection[int] | None = None  # numbers of the shards of every version; None: all
 
     def __init__(
         self, snapshot: Snapshot, location: LocalIndex | RemoteIndex, *, verify: Verify, observer: Observer | None
@@ -79,15 +88,17 @@ class OpenIndex:
         """
         with self._refresh_lock:
             before = self._snapshot
-            if self._location.current_publication().version == before.publication.version:
+            publication = self._location.current_publication()
+            if publication.version == before.publication.version:
                 return False
-            self._snapshot = open_current(self._location, self._verify, before)
+            self._snapshot = open_version(
+                self._location, publication, self._verify, before=before, shards=self._shards_opened
+            )
             self._watch(self._snapshot)
             return True
 
     def _watch(self, snapshot: Snapshot) -> None:
-        """Notify the observer of a version, and release its folder when the last query that reads it has returned."""
-        weakref.finalize(snapshot, self._location.release, snapshot.index)
+        """Notify the observer of a version."""
         if self._observer is not None:
             publication = snapshot.publication
             self._observer.opened(publication.version, publication.number, snapshot.version.documents)

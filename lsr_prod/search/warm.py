@@ -4,6 +4,7 @@ Compiled kernels are cached next to the package, or in ``NUMBA_CACHE_DIR``, and 
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lsr_prod.search.searcher import Searcher
@@ -28,11 +29,12 @@ class Warmth:
     next_ms: float
 
 
-def warm(index: str) -> Warmth:
+def warm(index: str, storage_options: Mapping[str, str] | None = None) -> Warmth:
     """Open an index and run a query that uses every kernel.
 
     Args:
-        index: folder of the index.
+        index: folder or URI of the index.
+        storage_options: options of the object store.
 
     Raises:
         PublicationError: nothing is published there.
@@ -42,7 +44,7 @@ def warm(index: str) -> Warmth:
     import numba  # noqa: F401 - what the first query would import
 
     imported = time.perf_counter()
-    searcher = Searcher.open(index)
+    searcher = Searcher.open(index, storage_options=storage_options)
     opened = time.perf_counter()
     _run_query(searcher)
     queried = time.perf_counter()

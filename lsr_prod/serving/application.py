@@ -20,8 +20,13 @@ def group_name(group: int) -> str:
     return f"shards-{group}"
 
 
-def build_application(settings: ServeSettings) -> Application:
-    """Build the application for ``serve.run``."""
+def build_application(settings: ServeSettings, options: Mapping[str, str] | None = None) -> Application:
+    """Build the application for ``serve.run``.
+
+    Args:
+        settings: the section ``serve``.
+        options: options of the object store.
+    """
     actor = {"num_cpus": settings.cpus}
     groups = [
         serve.deployment(
@@ -35,6 +40,7 @@ def build_application(settings: ServeSettings) -> Application:
             settings.shard_groups,
             threads=settings.threads,
             poll_seconds=settings.poll_seconds,
+            options=options,
         )
         for group in range(settings.shard_groups)
     ]
@@ -52,13 +58,18 @@ def build_application(settings: ServeSettings) -> Application:
         poll_seconds=settings.poll_seconds,
         attempts=settings.attempts,
         timeout_s=settings.timeout_s,
+        options=options,
     )
 
 
-def start(settings: ServeSettings) -> ServedSearcher:
+def start(settings: ServeSettings, options: Mapping[str, str] | None = None) -> ServedSearcher:
     """Start the application on the connected cluster, or update it; return when it is ready.
 
     The HTTP endpoint is optional and listens on the configured host and port; gRPC is off.
+
+    Args:
+        settings: the section ``serve``.
+        options: options of the object store.
 
     Raises:
         UnavailableError: a deployment does not start; the message has the reason.
@@ -69,7 +80,7 @@ def start(settings: ServeSettings) -> ServedSearcher:
         http_options={"host": settings.http_host, "port": settings.http_port} if http else {"host": "127.0.0.1"},
     )
     try:
-        handle = serve.run(build_application(settings), name=settings.name, route_prefix="/" if http else None)
+        handle = serve.run(build_application(settings, options), name=settings.name, route_prefix="/" if http else None)
     except RuntimeError as error:
         raise UnavailableError(f"the application {settings.name} did not start: {_reason(settings.name)}") from error
     return ServedSearcher(handle)

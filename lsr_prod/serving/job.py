@@ -12,6 +12,8 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings, ServeSettings
 from lsr_prod.errors import ConfigError, MissingExtraError, PublicationError
 from lsr_prod.formats.publication import Publication
+from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.publications import current_publication
 
 __all__ = ["serve_index"]
@@ -23,7 +25,7 @@ def serve_index(
     """Serve the index of the section ``serve``.
 
     Args:
-        deployment: its sections ``serve`` and ``ray``.
+        deployment: its sections ``serve``, ``ray`` and ``storage``.
         local: start a cluster on this machine, serve until SIGINT or SIGTERM, and stop both. Otherwise the application
             keeps running on the cluster of ``ray.address``; a second start updates its settings.
         ready: called with the table of deployments when the application answers.
@@ -36,8 +38,9 @@ def serve_index(
         MissingExtraError: Ray Serve is not installed.
     """
     assert deployment.serve is not None
-    settings = deployment.serve.model_copy(update={"index": str(Path(deployment.serve.index).absolute())})
-    publication = _published(settings)
+    settings = deployment.serve.model_copy(update={"index": absolute(deployment.serve.index)})
+    options = deployment.storage.options
+    publication = _published(settings, options)
     _check_cluster(deployment.ray, settings, local=local)
     with ray_session(deployment.ray):
         try:
@@ -47,7 +50,7 @@ def serve_index(
         except ImportError as error:
             raise MissingExtraError("ray.serve", "jobs") from error
         try:
-            start(settings)
+            start(settings, options)
             table = {"publication": publication.number, "version": publication.version, **deployments(settings.name)}
             if ready is not None:
                 ready(table)
@@ -59,13 +62,14 @@ def serve_index(
     return table
 
 
-def _published(settings: ServeSettings) -> Publication:
-    if not Path(settings.index).is_dir():
-        raise ConfigError("serve.index", f"{settings.index} is not a folder", "give the folder of a published index")
+def _published(settings: ServeSettings, options: dict[str, str]) -> Publication:
+    remedy = "give the folder or URI of a published index"
+    if not is_remote(settings.index) and not Path(settings.index).is_dir():
+        raise ConfigError("serve.index", f"{settings.index} is not a folder", remedy)
     try:
-        return current_publication(Path(settings.index))
+        return current_publication(Store(settings.index, options))
     except PublicationError as error:
-        raise ConfigError("serve.index", str(error), "give the folder of a published index") from error
+        raise ConfigError("serve.index", str(error), remedy) from error
 
 
 def _check_cluster(ray: RaySettings, settings: ServeSettings, *, local: bool) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,22 +26,32 @@ _T = TypeVar("_T")
 class ShardReplica:
     """One replica of a shard group. Its calls only read, so the router may send each call again."""
 
-    def __init__(self, index: str, group: int, groups: int, *, threads: int, poll_seconds: float) -> None:
+    def __init__(
+        self,
+        index: str,
+        group: int,
+        groups: int,
+        *,
+        threads: int,
+        poll_seconds: float,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
         """Open the current version and compile the kernels.
 
         Args:
-            index: the index folder.
+            index: folder or URI of the index.
             group: number of the shard group.
             groups: number of shard groups.
             threads: calls that run at the same time.
             poll_seconds: seconds between two checks for a new publication.
+            options: options of the object store.
 
         Raises:
             PublicationError: nothing is published.
             ArtifactError: the version is incomplete, damaged or of another format.
         """
         keep_internal_port_on_loopback()
-        self._versions = Versions(Path(index), group, groups)
+        self._versions = Versions(index, group, groups, options)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lsr-match")
         _compile(self._versions.last)
         self._follower = Follower(self._versions.follow, poll_seconds)

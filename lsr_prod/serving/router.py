@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ from ray.serve.handle import DeploymentHandle
 
 from lsr_prod.errors import LsrError, QueryError
 from lsr_prod.search.candidates import Shards
+from lsr_prod.search.location import locate
+from lsr_prod.search.open_index import open_version
 from lsr_prod.search.result import SearchResult
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.snapshot import Snapshot
@@ -19,7 +22,6 @@ from lsr_prod.serving.loopback import keep_internal_port_on_loopback
 from lsr_prod.serving.scatter import Groups, ScatteredShards
 from lsr_prod.serving.versions import Pin
 from lsr_prod.serving.wire import WireRequest, error_to_json, result_to_json
-from lsr_prod.storage.publications import current_publication
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -36,27 +38,28 @@ class ScatteringSearcher(Searcher):
     ``explain``, ``bm25`` and ``match_tantivy`` need open shards and are not supported.
     """
 
-    def __init__(self, index: Path, groups: Groups, *, encoder_threads: int) -> None:
+    _shards_opened = ()
+
+    def __init__(
+        self,
+        index: str | Path,
+        groups: Groups,
+        *,
+        encoder_threads: int,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
         """Open the current version.
 
         Args:
-            index: the index folder.
+            index: folder or URI of the index.
             groups: shard groups that serve the index.
             encoder_threads: ONNX Runtime threads that encode one query.
+            options: options of the object store.
         """
-        snapshot = Snapshot(index, current_publication(index), shards=())
-        super().__init__(snapshot, encoder_threads=encoder_threads)
+        location = locate(index, None, None, options)
+        snapshot = open_version(location, location.current_publication(), "lazy", shards=self._shards_opened)
+        super().__init__(snapshot, location=location, encoder_threads=encoder_threads)
         self._groups = groups
-
-    def refresh(self) -> bool:
-        """Open the current publication; see ``Searcher.refresh``."""
-        with self._refresh_lock:
-            before = self._snapshot
-            publication = current_publication(before.index)
-            if publication.version == before.publication.version:
-                return False
-            self._snapshot = Snapshot(before.index, publication, shards=())
-            return True
 
     def _shards(self, snapshot: Snapshot) -> Shards:
         publication = snapshot.publication
@@ -76,21 +79,23 @@ class Router:
         poll_seconds: float,
         attempts: int,
         timeout_s: float,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         """Open the current version; the first text opens the encoder.
 
         Args:
             *groups: the shard groups, in order.
-            index: the index folder.
+            index: folder or URI of the index.
             concurrency: queries that run at the same time.
             encoder_threads: ONNX Runtime threads that encode one query.
             poll_seconds: seconds between two checks for a new publication.
             attempts: maximum number of times a call is sent when replicas die.
             timeout_s: seconds for a call.
+            options: options of the object store.
         """
         keep_internal_port_on_loopback()
         calls = Groups(groups, attempts=attempts, timeout_s=timeout_s)
-        self._searcher = ScatteringSearcher(Path(index), calls, encoder_threads=encoder_threads)
+        self._searcher = ScatteringSearcher(index, calls, encoder_threads=encoder_threads, options=options)
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="lsr-route")
         self._follower = Follower(self._searcher.refresh, poll_seconds)
 

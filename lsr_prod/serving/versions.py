@@ -2,13 +2,15 @@
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from lsr_prod.errors import PublicationError
 from lsr_prod.formats.publication import Publication
+from lsr_prod.search.location import locate
+from lsr_prod.search.open_index import open_version
 from lsr_prod.search.snapshot import Snapshot
-from lsr_prod.storage.publications import current_publication, read_publication
 
 __all__ = ["Pin", "Versions", "shards_of_group"]
 
@@ -37,19 +39,20 @@ def shards_of_group(group: int, groups: int) -> range:
 class Versions:
     """Open snapshots of one shard group. Safe to share between threads."""
 
-    def __init__(self, index: Path, group: int, groups: int) -> None:
+    def __init__(self, index: str | Path, group: int, groups: int, options: Mapping[str, str] | None = None) -> None:
         """Open the current version.
 
         Args:
-            index: the index folder.
+            index: folder or URI of the index; of a remote one, the shards of the group are fetched.
             group: number of the shard group.
             groups: number of shard groups.
+            options: options of the object store.
 
         Raises:
             PublicationError: nothing is published.
             ArtifactError: the version is incomplete, damaged or of another format.
         """
-        self._index = index
+        self._index = locate(index, None, None, options)
         self._shards = shards_of_group(group, groups)
         self._held: OrderedDict[str, Snapshot] = OrderedDict()
         self._lock = threading.Lock()
@@ -65,11 +68,11 @@ class Versions:
             PublicationError: the pin does not name a publication of this index.
             ArtifactError: the version is incomplete, damaged or of another format.
         """
-        return self._find(pin.version) or self._open(read_publication(self._index, pin.publication), pin.version)
+        return self._find(pin.version) or self._open(self._index.read_publication(pin.publication), pin.version)
 
     def follow(self) -> bool:
         """Open the version of the current publication; return False if it was open."""
-        latest = current_publication(self._index)
+        latest = self._index.current_publication()
         with self._lock:
             if latest.version in self._held:
                 return False
@@ -98,7 +101,7 @@ class Versions:
     def _open(self, publication: Publication, version: str) -> Snapshot:
         if publication.version != version:
             raise PublicationError(
-                f"publication {publication.number} of {self._index} is version {publication.version[:12]}, not "
+                f"publication {publication.number} of the index is version {publication.version[:12]}, not "
                 f"{version[:12]}; router and replicas must serve the same index"
             )
         with self._opening:  # one thread opens, the others wait
@@ -106,7 +109,7 @@ class Versions:
             if found is not None:
                 return found
             before = self.last if self._held else None
-            opened = Snapshot(self._index, publication, before=before, shards=self._shards)
+            opened = open_version(self._index, publication, "lazy", before=before, shards=self._shards)
             with self._lock:
                 self._held[version] = opened
                 while len(self._held) > _HELD:

@@ -4,29 +4,35 @@ A folder in an object store, ``s3://bucket/models/x``, is the artifact ``x`` of 
 ``artifacts``); it is fetched into the node cache of the user. A local folder is used where it is.
 """
 
+import hashlib
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from lsr_prod.errors import ArtifactError, StorageError
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact
+from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.store import Store, is_remote
 
 __all__ = [
     "absolute",
+    "digest_file",
     "file_exists",
     "folder_exists",
     "open_bundle",
     "open_folder",
     "open_source",
     "open_text",
+    "save_file",
     "save_folder",
 ]
 
 Options = Mapping[str, str] | None
+
+_BLOCK = 1 << 20
 
 
 def absolute(place: str) -> str:
@@ -40,6 +46,19 @@ def file_exists(place: str, options: Options = None) -> bool:
         folder, _, name = place.rpartition("/")
         return bool(name) and Store(folder, dict(options or {})).entry(name) is not None
     return Path(place).is_file()
+
+
+def digest_file(place: str, options: Options = None) -> str:
+    """Return the sha256 (hex) of a file by path or URI, which is read in pieces.
+
+    Raises:
+        StorageError: the file does not exist or cannot be read.
+    """
+    digest = hashlib.sha256()
+    with _open(place, options) as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def folder_exists(place: str, options: Options = None) -> bool:
@@ -99,6 +118,22 @@ def open_bundle(place: str, options: Options = None) -> tuple[Path, Bundle]:
     return folder, Bundle.load(folder, verify=True)
 
 
+def save_file(place: str, data: bytes, options: Options = None) -> None:
+    """Write a file by path or URI; one of that name is replaced.
+
+    Raises:
+        StorageError: the store or the disk fails.
+    """
+    if not is_remote(place):
+        write_file(Path(place), data)
+        return
+    folder, _, name = place.rpartition("/")
+    store = Store(folder, dict(options or {}))
+    if not store.put_new(name, data):
+        store.delete(name)
+        store.put_new(name, data)
+
+
 def save_folder(folder: Path, place: str, options: Options = None) -> None:
     """Store a folder as the artifact that a URI names; a repeated call resumes an interrupted one.
 
@@ -124,11 +159,16 @@ def open_text(place: str, options: Options = None) -> Iterator[TextIO]:
     Raises:
         StorageError: the file does not exist or cannot be read.
     """
+    with _open(place, options) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as lines:
+        yield lines
+
+
+@contextmanager
+def _open(place: str, options: Options) -> Iterator[BinaryIO]:
     folder, _, name = absolute(place).rpartition("/")
-    store = Store(folder, dict(options or {}))
     try:
-        with store.open_reader(name) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as lines:
-            yield lines
+        with Store(folder, dict(options or {})).open_reader(name) as file:
+            yield file
     except StorageError:
         raise
     except OSError as error:

@@ -29,14 +29,16 @@ from lsr_prod.config import Deployment, RaySettings, StageSettings, TrainSetting
 from lsr_prod.errors import ArtifactError, ConfigError, TrainingError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model.directory import seal_directory
+from lsr_prod.storage import is_remote
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact
 from lsr_prod.storage.drafts import Draft, copy_tree, write_file
+from lsr_prod.storage.folders import save_folder
 from lsr_prod.training.chain_plan import ChainPlan, check_unchanged, finished_model, plan_chain
 from lsr_prod.training.chain_summary import ChainSummary, StageSummary
 from lsr_prod.training.lineage import write_lineage
 from lsr_prod.training.stage_record import StageRecord, load_record, save_record
 from lsr_prod.training.stages.facts import TRANSFER_FILE
-from lsr_prod.training.stages.registry import REGISTRY, errors_of_stage, identity, stage_digest
+from lsr_prod.training.stages.registry import REGISTRY, errors_of_stage, identity, local_inputs, stage_digest
 from lsr_prod.training.stages.stage import StageRun
 
 __all__ = ["ray_for", "run_chain"]
@@ -68,7 +70,7 @@ def run_chain(deployment: Deployment) -> ChainSummary:
             put_artifact(plan.store, f"models/{plan.digest}", plan.start)
             stages = _run_stages(plan)
     _deliver(plan, stages[-1].model)
-    return ChainSummary(str(plan.output), plan.digest, tuple(stages), time.monotonic() - started)
+    return ChainSummary(plan.output, plan.digest, tuple(stages), time.monotonic() - started)
 
 
 @contextmanager
@@ -120,8 +122,8 @@ def _run_stages(plan: ChainPlan) -> list[StageSummary]:
 def _run(plan: ChainPlan, number: int, name: str, parent: str) -> StageRecord:
     """Run one stage, store its model, then write its record."""
     stage, started = plan.train.stages[number], time.monotonic()
-    with Draft(plan.output) as draft:
-        folder = draft.folder / "model"
+    with _scratch(plan.output) as scratch:
+        folder = scratch / "model"
         with _started(), errors_of_stage(number):
             summary = run_stage(stage, StageRun(plan.train, parent, name, folder, plan.store.options))
         figures = {key: summary[key] for key in ("training_set", "rows", "steps") if key in summary}
@@ -147,17 +149,31 @@ def run_stage(stage: StageSettings, job: StageRun) -> Mapping[str, Any]:
     Returns:
         A flat summary.
     """
-    summary = REGISTRY[stage.stage].run(stage, job)
+    summary = REGISTRY[stage.stage].run(local_inputs(stage, job.options), job)
     record = fetch_artifact(job.work, f"models/{job.start}", verify=False) / TRANSFER_FILE
     if record.is_file() and not (job.output / TRANSFER_FILE).exists():
         write_file(job.output / TRANSFER_FILE, record.read_bytes())  # later stages of the chain read it
     return summary
 
 
+@contextmanager
+def _scratch(output: str) -> Iterator[Path]:
+    """Yield an empty folder: on the disk of a local output, else in the folder of temporary files."""
+    if is_remote(output):
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    with Draft(Path(output)) as draft:
+        yield draft.folder
+
+
 def _deliver(plan: ChainPlan, model: str) -> None:
-    """Copy a model to the output folder, atomically."""
+    """Copy a model to the output, atomically."""
     source = fetch_artifact(plan.store, f"models/{model}")
-    with Draft(plan.output) as draft:
+    if is_remote(plan.output):
+        save_folder(source, plan.output, plan.store.options)
+        return
+    with Draft(Path(plan.output)) as draft:
         copy_tree(source, draft.folder)
         with _started():
             seal_directory(draft, field="train.output")

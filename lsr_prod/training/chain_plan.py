@@ -8,6 +8,7 @@ from lsr_prod.errors import ArtifactError, ConfigError, TrainingError
 from lsr_prod.formats.card import CARD_FILE
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.folders import absolute, folder_exists, open_folder, open_source
 from lsr_prod.training.loop.checkpoint_store import check_work
 from lsr_prod.training.stage_record import load_record
 from lsr_prod.training.stages.facts import ModelFacts
@@ -25,7 +26,7 @@ class ChainPlan:
         store: the work store.
         pins: by stage, the digest of each input.
         facts: facts of the model before each stage, and after the last one.
-        output: local folder of the trained model.
+        output: absolute path or URI of the trained model.
         start: folder of the model directory to start from.
         digest: digest of the model directory to start from.
     """
@@ -34,7 +35,7 @@ class ChainPlan:
     store: Store
     pins: tuple[dict[str, str], ...]
     facts: tuple[ModelFacts, ...]
-    output: Path
+    output: str
     start: Path
     digest: str
 
@@ -53,36 +54,38 @@ def plan_chain(deployment: Deployment, scratch: Path) -> ChainPlan:
     if not is_remote(train.work) and Path(train.work).exists() and not Path(train.work).is_dir():
         raise ConfigError("train.work", f"{train.work} is a file", "name a folder")
     check_work(store)
-    output = _local_output(train.output)
-    start, digest, encoder = _start(train.model, scratch)
+    exists = _find_output(train.output, options)
+    start, digest, encoder = _start(train.model, options, scratch)
     facts, pins = [ModelFacts.of(encoder, start)], []
     for number, stage in enumerate(train.stages):
         with errors_of_stage(number):
             read, after = check_stage(stage, train, facts[-1], options)
             pins.append(read)
             facts.append(after)
-    plan = ChainPlan(train, store, tuple(pins), tuple(facts), output, start, digest)
-    if output.is_dir() and any(output.iterdir()) and model_digest(output) != finished_model(plan):
+    plan = ChainPlan(train, store, tuple(pins), tuple(facts), absolute(train.output), start, digest)
+    if exists and model_digest(open_folder(train.output, options)) != finished_model(plan):
         raise ConfigError(
             "train.output",
-            f"{output} holds something else",
+            f"{train.output} holds something else",
             "name a folder that does not exist",
         )
     return plan
 
 
-def _local_output(output: str) -> Path:
-    if is_remote(output):
-        raise ConfigError("train.output", f"{output} is an object store", "name a local folder; the export reads it")
-    path = Path(output).absolute()
-    if path.exists() and not path.is_dir():
-        raise ConfigError("train.output", f"{path} is a file", "name a folder that does not exist")
-    return path
+def _find_output(output: str, options: dict[str, str]) -> bool:
+    """Return whether the output exists, with any content."""
+    if not is_remote(output) and Path(output).exists() and not Path(output).is_dir():
+        raise ConfigError("train.output", f"{output} is a file", "name a folder that does not exist")
+    try:
+        return folder_exists(output, options)
+    except ArtifactError as error:
+        raise ConfigError("train.output", str(error), "name a folder that does not exist") from error
 
 
-def _start(model: str, scratch: Path) -> tuple[Path, str, SparseEncoder]:
+def _start(model: str, options: dict[str, str], scratch: Path) -> tuple[Path, str, SparseEncoder]:
     """Return folder, digest and encoder of the model to start from; other models are saved as model directories."""
     try:
+        model = open_source(model, options)
         encoder = SparseEncoder.load(model)
     except (ConfigError, ArtifactError) as error:
         problem = error.problem if isinstance(error, ConfigError) else str(error)

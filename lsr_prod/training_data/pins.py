@@ -1,11 +1,11 @@
 """Digests of the input of a stage: data that moved keeps its digest; data that changed makes the stage run again."""
 
 import logging
-from pathlib import Path
 
 from lsr_prod.config.train import ValidationSettings
 from lsr_prod.config.training_data import TrainingDataSettings
-from lsr_prod.formats.digest import digest_json, digest_path
+from lsr_prod.formats.digest import digest_json
+from lsr_prod.storage.folders import digest_file
 from lsr_prod.training_data.records import pin_files
 from lsr_prod.training_data.schemas import check_schemas
 
@@ -30,6 +30,11 @@ def pin_data(data: TrainingDataSettings, options: dict[str, str]) -> str:
     return digest_json([file.identity() for file in files])
 
 
-def pin_validation(validation: ValidationSettings) -> str:
-    """Return the digest (hex) of the collection that validates a stage."""
-    return digest_json([digest_path(Path(path)) for path in (validation.corpus, validation.queries, validation.qrels)])
+def pin_validation(validation: ValidationSettings, options: dict[str, str] | None = None) -> str:
+    """Return the digest (hex) of the collection that validates a stage.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    files = (validation.corpus, validation.queries, validation.qrels)
+    return digest_json([digest_file(path, options) for path in files])

@@ -1,15 +1,15 @@
 """Figures of a model's vocabulary, and of a target to which it could be transferred."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
+from lsr_prod.storage.folders import open_text
 from lsr_prod.terms.casing import cased_terms
 from lsr_prod.terms.pieces import fragmentation, term_pieces
 from lsr_prod.terms.surfaces import Surface, Terms, align, notation_of, overlap_share, spell
@@ -136,14 +136,14 @@ def find_neighbors(
     ]
 
 
-def read_texts(path: Path, count: int) -> list[str]:
-    """Return the first texts of a JSONL file with a field ``text``.
+def read_texts(path: str, count: int, options: Mapping[str, str] | None = None) -> list[str]:
+    """Return the first texts of a JSONL file, by path or URI, with a field ``text``.
 
     Raises:
         ConfigError: the file does not exist, or a line has no text.
     """
     try:
-        with path.open(encoding="utf-8") as lines:
+        with open_text(path, options) as lines:
             return [str(json.loads(line)["text"]) for line in islice(lines, count)]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError("--texts", f"{path} cannot be read ({error})", "give JSONL with a field text") from error

@@ -12,6 +12,8 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.search import Searcher
+from lsr_prod.storage import Store
+from lsr_prod.storage.index_upload import upload_current
 from tests.indexing.corpus import Doc, encode_corpus, make_index
 
 TEXTS = {
@@ -127,3 +129,25 @@ def test_invalid_setting_is_reported_and_nothing_is_written(
         evaluate(folder, **settings, runs=str(tmp_path / "runs"))
     assert refused.value.field == field
     assert not (tmp_path / "runs").exists()
+
+
+def test_evaluation_by_uri_equals_that_of_folders(
+    folder: Path, s3_options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LSR_PROD_CACHE", str(tmp_path / "cache"))
+    store = Store(f"s3://lsr/{tmp_path.name}", s3_options)
+    upload_current(folder / "index", store.child("index"))
+    for name in ("queries.jsonl", "qrels.tsv"):
+        store.put_new(name, (folder / name).read_bytes())
+    paths = {name: f"{store.uri}/{file}" for name, file in PATHS.items()}
+    given = {"storage": {"options": s3_options}, "evaluate": {**paths, "runs": f"{store.uri}/runs"}}
+    for _ in range(2):
+        remote = evaluate_index(Deployment.model_validate(given)).result()
+    local = evaluate(folder, runs=str(tmp_path / "runs"))
+    for one, other in zip(remote["systems"], local["systems"], strict=True):
+        assert (one["name"], one["measures"], one["matched"]) == (other["name"], other["measures"], other["matched"])
+        name = f"{one['name'].replace(' ', '-')}.trec"
+        assert store.get(f"runs/{name}") == (tmp_path / "runs" / name).read_bytes()
+    given["evaluate"] |= {"queries": f"{store.uri}/none"}
+    with pytest.raises(ConfigError, match=r"evaluate.queries: there is no file at s3://"):
+        evaluate_index(Deployment.model_validate(given))

@@ -15,6 +15,8 @@ from lsr_prod.evaluation.validation import Validator, read_collection
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
+from lsr_prod.storage import Store
+from lsr_prod.training_data.pins import pin_validation
 from tests.indexing.corpus import encode_corpus, make_index
 
 DOCUMENTS = {
@@ -85,9 +87,9 @@ def test_fewer_documents_than_relevant_ones_are_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["corpus", "queries", "qrels"])
-def test_path_that_is_not_a_local_file_is_refused(name: str, folder: Path) -> None:
-    for path in (str(folder), str(folder / "absent"), "s3://bucket/corpus.jsonl"):
-        with pytest.raises(ConfigError, match=rf"validation.{name}: .* is not a file on this machine"):
+def test_path_that_is_not_a_file_is_refused(name: str, folder: Path) -> None:
+    for path in (str(folder), str(folder / "absent")):
+        with pytest.raises(ConfigError, match=rf"validation.{name}: .* is not a file"):
             read_collection(settings(folder, **{name: path}))
 
 
@@ -189,3 +191,16 @@ def test_measures_equal_those_of_evaluated_index(folder: Path, tiny_bundle: Path
     assert found.measures == pytest.approx(report["systems"][0]["measures"])
     for name in ("l0_query", "l0_document", "flops"):
         assert getattr(found, name) == pytest.approx(report[name])
+
+
+def test_collection_by_uri_equals_local_files(folder: Path, s3_options: dict[str, str], tmp_path: Path) -> None:
+    local, store = settings(folder), Store(f"s3://lsr/{tmp_path.name}", s3_options)
+    places = {}
+    for name in ("corpus", "queries", "qrels"):
+        path = Path(getattr(local, name))
+        store.put_new(path.name, path.read_bytes())
+        places[name] = f"{store.uri}/{path.name}"
+    assert read_collection(settings(folder, **places), s3_options) == read_collection(local)
+    assert pin_validation(settings(folder, **places), s3_options) == pin_validation(local)
+    with pytest.raises(ConfigError, match=r"validation.corpus: .* is not a file"):
+        read_collection(settings(folder, corpus=f"{store.uri}/none"), s3_options)

@@ -3,7 +3,9 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.formats.card import EncoderCard
+from lsr_prod.jobs.lineage import main as print_lineage_of
 from lsr_prod.jobs.model import main
+from lsr_prod.model import model_digest
 from tests.model.tiny import tiny_checkpoint
 
 
@@ -36,3 +38,23 @@ def test_model_directory_of_another_format_is_reported_in_one_line(
     (source / "encoder_card.json").write_text("{}")
     assert main([str(source), str(tmp_path / "model")]) == 1
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_model_by_uri_equals_the_folder_and_has_a_lineage(
+    tmp_path: Path, s3_options: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LSR_PROD_CACHE", str(tmp_path / "cache"))
+    store = [word for name, value in s3_options.items() for word in ("--store-option", f"{name}={value}")]
+    checkpoint = tiny_checkpoint(tmp_path / "checkpoint", "bert")
+    place = f"s3://lsr/{tmp_path.name}/model"
+    assert main([str(checkpoint), str(tmp_path / "model")]) == 0
+    for source in (str(checkpoint), place):  # the second time, from the store to the store
+        assert main([source, place, *store]) == 0
+    digests = [line.rpartition(" ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert digests == [model_digest(tmp_path / "model")] * 3
+    assert print_lineage_of([place, *store]) == 0
+    assert digests[0] in capsys.readouterr().out
+    assert print_lineage_of([place[:-5] + "none", *store]) == 1
+    assert "has no none; give the URI" in capsys.readouterr().err
+    assert print_lineage_of([place, "--store-option", "aws_secret_access_key=x"]) == 2
+    assert "it is a credential" in capsys.readouterr().err

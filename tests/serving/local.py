@@ -1,7 +1,7 @@
 """Shard groups in this process: what stands behind a handle, without a cluster."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +18,15 @@ class LocalReplicas:
     """Replicas of a group that take calls in turn; ``before`` may raise, or wait, in place of any of them."""
 
     def __init__(
-        self, index: Path, group: int, groups: int, before: Callable[[int, str], Any] = lambda *_: None, count: int = 2
+        self,
+        index: str | Path,
+        group: int,
+        groups: int,
+        before: Callable[[int, str], Any] = lambda *_: None,
+        count: int = 2,
+        options: Mapping[str, str] | None = None,
     ) -> None:
-        self.replicas = [Versions(index, group, groups) for _ in range(count)]
+        self.replicas = [Versions(index, group, groups, options) for _ in range(count)]
         self.calls = 0
         self.before = before
         for method in ("match", "rescore", "fields"):

@@ -15,6 +15,8 @@ from lsr_prod.search import Searcher
 from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.router import ScatteringSearcher
 from lsr_prod.serving.scatter import Groups
+from lsr_prod.storage import Store
+from lsr_prod.storage.index_upload import upload_current
 from tests.indexing.corpus import Doc, make_index
 from tests.search.test_parallel_searcher import CORPUS, V, corpora, options, vectors
 from tests.serving.local import LocalReplicas
@@ -47,6 +49,24 @@ def test_scattered_results_equal_those_of_the_searcher(corpus, queries, shards, 
                 expected.required,
             )
             assert scattered.search_vector(vector, k, **how).hits == expected.hits
+
+
+def test_remote_index_is_served_and_each_group_fetches_its_shards_only(tmp_path, s3_options, monkeypatch):
+    monkeypatch.setenv("LSR_PROD_CACHE", str(tmp_path / "cache"))
+    home, remote = tmp_path / "home", Store(f"s3://lsr/{tmp_path.name}", s3_options)
+    make_index(home, CORPUS, vocabulary_size=V, shards=3)
+    upload_current(home, remote)
+    handles = [LocalReplicas(remote.uri, group, 3, count=1, options=s3_options) for group in range(3)]
+    groups = Groups(handles, attempts=1, timeout_s=20)
+    scattered = ScatteringSearcher(remote.uri, groups, encoder_threads=1, options=s3_options)
+    postings = [path.parent.name for path in (tmp_path / "cache" / "artifacts").rglob("docs.arrow")]
+    assert sorted(postings) == sorted(shard.sha for shard in scattered.version.shards)
+    query = {1: 1.0, 2: 0.5}
+    assert scattered.search_vector(query, 20).hits == Searcher.open(home).search_vector(query, 20).hits
+    make_index(home, {**CORPUS, "new": Doc({1: 255})}, vocabulary_size=V, shards=3)
+    upload_current(home, remote)
+    assert scattered.refresh()
+    assert scattered.search_vector(query, 20).hits == Searcher.open(home).search_vector(query, 20).hits
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.storage.folders import open_folder, save_folder
 from lsr_prod.training import chain
 from lsr_prod.training.chain import ray_for, run_chain
 from lsr_prod.training.lineage import lineage, read_training
@@ -232,18 +233,36 @@ def ended(process: BaseProcess) -> int | None:
     return process.exitcode
 
 
-def test_work_store_may_be_object_store(
-    settings: Settings, tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+def test_chain_of_uris_makes_the_same_model(
+    start: Path, settings: Settings, tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     local = run(settings)
     work = f"s3://lsr/{tmp_path.name}"
     settings["storage"] = {"options": s3_options}
-    settings["train"] |= {"work": work, "output": str(tmp_path / "remote")}
-    assert run(settings)["model_digest"] == local["model_digest"]
+    save_folder(start, f"{work}/start", s3_options)
+    collection = write_collection(f"{work}/collection", s3_options)
+    settings["train"] |= {"model": f"{work}/start", "work": work, "output": f"{work}/out/model"}
+    settings["train"]["stages"][1]["validation"] = {**collection, "every": 100}
+    local_paths = {path for path in tmp_path.rglob("*") if "cache" not in path.parts}
+    summary = run(settings)
+    assert summary["output"] == f"{work}/out/model"
     assert skipped(run(settings)) == [True, True]
-    found = lineage(tmp_path / "remote", Store(work, s3_options))
+    assert {path for path in tmp_path.rglob("*") if "cache" not in path.parts} == local_paths
+    # The second stage is another one, because it validates.
+    assert summary["stage_rows"][0]["model"] == local["stage_rows"][0]["model"]
+    folder = open_folder(f"{work}/out/model", s3_options)
+    assert model_digest(folder) == summary["model_digest"]
+    found = lineage(folder, Store(work, s3_options))
     assert [ancestor.training is None for ancestor in found[:3]] == [False, False, True]
+
+
+def write_collection(uri: str, options: dict[str, str]) -> dict[str, str]:
+    store = Store(uri, options)
+    store.put_new("corpus.jsonl", b'{"_id": "d1", "text": "w1 w2"}\n')
+    store.put_new("queries.jsonl", b'{"_id": "q1", "text": "w1"}\n')
+    store.put_new("qrels.tsv", b"query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    return {"corpus": f"{uri}/corpus.jsonl", "queries": f"{uri}/queries.jsonl", "qrels": f"{uri}/qrels.tsv"}
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -326,7 +345,6 @@ LORA = {"lora": {"targets": ["nowhere"]}}
         ("train.model", "FILE", "train.model"),
         ("train.output", "FILE", "train.output"),
         ("train.output", "FULL", "train.output"),
-        ("train.output", "s3://lsr/model", "train.output"),
         ("train.work", "FILE", "train.work"),
         ("train.workers", 5, "train.workers"),
         ("train.stages.1.data.paths", ["/nowhere"], "train.stages.1.data.paths"),

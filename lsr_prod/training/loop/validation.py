@@ -43,7 +43,7 @@ def make_validator(
             stage, TrainingSet.open(work, inputs.validation_set), encoder, new_tokens=inputs.new_tokens, teacher=teacher
         )
         return lambda one: ValidationResult({}, dict(texts(one)))
-    collection = Validator(stage.validation, scratch)
+    collection = Validator(stage.validation, scratch, work.options)
     weighed = None
     if encoder.card.query_encoder == "idf":
         weighed = idf_encoder(encoder, collection.collection.documents.values())

@@ -51,8 +51,8 @@ def check(
         with _errors_of_idf_corpus():
             pins["idf_corpus"] = pin_data(stage.idf_corpus, options)
     if stage.validation is not None:
-        read_collection(stage.validation)
-        pins["validation"] = pin_validation(stage.validation)
+        read_collection(stage.validation, options)
+        pins["validation"] = pin_validation(stage.validation, options)
     return pins, replace(
         facts,
         query_max_length=stage.query_max_length or facts.query_max_length,

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from lsr_prod.config import StageSettings, TrainSettings
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
+from lsr_prod.storage.folders import open_source
 from lsr_prod.training.stages import (
     adapt_causal,
     adapt_mlm,
@@ -26,12 +27,13 @@ from lsr_prod.training.stages import (
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.stage import Excluded, Stage, transformation
 
-__all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "stage_digest"]
+__all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "local_inputs", "stage_digest"]
 
 # Settings that keep their former name in digests, so that finished stages are still found.
 _NAMES_IN_DIGEST = {"initialization": "initialisation"}
 _FORMAT = 1  # raise it when the same settings train other weights
 
+_FOLDERS = ("reference", "target", "target_embeddings", "teacher")  # their content enters digests, not their place
 _LOCATION = {"paths", "format", "version", "max_bad_fraction"}
 _DATA: Excluded = {"data": _LOCATION}
 _TRAINING: Excluded = {**_DATA, "watch": True, "checkpoint_every": True}
@@ -78,7 +80,25 @@ def check_stage(
         SourceError: the validation's collection is broken.
         MissingExtraError: a package that the settings need is not installed.
     """
-    return REGISTRY[stage.stage].check(stage, train, facts, options)
+    return REGISTRY[stage.stage].check(local_inputs(stage, options), train, facts, options)
+
+
+def local_inputs(stage: StageSettings, options: dict[str, str]) -> StageSettings:
+    """Return the settings with the folders of the node cache in place of the URIs of models and tokenizers.
+
+    Raises:
+        ConfigError: nothing was stored at a URI.
+        StorageError: the store or the disk fails.
+    """
+    folders: dict[str, str] = {}
+    for name in _FOLDERS:
+        place = getattr(stage, name, None)
+        if place is not None:
+            try:
+                folders[name] = open_source(place, options)
+            except ArtifactError as error:
+                raise ConfigError(name, str(error), "give a folder or the URI of a stored one") from error
+    return stage.model_copy(update=folders) if folders else stage
 
 
 @contextmanager

@@ -9,16 +9,19 @@ import pytest
 import torch
 
 from lsr_prod.config import Deployment, FinetuneSettings
+from lsr_prod.config.encoder import AdaptEncoderSettings
+from lsr_prod.config.language import DistilHeadSettings
 from lsr_prod.config.train import STAGES, StageSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.storage import Store
+from lsr_prod.storage.folders import save_folder
 from lsr_prod.training import chain
 from lsr_prod.training.chain import run_chain
 from lsr_prod.training.lineage import lineage, read_training
 from lsr_prod.training.stages.facts import TRANSFER_FILE
-from lsr_prod.training.stages.registry import REGISTRY, errors_of_stage, identity, stage_digest
+from lsr_prod.training.stages.registry import REGISTRY, errors_of_stage, identity, local_inputs, stage_digest
 from tests.model.tiny import tiny_checkpoint
 
 DATA = {"paths": ["a"], "kind": "pairs"}
@@ -188,3 +191,23 @@ def test_errors_contain_number_of_stage(said: str, field: str) -> None:
     with pytest.raises(ConfigError) as caught, errors_of_stage(3):
         raise ConfigError(said, "it is wrong", "fix it")
     assert (caught.value.field, caught.value.problem, caught.value.remedy) == (field, "it is wrong", "fix it")
+
+
+def test_folders_by_uri_are_fetched_and_keep_the_digest(
+    tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LSR_PROD_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "teacher").mkdir()
+    (tmp_path / "teacher" / "tokenizer.json").write_text("{}")
+    place = f"s3://lsr/{tmp_path.name}/teacher"
+    save_folder(tmp_path / "teacher", place, s3_options)
+    stage = AdaptEncoderSettings(stage="set_encoder", activation="l0")
+    assert local_inputs(stage, s3_options) is stage
+    values = {"stage": "distil_head", "data": {"paths": ["x"], "kind": "texts"}, "steps": 1}
+    remote = DistilHeadSettings.model_validate({**values, "teacher": place})
+    fetched = local_inputs(remote, s3_options)
+    assert isinstance(fetched, DistilHeadSettings)
+    assert (Path(fetched.teacher) / "tokenizer.json").read_text() == "{}"
+    assert identity(fetched) == identity(remote)
+    with pytest.raises(ConfigError, match=r"teacher: .* has no none"):
+        local_inputs(remote.model_copy(update={"teacher": f"{place[:-7]}none"}), s3_options)
