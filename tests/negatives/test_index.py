@@ -8,6 +8,8 @@ import pytest
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.negatives.index import MinedIndex
 from lsr_prod.search import Searcher
+from lsr_prod.storage import Store
+from lsr_prod.storage.index_upload import upload_current
 from tests.indexing.corpus import STEP, Doc, make_index
 from tests.negatives.conftest import QUERIES, TEXTS, settings
 
@@ -50,11 +52,21 @@ def test_unsupported_settings_raise_config_error(mined_index: Path, tmp_path: Pa
         MinedIndex(settings(tmp_path / "empty", "pairs"), {})
     with pytest.raises(ConfigError, match=r"^mine\.text_fields: .* does not store body; it stores: title, text"):
         MinedIndex(settings(mined_index, "pairs", text_fields=["body", "text"]), {})
-    with pytest.raises(ConfigError, match=r"^mine\.cache: s3://lsr/index is remote"):
-        MinedIndex(settings("s3://lsr/index", "pairs"), {})
     make_index(tmp_path / "nothing", {}, vocabulary_size=4)
     with pytest.raises(ConfigError, match=r"^mine\.index: .* holds no documents"):
         MinedIndex(settings(tmp_path / "nothing", "pairs"), {})
+
+
+def test_remote_index_is_cached_in_the_node_cache(
+    mined_index: Path, tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("LSR_PROD_CACHE", str(tmp_path / "cache"))
+    place = f"s3://lsr/{tmp_path.name}"
+    upload_current(mined_index, Store(place, s3_options))
+    remote = MinedIndex(settings(place, "pairs"), s3_options)
+    local = MinedIndex(settings(mined_index, "pairs"), {})
+    assert [one.hits for one in remote.answer(["lock"])] == [one.hits for one in local.answer(["lock"])]
+    assert list((tmp_path / "cache" / "artifacts").glob("*/*/versions"))
 
 
 def test_unplanned_index_version_raises_error(mined_index: Path):
