@@ -30,9 +30,9 @@ def has_several_nodes() -> bool:
     import ray
     from ray.util.client import ray as client
 
-    if client.is_connected():
+    if client.is_connected():  # type: ignore[no-untyped-call]
         return True
-    return ray.is_initialized() and len([node for node in ray.nodes() if node["Alive"]]) > 1
+    return ray.is_initialized() and len(_alive()) > 1
 
 
 def on_every_node(function: Callable[..., Result], *arguments: Any) -> list[tuple[str, Result]]:
@@ -53,8 +53,8 @@ def on_every_node(function: Callable[..., Result], *arguments: Any) -> list[tupl
 
     task: Any = ray.remote(num_cpus=0)(function)
     running = {}
-    for node in ray.nodes():
-        if node["Alive"] and (node["Resources"].get("CPU") or node["Resources"].get("GPU")):
+    for node in _alive():
+        if node["Resources"].get("CPU") or node["Resources"].get("GPU"):
             here = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
             running[task.options(scheduling_strategy=here).remote(*arguments)] = name
@@ -127,6 +127,12 @@ def summarize_nodes(names: Sequence[str], total: int) -> str:
     """Return "2 of 3 nodes: a (10.0.0.1), b (10.0.0.2)", with at most five names."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{len(names)} of {total} nodes: {', '.join(names[:_NAMED])}{more}"
+
+
+def _alive() -> list[dict[str, Any]]:
+    import ray
+
+    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
 def _missing(files: Sequence[tuple[str, int]]) -> set[str]:

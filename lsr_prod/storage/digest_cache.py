@@ -13,6 +13,8 @@ import re
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +22,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from lsr_prod.storage.artifacts import user_cache
+from lsr_prod.storage.cache_folder import locked
 
 __all__ = ["DigestCache", "FileChangedError", "FileState"]
 
@@ -29,6 +32,7 @@ _SETTLED_NS = 2_000_000_000  # the coarsest clock of a common file system (FAT)
 _DAYS = 90  # a file that no run named for so long is forgotten
 _WAIT_S = 10.0  # for another process that writes
 _BATCH = 1000  # new digests per transaction
+_LARGE = 64_000_000  # bytes of a file that one process hashes for all
 _SHA = re.compile(r"[0-9a-f]{64}")
 
 
@@ -109,16 +113,14 @@ class DigestCache:
             FileChangedError: the file was written while it was hashed.
         """
         state = FileState.of(file)
-        found = self._find(path, state) if state.settled else None
-        if found is not None:
-            return found, state
-        file.seek(0)
-        sha = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # typeshed asks for readinto
-        if FileState.of(file) != state:
-            raise FileChangedError(f"{path} was written while it was hashed")
-        if state.settled:
-            self._remember(path, state, sha)
-        return sha, state
+        if not state.settled:
+            return self._hash(path, file, state), state
+        found = self._find(path, state)
+        if found is None:
+            with self._turn(path, state.size):
+                found = self._find(path, state) or self._hash(path, file, state)
+                self._remember(path, state, found)
+        return found, state
 
     def close(self) -> None:
         """Write new digests, and close the database."""
@@ -135,6 +137,30 @@ class DigestCache:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @contextmanager
+    def _turn(self, path: str, size: int) -> Iterator[None]:
+        """Let one process at a time hash a large file: all readers of its slices need the digest at once."""
+        if size < _LARGE or self._database is None:
+            yield
+            return
+        name = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:2]
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self._path.with_name(f"digests.{name}.lock")))
+            except OSError as error:
+                self._give_up(error)
+            yield
+            with self._guard:
+                self._flush()
+
+    @staticmethod
+    def _hash(path: str, file: BinaryIO, state: FileState) -> str:
+        file.seek(0)
+        sha = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # typeshed asks for readinto
+        if FileState.of(file) != state:
+            raise FileChangedError(f"{path} was written while it was hashed")
+        return sha
 
     def _find(self, path: str, state: FileState) -> str | None:
         with self._guard:

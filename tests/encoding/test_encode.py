@@ -14,8 +14,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lsr_prod.config import Deployment
+from lsr_prod.corpus import on_nodes
 from lsr_prod.encoding import encode_corpus, table_digest
-from lsr_prod.errors import ConfigError, LineageError, QuarantineOverflowError
+from lsr_prod.encoding import on_nodes as encoding_on_nodes
+from lsr_prod.errors import ConfigError, LineageError, QuarantineOverflowError, SourceError
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.inference import BundleEncoder
 
@@ -227,3 +229,28 @@ def test_parquet_without_the_configured_columns_is_refused(tmp_path: Path, tiny_
                 source={"id_field": "id", "text_fields": ["body"]},
             )
         )
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_source_that_changes_or_is_missing_on_a_node_is_not_encoded(
+    tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, missing: bool
+):
+    corpus = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS)
+
+    def change() -> bool:
+        """Act between planning and reading, and count the one node as several if it lacks the file."""
+        if missing:
+            corpus.unlink()
+        else:
+            corpus.write_text(corpus.read_text().replace("brown", "green"))
+        return missing
+
+    for module in (on_nodes, encoding_on_nodes):
+        monkeypatch.setattr(module, "has_several_nodes", change if module is encoding_on_nodes else lambda: True)
+    expected = (
+        (ConfigError, r"a\.jsonl is not on 1 of 1 nodes") if missing else (SourceError, "changed since it was pinned")
+    )
+    with pytest.raises(expected[0], match=expected[1]):
+        encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus))
+    assert not missing or not (tmp_path / "table").exists()
+    assert not list(tmp_path.rglob("part-*.parquet"))

@@ -125,6 +125,14 @@ def test_threads_and_other_caches_share_the_database(tmp_path: Path, hashed: lis
     assert hashed == []
 
 
+def test_large_file_is_hashed_by_one_reader_for_all(tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(digest_cache, "_LARGE", 1000)
+    path = write(tmp_path / "large", b"x" * 10_000_000)
+    with ThreadPoolExecutor(8) as pool:
+        assert {*pool.map(lambda _: digest(path, tmp_path / "cache"), range(8))} == {digest_path(path)}
+    assert len(hashed) == 1
+
+
 def test_digests_of_files_that_no_run_named_for_long_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     old, new, cache = write(tmp_path / "old", b"1"), write(tmp_path / "new", b"2"), tmp_path / "cache"
     digest(old, cache)
