@@ -138,7 +138,7 @@ def fetch_artifact(store: Store, name: str, *, verify: bool = True, cache: Path 
     cache = (cache or user_cache()).absolute()
     nodes, digest = _node_cache(cache, user_quota()), digest_json(manifest)
     place = nodes.place(_SOURCE, digest)
-    if place.is_dir() and not os.access(cache, os.W_OK):  # part of an image, or of another user: nothing is evicted
+    if place.is_dir() and not nodes.writable:
         _check(place, files, verify, f"replace {cache}, which cannot be written")
         return place
     make_private(cache)

@@ -66,6 +66,8 @@ def fetch_version(
     selection = index.uri.rstrip("/") if shards is None else f"{index.uri.rstrip('/')} {shards!r}"
     source = hashlib.sha256(selection.encode()).hexdigest()[:16]
     place = cache.fetch(source, publication.version, lambda: _contents(index, publication.version, shards)).folder
+    if not cache.writable:
+        return place
     try:
         if verify:
             cache.repair(place, _contents(index, publication.version, shards))

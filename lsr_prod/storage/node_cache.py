@@ -117,6 +117,9 @@ class NodeCache:
                 store or the disk fails.
         """
         place = self.place(source, digest)
+        if not self.writable and place.is_dir():  # nothing is evicted
+            self._count(hits=1)
+            return Cached(place)
         try:
             if (mark := mark_used(place)) is not None:
                 return self._keep(place, mark, hits=1)
@@ -186,6 +189,11 @@ class NodeCache:
         with self._guard:
             if marks := self._marks.get(artifact):
                 os.close(marks.pop(0))
+
+    @property
+    def writable(self) -> bool:
+        """Whether this process can add artifacts; a folder of an image or of another user is read only."""
+        return not self._folder.exists() or os.access(self._folder, os.W_OK)
 
     def place(self, source: str, digest: str) -> Path:
         """Return the folder of an artifact in this cache, present or not."""

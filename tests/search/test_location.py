@@ -81,6 +81,19 @@ def test_failed_refresh_keeps_neither_descriptors_nor_uses(tmp_path, s3_options)
     assert searcher.publication.number == 1
 
 
+def test_index_in_a_cache_that_cannot_be_written_is_opened(tmp_path, s3_options, monkeypatch):
+    remote = uploaded(tmp_path / "home", "s3://lsr/located-read-only", s3_options)
+    options = {"cache": tmp_path / "cache", "storage_options": s3_options}
+    folder = Searcher.open(remote.uri, **options).snapshot.index
+    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr("lsr_prod.storage.node_cache.mark_used", lambda _: pytest.fail("the cache is read-only"))
+    for publication in (folder / "publications").iterdir():
+        publication.unlink()
+    searcher = Searcher.open(remote.uri, verify=True, **options)
+    assert searcher.snapshot.index == folder
+    assert not list((folder / "publications").iterdir())
+
+
 def uploaded(home: Path, uri: str, options: dict[str, str]) -> Store:
     remote = Store(uri, options)
     make_index(home, CORPUS, vocabulary_size=6, shards=2)
