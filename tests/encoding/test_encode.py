@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from lsr_prod.cluster import nodes
 from lsr_prod.config import Deployment
 from lsr_prod.corpus import on_nodes
 from lsr_prod.encoding import encode_corpus, table_digest
@@ -231,26 +232,37 @@ def test_parquet_without_the_configured_columns_is_refused(tmp_path: Path, tiny_
         )
 
 
-@pytest.mark.parametrize("missing", [False, True])
-def test_source_that_changes_or_is_missing_on_a_node_is_not_encoded(
-    tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, missing: bool
+@pytest.mark.parametrize(
+    ("what", "error", "message"),
+    [
+        ("write", SourceError, r"a\.jsonl has changed since it was pinned"),
+        ("source", ConfigError, r"^source\.paths: .*a\.jsonl is not on 1 of 1 nodes"),
+        ("bundle", ConfigError, r"^encode\.bundle: .*tokenizer\.json is missing or differs on 1 of 1 nodes"),
+    ],
+)
+def test_file_that_changes_or_is_missing_on_a_node_ends_the_job(
+    tmp_path: Path,
+    tiny_bundle: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    error: type[Exception],
+    message: str,
 ):
     corpus = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS)
+    bundle = shutil.copytree(tiny_bundle, tmp_path / "bundle") if what == "bundle" else tiny_bundle
 
-    def change() -> bool:
-        """Act between planning and reading, and count the one node as several if it lacks the file."""
-        if missing:
-            corpus.unlink()
-        else:
+    def act_after_planning() -> bool:
+        """Change a file, and count the one node as several if it lacks a file now."""
+        if what == "write":
             corpus.write_text(corpus.read_text().replace("brown", "green"))
-        return missing
+        else:
+            (corpus if what == "source" else bundle / "tokenizer.json").unlink()
+        return what != "write"
 
-    for module in (on_nodes, encoding_on_nodes):
-        monkeypatch.setattr(module, "has_several_nodes", change if module is encoding_on_nodes else lambda: True)
-    expected = (
-        (ConfigError, r"a\.jsonl is not on 1 of 1 nodes") if missing else (SourceError, "changed since it was pinned")
-    )
-    with pytest.raises(expected[0], match=expected[1]):
-        encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus))
-    assert not missing or not (tmp_path / "table").exists()
+    for module in (nodes, on_nodes):
+        monkeypatch.setattr(module, "has_several_nodes", lambda: True)
+    monkeypatch.setattr(encoding_on_nodes, "has_several_nodes", act_after_planning)
+    with pytest.raises(error, match=message):
+        encode_corpus(deployment(bundle, tmp_path / "table", corpus))
+    assert what == "write" or not (tmp_path / "table").exists()
     assert not list(tmp_path.rglob("part-*.parquet"))
