@@ -142,6 +142,7 @@ def _run_waves(work: Work, properties: TableProperties, committer: Committer, to
     from lsr_prod.encoding.metrics import WaveMetrics
     from lsr_prod.encoding.pool import EncoderPool, current_places, pool_size
     from lsr_prod.encoding.progress import Progress
+    from lsr_prod.encoding.reading import NewRows
     from lsr_prod.encoding.waves import WaveRunner
 
     encode = work.encode
@@ -153,7 +154,7 @@ def _run_waves(work: Work, properties: TableProperties, committer: Committer, to
         EncoderPool(size, model, partial(current_places, size, encode.actors)) as pool,
         Progress(work.plan.waves, skipped) as progress,
     ):
-        runner = WaveRunner(work, properties, pool, progress)
+        runner = WaveRunner(work, properties, pool, progress, NewRows(work))
         for wave in range(skipped, work.plan.waves):
             result, commit_s = _encode_and_commit(runner, wave, committer, totals)
             metrics.committed(wave, dict(result.reasons), commit_s)

@@ -12,11 +12,13 @@ from deltalake import DeltaTable, write_deltalake
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.encoding.commit.committer import Committer
+from lsr_prod.encoding.commit.markers import delete_markers
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.errors import SourceError
+from lsr_prod.errors import SourceError, StaleWaveError
 from lsr_prod.maintenance import compact
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
+from tests.encoding.opened_files import opened_files
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
@@ -128,6 +130,50 @@ def test_increments_follow_added_changed_and_removed_files(tmp_path: Path, tiny_
     full = encode_corpus(deployment(tiny_bundle, tmp_path / "full", sink=sink, source={"paths": [str(folder)]}))
     assert third.table_digest == full.table_digest
     assert rows_of(tmp_path / "table") == rows_of(tmp_path / "full")
+
+
+def test_waves_of_an_increment_share_one_read_of_the_new_files(
+    tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rng = random.Random(4)
+    folder, table = tmp_path / "corpus", tmp_path / "table"
+    folder.mkdir()
+
+    def write(name: str, ids: range, filler: int = 0) -> None:
+        documents = [document(rng, i) for i in ids]
+        for one in documents:
+            one["text"] += " filler" * filler
+        (folder / name).write_text("".join(json.dumps(one) + "\n" for one in documents))
+
+    def settings_of(table: Path, wave_megabytes: int) -> Deployment:
+        encode = {"wave_megabytes": wave_megabytes, "cell_megabytes": 1, "buckets": 3}
+        return deployment(tiny_bundle, table, source={"paths": [str(folder)]}, **encode)
+
+    write("kept.jsonl", range(20))
+    write("changed.jsonl", range(20, 80))
+    encode_corpus(settings_of(table, 1))
+    write("changed.jsonl", range(40, 100), filler=6000)
+    write("new.jsonl", range(100, 120), filler=6000)
+    commit, stale = Committer.commit, []
+
+    def stale_once(self: Committer, result: WaveResult) -> bool:
+        if result.wave == 1 and not stale:
+            stale.extend(result.cells)
+            delete_markers(self.table, self.epoch.plan, 1, {result.cells[0].cell})
+            raise StaleWaveError("compacted")
+        return commit(self, result)
+
+    monkeypatch.setattr(Committer, "commit", stale_once)
+    with opened_files(folder) as opened:
+        increment = encode_corpus(settings_of(table, 1))
+    assert increment.waves == 3
+    assert [cell.cell for cell in stale] in ([1, 4], [4, 1])  # two cells of bucket 1 replace its part together
+    assert stale[0].removes == stale[1].removes != ()
+    assert max(opened.values()) <= 3, opened  # pinned and read, not once per wave
+    assert (increment.documents, increment.deleted, increment.encoded) == (120 - 20, 20, 80 + stale[0].encoded)
+    full = encode_corpus(settings_of(tmp_path / "full", 100))
+    assert increment.table_digest == full.table_digest
+    assert rows_of(table) == rows_of(tmp_path / "full")
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -1,0 +1,79 @@
+"""Rows of the new files of an increment, read by Ray once for all waves."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import ray
+
+from lsr_prod.config import EncodeSettings, SourceSettings
+from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.encoding.encoder import EncoderFactory
+from lsr_prod.encoding.plans.increment import plan_increment
+from lsr_prod.encoding.plans.plan import make_plan
+from lsr_prod.encoding.prepare import Work
+from lsr_prod.encoding.reading import NewRows
+from lsr_prod.encoding.row_counts import check_row_counts
+from lsr_prod.formats.table import cell_of
+from lsr_prod.storage import Store
+from tests.encoding.opened_files import opened_files
+from tests.encoding.tables import PROPERTIES
+
+pytestmark = pytest.mark.usefixtures("ray_local")
+
+DOCUMENTS = 60
+
+
+def work_of(folder: Path) -> Work:
+    """An increment of three new files with two waves and two cells per bucket."""
+    source = SourceSettings(paths=[str(folder)], text_fields=["text"], stored_fields=[])
+    encode = EncodeSettings(bundle="b", table="t", buckets=2, wave_megabytes=2, slice_megabytes=1, cell_megabytes=1)
+    base = make_plan([], source, encode, bundle_digest="b", options={})
+    for name in range(3):
+        lines = [{"_id": f"{i}", "text": "x" * 49_000} for i in range(name, DOCUMENTS, 3)]
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    plan = plan_increment(base, resolve_source(source, {}), source, encode, options={}, finished=True)
+    table = Store(str(folder / "table"))
+    factory = EncoderFactory("none:none", {})
+    fields: dict[str, Any] = {"table": table, "quarantine": table, "wanted": PROPERTIES, "found": None}
+    return Work(source=source, encode=encode, factory=factory, plan=plan, **fields)
+
+
+def rows_of(dataset: Any) -> pa.Table:
+    return pa.concat_tables(ray.get(dataset.to_arrow_refs()))
+
+
+def test_new_files_are_opened_once_for_all_waves_and_again_after_a_loss(tmp_path: Path):
+    work = work_of(tmp_path)
+    plan, new_rows = work.plan, NewRows(work)
+    assert (plan.waves, plan.cells) == (2, 4)
+    with opened_files(tmp_path) as opened:
+        found = []
+        for wave in range(plan.waves):
+            for todo in (plan.cells_of(wave), plan.cells_of(wave)[1:]):
+                dataset, tasks = new_rows.of_wave(wave, todo)
+                assert tasks == 3
+                rows = rows_of(dataset)
+                assert set(rows["cell"].to_pylist()) == set(todo)
+                for cell in todo:
+                    mine = check_row_counts(rows.filter(pc.equal(rows["cell"], cell)), tasks, "cell")
+                    assert all(cell_of(doc_id, plan.cells) == cell for doc_id in mine["doc_id"].to_pylist())
+                    found += mine["doc_id"].to_pylist() if len(todo) > 1 else []
+    assert sorted(found, key=int) == [f"{i}" for i in range(DOCUMENTS)]
+    assert set(opened.values()) == {1}
+    new_rows.discard()
+    with opened_files(tmp_path) as opened:
+        assert rows_of(new_rows.of_wave(1, plan.cells_of(1))[0]).num_rows > 0
+    assert set(opened.values()) == {1}
+
+
+def test_increment_without_new_files_has_row_counts_of_every_cell(tmp_path: Path):
+    work = work_of(tmp_path)
+    source, encode = work.source, work.encode
+    plan = plan_increment(work.plan, [], source, encode, options={}, finished=True)
+    dataset, tasks = NewRows(replace(work, plan=plan)).of_wave(0, plan.cells_of(0))
+    assert (tasks, rows_of(dataset)["cell"].to_pylist()) == (1, list(plan.cells_of(0)))
