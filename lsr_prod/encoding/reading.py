@@ -2,7 +2,8 @@
 
 A wave of a first plan has its own slices. A new file of an increment has rows of every wave, and is read once: read
 tasks split their rows by wave, and Ray's object store, which spills to disk, holds them until the wave is committed.
-They are not shuffled all at once, because a shuffle holds its rows in memory that does not spill.
+They are not shuffled all at once: a shuffle makes an object for each pair of read task and block, and its blocks would
+have cells of several waves.
 """
 
 import json
