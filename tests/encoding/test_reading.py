@@ -36,7 +36,7 @@ def work_of(folder: Path) -> Work:
     for name in range(3):
         lines = [{"_id": f"{i}", "text": "x" * 49_000} for i in range(name, DOCUMENTS, 3)]
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    plan = plan_increment(base, resolve_source(source, {}), source, encode, options={}, finished=True)
+    plan = plan_increment(base, resolve_source(source, {}), source, encode, options={}, done=base.waves)
     table = Store(str(folder / "table"))
     factory = EncoderFactory("none:none", {})
     fields: dict[str, Any] = {"table": table, "quarantine": table, "wanted": PROPERTIES, "found": None}
@@ -74,6 +74,6 @@ def test_new_files_are_opened_once_for_all_waves_and_again_after_a_loss(tmp_path
 def test_increment_without_new_files_has_row_counts_of_every_cell(tmp_path: Path):
     work = work_of(tmp_path)
     source, encode = work.source, work.encode
-    plan = plan_increment(work.plan, [], source, encode, options={}, finished=True)
+    plan = plan_increment(work.plan, [], source, encode, options={}, done=work.plan.waves)
     dataset, tasks = NewRows(replace(work, plan=plan)).of_wave(0, plan.cells_of(0))
     assert (tasks, rows_of(dataset)["cell"].to_pylist()) == (1, list(plan.cells_of(0)))
