@@ -1,14 +1,12 @@
 """The index job: plan, build shards, write the next version, publish it."""
 
 import logging
-import os
 import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from lsr_prod.config import Deployment
-from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.indexing.derive import DerivedVersion, derive_version
 from lsr_prod.indexing.gates import GateLimits
 from lsr_prod.indexing.on_nodes import require_on_nodes
@@ -17,7 +15,8 @@ from lsr_prod.indexing.publish import Publisher, read_current_version
 from lsr_prod.indexing.summaries import IndexSummary
 from lsr_prod.indexing.workers import Workers
 from lsr_prod.storage import Store
-from lsr_prod.storage.drafts import Draft, copy_files, write_file
+from lsr_prod.storage.folders import absolute
+from lsr_prod.storage.index_shards import add_bundle
 from lsr_prod.storage.index_upload import adopt_current, upload_current
 
 __all__ = ["build_index"]
@@ -45,11 +44,11 @@ def build_index(deployment: Deployment) -> IndexSummary:
     settings = deployment.index
     assert settings is not None  # the job demanded the section
     plan = plan_index(deployment)
-    index = Path(settings.output).absolute()
+    index = Store(absolute(settings.output), deployment.storage.options)
     target = Store(settings.publish_to, deployment.storage.options) if settings.publish_to else None
     if target is not None:  # before hours of work, in case the target cannot be reached
-        adopt_current(index, target)
-    _copy_bundle(plan.bundle, index / "bundles" / plan.properties.bundle_digest)
+        adopt_current(Path(index.uri), target)
+    add_bundle(index, plan.bundle)
     attempts: list[DerivedVersion] = []
     publisher, publication = Publisher(index, limits=GateLimits.of(settings)), None
     with Workers(deployment.ray, check=partial(require_on_nodes, plan.snapshot, settings.output)) as workers:
@@ -63,21 +62,8 @@ def build_index(deployment: Deployment) -> IndexSummary:
                 break
             publication = publisher.publish_next(current, derived.version)
     if publication is not None and target is not None:
-        upload_current(index, target)
+        upload_current(Path(index.uri), target)
     return _summarize(attempts, time.perf_counter() - started, publication.number if publication else 0)
-
-
-def _copy_bundle(source: Path, target: Path) -> None:
-    """Copy the bundle into the index, completely or not at all."""
-    if target.is_dir():
-        Bundle.load(target, verify=True)
-        os.utime(target / BUNDLE_FILE)  # keeps garbage collection from deleting a bundle that is reused
-        return
-    with Draft(target) as draft:
-        # Copy only files that the manifest names: the digest does not cover others.
-        copy_files(source, draft.folder, Bundle.load(source).files)
-        write_file(draft.folder / BUNDLE_FILE, (source / BUNDLE_FILE).read_bytes())
-        draft.seal()
 
 
 def _summarize(attempts: Sequence[DerivedVersion], seconds: float, publication: int) -> IndexSummary:

@@ -16,12 +16,14 @@ from lsr_prod.formats.table import bucket_of
 from lsr_prod.indexing.changes import RowChange, find_rows, row_schema
 from lsr_prod.indexing.plan import IndexPlan, ShardPlan
 from lsr_prod.indexing.shard import BuiltShard, build_shard
-from lsr_prod.indexing.tombstones import load_tombstones, read_ids
+from lsr_prod.indexing.tombstones import as_ids, load_tombstones, read_ids, scan_size
+from lsr_prod.indexing.workers import Workers
 from lsr_prod.storage import Store
 
 __all__ = [
     "RowsDigest",
     "Selection",
+    "active_ids",
     "build_delta",
     "choose_merged",
     "digest_rows",
@@ -95,21 +97,23 @@ class RowsDigest:
 
 def select_documents(
     plan: IndexPlan,
-    index: Path,
+    index: Store,
     base: IndexVersion,
     takedowns: Sequence[str],
     changes: Sequence[RowChange],
     merged: Sequence[int],
+    workers: Workers,
 ) -> tuple[Selection, ...]:
     """Select the documents of a new delta shard: those that changed, and the active ones of the shards it merges.
 
     Args:
         plan: the table at its pinned version.
-        index: the index folder.
+        index: the index.
         base: the current version.
         takedowns: ids that are taken down.
         changes: changed documents since ``base``.
         merged: places of the shards of ``base`` that are merged into the new one.
+        workers: read the ids of these shards.
 
     Returns:
         One selection for each bucket that has such documents, by rising bucket.
@@ -117,10 +121,12 @@ def select_documents(
     ids: dict[int, list[pa.Array]] = defaultdict(list)
     for change in changes:
         ids[change.bucket].append(change.upserts)
-    taken_down = set(takedowns)
-    for place in merged:
+    hidden = as_ids(takedowns)
+    tasks = [(index, base.shards[place], base.tombstones[place], hidden) for place in merged]
+    size = scan_size(index, [base.shards[place] for place in merged])
+    for _, active in workers.run(active_ids, tasks, size=size):
         by_bucket: dict[int, list[str]] = defaultdict(list)
-        for doc_id in _active_ids(index, base.shards[place], base.tombstones[place], taken_down):
+        for doc_id in active.to_pylist():
             by_bucket[bucket_of(doc_id, plan.properties.buckets)].append(doc_id)
         for bucket, some in by_bucket.items():
             ids[bucket].append(pa.array(some, pa.large_string()))
@@ -140,13 +146,14 @@ def select_documents(
     )
 
 
-def _active_ids(index: Path, shard: ShardManifest, tombstones: Tombstones | None, taken_down: set[str]) -> list[str]:
+def active_ids(index: Store, shard: ShardManifest, tombstones: Tombstones | None, takedowns: pa.Array) -> pa.Array:
     """Return the ids of a shard that no later shard supersedes; takedowns stay included, as they may be restored."""
-    ids: list[str] = read_ids(index / "shards" / shard.sha, shard).to_pylist()
+    ids = read_ids(index, shard).combine_chunks()
     if tombstones is None:
         return ids
-    hidden = {ids[ordinal] for ordinal in load_tombstones(index, shard, tombstones).tolist()}
-    return [doc_id for doc_id in ids if doc_id not in hidden or doc_id in taken_down]
+    active = np.ones(len(ids), np.bool_)
+    active[load_tombstones(index, shard, tombstones)] = False
+    return ids.filter(pc.or_(pa.array(active), pc.is_in(ids, value_set=takedowns)))
 
 
 def digest_selection(selection: Selection) -> RowsDigest:
@@ -193,7 +200,7 @@ def plan_delta(plan: IndexPlan, selections: Sequence[Selection], digests: Sequen
     )
 
 
-def build_delta(plan: ShardPlan, selections: Sequence[Selection], index: Path) -> BuiltShard:
+def build_delta(plan: ShardPlan, selections: Sequence[Selection], index: Store | Path) -> BuiltShard:
     """Build a delta shard, or return the one in the index; the rows of one bucket are in memory at a time.
 
     Raises:

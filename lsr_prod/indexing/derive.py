@@ -4,26 +4,29 @@ A delta shard holds the documents that are new or changed; tombstones hide the r
 that were deleted. All other shards stay as they are. The last shard that holds a document holds its current row.
 """
 
-import os
+import logging
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 
 from lsr_prod.config import IndexSettings
-from lsr_prod.errors import PublicationError
-from lsr_prod.formats.index import SHARD_FILE, IndexVersion
+from lsr_prod.errors import ArtifactError, PublicationError
+from lsr_prod.formats.index import IndexVersion
 from lsr_prod.indexing.compare import TableChanges, compare_table, reason_to_rebuild
 from lsr_prod.indexing.delta import build_delta, choose_merged, digest_selection, plan_delta, select_documents
 from lsr_prod.indexing.plan import IndexPlan, ShardPlan
 from lsr_prod.indexing.rows import read_buckets
 from lsr_prod.indexing.shard import BuiltShard, build_shard
-from lsr_prod.indexing.tombstones import as_ids, hide_documents, load_takedowns
+from lsr_prod.indexing.tombstones import as_ids, hide_everywhere, load_takedowns
 from lsr_prod.indexing.versions import write_version
 from lsr_prod.indexing.workers import Workers
+from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.index_versions import check_files
 
 __all__ = ["DerivedVersion", "Mode", "derive_version"]
+
+log = logging.getLogger(__name__)
 
 Mode = Literal["full", "delta", "merge", "unchanged"]
 
@@ -53,7 +56,7 @@ class DerivedVersion:
 def derive_version(
     plan: IndexPlan,
     settings: IndexSettings,
-    index: Path,
+    index: Store,
     base: IndexVersion | None,
     workers: Workers,
     known: TableChanges | None = None,
@@ -63,7 +66,7 @@ def derive_version(
     Args:
         plan: the checked inputs.
         settings: limits of delta shards.
-        index: the index folder.
+        index: the index.
         base: the current version; None if there is none.
         workers: build the shards.
         known: changes that an earlier attempt found; used if they are changes since ``base``.
@@ -73,7 +76,7 @@ def derive_version(
         PublicationError: the shards do not hold the documents of the table.
     """
     takedowns = load_takedowns(index, base) if base else []
-    changes, reason = TableChanges(), _reason_not_to_compare(plan, base)
+    changes, reason = TableChanges(), _reason_not_to_compare(plan, base) or _reason_not_to_keep(index, base)
     if base is not None and not reason:
         compared = known is not None and known.base_parts == base.table_parts
         changes = known if compared and known else compare_table(plan, base, settings.max_delta, workers)
@@ -104,16 +107,28 @@ def _reason_not_to_compare(plan: IndexPlan, base: IndexVersion | None) -> str:
     return "" if base.layout == plan.layout_digest else "other settings of the shards"
 
 
+def _reason_not_to_keep(index: Store, base: IndexVersion | None) -> str:
+    """Return why the shards of the current version are not complete, or ""; files of a folder are not looked at."""
+    if base is None or not is_remote(index.uri):
+        return ""
+    try:
+        check_files(index, base)
+    except ArtifactError as error:
+        log.warning("current version is incomplete", extra={"fields": {"reason": str(error)}})
+        return "files of the current version are missing"
+    return ""
+
+
 def _build_all(
-    plan: IndexPlan, index: Path, base: IndexVersion | None, takedowns: list[str], workers: Workers
+    plan: IndexPlan, index: Store, base: IndexVersion | None, takedowns: list[str], workers: Workers
 ) -> tuple[IndexVersion, tuple[BuiltShard, ...]]:
     size = sum(file.size for file in plan.snapshot.files())
     built = dict(workers.run(_build_base, [(shard, index) for shard in plan.shards], size=size))
     shards = tuple(built[place] for place in range(len(plan.shards)))
-    hidden = as_ids(takedowns)
+    manifests = tuple(shard.manifest for shard in shards)
     properties, layout = plan.properties, plan.layout
     version = IndexVersion(
-        shards=tuple(shard.manifest for shard in shards),
+        shards=manifests,
         bundle_digest=properties.bundle_digest,
         vocabulary_sha256=properties.vocabulary_sha256,
         impact_step=properties.impact_step,
@@ -124,7 +139,7 @@ def _build_all(
         text_fields=layout.text_fields,
         attributes=dict(layout.attributes),
         average_length=layout.average_length,
-        tombstones=tuple(hide_documents(index, shard.manifest, None, hidden) for shard in shards),
+        tombstones=hide_everywhere(index, manifests, [None] * len(manifests), as_ids(takedowns), workers),
         takedowns=base.takedowns if base else None,
         table_parts=plan.table_parts,
         layout=plan.layout_digest,
@@ -132,23 +147,20 @@ def _build_all(
     return version, shards
 
 
-def _build_base(plan: ShardPlan, index: Path) -> BuiltShard:
-    built = build_shard(plan, read_buckets(plan), index)
-    # A reused shard may be old: without this, garbage collection could delete it before the version names it.
-    os.utime(index / "shards" / plan.sha / SHARD_FILE)
-    return built
+def _build_base(plan: ShardPlan, index: Store) -> BuiltShard:
+    return build_shard(plan, read_buckets(plan), index)
 
 
 def _build_delta(
     plan: IndexPlan,
-    index: Path,
+    index: Store,
     base: IndexVersion,
     takedowns: list[str],
     changes: TableChanges,
     merged: tuple[int, ...],
     workers: Workers,
 ) -> tuple[IndexVersion, tuple[BuiltShard, ...]]:
-    selections = select_documents(plan, index, base, takedowns, changes.rows, merged)
+    selections = select_documents(plan, index, base, takedowns, changes.rows, merged, workers)
     size = sum(selection.size for selection in selections)
     digests = dict(workers.run(digest_selection, [(selection,) for selection in selections], size=size))
     shard = plan_delta(plan, selections, [digests[place] for place in range(len(selections))])
@@ -157,14 +169,14 @@ def _build_delta(
 
     ids = [*(change.deletes for change in changes.rows), *(selection.ids for selection in selections)]
     superseded = pa.chunked_array(ids, pa.large_string()).combine_chunks()
-    hidden = as_ids(takedowns)
     shards = [shard for place, shard in enumerate(base.shards) if place not in merged]
     before = [tombstones for place, tombstones in enumerate(base.tombstones) if place not in merged]
-    tombstones = [hide_documents(index, *pair, superseded) for pair in zip(shards, before, strict=True)]
+    tombstones = hide_everywhere(index, shards, before, superseded, workers)
+    new = [one.manifest for one in built]
     version = replace(
         base,
-        shards=(*shards, *(one.manifest for one in built)),
-        tombstones=(*tombstones, *(hide_documents(index, one.manifest, None, hidden) for one in built)),
+        shards=(*shards, *new),
+        tombstones=(*tombstones, *hide_everywhere(index, new, [None] * len(new), as_ids(takedowns), workers)),
         table_version=plan.snapshot.version,
         table_parts=plan.table_parts,
     )

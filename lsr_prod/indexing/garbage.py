@@ -16,8 +16,9 @@ from typing import Any
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.index import SHARD_FILE
+from lsr_prod.indexing.object_garbage import collect_objects
 from lsr_prod.indexing.summaries import GarbageSummary
-from lsr_prod.storage import Store
+from lsr_prod.storage import Store, as_store, is_remote
 from lsr_prod.storage.drafts import is_draft, remove
 
 __all__ = ["collect_garbage"]
@@ -31,13 +32,13 @@ _FILES["takedowns"] = _FILES["versions"]
 _FOLDERS = {"shards": SHARD_FILE, "bundles": BUNDLE_FILE}
 
 
-def collect_garbage(index: Path, *, keep: int, age_s: float) -> GarbageSummary:
+def collect_garbage(index: Store | Path, *, keep: int, age_s: float) -> GarbageSummary:
     """Delete old publications and the files that no kept publication names.
 
     A run that is killed leaves a valid index; a later run deletes the rest once it is older than ``age_s``.
 
     Args:
-        index: the index folder.
+        index: folder or store of the index.
         keep: number of newest publications to keep, 1 or more.
         age_s: seconds; newer files are kept, and so are publications that were current since then. Longer than a build
             takes and longer than a reader uses a version.
@@ -45,7 +46,14 @@ def collect_garbage(index: Path, *, keep: int, age_s: float) -> GarbageSummary:
     Raises:
         ArtifactError: a kept version is missing or damaged; only publications were deleted.
     """
-    store = Store(str(index))
+    store = as_store(index)
+    if is_remote(store.uri):
+        return collect_objects(store, keep=keep, age_s=age_s)
+    return _collect_folder(Path(store.uri), keep, age_s)
+
+
+def _collect_folder(index: Path, keep: int, age_s: float) -> GarbageSummary:
+    store = as_store(index)
     horizon = store.now("publications") - age_s
     publications = _old_publications(index, keep, horizon)
     for path in publications:

@@ -14,6 +14,7 @@ from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.digest import verify_files
 from lsr_prod.formats.index import IndexVersion, ShardManifest
 from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones
+from lsr_prod.storage import Store, as_store, index_versions, is_remote
 
 __all__ = ["GATES", "Candidate", "GateLimits"]
 
@@ -39,7 +40,7 @@ class Candidate:
     """A version to publish, and what the gates compare it with.
 
     Attributes:
-        index: the index folder.
+        index: folder or store of the index.
         version: the version to publish.
         current: the current version; None if there is none that this release can read.
         derived: whether the version was derived from the current one.
@@ -47,7 +48,7 @@ class Candidate:
         verified: shards whose files need no further verification, by sha256.
     """
 
-    index: Path
+    index: Store | Path
     version: IndexVersion
     current: IndexVersion | None
     derived: bool
@@ -58,18 +59,30 @@ class Candidate:
 def check_files(candidate: Candidate) -> None:
     """Verify the digests of new files; files of the current version were verified when it was published.
 
+    Files of an object store were compared with their digests while they were sent, and readers compare them again:
+    here their names and sizes are verified, by one listing.
+
     Raises:
         PublicationError: the bundle is another one.
         ArtifactError: a file is missing or damaged.
     """
-    index, version, current = candidate.index, candidate.version, candidate.current
-    known = {**candidate.verified, **({shard.sha: shard for shard in current.shards} if current else {})}
+    store, version = as_store(candidate.index), candidate.version
     for shard, tombstones in zip(version.shards, version.tombstones, strict=True):
+        if tombstones is not None:
+            load_tombstones(store, shard, tombstones)
+    load_takedowns(store, version)
+    if is_remote(store.uri):
+        index_versions.check_files(store, version)
+    else:
+        _check_folder(Path(store.uri), candidate)
+
+
+def _check_folder(index: Path, candidate: Candidate) -> None:
+    version, current = candidate.version, candidate.current
+    known = {**candidate.verified, **({shard.sha: shard for shard in current.shards} if current else {})}
+    for shard in version.shards:
         if known.get(shard.sha) != shard:
             verify_files(index / "shards" / shard.sha, shard.files)
-        if tombstones is not None:
-            load_tombstones(index, shard, tombstones)
-    load_takedowns(index, version)
     new_bundle = current is None or current.bundle_digest != version.bundle_digest
     bundle = Bundle.load(index / "bundles" / version.bundle_digest, verify=new_bundle)
     if bundle.digest != version.bundle_digest:

@@ -7,7 +7,7 @@ from lsr_prod.cluster.nodes import has_several_nodes, require_files, require_sha
 from lsr_prod.storage import is_remote
 from lsr_prod.tables import Table
 
-__all__ = ["require_on_nodes"]
+__all__ = ["require_on_nodes", "require_output_on_nodes"]
 
 
 def require_on_nodes(table: Table, output: str) -> None:
@@ -24,7 +24,20 @@ def require_on_nodes(table: Table, output: str) -> None:
         return
     if not is_remote(table.store.uri):
         require_files("index.table", _files(table))
-    require_shared_folders({"index.output": output})
+    require_output_on_nodes(output)
+
+
+def require_output_on_nodes(output: str) -> None:
+    """Refuse a local output folder that some node does not see.
+
+    Args:
+        output: folder of the index, or its URI.
+
+    Raises:
+        ConfigError: of ``index.output``.
+    """
+    if has_several_nodes():
+        require_shared_folders({"index.output": output})
 
 
 def _files(table: Table) -> Sequence[tuple[str, int]]:

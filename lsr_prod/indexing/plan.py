@@ -17,7 +17,7 @@ from lsr_prod.formats.table import TableProperties
 from lsr_prod.indexing.attributes import check_attributes
 from lsr_prod.indexing.impacts.bm25 import average_length
 from lsr_prod.storage import Store, is_remote, require_exists
-from lsr_prod.storage.folders import folder_exists, open_bundle
+from lsr_prod.storage.folders import absolute, folder_exists, open_bundle
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication
 from lsr_prod.tables import Table, open_table
@@ -127,7 +127,8 @@ def plan_index(deployment: Deployment) -> IndexPlan:
     """
     settings = deployment.index
     assert settings is not None  # the job demanded the section
-    _check_output(settings.output)
+    _check_output(settings)
+    index = Store(absolute(settings.output), deployment.storage.options)
     folder, bundle = _open_bundle(settings, deployment.storage.options)
     card = EncoderCard.load(folder)
     require_exists("index.table", settings.table, deployment.storage.options)
@@ -149,7 +150,7 @@ def plan_index(deployment: Deployment) -> IndexPlan:
         properties.stored_fields,
         tuple(settings.text_fields),
         tuple(sorted(settings.attributes.items())),
-        _average_length(table, settings) if settings.bm25 else None,
+        _average_length(table, settings, index) if settings.bm25 else None,
         settings.compress,
         TermReader.digest(folder) if card.query_encoder == "idf" else None,
     )
@@ -171,9 +172,16 @@ def _open_bundle(settings: IndexSettings, options: dict[str, str]) -> tuple[Path
     return open_bundle(settings.bundle, options)
 
 
-def _check_output(output: str) -> None:
+def _check_output(settings: IndexSettings) -> None:
+    output = settings.output
     if is_remote(output):
-        raise ConfigError("index.output", f"{output} is an object store", "name a folder that all workers share")
+        if settings.publish_to:
+            raise ConfigError(
+                "index.publish_to",
+                f"index.output {output} is an object store, which readers open",
+                "remove index.publish_to, or set index.output to a folder",
+            )
+        return
     if Path(output).exists() and not Path(output).is_dir():
         raise ConfigError("index.output", f"{output} is a file", "name a folder")
 
@@ -217,11 +225,10 @@ def _check_idf(settings: IndexSettings, card: EncoderCard) -> None:
         )
 
 
-def _average_length(table: Table, settings: IndexSettings) -> float:
+def _average_length(table: Table, settings: IndexSettings, index: Store) -> float:
     """Return the published version's average length unless the table drifted: a new value changes every shard."""
     found = average_length(table, settings.text_fields)
     try:
-        index = Path(settings.output)
         version = read_version(index, current_publication(index).version)
     except (PublicationError, ArtifactError):  # no published version, or none that can be read
         return found

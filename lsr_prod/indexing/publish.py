@@ -17,6 +17,8 @@ from lsr_prod.formats.publication import Publication
 from lsr_prod.indexing.gates import GATES, Candidate, GateLimits
 from lsr_prod.indexing.tombstones import load_takedowns
 from lsr_prod.indexing.versions import take_down, touch_version, version_format, write_version
+from lsr_prod.indexing.workers import IN_PROCESS, Workers
+from lsr_prod.storage import Store
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import create_publication, find_current_publication, read_publication
 
@@ -27,7 +29,7 @@ _NO_LIMITS = GateLimits()
 
 
 def publish(
-    index: Path, version: str, *, parent: int | None = None, limits: GateLimits = _NO_LIMITS, note: str = ""
+    index: Store | Path, version: str, *, parent: int | None = None, limits: GateLimits = _NO_LIMITS, note: str = ""
 ) -> Publication:
     """Publish a version after its gates, unless it is current already.
 
@@ -35,7 +37,7 @@ def publish(
     loses too many documents or restores documents that are taken down.
 
     Args:
-        index: the index folder.
+        index: folder or store of the index.
         version: sha256 of a version in the index.
         parent: number of the publication that the version was derived from, 0 if nothing was published. The version
             becomes ``parent + 1``. None: it was not derived from a publication.
@@ -53,7 +55,7 @@ def publish(
     return Publisher(index, limits=limits, note=note).publish(version, parent)
 
 
-def rollback(index: Path, number: int) -> Publication:
+def rollback(index: Store | Path, number: int, workers: Workers = IN_PROCESS) -> Publication:
     """Publish the version of an older publication again, without documents that were taken down since.
 
     If documents were taken down after publication ``number``, a version is derived from the older one that hides them
@@ -61,8 +63,9 @@ def rollback(index: Path, number: int) -> Publication:
     ``restore_documents`` restores them.
 
     Args:
-        index: the index folder.
+        index: folder or store of the index.
         number: number of the older publication.
+        workers: look up documents in the shards.
 
     Raises:
         PublicationError: there is no such publication.
@@ -72,7 +75,7 @@ def rollback(index: Path, number: int) -> Publication:
     publisher, publication = Publisher(index, note=f"rollback to {number}"), None
     while publication is None:
         current = read_current_version(index)
-        version = take_down(index, older, load_takedowns(index, current.version) if current.version else [])
+        version = take_down(index, older, load_takedowns(index, current.version) if current.version else [], workers)
         write_version(index, version)
         publication = publisher.publish_next(current, version)
     return publication
@@ -93,7 +96,7 @@ class CurrentVersion:
     sha: str
 
 
-def read_current_version(index: Path) -> CurrentVersion:
+def read_current_version(index: Store | Path) -> CurrentVersion:
     """Read the current publication and its version.
 
     Raises:
@@ -117,7 +120,7 @@ def read_current_version(index: Path) -> CurrentVersion:
 class Publisher:
     """Publisher of versions of one index. It verifies the files of a shard once for all its attempts."""
 
-    def __init__(self, index: Path, *, limits: GateLimits = _NO_LIMITS, note: str = "") -> None:
+    def __init__(self, index: Store | Path, *, limits: GateLimits = _NO_LIMITS, note: str = "") -> None:
         """Take the settings of ``publish``."""
         self._index = index
         self._limits = limits

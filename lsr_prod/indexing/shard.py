@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, attribute_column
-from lsr_prod.formats.digest import digest_folder, record_bytes
+from lsr_prod.formats.digest import digest_folder
 from lsr_prod.formats.idf import TermCounts
-from lsr_prod.formats.index import SHARD_FILE, ShardManifest
+from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.pages import CHECKSUMS_FILE, page_checksums
 from lsr_prod.formats.shard import (
     BATCH_ROWS,
@@ -42,8 +42,9 @@ from lsr_prod.indexing.impacts.texts import joined_texts
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
 from lsr_prod.indexing.rows import SpilledRows, merge_by_id, spill_sorted
-from lsr_prod.storage.drafts import Draft, write_file
-from lsr_prod.storage.index_versions import read_shard
+from lsr_prod.storage import Store
+from lsr_prod.storage.drafts import write_file
+from lsr_prod.storage.index_shards import ShardDraft, bundle_files, find_shard
 from lsr_prod.terms.term_reader import TermReader
 
 __all__ = ["BuiltShard", "build_shard", "write_arrays"]
@@ -70,36 +71,33 @@ class BuiltShard:
     unreadable_attributes: int = 0
 
 
-def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Path, *, threads: int = 1) -> BuiltShard:
-    """Build the shard in ``<index>/shards/<sha>``, or return the one that is there.
-
-    The shard is written to a draft folder that is synced and renamed, so it appears completely or not at all.
+def build_shard(plan: ShardPlan, buckets: Iterable[pa.Table], index: Store | Path, *, threads: int = 1) -> BuiltShard:
+    """Build the shard in an index, or return the one that is there; it appears completely or not at all.
 
     Args:
         plan: input and name of the shard.
         buckets: rows of the shard, one table per bucket; not read if the shard exists.
-        index: the index folder.
+        index: folder or store of the index.
         threads: number of threads that order documents.
 
     Raises:
         ArtifactError: the rows are damaged or differ from the plan.
     """
-    target = index / "shards" / plan.sha
-    if target.is_dir():
-        return BuiltShard(read_shard(target), reused=True)
-    with Draft(target) as draft:
-        built = _write(plan, buckets, draft.folder, threads)
-        if draft.seal():
-            return built
-    # Another attempt sealed the same shard first. Its arrays are equal, and versions may name its files.
-    return BuiltShard(read_shard(target), reused=True)
+    there = find_shard(index, plan.sha)
+    if there is not None:
+        return BuiltShard(there, reused=True)
+    with ShardDraft(index, plan.sha) as draft:
+        built = _write(plan, buckets, index, draft.folder, threads)
+        manifest = draft.seal(built.manifest)
+    # Another attempt may have sealed the same shard first; versions may name its files.
+    return built if manifest == built.manifest else BuiltShard(manifest, reused=True)
 
 
-def _write(plan: ShardPlan, buckets: Iterable[pa.Table], draft: Path, threads: int) -> BuiltShard:
+def _write(plan: ShardPlan, buckets: Iterable[pa.Table], index: Store | Path, draft: Path, threads: int) -> BuiltShard:
     layout = plan.layout
     spill = draft / "spill"
     spill.mkdir()
-    rows, vectors, words = _spill(buckets, plan, draft, _term_reader(plan, draft.parents[1]))
+    rows, vectors, words = _spill(buckets, plan, draft, _term_reader(plan, index, spill))
     if len(vectors) != plan.documents:
         raise ArtifactError(
             f"the table's log has {plan.documents} rows for this shard, but its parts have {len(vectors)}; "
@@ -145,12 +143,12 @@ def _spill(
     return rows, vectors.finish(), words
 
 
-def _term_reader(plan: ShardPlan, index: Path) -> TermReader | None:
+def _term_reader(plan: ShardPlan, index: Store | Path, scratch: Path) -> TermReader | None:
     """Return the reader of terms in texts; None if queries are not weighted by document frequencies of texts."""
     if plan.layout.text_terms is None:
         return None
     assert plan.bundle is not None
-    return TermReader.open(index / "bundles" / plan.bundle)
+    return TermReader.open(bundle_files(index, plan.bundle, TermReader.FILES, scratch))
 
 
 def write_arrays(
@@ -224,16 +222,14 @@ def _write_documents(
 
 
 def _write_manifest(draft: Path, plan: ShardPlan, postings: int) -> ShardManifest:
-    """Write the checksums, and ``shard.json`` with the digest of every file."""
+    """Write the checksums; return the manifest with the digest of every file."""
     mapped = [DOCUMENTS_FILE, *(f"{IMPACTS_FOLDER}/{path.name}" for path in (draft / IMPACTS_FOLDER).iterdir())]
     write_file(draft / CHECKSUMS_FILE, page_checksums(draft, mapped))
     files = digest_folder(draft)
     size = dict.fromkeys(("impacts", "forward", "tantivy", "docs"), 0)
     for file in files:
         size[_component(file.path)] += file.size
-    manifest = ShardManifest(plan.sha, plan.documents, postings, plan.layout.block_size, plan.role, size, files)
-    write_file(draft / SHARD_FILE, record_bytes(manifest.to_json()))
-    return manifest
+    return ShardManifest(plan.sha, plan.documents, postings, plan.layout.block_size, plan.role, size, files)
 
 
 def _component(path: str) -> str:

@@ -20,30 +20,34 @@ from lsr_prod.indexing.publish import CurrentVersion, Publisher, read_current_ve
 from lsr_prod.indexing.summaries import TakedownSummary
 from lsr_prod.indexing.tombstones import (
     as_ids,
-    find_ordinals,
+    find_documents,
     load_takedowns,
     load_tombstones,
-    read_ids,
     save_takedowns,
     save_tombstones,
+    scan_size,
 )
 from lsr_prod.indexing.versions import take_down, write_version
-from lsr_prod.storage import Store
+from lsr_prod.indexing.workers import IN_PROCESS, Workers
+from lsr_prod.storage import Store, as_store
 from lsr_prod.tables import open_table
 
 __all__ = ["delete_documents", "restore_documents"]
 
 
-def delete_documents(index: Path, ids: Iterable[str], note: str = "") -> TakedownSummary:
+def delete_documents(
+    index: Store | Path, ids: Iterable[str], note: str = "", *, workers: Workers = IN_PROCESS
+) -> TakedownSummary:
     """Hide documents in the current version and in every later build, until they are restored.
 
     Ids that are not in the index are taken down too, so that later builds hide them. Stored fields stay in the files of
     the shards until all shards are built again without the document.
 
     Args:
-        index: the index folder.
+        index: folder or store of the index.
         ids: ids of the documents.
         note: note for people, stored in the publication.
+        workers: look up the documents in the shards.
 
     Raises:
         PublicationError: nothing is published, or ``ids`` is empty.
@@ -53,22 +57,28 @@ def delete_documents(index: Path, ids: Iterable[str], note: str = "") -> Takedow
     publisher, summary = Publisher(index, note=note or f"takedown of {len(hidden)}"), None
     while summary is None:
         current, before = _read_current(index)
-        summary = _publish(publisher, index, current, before, take_down(index, before, hidden))
+        summary = _publish(publisher, index, current, before, take_down(index, before, hidden, workers))
     return summary
 
 
 def restore_documents(
-    index: Path, ids: Iterable[str], note: str = "", *, options: Mapping[str, str] | None = None
+    index: Store | Path,
+    ids: Iterable[str],
+    note: str = "",
+    *,
+    options: Mapping[str, str] | None = None,
+    workers: Workers = IN_PROCESS,
 ) -> TakedownSummary:
     """Restore documents: those in the index's version of the table can be found again at once.
 
     Documents that the table does not have appear with the first build that finds them there.
 
     Args:
-        index: the index folder.
+        index: folder or store of the index.
         ids: ids of the documents; ids that are not taken down are ignored.
         note: note for people, stored in the publication.
         options: options of the object store that holds the table.
+        workers: look up the documents in the shards.
 
     Raises:
         PublicationError: nothing is published, or ``ids`` is empty.
@@ -78,7 +88,8 @@ def restore_documents(
     publisher, summary = Publisher(index, note=note or f"takedown of {len(wanted)} ended"), None
     while summary is None:
         current, before = _read_current(index)
-        summary = _publish(publisher, index, current, before, _restore(index, before, wanted, dict(options or {})))
+        after = _restore(index, before, wanted, dict(options or {}), workers)
+        summary = _publish(publisher, index, current, before, after)
     return summary
 
 
@@ -89,15 +100,17 @@ def _check_ids(ids: Iterable[str]) -> list[str]:
     return found
 
 
-def _read_current(index: Path) -> tuple[CurrentVersion, IndexVersion]:
+def _read_current(index: Store | Path) -> tuple[CurrentVersion, IndexVersion]:
     current = read_current_version(index)
     if current.version is None:
-        raise PublicationError(f"{index} has no publication of this release; build one with lsr-prod index")
+        raise PublicationError(
+            f"{as_store(index).uri} has no publication of this release; build one with lsr-prod index"
+        )
     return current, current.version
 
 
 def _publish(
-    publisher: Publisher, index: Path, current: CurrentVersion, before: IndexVersion, after: IndexVersion
+    publisher: Publisher, index: Store | Path, current: CurrentVersion, before: IndexVersion, after: IndexVersion
 ) -> TakedownSummary | None:
     """Publish a changed version; return None if another publication came first."""
     if after != before:
@@ -109,30 +122,32 @@ def _publish(
     return TakedownSummary(publication, after.documents, changed, len(load_takedowns(index, after)))
 
 
-def _restore(index: Path, version: IndexVersion, ids: list[str], options: dict[str, str]) -> IndexVersion:
+def _restore(
+    index: Store | Path, version: IndexVersion, ids: list[str], options: dict[str, str], workers: Workers
+) -> IndexVersion:
     """Derive the version without the takedowns of the ids."""
     taken_down = load_takedowns(index, version)
     restored = sorted(set(ids) & set(taken_down))
     if not restored:
         return version
     left = sorted(set(taken_down) - set(restored))
-    visible = _remove_tombstones(index, version, _find_in_table(version, restored, options))
+    visible = _remove_tombstones(index, version, _find_in_table(version, restored, options), workers)
     return replace(visible, takedowns=save_takedowns(index, left))
 
 
-def _remove_tombstones(index: Path, version: IndexVersion, ids: pa.Array) -> IndexVersion:
+def _remove_tombstones(index: Store | Path, version: IndexVersion, ids: pa.Array, workers: Workers) -> IndexVersion:
     """Remove the tombstones of documents in the last shard that has them: earlier shards have superseded rows."""
-    tombstones = list(version.tombstones)
-    for place, (shard, known) in reversed(list(enumerate(zip(version.shards, version.tombstones, strict=True)))):
-        folder = index / "shards" / shard.sha
-        found = find_ordinals(folder, shard, ids)
-        if not len(found):
-            continue
-        if known is not None:
-            left = np.setdiff1d(load_tombstones(index, shard, known), found)
-            tombstones[place] = save_tombstones(index, left)
-        here = read_ids(folder, shard).take(pa.array(found)).combine_chunks()
-        ids = ids.filter(pc.invert(pc.is_in(ids, value_set=here)))
+    tombstones, left = list(version.tombstones), ids
+    tasks = [(index, shard, ids) for shard in version.shards]
+    found = dict(workers.run(find_documents, tasks, size=scan_size(index, version.shards)))
+    for place, shard in reversed(list(enumerate(version.shards))):
+        ordinals, here = found[place]
+        mine = pc.is_in(here, value_set=left)
+        known = tombstones[place]
+        if known is not None and pc.any(mine).as_py():
+            visible = ordinals[mine.to_numpy(zero_copy_only=False)]
+            tombstones[place] = save_tombstones(index, np.setdiff1d(load_tombstones(index, shard, known), visible))
+        left = left.filter(pc.invert(pc.is_in(left, value_set=here)))
     return replace(version, tombstones=tuple(tombstones))
 
 

@@ -4,10 +4,9 @@ A version names one file of ordinals per shard, and one list of the ids that are
 content and never change.
 """
 
-import hashlib
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +14,27 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.digest import FileDigest, record_bytes, verify_files
+from lsr_prod.errors import ArtifactError, StorageError
+from lsr_prod.formats.digest import FileDigest, record_bytes
 from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
 from lsr_prod.formats.shard import DOCUMENTS_FILE
-from lsr_prod.storage import Store
+from lsr_prod.indexing.workers import Workers
+from lsr_prod.storage import Store, as_store, is_remote
+from lsr_prod.storage.index_lists import read_list, write_list
+from lsr_prod.storage.index_shards import open_shard_file
 
 __all__ = [
     "as_ids",
+    "find_documents",
     "find_ordinals",
     "hide_documents",
+    "hide_everywhere",
     "load_takedowns",
     "load_tombstones",
     "read_ids",
     "save_takedowns",
     "save_tombstones",
+    "scan_size",
 ]
 
 Ordinals = npt.NDArray[np.uint32]
@@ -40,51 +45,77 @@ def as_ids(ids: Iterable[str]) -> pa.Array:
     return pa.array(sorted(set(ids)), pa.large_string())
 
 
-def find_ordinals(folder: Path, manifest: ShardManifest, ids: pa.Array) -> Ordinals:
+def find_ordinals(index: Store | Path, shard: ShardManifest, ids: pa.Array) -> Ordinals:
     """Return the ordinals of documents in a shard.
 
-    This is one pass over the mapped ids of the shard: about 60 ns per document, and no memory for the ids.
+    This is one pass over the ids of the shard, and needs memory for one batch of them: about 60 ns per document if they
+    are mapped. Of an object store the ids are fetched and nothing else.
 
     Args:
-        folder: folder of the shard.
-        manifest: manifest of the shard.
+        index: folder or store of the index.
+        shard: manifest of the shard.
         ids: large_string; ids that are not in the shard are ignored.
 
     Returns:
         uint32 [n], rising.
 
     Raises:
-        ArtifactError: ``docs.arrow`` cannot be read.
+        ArtifactError: ``docs.arrow`` is missing or damaged.
+        StorageError: the object store fails.
     """
-    if not len(ids):
-        return np.empty(0, np.uint32)
-    found = pc.is_in(read_ids(folder, manifest), value_set=ids)
-    return np.flatnonzero(found.to_numpy()).astype(np.uint32)
+    return find_documents(index, shard, ids)[0]
 
 
-def read_ids(folder: Path, manifest: ShardManifest) -> pa.ChunkedArray:
-    """Return the ids of a shard by ordinal, mapped.
+def find_documents(index: Store | Path, shard: ShardManifest, ids: pa.Array) -> tuple[Ordinals, pa.Array]:
+    """Return the rising ordinals of documents in a shard, as ``find_ordinals``, and their ids in the same order."""
+    ordinals, found = [np.empty(0, np.uint32)], [pa.array([], pa.large_string())]
+    first = 0
+    for batch in _batches_of_ids(index, shard) if len(ids) else ():
+        here = np.flatnonzero(pc.is_in(batch, value_set=ids).to_numpy(zero_copy_only=False))
+        ordinals.append((first + here).astype(np.uint32))
+        found.append(batch.take(pa.array(here)))
+        first += len(batch)
+    return np.concatenate(ordinals), pa.concat_arrays(found)
+
+
+def read_ids(index: Store | Path, shard: ShardManifest) -> pa.ChunkedArray:
+    """Return the ids of a shard by ordinal.
 
     Raises:
-        ArtifactError: ``docs.arrow`` cannot be read.
+        ArtifactError: ``docs.arrow`` is missing or damaged.
+        StorageError: the object store fails.
     """
-    path = folder / DOCUMENTS_FILE
+    return pa.chunked_array(list(_batches_of_ids(index, shard)), pa.large_string())
+
+
+def _batches_of_ids(index: Store | Path, shard: ShardManifest) -> Iterator[pa.Array]:
+    source = open_shard_file(index, shard, DOCUMENTS_FILE)
+    name, documents = f"{DOCUMENTS_FILE} of shard {shard.sha} in {as_store(index).uri}", 0
     try:
-        # Column 0 holds the ids; the stored fields are not read.
-        options = pa.ipc.IpcReadOptions(included_fields=[0])
-        ids = pa.ipc.open_file(pa.memory_map(str(path)), options=options).read_all()["doc_id"]
-    except (pa.ArrowInvalid, OSError, KeyError) as error:
-        raise ArtifactError(f"{path} cannot be read ({error}); publish another version") from error
-    if len(ids) != manifest.documents:
-        raise ArtifactError(f"{path} does not hold {manifest.documents} documents; publish another version")
-    return ids
+        with pa.memory_map(str(source)) if isinstance(source, Path) else pa.PythonFile(source, "r") as file:
+            # Column 0 holds the ids; the stored fields are not read.
+            reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=[0]))
+            for number in range(reader.num_record_batches):
+                batch = reader.get_batch(number)["doc_id"]
+                documents += len(batch)
+                yield batch
+    except (pa.ArrowInvalid, KeyError) as error:
+        raise ArtifactError(f"{name} cannot be read ({error}); publish another version") from error
+    except OSError as error:
+        if isinstance(source, Path):
+            raise ArtifactError(f"{name} cannot be read ({error}); publish another version") from error
+        raise StorageError(f"{name} cannot be read ({error}); check the service, then run again") from error
+    if documents != shard.documents:
+        raise ArtifactError(f"{name} does not hold {shard.documents} documents; publish another version")
 
 
-def hide_documents(index: Path, shard: ShardManifest, known: Tombstones | None, ids: pa.Array) -> Tombstones | None:
+def hide_documents(
+    index: Store | Path, shard: ShardManifest, known: Tombstones | None, ids: pa.Array
+) -> Tombstones | None:
     """Add documents to the tombstones of a shard, and write the new tombstones.
 
     Args:
-        index: the index folder.
+        index: folder or store of the index.
         shard: manifest of the shard.
         known: its tombstones so far; None if it has none.
         ids: large_string; ids that are not in the shard are ignored.
@@ -92,7 +123,7 @@ def hide_documents(index: Path, shard: ShardManifest, known: Tombstones | None, 
     Returns:
         The tombstones, which are ``known`` if no document was added.
     """
-    found = find_ordinals(index / "shards" / shard.sha, shard, ids)
+    found = find_ordinals(index, shard, ids)
     if not len(found):
         return known
     if known is None:
@@ -102,25 +133,45 @@ def hide_documents(index: Path, shard: ShardManifest, known: Tombstones | None, 
     return save_tombstones(index, union) if len(union) > len(before) else known
 
 
-def save_tombstones(index: Path, ordinals: Ordinals) -> Tombstones | None:
+def hide_everywhere(
+    index: Store | Path,
+    shards: Sequence[ShardManifest],
+    known: Sequence[Tombstones | None],
+    ids: pa.Array,
+    workers: Workers,
+) -> tuple[Tombstones | None, ...]:
+    """Add documents to the tombstones of every shard, see ``hide_documents``: one task per shard."""
+    if not len(ids):
+        return tuple(known)
+    tasks = [(index, shard, one, ids) for shard, one in zip(shards, known, strict=True)]
+    found = dict(workers.run(hide_documents, tasks, size=scan_size(index, shards)))
+    return tuple(found[place] for place in range(len(shards)))
+
+
+def scan_size(index: Store | Path, shards: Sequence[ShardManifest]) -> int:
+    """Return for ``Workers.run`` how much work it is to find documents by id: bytes of parts that take as long."""
+    documents = sum(shard.documents for shard in shards)
+    return documents * (20 if is_remote(as_store(index).uri) else 1)  # ids are fetched, or mapped
+
+
+def save_tombstones(index: Store | Path, ordinals: Ordinals) -> Tombstones | None:
     """Write rising ordinals to a file that is named by its content; return None if there are none."""
     if not len(ordinals):
         return None
     buffer = io.BytesIO()
     np.lib.format.write_array(buffer, ordinals.astype("<u4"), version=(1, 0), allow_pickle=False)
-    return Tombstones(_save(index, "tombstones", ".npy", buffer.getvalue()), len(ordinals))
+    return Tombstones(write_list(index, "tombstones", ".npy", buffer.getvalue()), len(ordinals))
 
 
-def load_tombstones(index: Path, shard: ShardManifest, tombstones: Tombstones) -> Ordinals:
+def load_tombstones(index: Store | Path, shard: ShardManifest, tombstones: Tombstones) -> Ordinals:
     """Read tombstones and verify their digest, their number and that the shard has the ordinals.
 
     Raises:
         ArtifactError: the file is missing or does not fit the shard.
         DigestMismatchError: the file is damaged.
     """
-    verify_files(index, [tombstones.file])
-    path = index / tombstones.file.path
-    ordinals: Ordinals = np.load(path, allow_pickle=False)
+    path = f"{tombstones.file.path} of {as_store(index).uri}"
+    ordinals: Ordinals = np.load(io.BytesIO(read_list(index, tombstones.file)), allow_pickle=False)
     rising = ordinals.ndim == 1 and bool(np.all(ordinals[1:] > ordinals[:-1]))
     if ordinals.dtype != np.uint32 or not rising or len(ordinals) != tombstones.documents:
         raise ArtifactError(f"{path} is not a list of {tombstones.documents} rising ordinals; publish another version")
@@ -129,12 +180,12 @@ def load_tombstones(index: Path, shard: ShardManifest, tombstones: Tombstones) -
     return ordinals
 
 
-def save_takedowns(index: Path, ids: Sequence[str]) -> FileDigest | None:
+def save_takedowns(index: Store | Path, ids: Sequence[str]) -> FileDigest | None:
     """Write the list of ids that are taken down; return None if there are none."""
-    return _save(index, "takedowns", ".json", record_bytes(sorted(set(ids)))) if ids else None
+    return write_list(index, "takedowns", ".json", record_bytes(sorted(set(ids)))) if ids else None
 
 
-def load_takedowns(index: Path, version: IndexVersion) -> list[str]:
+def load_takedowns(index: Store | Path, version: IndexVersion) -> list[str]:
     """Return the ids that are taken down, sorted.
 
     Raises:
@@ -143,22 +194,9 @@ def load_takedowns(index: Path, version: IndexVersion) -> list[str]:
     """
     if version.takedowns is None:
         return []
-    verify_files(index, [version.takedowns])
-    path = index / version.takedowns.path
-    ids = json.loads(path.read_bytes())
+    ids = json.loads(read_list(index, version.takedowns))
     if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
-        raise ArtifactError(f"{path} is not a list of ids; publish another version")
+        raise ArtifactError(
+            f"{version.takedowns.path} of {as_store(index).uri} is not a list of ids; publish another version"
+        )
     return ids
-
-
-def _save(index: Path, folder: str, ending: str, data: bytes) -> FileDigest:
-    sha = hashlib.sha256(data).hexdigest()
-    file = FileDigest(f"{folder}/{sha}{ending}", sha, len(data))
-    store = Store(str(index))
-    while not store.put_new(file.path, data):
-        try:
-            store.touch(file.path)  # a garbage collection must not delete a file that a new version names
-        except FileNotFoundError:
-            continue  # the garbage collection was faster
-        break
-    return file

@@ -1,6 +1,7 @@
 """Run the tasks of an index job: small work in this process, larger work on Ray, which is started when first needed."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
@@ -9,9 +10,10 @@ from typing import Any, Self, TypeVar
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import RaySettings
 
-__all__ = ["Workers"]
+__all__ = ["IN_PROCESS", "Workers"]
 
 _SMALL = 32_000_000  # bytes of parts; reading and indexing them takes less time than starting a local Ray
+_INLINE = 100_000  # bytes of an argument that Ray sends with the call
 
 Result = TypeVar("Result")
 
@@ -20,11 +22,11 @@ class Workers:
     """A context manager that ends the Ray session if it started one.
 
     Args:
-        ray: the section ``ray``.
+        ray: settings of Ray; None: all work is done in this process.
         check: called before the first task on Ray; raises if nodes lack what tasks need.
     """
 
-    def __init__(self, ray: RaySettings, *, check: Callable[[], None] | None = None) -> None:
+    def __init__(self, ray: RaySettings | None, *, check: Callable[[], None] | None = None) -> None:
         self._settings = ray
         self._check = check
         self._session = ExitStack()
@@ -45,7 +47,7 @@ class Workers:
         """
         if not items:
             return
-        if size <= _SMALL and not self._connected:
+        if self._settings is None or (size <= _SMALL and not self._connected):
             for number, item in enumerate(items):
                 yield number, function(*item)
             return
@@ -57,7 +59,8 @@ class Workers:
             self._check = None
         from lsr_prod.cluster.tasks import run_tasks  # imports Ray
 
-        yield from run_tasks(function, items, task=f"{function.__name__.strip('_').replace('_', ' ')} of an index job")
+        task = f"{function.__name__.strip('_').replace('_', ' ')} of an index job"
+        yield from run_tasks(function, _store_shared(items), task=task)
 
     def __enter__(self) -> Self:
         return self
@@ -66,3 +69,20 @@ class Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._session.close()
+
+
+IN_PROCESS = Workers(None)
+
+
+def _store_shared(items: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Store large arguments of several calls, such as all ids of a night, once; Ray passes on their values."""
+    import ray
+
+    arguments = {id(argument): argument for item in items for argument in item}
+    uses = Counter(id(argument) for item in items for argument in item)
+    stored = {
+        number: ray.put(argument)
+        for number, argument in arguments.items()
+        if uses[number] > 1 and sys.getsizeof(argument) > _INLINE
+    }
+    return [tuple(stored.get(id(argument), argument) for argument in item) for item in items]

@@ -1,29 +1,34 @@
-"""Access to an index folder for jobs that publish a changed version without building shards."""
+"""Access to an index for jobs that publish a changed version without building shards."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from lsr_prod.config import Deployment
+from lsr_prod.indexing import Workers
+from lsr_prod.indexing.on_nodes import require_output_on_nodes
 from lsr_prod.storage import Store
+from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.index_upload import adopt_current, upload_current
 
 __all__ = ["index_to_change"]
 
 
 @contextmanager
-def index_to_change(deployment: Deployment) -> Iterator[Path]:
-    """Yield the index folder; publications of ``index.publish_to`` are read before and the new one is uploaded after.
+def index_to_change(deployment: Deployment) -> Iterator[tuple[Store, Workers]]:
+    """Yield the index, and workers for it; with ``index.publish_to``, adopt its publication, and upload the new one.
 
     Args:
-        deployment: sections ``index`` and ``storage``.
+        deployment: sections ``index``, ``storage`` and ``ray``.
     """
     settings = deployment.index
     assert settings is not None
-    index = Path(settings.output).absolute()
+    index = Store(absolute(settings.output), deployment.storage.options)
     target = Store(settings.publish_to, deployment.storage.options) if settings.publish_to else None
     if target is not None:
-        adopt_current(index, target)
-    yield index
+        adopt_current(Path(index.uri), target)
+    with Workers(deployment.ray, check=partial(require_output_on_nodes, settings.output)) as workers:
+        yield index, workers
     if target is not None:
-        upload_current(index, target)
+        upload_current(Path(index.uri), target)

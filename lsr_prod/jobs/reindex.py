@@ -13,7 +13,6 @@ Prints tables of every step, measures per system if there is a section ``evaluat
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from lsr_prod.cluster import ray_session
@@ -27,6 +26,8 @@ from lsr_prod.jobs.encode import print_encoded
 from lsr_prod.jobs.evaluate import print_systems
 from lsr_prod.jobs.run import Job, run_job, scalars
 from lsr_prod.jobs.tables import print_table
+from lsr_prod.storage import Store
+from lsr_prod.storage.folders import absolute
 
 __all__ = ["JOB", "main"]
 
@@ -56,10 +57,8 @@ def _reindex(deployment: Deployment) -> Mapping[str, Any]:
         steps["encode"] = _timed(lambda: encode_corpus(deployment).result())
         steps["index"] = _timed(lambda: build_index(deployment).result())
     if index.publish:
-        age = index.keep_hours * 3600
-        steps["collect"] = _timed(
-            lambda: collect_garbage(Path(index.output), keep=index.keep_publications, age_s=age).result()
-        )
+        age, place = index.keep_hours * 3600, Store(absolute(index.output), deployment.storage.options)
+        steps["collect"] = _timed(lambda: collect_garbage(place, keep=index.keep_publications, age_s=age).result())
     if deployment.evaluate is not None:
         steps["evaluate"] = _timed(lambda: evaluate_index(deployment).result())
     return {f"{step}.{name}": value for step, figures in steps.items() for name, value in figures.items()}

@@ -33,8 +33,9 @@ def main(argv: Sequence[str]) -> int:
 def _restore(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
     began = time.perf_counter()
     ids = read_ids(given)
-    with index_to_change(deployment) as index:
-        done = restore_documents(index, ids, given.note, options=deployment.storage.options)
+    with index_to_change(deployment) as (index, workers):
+        options = deployment.storage.options
+        done = restore_documents(index, ids, given.note, options=options, workers=workers)
     return {
         "ids": len(set(ids)),
         "documents_restored": done.changed,

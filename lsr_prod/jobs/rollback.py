@@ -41,8 +41,8 @@ def _roll_back(deployment: Deployment, given: argparse.Namespace) -> Mapping[str
     began = time.perf_counter()
     if given.to is None:
         raise ConfigError("--to", "no publication is named", "give the number of an earlier publication")
-    with index_to_change(deployment) as index:
-        publication = rollback(index, given.to)
+    with index_to_change(deployment) as (index, workers):
+        publication = rollback(index, given.to, workers)
     return {
         "from_publication": given.to,
         "version": publication.version,

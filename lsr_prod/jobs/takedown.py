@@ -34,8 +34,8 @@ def main(argv: Sequence[str]) -> int:
 def _take_down(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
     began = time.perf_counter()
     ids = read_ids(given)
-    with index_to_change(deployment) as index:
-        done = delete_documents(index, ids, given.note)
+    with index_to_change(deployment) as (index, workers):
+        done = delete_documents(index, ids, given.note, workers=workers)
     return {
         "ids": len(set(ids)),
         "documents_hidden": done.changed,

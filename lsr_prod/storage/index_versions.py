@@ -40,6 +40,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 _SHA = re.compile(r"[0-9a-f]{64}")
+_REBUILD = "upload the version again, or run lsr-prod index, which builds it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +173,10 @@ def check_files(index: Store | Path, version: IndexVersion) -> None:
     for file in files:
         name = object_name(store, file)
         if name not in sizes:
-            raise ArtifactError(f"{store.uri}/{name} ({file.path}) is missing; upload the version again")
+            raise ArtifactError(f"{store.uri}/{name} ({file.path}) is missing; {_REBUILD}")
         if sizes[name] != file.size:
             raise DigestMismatchError(
-                f"{store.uri}/{name} ({file.path}) has {sizes[name]} bytes, not {file.size}; "
-                "delete it, then upload the version again"
+                f"{store.uri}/{name} ({file.path}) has {sizes[name]} bytes, not {file.size}; delete it; {_REBUILD}"
             )
 
 

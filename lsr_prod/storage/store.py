@@ -6,7 +6,6 @@ create an object only if it is absent. Readers of artifacts get a local folder a
 
 import hashlib
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, LsrError, StorageError
 from lsr_prod.formats.digest import digest_path
-from lsr_prod.storage.drafts import create_file, draft_name
+from lsr_prod.storage.drafts import create_file, draft_name, new_file
 from lsr_prod.storage.local import Entry, checked_chunks, local_entry, walk
 from lsr_prod.storage.location import is_remote, location_problem
 from lsr_prod.storage.options import normalize_options, options_of
@@ -123,6 +122,26 @@ class Store:
             put_parts(self._remote(), _safe(name), source, sha256)
             return True
 
+    def put_file(self, name: str, source: Path, sha256: str) -> None:
+        """Create an object with the content of a file, or replace it; memory is bounded.
+
+        Args:
+            name: path inside the folder, with forward slashes.
+            source: the file.
+            sha256: digest of its content.
+
+        Raises:
+            DigestMismatchError: the file has another sha256; nothing was created or replaced.
+        """
+        with _failures(f"{self.uri}/{name}", "written"):
+            if not is_remote(self.uri):
+                with new_file(Path(self.uri) / _safe(name), replace=True) as file:
+                    file.writelines(checked_chunks(source, sha256, 1 << 20))
+            elif source.stat().st_size <= PART_BYTES:
+                self._remote().put(_safe(name), b"".join(checked_chunks(source, sha256, PART_BYTES)))
+            else:
+                put_parts(self._remote(), _safe(name), source, sha256)
+
     def get(self, name: str) -> bytes | None:
         """Return the content of an object, or None if it does not exist."""
         with _failures(f"{self.uri}/{name}", "read"):
@@ -226,7 +245,7 @@ class Store:
         """
         with _failures(f"{self.uri}/{name}", "touched"):
             if not is_remote(self.uri):
-                os.utime(Path(self.uri) / _safe(name), (time.time(), time.time()))
+                os.utime(Path(self.uri) / _safe(name))  # without times: by the clock of the disk
                 return
             self._remote().put(_safe(name), bytes(self._remote().get(_safe(name)).bytes()))
 

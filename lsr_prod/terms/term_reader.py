@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from lsr_prod.formats.bundle import TOKENIZER_FILE, read_vocabulary
-from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.bundle import TOKENIZER_FILE, VOCABULARY_FILE, read_vocabulary
+from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.idf import TermCounts
 from lsr_prod.terms.casing import lowered
@@ -42,7 +42,10 @@ class TermReader:
 
     Attributes:
         vocabulary_size: V.
+        FILES: the files of a bundle that it reads.
     """
+
+    FILES = (CARD_FILE, TOKENIZER_FILE, VOCABULARY_FILE)
 
     def __init__(self, tokenizer: str, card: EncoderCard, vocabulary: Sequence[str]) -> None:
         """Prepare the tokenizer.

@@ -36,7 +36,7 @@ def dump(index: Path, version: IndexVersion | None = None) -> dict[str, tuple[tu
         )
         with pa.OSFile(str(folder / "docs.arrow")) as file:
             texts = pa.ipc.open_file(file).read_all()["text"].to_pylist()
-        for ordinal, doc_id in enumerate(read_ids(folder, shard).to_pylist()):
+        for ordinal, doc_id in enumerate(read_ids(index, shard).to_pylist()):
             if ordinal in gone:
                 continue
             assert doc_id not in found, f"{doc_id} occurs twice"

@@ -169,7 +169,6 @@ def test_build_index_resumes_after_an_interrupted_attempt(made):
         ({"dk": 17}, "index.dk"),
         ({"text_fields": ["body"]}, "index.text_fields"),
         ({"table_version": 7}, "index.table_version"),
-        ({"output": "s3://bucket/index"}, "index.output"),
     ],
 )
 def test_settings_that_do_not_fit_are_rejected_before_any_write(made, changes, field):

@@ -61,7 +61,7 @@ def test_delta_shard_holds_the_selected_documents(tmp_path):
     built = build_delta(shard, selections, tmp_path / "index")
     assert not built.reused
     assert built.manifest.role == "delta"
-    found = read_ids(tmp_path / "index" / "shards" / shard.sha, built.manifest).to_pylist()
+    found = read_ids(tmp_path / "index", built.manifest).to_pylist()
     assert sorted(found) == ["doc003", "doc004", "doc005", "doc038"]
     assert build_delta(shard, selections, tmp_path / "index").reused
     other = plan_index(deployment(tmp_path, dk=1))

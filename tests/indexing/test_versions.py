@@ -8,6 +8,7 @@ import pytest
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.tombstones import load_takedowns
 from lsr_prod.indexing.versions import take_down, touch_version, write_version
+from lsr_prod.indexing.workers import IN_PROCESS
 from lsr_prod.storage.index_versions import read_version
 from tests.indexing.contents import dump
 from tests.indexing.corpus import Doc, make_index
@@ -21,16 +22,16 @@ def version(tmp_path):
 
 
 def test_repeated_takedown_gives_the_same_version(tmp_path, version):
-    one = take_down(tmp_path, version, ["d1", "d2", "unknown"])
-    assert one == take_down(tmp_path, take_down(tmp_path, version, ["d2"]), ["unknown", "d1"])
-    assert take_down(tmp_path, one, ["d1"]) is one
+    one = take_down(tmp_path, version, ["d1", "d2", "unknown"], IN_PROCESS)
+    assert one == take_down(tmp_path, take_down(tmp_path, version, ["d2"], IN_PROCESS), ["unknown", "d1"], IN_PROCESS)
+    assert take_down(tmp_path, one, ["d1"], IN_PROCESS) is one
     assert load_takedowns(tmp_path, one) == ["d1", "d2", "unknown"]
     assert set(dump(tmp_path, one)) == set(CORPUS) - {"d1", "d2"}
     assert load_takedowns(tmp_path, version) == []
 
 
 def test_write_version_touches_all_files_of_the_version(tmp_path, version):
-    down = take_down(tmp_path, version, ["d1"])
+    down = take_down(tmp_path, version, ["d1"], IN_PROCESS)
     write_version(tmp_path, down)
     for path in tmp_path.rglob("*"):
         os.utime(path, (1, 1))

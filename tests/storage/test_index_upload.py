@@ -228,9 +228,12 @@ def test_concurrent_adoptions_end_in_one_state(tmp_path: Path, remote: Store, s3
     assert not (other / ".adopted").exists()
 
 
-def test_adopting_a_shard_built_with_other_bytes_raises(tmp_path: Path, remote: Store) -> None:
+def test_adopting_a_shard_built_with_other_bytes_raises(
+    tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     corpus = {"a": Doc({1: 5}, "x"), "b": Doc({2: 7}, "y")}
     one = make_index(tmp_path / "one", corpus, vocabulary_size=4)
+    monkeypatch.setattr("lsr_prod.indexing.segments.canonical_json", lambda value: canonical_json(value) + b" ")
     make_index(tmp_path / "other", corpus, vocabulary_size=4)
     first = upload_current(tmp_path / "one", remote)
     (tmp_path / "other" / "publications" / "000001.json").unlink()

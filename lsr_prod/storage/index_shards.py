@@ -1,0 +1,229 @@
+"""Shards and bundles of an index that is being built, in a folder or an object store.
+
+A shard is written to a private folder first: a draft next to its target, or scratch in ``$TMPDIR`` from which its files
+are sent to the object store. It appears with its manifest, ``shards/<sha>/shard.json``, which is created if absent: the
+first builder wins, and others get its manifest. Files without a manifest are garbage.
+
+A file that an object store has already may be about to be deleted as garbage, so it is sent again unless it is young.
+"""
+
+import json
+import logging
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from lsr_prod.errors import ArtifactError, DigestMismatchError
+from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
+from lsr_prod.formats.digest import FileDigest, record_bytes
+from lsr_prod.formats.index import SHARD_FILE, ShardManifest
+from lsr_prod.storage.drafts import Draft, copy_files, write_file
+from lsr_prod.storage.index_lists import read_list
+from lsr_prod.storage.index_versions import read_bundle, read_shard
+from lsr_prod.storage.store import Store, as_store, is_remote
+from lsr_prod.storage.transfer import in_threads, object_name
+
+__all__ = ["ShardDraft", "add_bundle", "bundle_files", "find_shard", "open_shard_file"]
+
+log = logging.getLogger(__name__)
+
+_CONNECTIONS = 4  # files sent at once; each needs about 50 MiB of memory
+_YOUNG_S = 3600.0  # age of a stored file that is not sent again; garbage collection deletes only older ones
+
+
+class ShardDraft:
+    """A private folder for the files of one shard; a context manager that deletes it unless it was sealed.
+
+    Args:
+        index: folder or store of the index.
+        sha: name of the shard.
+
+    Attributes:
+        folder: the folder, empty at first.
+    """
+
+    def __init__(self, index: Store | Path, sha: str) -> None:
+        self._store = as_store(index)
+        self._sha = sha
+        self._draft: Draft | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Create the folder."""
+        if is_remote(self._store.uri):
+            self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="lsr_prod-shard-")))
+        else:
+            self._draft = self._stack.enter_context(Draft(Path(self._store.uri) / "shards" / self._sha))
+            self.folder = self._draft.folder
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Delete what was not sealed, and scratch."""
+        self._stack.close()
+
+    def seal(self, manifest: ShardManifest) -> ShardManifest:
+        """Add the shard to the index, unless another builder was first.
+
+        Args:
+            manifest: names every file in the folder.
+
+        Returns:
+            The manifest of the shard in the index, which is that of the first builder.
+
+        Raises:
+            DigestMismatchError: a file changed after its digest was taken.
+            StorageError: the disk or the object store fails; the files sent so far are garbage, or used again.
+        """
+        data = record_bytes(manifest.to_json())
+        if self._draft is not None:
+            write_file(self.folder / SHARD_FILE, data)
+            return manifest if self._draft.seal() else read_shard(self._draft.target)
+        _send(self.folder, manifest.files, self._store)
+        while not self._store.put_new(_manifest(self._sha), data):
+            first = find_shard(self._store, self._sha)
+            if first is not None:
+                return first
+        return manifest
+
+
+def find_shard(index: Store | Path, sha: str) -> ShardManifest | None:
+    """Return the manifest of a finished shard, kept from garbage collection for now; None if there is none.
+
+    A shard of an object store that lacks files, which a garbage collection may have deleted meanwhile, is forgotten.
+
+    Raises:
+        ArtifactError: the manifest is damaged.
+        StorageError: the disk or the object store fails.
+    """
+    store = as_store(index)
+    if not is_remote(store.uri):
+        folder = Path(store.uri) / "shards" / sha
+        if not folder.is_dir():
+            return None
+        found = read_shard(folder)
+        store.touch(_manifest(sha))
+        return found
+    try:
+        store.touch(_manifest(sha))
+    except FileNotFoundError:
+        return None
+    found = _read_manifest(store, sha)
+    if not _is_complete(store, found.files):
+        log.warning("incomplete shard forgotten", extra={"fields": {"shard": sha, "index": store.uri}})
+        store.delete(_manifest(sha))
+        return None
+    return found
+
+
+def open_shard_file(index: Store | Path, shard: ShardManifest, path: str) -> Path | BinaryIO:
+    """Return a file of a shard: its path in a folder, or an object that is read in pieces.
+
+    Raises:
+        ArtifactError: the file is missing.
+        StorageError: the object store fails.
+    """
+    store = as_store(index)
+    if not is_remote(store.uri):
+        return Path(store.uri) / "shards" / shard.sha / path
+    (file,) = (file for file in shard.files if file.path == path)
+    name = object_name(store, file)
+    try:
+        return store.open_reader(name)
+    except FileNotFoundError as error:
+        raise ArtifactError(
+            f"{store.uri}/{name} ({path} of shard {shard.sha}) is missing; publish another version"
+        ) from error
+
+
+def add_bundle(index: Store | Path, folder: Path) -> None:
+    """Copy a bundle into the index, completely or not at all; one that is there is kept from garbage collection.
+
+    Raises:
+        ArtifactError: the bundle, or its copy, is damaged.
+        StorageError: the disk or the object store fails.
+    """
+    store, bundle = as_store(index), Bundle.load(folder)
+    name = f"bundles/{bundle.digest}/{BUNDLE_FILE}"
+    if is_remote(store.uri):
+        try:
+            store.touch(name)
+            if _is_complete(store, bundle.files):
+                return
+        except FileNotFoundError:
+            pass
+        _send(folder, bundle.files, store)
+        store.put_new(name, bundle.to_bytes())
+        return
+    target = Path(store.uri) / "bundles" / bundle.digest
+    if target.is_dir():
+        Bundle.load(target, verify=True)
+        store.touch(name)
+        return
+    with Draft(target) as draft:
+        # Copy only files that the manifest names: the digest does not cover others.
+        copy_files(folder, draft.folder, bundle.files)
+        write_file(draft.folder / BUNDLE_FILE, (folder / BUNDLE_FILE).read_bytes())
+        draft.seal()
+
+
+def bundle_files(index: Store | Path, digest: str, paths: tuple[str, ...], scratch: Path) -> Path:
+    """Return a folder that has some small files of a bundle of the index.
+
+    Args:
+        index: folder or store of the index.
+        digest: names the bundle.
+        paths: the files.
+        scratch: a folder to which files of an object store are copied.
+
+    Raises:
+        ArtifactError: a file is missing or damaged.
+    """
+    store = as_store(index)
+    if not is_remote(store.uri):
+        return Path(store.uri) / "bundles" / digest
+    for file in read_bundle(store, digest).files:
+        if file.path in paths:
+            write_file(scratch / file.path, read_list(store, file))
+    return scratch
+
+
+def _send(folder: Path, files: tuple[FileDigest, ...], store: Store) -> None:
+    """Send files that the object store lacks, and those that it has for longer than garbage is kept."""
+    old = store.now("files") - _YOUNG_S
+
+    def send(file: FileDigest) -> int:
+        name = object_name(store, file)
+        there = store.entry(name)
+        if there is None or there.size != file.size or there.modified < old:
+            store.put_file(name, folder / file.path, file.sha256)
+        return file.size
+
+    in_threads(send, files, _CONNECTIONS)
+
+
+def _read_manifest(store: Store, sha: str) -> ShardManifest:
+    name = _manifest(sha)
+    try:
+        found = ShardManifest.from_json(json.loads(store.get(name) or b""))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(
+            f"{store.uri}/{name} is damaged ({type(error).__name__}: {error}); delete it and build the index again"
+        ) from error
+    if found.sha != sha:
+        raise DigestMismatchError(f"{store.uri}/{name} belongs to shard {found.sha}; delete it and build again")
+    return found
+
+
+def _is_complete(store: Store, files: tuple[FileDigest, ...]) -> bool:
+    def count(file: FileDigest) -> int:
+        return int(store.size(object_name(store, file)) == file.size)
+
+    return in_threads(count, files, _CONNECTIONS) == len(files)
+
+
+def _manifest(sha: str) -> str:
+    return f"shards/{sha}/{SHARD_FILE}"
