@@ -20,7 +20,11 @@ class IndexSettings(Section):
     bundle: Location = Field(
         min_length=1, description="folder or URI of the bundle that the table was encoded with; copied into the index"
     )
-    output: Location = Field(min_length=1, description="folder of the index")
+    output: Location = Field(
+        min_length=1,
+        description="folder or URI of the index; a folder must be visible to all nodes, for a URI each node needs "
+        "scratch in TMPDIR for the shards that it builds",
+    )
     table_version: int | None = Field(None, ge=0, description="version of the table; default: the newest")
     shards: int = Field(1, ge=1, description="number of shards; at most the number of buckets of the table")
     dk: int | None = Field(
@@ -82,7 +86,7 @@ class IndexSettings(Section):
         None,
         min_length=1,
         description="folder or URI that every publication is uploaded to, for readers; default: readers open "
-        "index.output",
+        "index.output. Only if index.output is a folder",
     )
 
 

@@ -35,7 +35,7 @@ def remote(tmp_path: Path, s3_options: dict[str, str]) -> Store:
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Build shards in this process, where a test replaces functions."""
-    monkeypatch.setattr("lsr_prod.indexing.build.Workers", lambda _, check: IN_PROCESS)
+    monkeypatch.setattr("lsr_prod.indexing.build.Workers", lambda _, **__: IN_PROCESS)
 
 
 def at(root: Path, index: Store, **changes: object) -> Deployment:
