@@ -115,7 +115,10 @@ def put_parts(store: "ObjectStore", name: str, source: Path, sha256: str) -> Non
 
 
 class _RemoteFile(io.RawIOBase):
-    """One version of an object as a Python file: each read is a request with the condition ``If-Match``."""
+    """One version of an object as a Python file: each read is a request with the condition ``If-Match``.
+
+    The ETag of the answer is compared too: some services ignore the condition, and a weak ETag never satisfies it.
+    """
 
     def __init__(self, store: "ObjectStore", name: str, size: int, etag: str | None) -> None:
         self._store = store
@@ -155,12 +158,17 @@ class _RemoteFile(io.RawIOBase):
         from obstore.exceptions import PreconditionError
 
         options: GetOptions = {"range": (start, end)}
-        if self._etag is not None:
+        if self._etag is not None and not self._etag.startswith("W/"):
             options["if_match"] = self._etag
         try:
-            return bytes(self._store.get(self._name, options=options).bytes())
+            found = self._store.get(self._name, options=options)
+            if self._etag is not None and found.meta["e_tag"] != self._etag:
+                raise ObjectChangedError(f"{self._name} no longer has the ETag {self._etag}")
+            return bytes(found.bytes())
         except PreconditionError as error:
             raise ObjectChangedError(f"{self._name} no longer has the ETag {self._etag}") from error
+        except ObjectChangedError:
+            raise
         except FileNotFoundError:
             raise
         except BaseException as error:

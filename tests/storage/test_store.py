@@ -4,8 +4,11 @@ import pickle
 import random
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -182,6 +185,52 @@ def test_object_replaced_between_two_pieces_of_one_read_raises(tmp_path: Path, s
         last.seek(-8, os.SEEK_END)
         with pytest.raises(ObjectChangedError):
             last.read()
+
+
+class _WithoutConditions(BaseHTTPRequestHandler):
+    """Forwards reads to an endpoint without the condition, as services do that ignore it."""
+
+    endpoint = ""
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in ("if-match", "host")}
+        request = urllib.request.Request(self.endpoint + self.path, headers=headers, method=self.command)
+        with urllib.request.urlopen(request) as answer:
+            content = answer.read()
+            self.send_response(answer.status)
+            for name in ("ETag", "Last-Modified", "Content-Length", "Content-Range"):
+                if answer.headers[name]:
+                    self.send_header(name, answer.headers[name])
+            self.end_headers()
+            self.wfile.write(content)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_replaced_object_of_a_service_that_ignores_conditions_raises(
+    tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(f"s3://lsr/{tmp_path.name}", s3_options)
+    store.put_new("x", b"a" * 3_000_000)
+    monkeypatch.setattr(_WithoutConditions, "endpoint", s3_options["aws_endpoint"])
+    with ThreadingHTTPServer(("127.0.0.1", 0), _WithoutConditions) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+            with Store(store.uri, s3_options | {"aws_endpoint": endpoint}).open_reader("x") as reader:
+                assert reader.read(1_000_000) == b"a" * 1_000_000
+                store.delete("x")
+                store.put_new("x", b"b" * 3_000_000)
+                with pytest.raises(ObjectChangedError, match="x no longer has the ETag"):
+                    reader.read(1_500_000)
+        finally:
+            server.shutdown()
 
 
 def test_reader_of_a_version_refuses_other_versions(tmp_path: Path, s3_options: dict[str, str]) -> None:
