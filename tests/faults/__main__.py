@@ -121,11 +121,11 @@ def _ray(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings, Count
     with tempfile.TemporaryDirectory(prefix="lsr-faults-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         bundle = Path(arguments.bundle) if arguments.bundle else _export(folder)
-        corpus = make_corpus(folder / "corpus", arguments.seed, documents=arguments.ray_documents, poison=None)
+        chain = make_chain(arguments.seed, documents=arguments.ray_documents, poison_reason=None)
         victims = [victim for victim in VICTIMS for _ in range(arguments.ray_kills)]
         rng.shuffle(victims)
         with local_cluster(2) as cluster:
-            kills = RayKills(cluster, folder, bundle, corpus, rng)
+            kills = RayKills(cluster, folder, bundle, chain, rng)
             kills.run(victims)
         landed = Counter({f"ray.{victim}": count for victim, count in kills.landed.items()})
         return {"ray_runs": dict(kills.runs)}, kills.findings, landed
@@ -181,7 +181,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--training-kills", type=int, default=12, help="number of kills of worker, controller and job of a training"
     )
-    parser.add_argument("--ray-documents", type=int, default=300)
+    parser.add_argument("--ray-documents", type=int, default=30, help="good rows of each file")
     return parser.parse_args()
 
 

@@ -87,13 +87,16 @@ class SourceChain:
                 yield str(number)
 
 
-def make_chain(seed: int, *, documents: int = 24, padding: int = _PADDING) -> SourceChain:
+def make_chain(
+    seed: int, *, documents: int = 24, padding: int = _PADDING, poison_reason: str | None = "encode_failed"
+) -> SourceChain:
     """Return the chain of a seed.
 
     Args:
         seed: the same seed gives the same bytes.
         documents: number of good rows of each file of the first state.
         padding: bytes added to the words of a document.
+        poison_reason: reason of documents with the word "poison"; None if the model accepts them.
     """
 
     def document(doc_id: str, *more: str) -> Line:
@@ -112,7 +115,7 @@ def make_chain(seed: int, *, documents: int = 24, padding: int = _PADDING) -> So
         return Line(json_line(doc_id, [], 0), doc_id, "empty_text", "")
 
     def poison(doc_id: str) -> Line:
-        return Line(json_line(doc_id, [POISON], 0), doc_id, "encode_failed", POISON)
+        return Line(json_line(doc_id, [POISON], 0), doc_id, poison_reason, POISON)
 
     torn = Line(_TORN, None, "broken_json", "")
     third, half = documents // 3, documents // 2

@@ -19,6 +19,7 @@ class Mutant:
         edits: (text, replacement) pairs; every text occurs exactly once in the file.
         scenario: the scenario that detects it.
         sink: of the scenario.
+        buckets: of the scenario's table.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Mutant:
     edits: tuple[tuple[str, str], ...]
     scenario: str
     sink: str = "delta"
+    buckets: int = 4
 
 
 MUTANTS = (
@@ -40,6 +42,13 @@ MUTANTS = (
         "encoding/rewrite.py",
         (('leaves = pc.is_in(before["source_file"], value_set=gone)', 'leaves = pc.is_null(before["source_file"])'),),
         "chain_without_faults",
+    ),
+    Mutant(
+        "every cell of a bucket keeps all rows of the bucket",
+        "encoding/rewrite.py",
+        (("        if cells > buckets:\n", "        if False:\n"),),
+        "chain_without_faults",
+        buckets=1,
     ),
     Mutant(
         "changed document keeps its old vector",

@@ -1,4 +1,8 @@
-"""Encode jobs on a local cluster with SIGKILL for actors, workers, raylets and drivers."""
+"""Encode jobs on a local cluster with SIGKILL for actors, workers, raylets and drivers, while tables are maintained.
+
+Every table follows the states of a source: a first encode, then increments. After every state its contents and its
+digest must be those of a run without kills.
+"""
 
 import json
 import random
@@ -10,16 +14,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lsr_prod.maintenance import compact, vacuum
 from tests.faults.attempts import ROOT
+from tests.faults.chain import SourceChain
 from tests.faults.cluster import LocalCluster, kill
-from tests.faults.corpus import Corpus
-from tests.faults.oracle import Findings, inspect
+from tests.faults.oracle import Findings, Vectors, inspect, vectors
 from tests.faults.protocol import Job
 
 __all__ = ["VICTIMS", "RayKills"]
 
 VICTIMS = ("actor", "worker", "raylet", "driver")
 _PATIENCE = 60  # seconds until a process of the kind is found
+_STATES = 3  # of the source, one after the other for every table
+_TARGET_BYTES = 1_000_000  # of a compacted part
+_RETENTION_S = 3600.0
 
 
 class RayKills:
@@ -29,35 +37,45 @@ class RayKills:
         cluster: runs the jobs.
         folder: of tables and logs.
         bundle: the encoder.
-        corpus: of several waves.
+        chain: states of the source.
         rng: of the choice of processes and moments.
     """
 
-    def __init__(self, cluster: LocalCluster, folder: Path, bundle: Path, corpus: Corpus, rng: random.Random) -> None:
-        self._cluster, self._folder, self._bundle, self._corpus, self._rng = cluster, folder, bundle, corpus, rng
+    def __init__(
+        self, cluster: LocalCluster, folder: Path, bundle: Path, chain: SourceChain, rng: random.Random
+    ) -> None:
+        self._cluster, self._folder, self._bundle, self._chain, self._rng = cluster, folder, bundle, chain, rng
         self._tables = 0
-        self._digests: set[str] = set()
+        self._baseline: list[tuple[str, Vectors]] = []
         self._driver: subprocess.Popen[str] | None = None
         self.landed: Counter[str] = Counter()
         self.runs: Counter[str] = Counter()
         self.findings = Findings()
 
     def run(self, victims: Sequence[str]) -> None:
-        """Kill each of the kinds once, then let the last job finish; check every finished table."""
-        self._new_table()
+        """Run the jobs once without kills, then kill each of the victims; check every finished state."""
+        for _ in range(_STATES):
+            self._next_job()
+            self._settle()
         for victim in victims:
             while not self._kill(victim):
                 self._settle()
         while self._driver is not None:
             self._settle()
 
-    def _new_table(self) -> None:
-        self._tables += 1
-        self._job = Job(self._corpus.paths, str(self._folder / f"ray-{self._tables}"), "delta", {})
-        encode = {"bundle": str(self._bundle), "table": self._job.table, "wave_megabytes": 1, "slice_megabytes": 1}
+    def _next_job(self) -> None:
+        """Start the job for the next state of the source, or for a new table."""
+        if self._tables == 0 or self._state == _STATES - 1:
+            self._tables += 1
+            self._state = 0
+        else:
+            self._state += 1
+        table = str(self._folder / f"ray-{self._tables}")
+        self._job = Job(self._chain.place(self._folder / "source", self._state), table, "delta", {})
+        encode = {"bundle": str(self._bundle), "table": table, "wave_megabytes": 1, "slice_megabytes": 1}
         sections = {
             "ray": {"address": self._cluster.address},
-            "source": {"paths": list(self._corpus.paths), "text_fields": ["text"], "stored_fields": []},
+            "source": {"paths": list(self._job.paths), "text_fields": ["text"], "stored_fields": []},
             "encode": {**encode, "buckets": 4, "max_bad_fraction": 0.5, "probe_documents": 4},
         }
         self._config = self._folder / "ray.yaml"
@@ -86,20 +104,24 @@ class RayKills:
         self._driver = None
 
     def _check(self, summary: dict[str, Any]) -> None:
-        found = inspect(self._job, self._corpus, {}, finished=True)
-        self._digests.add(summary["table_digest"])
-        found.note("wrong", len(self._digests) - 1, "tables of one corpus have different digests")
+        if len(self._baseline) <= self._state:
+            self._baseline.append((summary["table_digest"], vectors(self._job)))
+        digest, expected = self._baseline[self._state]
+        corpus = self._chain.expected(range(self._state + 1))
+        found = inspect(self._job, corpus, expected, finished=True)
+        changed = summary["table_digest"] != digest
+        found.note("wrong", int(changed), f"state {self._state} has another table digest than without kills")
         off = abs(summary["rows_in"] - summary["rows_out"] - summary["quarantined"])
         found.note("lost", off, "rows_in is not rows_out + quarantined")
-        found.note(
-            "lost", abs(summary["rows_in"] - len(self._corpus.rows)), "rows_in is not the number of rows of the corpus"
-        )
+        if self._state == 0:
+            off = abs(summary["rows_in"] - len(corpus.rows))
+            found.note("lost", off, "rows_in is not the number of rows of the corpus")
         self.findings.add(found)
 
     def _kill(self, victim: str) -> bool:
         """Kill a process of this kind at a random moment; return False if the driver ended before."""
         if self._driver is None:
-            self._new_table()
+            self._next_job()
         time.sleep(self._rng.uniform(0.1, 2.5))
         pid = self._await(victim)
         if pid is None or not kill(pid):
@@ -128,4 +150,18 @@ class RayKills:
         return None
 
     def _look(self) -> None:
-        self.findings.add(inspect(self._job, self._corpus, {}, finished=False))
+        """Check the tables of the running job, and sometimes maintain them meanwhile."""
+        table, _ = self._job.stores
+        if self._rng.random() < 0.3 and Path(table.uri, "_delta_log").exists():
+            compact(table, _TARGET_BYTES)
+            vacuum(table, _RETENTION_S)
+            self.runs["maintained"] += 1
+        before = self._chain.expected(range(self._state)) if self._state else None
+        _, expected = self._baseline[self._state]
+        if self._state:
+            _, old = self._baseline[self._state - 1]
+            expected = {
+                name: expected.get(name, frozenset()) | old.get(name, frozenset()) for name in {*expected, *old}
+            }
+        corpus = self._chain.expected(range(self._state + 1))
+        self.findings.add(inspect(self._job, corpus, expected, finished=False, before=before))
