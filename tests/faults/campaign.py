@@ -16,7 +16,8 @@ from tests.faults.disk import small_disk
 from tests.faults.oracle import Findings, Vectors, inspect, vectors
 from tests.faults.protocol import Job
 from tests.faults.scene import undisturbed
-from tests.faults.worlds import PHASES, Fault, Tally, World
+from tests.faults.tally import Fault, Tally
+from tests.faults.worlds import PHASES, World
 
 __all__ = ["Resumed", "WorldPlan", "plan_worlds", "resume_at_half", "run_worlds"]
 

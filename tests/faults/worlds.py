@@ -8,65 +8,27 @@ contents of the tables are those of a run without faults.
 
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tests.faults import damage
 from tests.faults.attempts import Attempt, Ended, Launcher
 from tests.faults.chain import SourceChain
 from tests.faults.disk import Disk
-from tests.faults.oracle import Findings, Vectors
+from tests.faults.oracle import Vectors
 from tests.faults.protocol import Job
 from tests.faults.scene import DAY, Scene
 from tests.faults.script import Script
+from tests.faults.tally import Fault, Tally
 
-__all__ = ["PHASES", "Fault", "Tally", "World"]
+__all__ = ["PHASES", "World"]
 
 PHASES = {"plan": 0.02, "write": 0.004, "read-back": 0.001, "commit": 0.02, "after-commit": 0.003}
 """Phases of the protocol and their approximate duration in seconds."""
 
 _CALLS = {"plan": 400, "write": 60, "read-back": 60, "commit": 300, "after-commit": 60}
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A fault to inject.
-
-    Attributes:
-        kind: ``kill``, ``enospc``, ``eio``, ``torn``, ``missing``, ``landed``, ``refused``, ``zombie``, ``skew``,
-            ``compact``, ``vacuum`` or ``source``.
-        where: the phase, or the failing call.
-    """
-
-    kind: str
-    where: str
-
-
-@dataclass(slots=True)
-class Tally:
-    """Results of all worlds.
-
-    Attributes:
-        landed: injected faults by ``kind.where``, with the phase they actually hit.
-        findings: errors that the oracle found.
-        endings: number of attempts by fault and kind of end.
-        increments: injected faults that hit an increment.
-    """
-
-    landed: Counter[str] = field(default_factory=Counter)
-    findings: Findings = field(default_factory=Findings)
-    endings: Counter[str] = field(default_factory=Counter)
-    increments: int = 0
-
-    def add(self, other: "Tally") -> None:
-        """Add the results of another world."""
-        self.landed += other.landed
-        self.endings += other.endings
-        self.increments += other.increments
-        self.findings.add(other.findings)
 
 
 class World:

@@ -1,0 +1,140 @@
+"""Scenarios of attempts at one plan that are killed or stalled, and of commits, parts and rows that fail."""
+
+import random
+
+from tests.faults import damage
+from tests.faults.scene import Scene
+from tests.faults.script import Script
+
+__all__ = [
+    "a_row_is_lost_on_the_way_to_its_cell",
+    "attempts_read_different_rows",
+    "commit_succeeds_but_reports_an_error",
+    "killed_before_a_commit",
+    "older_decides_again",
+    "older_stalls_before_its_bad_rows",
+    "older_stalls_between_its_commits",
+    "older_stalls_until_newer_is_done",
+    "parts_are_damaged_before_their_commit",
+]
+
+
+def older_stalls_between_its_commits(scene: Scene) -> None:
+    """Let an attempt stall before its last commit, a newer one get as far, then the older and the newer proceed."""
+    first, second = _two_words(scene)
+    gates = (("log-table", 1),)
+    with scene.start(Script(flaky=first, gates=gates)) as older:
+        scene.reach(older)
+        scene.forget_markers()
+        with scene.start(Script(flaky=second, gates=gates)) as newer:
+            scene.reach(newer)
+            older.proceed()
+            scene.ended(older)
+            newer.proceed()
+            scene.ended(newer)
+    scene.finish()
+
+
+def older_stalls_until_newer_is_done(scene: Scene) -> None:
+    """Let an attempt stall between its check of the epoch and its commit until a newer one has finished."""
+    first, second = _two_words(scene)
+    with scene.start(Script(flaky=first, gates=(("log-table", 1),))) as older:
+        scene.reach(older)
+        scene.forget_markers()
+        scene.run(Script(flaky=second))
+        older.proceed()
+        scene.ended(older)
+    scene.finish()
+
+
+def older_stalls_before_its_bad_rows(scene: Scene) -> None:
+    """Let an attempt stall before it commits bad rows of a wave that has none in the newer attempt."""
+    word = next(scene.chain.words("2.jsonl"))
+    with scene.start(Script(flaky=word, gates=(("log-quarantine", 3),))) as older:
+        scene.reach(older)
+        scene.forget_markers()
+        scene.run(Script())
+        older.proceed()
+        scene.ended(older)
+    scene.finish()
+
+
+def older_decides_again(scene: Scene) -> None:
+    """Let a stalled attempt be refused and decide again while a newer one is between its two commits."""
+    first, second = _two_words(scene)
+    with scene.start(Script(flaky=first, gates=(("log-quarantine", 1), ("log-table", 1)))) as older:
+        scene.reach(older)
+        scene.forget_markers()
+        with scene.start(Script(flaky=second, gates=(("log-table", 1),))) as newer:
+            scene.reach(newer)
+            older.proceed()
+            if older.until_gate():
+                older.kill()
+            newer.proceed()
+            scene.ended(newer)
+    scene.finish()
+
+
+def killed_before_a_commit(scene: Scene) -> None:
+    """Kill an attempt before the commit of each table; the next attempts have other bad rows."""
+    words = scene.chain.words()
+    for moment in ("log-quarantine", "log-table"):
+        with scene.start(Script(flaky=next(words), gates=((moment, 1),))) as attempt:
+            scene.reach(attempt)
+        scene.check(finished=False)
+        scene.forget_markers()
+    scene.run(Script(flaky=next(words)))
+    scene.finish()
+
+
+def commit_succeeds_but_reports_an_error(scene: Scene) -> None:
+    """Let the store lose the answer to a commit, in the first plan and in an increment."""
+    scene.run(Script(landed=4))
+    scene.finish()
+    scene.change_source(1)
+    scene.run(Script(landed=4))
+    scene.finish()
+
+
+def parts_are_damaged_before_their_commit(scene: Scene) -> None:
+    """Truncate or delete a part of the table after it is written; its attempt continues or is killed."""
+    rng = random.Random(1)
+    quarantine = scene.job.stores[1]
+    for strike, killed in ((damage.tear, False), (damage.remove, True), (damage.tear, True)):
+        old = {*scene.job.stores[0].names(), *quarantine.names()}
+        with scene.start(Script(gates=(("commit", 1),))) as attempt:
+            scene.reach(attempt)
+            strike(scene.job, rng, {*old, *quarantine.names()})
+            if not killed:
+                attempt.proceed()
+                scene.ended(attempt)
+        scene.check(finished=False)
+        with scene.start(Script(gates=(("after-commit", 1),))) as attempt:
+            scene.reach(attempt)
+    scene.finish()
+
+
+def a_row_is_lost_on_the_way_to_its_cell(scene: Scene) -> None:
+    """Lose a row between the read tasks and the cells."""
+    scene.run(Script(loses="shuffle"))
+    scene.check(finished=False)
+    scene.finish()
+
+
+def attempts_read_different_rows(scene: Scene) -> None:
+    """Let an attempt lose rows while reading, and finish its cells before a newer one that reads every row."""
+    with scene.start(Script(loses="read", gates=(("read", 1), ("commit", 1)))) as short:
+        scene.reach(short)
+        with scene.start(Script(gates=(("read", 1),))) as whole:
+            scene.reach(whole)
+            short.proceed()
+            scene.reach(short)
+            short.kill()
+            whole.proceed()
+            ended = scene.ended(whole)
+    scene.check(finished=ended.how == "done")
+
+
+def _two_words(scene: Scene) -> tuple[str, str]:
+    words = scene.chain.words()
+    return next(words), next(words)
