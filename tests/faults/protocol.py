@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.batches import encode_batches
 from lsr_prod.encoding.cell import WaveTask, encode_cell
@@ -28,6 +27,7 @@ from lsr_prod.encoding.plans.increment import newest_plan, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.plans.successors import link_successor
+from lsr_prod.encoding.reading import _read_by_wave
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.row_counts import with_row_counts
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, create_sparse_table, files_by_bucket
@@ -88,10 +88,10 @@ def run_attempt(job: Job, phase: Phase, encoder: TextEncoder, *, abandon: bool =
     table = job.stores[0]
     with phase("plan"):
         plan, properties, committer = _begin(job, source, abandon)
-    committed = 0
+    committed, rows = 0, _Rows(plan, source)
     for wave in range(waves_done(_open(table), plan.digest), plan.waves):
         for attempt in range(1, _STALE_TRIES + 1):
-            result = _encode_wave(_wave_task(job, plan, properties, wave), plan, source, encoder)
+            result = _encode_wave(_wave_task(job, plan, properties, wave), plan, rows, encoder)
             try:
                 with phase("commit"):
                     committed += committer.commit(result)
@@ -164,32 +164,49 @@ def _wave_task(job: Job, plan: Plan, properties: TableProperties, wave: int) -> 
     )
 
 
-def _encode_wave(task: WaveTask, plan: Plan, source: SourceSettings, encoder: TextEncoder) -> WaveResult:
+def _encode_wave(task: WaveTask, plan: Plan, rows_of: "_Rows", encoder: TextEncoder) -> WaveResult:
     """Run the steps of the actors for a wave, without the cells that an earlier attempt finished."""
     cells = plan.cells_of(task.wave)
     finished = finished_cells(task.table, task.quarantine, task.plan, task.wave)
     done = {cell: finished[cell] for cell in cells if cell in finished and task.has(finished[cell].removes)}
     todo = [cell for cell in cells if cell not in done]
-    reader = Reader(source, task.cells, {}, None if len(todo) == task.cells else frozenset(todo))
-    schema, pieces = row_schema(source.stored_fields), plan.wave(task.wave) if todo else ()
-    groups = [[piece] for piece in pieces] or [[]]
-    rows = pa.concat_tables([schema.empty_table(), *(_read(reader, group, todo, schema) for group in groups)])
+    tables = rows_of.of_wave(task.wave, todo) if todo else []
     results = [*done.values()]
     for cell in todo:
         result = encode_cell(
-            replace(task, read_tasks=len(groups)),
+            replace(task, read_tasks=len(tables)),
             cell,
-            rows.filter(pc.equal(rows["cell"], cell)),
+            pa.concat_tables([rows.filter(pc.equal(rows["cell"], cell)) for rows in tables]),
             partial(encode_batches, encoder),
         )
         results.append(mark_finished(task.table, task.quarantine, task.plan, task.wave, result))
     return WaveResult(task.wave, tuple(results))
 
 
-def _read(reader: Reader, group: Sequence[Slice], cells: Sequence[int], schema: pa.Schema) -> pa.Table:
-    """Run a read task; its rows and row counts then travel to the cells (the ``shuffle``)."""
-    tables = (table for piece in group for table in reader.read(piece))
-    return shuffle(pa.concat_tables([schema.empty_table(), *with_row_counts(tables, cells, schema)]))
+class _Rows:
+    """Rows of a plan: a first plan reads every wave, an increment reads its new files once for all waves."""
+
+    def __init__(self, plan: Plan, source: SourceSettings) -> None:
+        self._plan, self._source = plan, source
+        self._by_wave: dict[int, list[pa.Table]] = {}
+
+    def of_wave(self, wave: int, todo: Sequence[int]) -> list[pa.Table]:
+        """Return the rows of a wave with a row count for each of its cells; a table per read task."""
+        plan, schema = self._plan, row_schema(self._source.stored_fields)
+        if plan.base is None:
+            reader = Reader(self._source, plan.cells, {}, None if len(todo) == plan.cells else frozenset(todo))
+            read = ([*with_row_counts(reader.read(piece), todo, schema)] for piece in plan.wave(wave))
+            return [shuffle(pa.concat_tables(tables)) for tables in read]
+        if wave not in self._by_wave:
+            waves = range(wave, plan.waves)
+            cells = [plan.cells_of(number) for number in waves]
+            keep = frozenset(cell for some in cells for cell in some) if wave else None
+            reader = Reader(self._source, plan.cells, {}, keep)
+            read = [_read_by_wave(reader, [piece], cells) for piece in plan.slices()]
+            read = read or [_read_by_wave(reader, [], cells)]
+            tasks = [[tables] if len(waves) == 1 else tables for tables in read]
+            self._by_wave = {number: [shuffle(some[place]) for some in tasks] for place, number in enumerate(waves)}
+        return self._by_wave[wave]
 
 
 def shuffle(rows: pa.Table) -> pa.Table:
