@@ -21,6 +21,7 @@ from lsr_prod.search.query.sparse_query import SparseQuery, check_text
 from lsr_prod.search.query_encoder import QueryEncoder
 from lsr_prod.search.result import Explanation, SearchResult
 from lsr_prod.search.snapshot import Snapshot, Verify
+from lsr_prod.storage import is_remote
 
 if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
@@ -87,8 +88,8 @@ class Searcher(OpenIndex):
             verify: "lazy": compare every page with its checksum when it is read for the first time; True: compare every
                 file with its sha256 now (reads all files), and pages of later versions lazily; False: verify nothing.
             encoder_threads: ONNX Runtime threads that encode one query.
-            bundle: folder of the encoder, instead of the copy in the index; the first query rejects a bundle that did
-                not encode the index.
+            bundle: folder or URI of the encoder, instead of the copy in the index; the first query rejects a bundle that
+                did not encode the index.
             observer: notified of every query and version.
             cache: folder on a local disk where the versions of a remote index are cached, verified when fetched; None:
                 the node cache of the user.
@@ -107,7 +108,7 @@ class Searcher(OpenIndex):
             location=location,
             verify=verify,
             encoder_threads=encoder_threads,
-            bundle=Path(bundle) if bundle is not None else None,
+            bundle=None if bundle is None else _bundle_folder(bundle, storage_options),
             observer=observer,
         )
         searcher._watch(snapshot)
@@ -311,6 +312,14 @@ class Searcher(OpenIndex):
 
     def _observed(self) -> AbstractContextManager[None]:
         return _NOT_OBSERVED if self._observer is None else _report_failures(self._observer)
+
+
+def _bundle_folder(bundle: str | Path, options: Mapping[str, str] | None) -> Path:
+    if isinstance(bundle, Path) or not is_remote(bundle):
+        return Path(bundle)
+    from lsr_prod.storage.folders import open_folder
+
+    return open_folder(bundle, options)
 
 
 _NOT_OBSERVED = nullcontext()

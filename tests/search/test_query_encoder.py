@@ -7,6 +7,7 @@ from lsr_prod.errors import DigestMismatchError, LineageError, QueryError
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.search import Searcher
 from lsr_prod.search.query_encoder import QueryEncoder
+from lsr_prod.storage.folders import save_folder
 from tests.indexing.corpus import Doc, make_index
 
 
@@ -15,6 +16,14 @@ def test_bundle_that_did_not_encode_index_is_rejected(text_index, tiny_bundle, t
     with pytest.raises(LineageError, match="did not encode the index"):
         Searcher.open(tmp_path / "other", bundle=tiny_bundle).search("a lock")
     assert Searcher.open(text_index, bundle=tiny_bundle).search("a lock", 1).hits[0].doc_id == "threading.Lock"
+
+
+def test_bundle_by_uri_encodes_queries(text_index, tiny_bundle, s3_options, tmp_path, monkeypatch):
+    monkeypatch.setenv("LSR_PROD_CACHE", str(tmp_path / "cache"))
+    place = f"s3://lsr/{tmp_path.name}/bundle"
+    save_folder(tiny_bundle, place, s3_options)
+    searcher = Searcher.open(text_index, bundle=place, storage_options=s3_options)
+    assert searcher.search("a lock", 3).hits == Searcher.open(text_index).search("a lock", 3).hits
 
 
 def test_query_vectors_equal_bundle_vectors_and_model_is_opened_once(text_index, tiny_bundle):
