@@ -88,8 +88,8 @@ class Searcher(OpenIndex):
             verify: "lazy": compare every page with its checksum when it is read for the first time; True: compare every
                 file with its sha256 now (reads all files), and pages of later versions lazily; False: verify nothing.
             encoder_threads: ONNX Runtime threads that encode one query.
-            bundle: folder or URI of the encoder, instead of the copy in the index; the first query rejects a bundle that
-                did not encode the index.
+            bundle: folder or URI of the encoder, instead of the copy in the index; the first query rejects a bundle
+                that did not encode the index.
             observer: notified of every query and version.
             cache: folder on a local disk where the versions of a remote index are cached, verified when fetched; None:
                 the node cache of the user.
