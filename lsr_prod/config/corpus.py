@@ -169,6 +169,11 @@ class EncodeSettings(Section):
         512, ge=1, description="documents sampled from the whole corpus to determine the impact scale"
     )
     buckets: int = Field(16, ge=1, le=65536, description="number of hash buckets (partitions) of the table")
+    on_duplicate: Literal["first", "last", "error"] = Field(
+        "first",
+        description="row that becomes the document if several rows of the corpus have its id, in the order of the "
+        "source's files: first or last (the others are quarantined), or error: the job fails",
+    )
     max_bad_fraction: float = Field(
         0.05, ge=0, le=1, description="maximum share of quarantined rows; the job fails above it"
     )

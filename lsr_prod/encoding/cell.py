@@ -4,8 +4,9 @@ A cell has every row of the ids that hash to it, so duplicates are found here. I
 are deleted, replaced, or kept with their vector.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +14,9 @@ import pyarrow.compute as pc
 
 from lsr_prod.corpus.rows import shorten
 from lsr_prod.encoding.batches import Failure
+from lsr_prod.encoding.duplicates import DETAILS, Rule, SourceOrder, choose_rows, displaced_rows, refuse_duplicates
 from lsr_prod.encoding.results import CellResult
-from lsr_prod.encoding.rewrite import find_known, rewrite, unchanged_rows
+from lsr_prod.encoding.rewrite import Known, find_known, rewrite, unchanged_rows
 from lsr_prod.encoding.row_counts import check_row_counts
 from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
@@ -23,12 +25,10 @@ from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import DUPLICATE, duplicates_elsewhere, write_quarantine
 from lsr_prod.tables.rows import build_rows
 
-__all__ = ["Encode", "WaveTask", "encode_cell"]
+__all__ = ["Encode", "WaveTask", "displaced_parts", "encode_cell"]
 
 Encode = Callable[[Sequence[str]], tuple[SparseBatch, Mapping[int, Failure]]]
 """Takes texts; returns vectors of the encoded texts, in order, and failures of the others, by position."""
-
-_DUPLICATE = (DUPLICATE, "an earlier row of the corpus has this id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,9 @@ class WaveTask:
         properties: of the sparse table.
         committed: bucket -> paths of its parts in the snapshot that the wave is based on.
         removed: keys of the removed source files, whose rows are deleted.
-        present: int64, keys of the current source files; only for an increment.
+        present: int64, keys of the current source files in their order; only for an increment.
+        on_duplicate: which row of an id becomes the document.
+        displaced: bucket -> parts that all of its cells replace, because rows of some of them displace documents.
         read_tasks: tasks that read the wave; each sends every cell a row count.
     """
 
@@ -57,6 +59,8 @@ class WaveTask:
     committed: Mapping[int, Sequence[str]]
     removed: frozenset[int] = frozenset()
     present: pa.Array | None = None
+    on_duplicate: Rule = "first"
+    displaced: Mapping[int, Sequence[str]] = field(default_factory=dict)
     read_tasks: int = 1
 
     def has(self, paths: Sequence[str]) -> bool:
@@ -79,10 +83,11 @@ def encode_cell(task: WaveTask, cell: int, rows: pa.Table, encode: Encode) -> Ce
     """
     bucket = cell % task.properties.buckets
     rows = check_row_counts(rows, task.read_tasks, f"wave {task.wave}, cell {cell}")
-    good, repeated = _first_of_each_id(rows.filter(pc.is_null(rows["reason"])))
-    known = find_known(task.table, task.committed.get(bucket, ()), good["doc_id"], task.removed)
+    good, repeated, known = _look_up(task, bucket, rows)
     active = pc.is_in(good["doc_id"], value_set=known.active)
     duplicates = pa.concat_tables([repeated, good.filter(active)])
+    if task.on_duplicate == "error":
+        refuse_duplicates(duplicates)
     good = good.filter(pc.invert(active))
     hashes = pa.array([content_hash(text.as_py()) for text in good["text"]], pa.large_string())
     unchanged = known.has_vector(good["doc_id"], hashes)
@@ -91,10 +96,19 @@ def encode_cell(task: WaveTask, cell: int, rows: pa.Table, encode: Encode) -> Ce
     encoded, failed, clipped = _encode(good.filter(changed), hashes.filter(changed), task.properties, encode)
     carried = unchanged_rows(task.table, known, good.filter(unchanged), task.properties)
     fresh = pa.concat_tables([encoded, carried]).sort_by("doc_id")
-    rewritten = rewrite(task.table, cell, task.cells, task.properties.buckets, known, fresh, task.removed)
-    _refuse_returning_duplicates(task, rewritten.deleted)
+    touched = sorted({*known.touched, *task.displaced.get(bucket, ())})
+    rewritten = rewrite(task.table, cell, task.cells, task.properties.buckets, known, touched, fresh, task.removed)
+    _refuse_returning_duplicates(task, rewritten.deleted, known, good)
+    detail = (DUPLICATE, DETAILS[task.on_duplicate])
+    lost = known.superseded.filter(pc.is_in(known.superseded["doc_id"], value_set=known.displaced))
+    displaced = zip(lost["doc_id"].to_pylist(), lost["source_file"].to_pylist(), strict=True)
     bad = pa.concat_tables(
-        [rows.filter(pc.is_valid(rows["reason"])), _as_bad(duplicates, [_DUPLICATE] * duplicates.num_rows), failed]
+        [
+            rows.filter(pc.is_valid(rows["reason"])),
+            _as_bad(duplicates, [detail] * duplicates.num_rows),
+            displaced_rows(rows.schema, task.table, task.plan, displaced, task.on_duplicate),
+            failed,
+        ]
     )
     return CellResult(
         cell=cell,
@@ -108,30 +122,54 @@ def encode_cell(task: WaveTask, cell: int, rows: pa.Table, encode: Encode) -> Ce
         deleted=len(rewritten.deleted),
         kept=rewritten.kept,
         superseded=rewritten.superseded,
+        displaced=lost.num_rows,
         encoded=encoded.num_rows,
     )
 
 
-def _refuse_returning_duplicates(task: WaveTask, deleted: pa.Array) -> None:
-    """Refuse to delete a document with a quarantined duplicate, whose file an increment does not read."""
-    if task.present is None or not len(deleted):
+def displaced_parts(task: WaveTask, rows: pa.Table) -> dict[int, tuple[str, ...]]:
+    """Return the parts with documents that rows of some cells displace, by bucket.
+
+    All cells of a bucket have to replace the same parts, and each knows its own rows only.
+
+    Args:
+        task: the wave.
+        rows: all rows of some cells, with their row counts.
+    """
+    found: dict[int, set[str]] = defaultdict(set)
+    for cell in pc.unique(rows["cell"]).to_pylist():
+        bucket = cell % task.properties.buckets
+        known = _look_up(task, bucket, rows.filter(pc.equal(rows["cell"], cell)))[2]
+        lost = known.superseded.filter(pc.is_in(known.superseded["doc_id"], value_set=known.displaced))
+        found[bucket].update(lost["path"].to_pylist())
+    return {bucket: tuple(sorted(paths)) for bucket, paths in found.items() if paths}
+
+
+def _look_up(task: WaveTask, bucket: int, rows: pa.Table) -> tuple[pa.Table, pa.Table, Known]:
+    """Return one row of each id, the other rows, and the committed rows of these ids."""
+    good, repeated = choose_rows(rows.filter(pc.is_null(rows["reason"])), task.on_duplicate)
+    order = SourceOrder(task.on_duplicate, task.present)
+    return good, repeated, find_known(task.table, task.committed.get(bucket, ()), good, task.removed, order)
+
+
+def _refuse_returning_duplicates(task: WaveTask, deleted: pa.Array, known: Known, good: pa.Table) -> None:
+    """Refuse to delete or replace a document if a quarantined duplicate, whose file is not read, has to replace it."""
+    if task.present is None:
         return
-    for doc_id, source in duplicates_elsewhere(task.quarantine, task.plan, deleted, task.present)[:1]:
-        raise SourceError(
-            f"document {doc_id} was removed from the corpus, but {source} has another row with its id, which was "
-            "quarantined as a duplicate; encode into a new encode.table"
-        )
-
-
-def _first_of_each_id(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return (the first row of each id in source order, sorted by id; the other rows)."""
-    rows = rows.sort_by([("doc_id", "ascending"), ("file", "ascending"), ("position", "ascending")])
-    ids = rows["doc_id"].combine_chunks()
-    first = np.ones(len(ids), dtype=bool)
-    if len(ids) > 1:
-        first[1:] = pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
-    mask = pa.array(first)
-    return rows.filter(mask), rows.filter(pc.invert(mask))
+    order = SourceOrder(task.on_duplicate, task.present)
+    removed = pc.is_in(known.superseded["source_file"], value_set=pa.array(sorted(task.removed), pa.int64()))
+    replaced = known.superseded["doc_id"].filter(removed).combine_chunks()
+    leaving = pa.concat_arrays([deleted.filter(pc.invert(pc.is_in(deleted, value_set=known.displaced))), replaced])
+    found = duplicates_elsewhere(task.quarantine, task.plan, leaving, task.present) if len(leaving) else []
+    ids = good["doc_id"].combine_chunks()
+    for doc_id, source, key in found:
+        place = pc.index(ids, pa.scalar(doc_id, pa.large_string())).as_py()
+        new = good["file"].slice(place, 1).combine_chunks() if place >= 0 else None
+        if new is None or order.precedes(pa.array([key], pa.int64()), new):
+            raise SourceError(
+                f"document {doc_id} was removed from the corpus, but {source} has another row with its id, which was "
+                "quarantined as a duplicate; encode into a new encode.table"
+            )
 
 
 def _encode(

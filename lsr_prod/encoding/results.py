@@ -27,6 +27,7 @@ class CellResult:
         deleted: documents of the replaced parts, of this cell, that no new part has.
         kept: documents copied unchanged from the replaced parts.
         superseded: documents of the replaced parts that have a new version.
+        displaced: committed documents that another row of their id replaces; they are quarantined as duplicates.
         encoded: documents that went through the model.
         reused: an earlier attempt finished the cell.
     """
@@ -42,6 +43,7 @@ class CellResult:
     deleted: int = 0
     kept: int = 0
     superseded: int = 0
+    displaced: int = 0
     encoded: int = 0
     reused: bool = False
 
@@ -121,6 +123,11 @@ class WaveResult:
         return tuple(dict.fromkeys(path for cell in self.cells for path in cell.removes))
 
     @property
+    def displaced(self) -> int:
+        """Committed documents that another row of their id replaces."""
+        return sum(cell.displaced for cell in self.cells)
+
+    @property
     def encoded(self) -> int:
         """Documents that went through the model."""
         return sum(cell.encoded for cell in self.cells)
@@ -134,13 +141,16 @@ class WaveResult:
         """Check that no row was lost or duplicated between source and parts.
 
         Raises:
-            IncompleteWaveError: rows_in != rows_out + quarantined, a cell occurs twice, or the cells of a bucket do not
-                replace the same parts.
+            IncompleteWaveError: rows_in + displaced != rows_out + quarantined, a cell occurs twice, or the cells of a
+                bucket do not replace the same parts.
         """
         for cell in self.cells:
             out, bad = cell.rows_out, cell.quarantined
-            if out < 0 or cell.rows_in != out + bad or bad != sum(cell.reasons.values()):
-                raise self._error(f", cell {cell.cell}: {cell.rows_in} rows in, {out} out and {bad} quarantined")
+            if out < 0 or cell.rows_in + cell.displaced != out + bad or bad != sum(cell.reasons.values()):
+                raise self._error(
+                    f", cell {cell.cell}: {cell.rows_in} rows in, {cell.displaced} documents displaced, {out} out and "
+                    f"{bad} quarantined"
+                )
         if len({cell.cell for cell in self.cells}) < len(self.cells):
             raise self._error(": a cell was encoded in several pieces, so duplicate ids could be missed")
         replaced: dict[int, tuple[str, ...]] = {}

@@ -7,10 +7,12 @@ rows together with the new rows of the cell, so that an increment does not incre
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lsr_prod.encoding.duplicates import SourceOrder
 from lsr_prod.formats.table import TableProperties, cell_of
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, read_part, write_part
@@ -20,7 +22,9 @@ __all__ = ["Known", "Rewritten", "find_known", "rewrite", "unchanged_rows"]
 
 _MERGED_BYTES = 256_000_000  # of replaced rows in memory that are written as one part
 
-_KNOWN_SCHEMA = pa.schema([(name, pa.large_string()) for name in ("doc_id", "content_hash", "path")])
+_KNOWN_SCHEMA = pa.schema(
+    [*((name, pa.large_string()) for name in ("doc_id", "content_hash", "path")), ("source_file", pa.int64())]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +33,16 @@ class Known:
 
     Attributes:
         active: large_string, ids whose source file is still part of the corpus.
-        superseded: doc_id, content_hash and part of the ids whose source file was removed.
-        touched: parts with a row of a removed source file, sorted.
+        superseded: doc_id, content_hash, part and source file of rows that new rows of their ids replace: their source
+            file was removed, or they are displaced.
+        displaced: large_string, ids of committed documents whose source file is still part of the corpus, but whose new
+            row takes their place.
+        touched: parts with a row of a removed source file or a displaced row, sorted.
     """
 
     active: pa.Array
     superseded: pa.Table
+    displaced: pa.Array
     touched: tuple[str, ...]
 
     def has_vector(self, doc_ids: pa.ChunkedArray, hashes: pa.Array) -> pa.Array:
@@ -65,36 +73,56 @@ class Rewritten:
     deleted: pa.Array
 
 
-def find_known(table: Store, paths: Sequence[str], doc_ids: pa.ChunkedArray, removed: frozenset[int]) -> Known:
+def find_known(
+    table: Store, paths: Sequence[str], rows: pa.Table, removed: frozenset[int], order: SourceOrder
+) -> Known:
     """Look up ids in the parts of their bucket; only the found ones are kept in memory.
 
     Args:
         table: the sparse table's folder.
         paths: the bucket's parts.
-        doc_ids: large_string, ids of the new rows.
+        rows: ``rows.row_schema``, one new row per id.
         removed: keys of the removed source files.
+        order: decides between a new and a committed row.
     """
-    wanted = pa.chunked_array(doc_ids).combine_chunks() if doc_ids.num_chunks != 1 else doc_ids.chunk(0)
+    wanted, files = (rows[name].combine_chunks() for name in ("doc_id", "file"))
     gone = pa.array(sorted(removed), pa.int64())
-    active, superseded, touched = [], [], []
-    columns = ["doc_id", "source_file", "content_hash"] if removed else ["doc_id", "source_file"]
+    active, superseded, displaced, touched = [], [_KNOWN_SCHEMA.empty_table()], [], []
+    columns = ["doc_id", "source_file", "content_hash"]
     for path in paths:
         with table.open_reader(path) as file:
             for batch in pq.ParquetFile(file).iter_batches(batch_size=65536, columns=columns):
-                leaves = pc.is_in(batch["source_file"], value_set=gone)
-                doc_ids_here = batch["doc_id"].cast(pa.large_string())
-                found = pc.is_in(doc_ids_here, value_set=wanted)
-                active.append(doc_ids_here.filter(pc.and_(found, pc.invert(leaves))))
-                if removed and pc.any(leaves).as_py():
+                keys, ids = batch["source_file"], batch["doc_id"].cast(pa.large_string())
+                leaves = pc.is_in(keys, value_set=gone)
+                places = pc.index_in(ids, value_set=wanted)
+                found = places.is_valid()
+                loses = _loses(order, files, places, keys, leaves)
+                if pc.any(pc.or_(leaves, loses)).as_py():
                     touched.append(path)
-                    rows = batch.filter(pc.and_(found, leaves))
-                    places = pa.array([path] * rows.num_rows, pa.large_string())
-                    superseded.append(pa.table([rows["doc_id"], rows["content_hash"], places], schema=_KNOWN_SCHEMA))
+                active.append(ids.filter(pc.and_not(pc.and_not(found, leaves), loses)))
+                displaced.append(ids.filter(loses))
+                replaced = pc.and_(found, pc.or_(leaves, loses))
+                columns_of = [ids, batch["content_hash"].cast(pa.large_string()), pa.array([path] * len(ids)), keys]
+                superseded.append(pa.table(columns_of, names=_KNOWN_SCHEMA.names).filter(replaced).cast(_KNOWN_SCHEMA))
     return Known(
-        pa.concat_arrays(active) if active else pa.array([], pa.large_string()),
-        pa.concat_tables(superseded) if superseded else _KNOWN_SCHEMA.empty_table(),
+        _joined(active),
+        pa.concat_tables(superseded),
+        _joined(displaced),
         tuple(sorted(set(touched))),
     )
+
+
+def _loses(order: SourceOrder, files: pa.Array, places: pa.Array, keys: pa.Array, leaves: pa.Array) -> pa.Array:
+    """Return which committed rows new rows displace, bool [rows of the batch]."""
+    meets = pc.and_not(places.is_valid(), leaves).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(meets)
+    displaced = order.displaces(files.take(places.take(pa.array(rows))), keys.take(pa.array(rows)))
+    meets[rows] = displaced.to_numpy(zero_copy_only=False)
+    return pa.array(meets)
+
+
+def _joined(ids: list[pa.Array]) -> pa.Array:
+    return pa.concat_arrays(ids) if ids else pa.array([], pa.large_string())
 
 
 def unchanged_rows(table: Store, known: Known, rows: pa.Table, properties: TableProperties) -> pa.Table:
@@ -122,7 +150,14 @@ def unchanged_rows(table: Store, known: Known, rows: pa.Table, properties: Table
 
 
 def rewrite(
-    table: Store, cell: int, cells: int, buckets: int, known: Known, fresh: pa.Table, removed: frozenset[int]
+    table: Store,
+    cell: int,
+    cells: int,
+    buckets: int,
+    known: Known,
+    touched: Sequence[str],
+    fresh: pa.Table,
+    removed: frozenset[int],
 ) -> Rewritten:
     """Write the parts of a cell: its new rows, and its other rows of the parts that the wave replaces.
 
@@ -135,17 +170,20 @@ def rewrite(
         cells: number of cells that ids are hashed to.
         buckets: number of buckets of the table.
         known: committed rows of the ids of the cell.
+        touched: parts that the cells of the bucket replace.
         fresh: new rows (``part_schema``).
         removed: keys of the removed source files.
     """
     folder, gone = f"bucket={cell % buckets}", pa.array(sorted(removed), pa.int64())
     fresh_ids = fresh["doc_id"].combine_chunks()
     parts, held, kept, superseded, deleted = [], [fresh.slice(0, 0)], 0, 0, [fresh_ids.slice(0, 0)]
-    for path in known.touched:
+    for path in touched:
         before = read_part(table, path, fresh.schema)
         if cells > buckets:
             before = before.filter(_is_of(cell, cells, before["doc_id"]))
-        leaves = pc.is_in(before["source_file"], value_set=gone)
+        leaves = pc.or_(
+            pc.is_in(before["source_file"], value_set=gone), pc.is_in(before["doc_id"], value_set=known.displaced)
+        )
         stays, leaving = before.filter(pc.invert(leaves)), before["doc_id"].filter(leaves)
         replaced = pc.is_in(leaving, value_set=fresh_ids)
         deleted += leaving.filter(pc.invert(replaced)).chunks
@@ -156,7 +194,7 @@ def rewrite(
             held = []
         held.append(stays)
     parts += _write(table, folder, [*held, fresh])
-    return Rewritten(tuple(parts), known.touched, kept, superseded, pa.concat_arrays(deleted))
+    return Rewritten(tuple(parts), tuple(touched), kept, superseded, pa.concat_arrays(deleted))
 
 
 def _is_of(cell: int, cells: int, doc_ids: pa.ChunkedArray) -> pa.Array:

@@ -135,7 +135,7 @@ class Totals:
     def add(self, result: WaveResult) -> None:
         """Add a committed wave."""
         written = result.rows_out
-        self.rows_out += written
+        self.rows_out += written - result.displaced
         self.reasons.update(result.reasons)
         self.clipped += result.clipped
         self.deleted += result.deleted

@@ -140,7 +140,7 @@ def read_part(store: Store, path: str, columns: list[str] | None = None) -> pa.T
         return pq.read_table(data, columns=columns)
 
 
-def duplicates_elsewhere(store: Store, plan: str, doc_ids: pa.Array, present: pa.Array) -> list[tuple[str, str]]:
+def duplicates_elsewhere(store: Store, plan: str, doc_ids: pa.Array, present: pa.Array) -> list[tuple[str, str, int]]:
     """Find duplicates that earlier plans quarantined and that would be documents if the first rows were deleted.
 
     Args:
@@ -150,8 +150,9 @@ def duplicates_elsewhere(store: Store, plan: str, doc_ids: pa.Array, present: pa
         present: int64, keys of the source files of this plan.
 
     Returns:
-        (doc_id, location of the source file) of some of them.
+        (doc_id, location of the source file, its key) of all of them.
     """
+    found = []
     table = open_table(store)
     for file in table.files() if table else []:
         if file.partition["plan"] == plan:
@@ -159,10 +160,9 @@ def duplicates_elsewhere(store: Store, plan: str, doc_ids: pa.Array, present: pa
         rows = read_part(store, file.path, ["reason", "doc_id", "source_file", "source"])
         known = pc.is_in(rows["doc_id"].cast(pa.large_string()), value_set=doc_ids)
         again = pc.and_(pc.equal(rows["reason"], DUPLICATE), known)
-        found = rows.filter(pc.and_(again, pc.is_in(rows["source_file"], value_set=present)))
-        if found.num_rows:
-            return list(zip(found["doc_id"].to_pylist(), found["source"].to_pylist(), strict=True))
-    return []
+        rows = rows.filter(pc.and_(again, pc.is_in(rows["source_file"], value_set=present)))
+        found += zip(*(rows[name].to_pylist() for name in ("doc_id", "source", "source_file")), strict=True)
+    return found
 
 
 def committed_files(table: Table, plan: str, wave: int | None = None) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 __all__ = [
+    "ADDED_SETTINGS",
     "PLAN_FORMAT",
     "PLAN_SETTINGS",
     "READABLE_FORMATS",
@@ -19,8 +20,9 @@ READABLE_FORMATS = (2, PLAN_FORMAT)
 """Formats that ``load_plan`` reads. A plan of format 2 has no number of cells: only an increment can follow it."""
 
 ROW_SETTINGS = frozenset(
-    {"store_k", "max_length", "passage_stride", "max_passages", "impact_bits", "impact_step", "buckets"},
-)
+    {"store_k", "max_length", "passage_stride", "max_passages", "impact_bits", "impact_step", "buckets",
+     "on_duplicate"},
+)  # fmt: skip
 """Settings of ``encode`` that decide the rows: part of the digest, and the same for every plan of a table."""
 
 PLAN_SETTINGS = frozenset({"wave_megabytes", "slice_megabytes", "cell_megabytes", "probe_documents"})
@@ -43,6 +45,9 @@ RUN_SETTINGS = frozenset(
     }
 )
 """Settings that an attempt may change: not part of the digest. The bundle enters it by its own digest."""
+
+ADDED_SETTINGS = {"on_duplicate": "first"}
+"""Settings that plans of format 2 do not name, and the values that they had."""
 
 _FORMAT_WITHOUT_CELLS = 2
 

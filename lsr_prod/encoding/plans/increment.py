@@ -20,7 +20,7 @@ import pyarrow as pa
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, list_files, mark, relocate
 from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.encoding.plans.header import PLAN_FORMAT, PLAN_SETTINGS, ROW_SETTINGS
+from lsr_prod.encoding.plans.header import ADDED_SETTINGS, PLAN_FORMAT, PLAN_SETTINGS, ROW_SETTINGS
 from lsr_prod.encoding.plans.plan import Plan, make_plan, plan_files
 from lsr_prod.encoding.plans.saved import load_plan
 from lsr_prod.encoding.plans.successors import successor_of
@@ -244,7 +244,7 @@ def _check_settings(
     before = {"source": newest.header.source, "encode": newest.header.encode}
     for section, values in now.items():
         for name, value in values.items():
-            was = before[section].get(name)
+            was = before[section].get(name, ADDED_SETTINGS.get(name))
             if was != value:
                 raise ConfigError(
                     f"{section}.{name}",

@@ -5,11 +5,13 @@ The header is written last, so that a plan with a header is complete.
 
 import io
 import json
+from collections.abc import Collection
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsr_prod.corpus.filelist import files_digest, with_location_facts, without_location_facts
+from lsr_prod.corpus.filelist import file_keys, files_digest, with_location_facts, without_location_facts
 from lsr_prod.encoding.plans.header import PLAN_FORMAT, READABLE_FORMATS, PlanHeader
 from lsr_prod.encoding.plans.plan import Plan, slices_digest
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
@@ -17,7 +19,7 @@ from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionErr
 from lsr_prod.formats.digest import digest_json, record_bytes
 from lsr_prod.storage import Store
 
-__all__ = ["load_plan", "save_plan"]
+__all__ = ["file_locations", "load_plan", "save_plan"]
 
 
 def save_plan(plan: Plan, table: Store) -> None:
@@ -55,6 +57,17 @@ def load_plan(table: Store, digest: str) -> Plan:
     if (digest_json(document), files_digest(files), slices_digest(slice_table)) != named:
         raise DigestMismatchError(f"{folder}.* in {table.uri} is damaged; encode into a new table")
     return Plan.of(PlanHeader.from_json(document), with_location_facts(files), slice_table)
+
+
+def file_locations(table: Store, digest: str, keys: Collection[int]) -> dict[int, str]:
+    """Return the locations of some files of a saved plan by ``SourceFile.key``."""
+    data = table.get(f"{PROTOCOL_FOLDER}/plans/{digest}.files.parquet")
+    if data is None:
+        return {}
+    files = pq.read_table(io.BytesIO(data))
+    wanted = files.filter(pc.is_in(pa.array(file_keys(files)), value_set=pa.array(sorted(keys), pa.int64())))
+    found = zip(file_keys(wanted).tolist(), wanted["uri"].to_pylist(), wanted["name"].to_pylist(), strict=True)
+    return {key: f"{uri}/{name}" for key, uri, name in found}
 
 
 def _parquet(table: pa.Table) -> bytes:
