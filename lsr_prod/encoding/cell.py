@@ -5,7 +5,7 @@ are deleted, replaced, or kept with their vector.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +25,7 @@ from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import DUPLICATE, duplicates_elsewhere, write_quarantine
 from lsr_prod.tables.rows import build_rows
 
-__all__ = ["Encode", "WaveTask", "displaced_parts", "encode_cell"]
+__all__ = ["Encode", "WaveTask", "all_displaced", "displaced_parts", "encode_cell", "may_displace"]
 
 Encode = Callable[[Sequence[str]], tuple[SparseBatch, Mapping[int, Failure]]]
 """Takes texts; returns vectors of the encoded texts, in order, and failures of the others, by position."""
@@ -143,6 +143,30 @@ def displaced_parts(task: WaveTask, rows: pa.Table) -> dict[int, tuple[str, ...]
         lost = known.superseded.filter(pc.is_in(known.superseded["doc_id"], value_set=known.displaced))
         found[bucket].update(lost["path"].to_pylist())
     return {bucket: tuple(sorted(paths)) for bucket, paths in found.items() if paths}
+
+
+def all_displaced(
+    found: Iterable[Mapping[int, Sequence[str]]], done: Iterable[CellResult]
+) -> dict[int, tuple[str, ...]]:
+    """Return the parts that all cells of each bucket replace.
+
+    Args:
+        found: of ``displaced_parts``, for the cells that are encoded.
+        done: cells that an earlier attempt has finished.
+    """
+    parts: dict[int, set[str]] = defaultdict(set)
+    for some in found:
+        for bucket, paths in some.items():
+            parts[bucket].update(paths)
+    for cell in done:
+        parts[cell.bucket].update(cell.removes)
+    return {bucket: tuple(sorted(paths)) for bucket, paths in parts.items() if paths}
+
+
+def may_displace(task: WaveTask) -> bool:
+    """Return whether cells of one bucket have to agree on the parts of displaced documents before they are encoded."""
+    several = task.cells > task.properties.buckets
+    return several and (task.on_duplicate == "last" or (task.on_duplicate == "first" and task.present is not None))
 
 
 def _look_up(task: WaveTask, bucket: int, rows: pa.Table) -> tuple[pa.Table, pa.Table, Known]:

@@ -17,11 +17,12 @@ from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.batches import encode_batches
-from lsr_prod.encoding.cell import WaveTask, encode_cell
+from lsr_prod.encoding.cell import WaveTask, all_displaced, displaced_parts, encode_cell, may_displace
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.give_up import give_up_base
 from lsr_prod.encoding.commit.markers import finished_cells, mark_finished
+from lsr_prod.encoding.duplicates import Rule
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.plans.increment import newest_plan, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
@@ -57,6 +58,7 @@ class Job:
         table: folder or URI of the sparse table; the quarantine table is next to it.
         sink: ``delta`` or ``parquet``.
         options: options of the object store.
+        on_duplicate: ``encode.on_duplicate``.
         buckets: of the sparse table; with one bucket, large increments have several cells per bucket.
     """
 
@@ -65,6 +67,7 @@ class Job:
     sink: str
     options: dict[str, str]
     buckets: int = 4
+    on_duplicate: Rule = "first"
 
     @property
     def stores(self) -> tuple[Store, Store]:
@@ -116,6 +119,8 @@ def _begin(job: Job, source: SourceSettings, abandon: bool) -> tuple[Plan, Table
         cell_megabytes=1,
         buckets=job.buckets,
         sink=job.sink,
+        on_duplicate=job.on_duplicate,
+        max_bad_fraction=1,
     )
     wanted = TableProperties("b" * 64, "v" * 64, _STEP, 8, settings.store_k, job.buckets, (), vocabulary_size=30_522)
     found = check_table(table, wanted, settings.sink)
@@ -161,6 +166,7 @@ def _wave_task(job: Job, plan: Plan, properties: TableProperties, wave: int) -> 
         committed=files_by_bucket(_open(table)),
         removed=plan.removed,
         present=None if plan.base is None else plan.present(),
+        on_duplicate=job.on_duplicate,
     )
 
 
@@ -172,11 +178,17 @@ def _encode_wave(task: WaveTask, plan: Plan, rows_of: "_Rows", encoder: TextEnco
     todo = [cell for cell in cells if cell not in done]
     tables = rows_of.of_wave(task.wave, todo) if todo else []
     results = [*done.values()]
+    by_cell = {
+        cell: pa.concat_tables([rows.filter(pc.equal(rows["cell"], cell)) for rows in tables]) for cell in todo
+    }
+    if may_displace(task):
+        found = [displaced_parts(task, some) for some in by_cell.values()]
+        task = replace(task, displaced=all_displaced(found, results))
     for cell in todo:
         result = encode_cell(
             replace(task, read_tasks=len(tables)),
             cell,
-            pa.concat_tables([rows.filter(pc.equal(rows["cell"], cell)) for rows in tables]),
+            by_cell[cell],
             partial(encode_batches, encoder),
         )
         results.append(mark_finished(task.table, task.quarantine, task.plan, task.wave, result))

@@ -1,0 +1,146 @@
+"""Chains of increments against one full encode of the last corpus, for every rule about duplicates."""
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsr_prod.corpus.rows import row_schema
+from lsr_prod.encoding.duplicates import Rule, SourceOrder, choose_rows
+from lsr_prod.errors import SourceError
+from lsr_prod.storage import Store
+from tests.encoding.poison_encoder import PoisonEncoder
+from tests.encoding.tables import read
+from tests.faults.protocol import Job, run_attempt
+
+PADDING = "x" * 700_000  # two rows are more than a wave and a cell of 1 MB
+
+
+def write(folder: Path, corpus: dict[str, str], *, large: bool = False) -> Path:
+    """Write a file per entry: its content is a row per character; the text says where the row comes from."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.jsonl"):
+        if old.stem not in corpus:
+            old.unlink()
+    for name, ids in corpus.items():
+        rows = [
+            {"_id": letter, "text": f"{name} {ids} {i}", **({"pad": PADDING} if large else {})}
+            for i, letter in enumerate(ids)
+        ]
+        content = "".join(json.dumps(row) + "\n" for row in rows)
+        if not (folder / f"{name}.jsonl").exists() or (folder / f"{name}.jsonl").read_text() != content:
+            (folder / f"{name}.jsonl").write_text(content)
+    return folder
+
+
+def encode(folder: Path, table: Path, rule: Rule, buckets: int = 2) -> None:
+    job = Job((str(folder),), str(table), "parquet", {}, buckets, rule)
+    run_attempt(job, lambda _phase: nullcontext(), PoisonEncoder())
+
+
+def documents(table: Path) -> dict[str, tuple[Any, ...]]:
+    """Return the documents, each once, without the order of their parts."""
+    rows = read(Store(str(table)))
+    found = {row["doc_id"]: (row["content_hash"], row["source_file"], tuple(row["terms"])) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def duplicates(table: Path) -> set[tuple[str, int]]:
+    rows = read(Store(f"{table}_quarantine"))
+    return {(row["doc_id"], row["source_file"]) for row in rows if row["reason"] == "duplicate_id"}
+
+
+CORPORA = st.lists(
+    st.dictionaries(st.sampled_from(["01", "02", "03", "04"]), st.text("abcd", min_size=1, max_size=3), max_size=4),
+    min_size=2,
+    max_size=4,
+)
+
+
+@settings(max_examples=40)
+@given(corpora=CORPORA, rule=st.sampled_from(["first", "last"]))
+def test_chain_of_increments_equals_full_encode_or_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, corpora: list[dict[str, str]], rule: Rule
+) -> None:
+    corpora = [corpus for corpus in corpora if corpus]
+    folder = tmp_path_factory.mktemp("chain")
+    source = folder / "corpus"
+    for corpus in corpora:
+        write(source, corpus)
+        try:
+            encode(source, folder / "table", rule)
+        except SourceError as error:  # a row of a file that is not read would have to return
+            assert "was quarantined as a duplicate" in str(error)
+            return
+        encode(source, folder / f"full{corpora.index(corpus)}", rule) if False else None
+    if corpora:
+        encode(source, folder / "full", rule)
+        assert documents(folder / "table") == documents(folder / "full")
+        assert duplicates(folder / "full") <= duplicates(folder / "table")
+
+
+@pytest.mark.parametrize(("rule", "winner"), [("first", "01"), ("last", "02")])
+def test_new_file_wins_by_its_place_in_the_listing(tmp_path: Path, rule: Rule, winner: str) -> None:
+    for first, second in (("01", "02"), ("02", "01")):
+        folder = tmp_path / f"{first}-{second}"
+        write(folder / "corpus", {first: "ab"})
+        encode(folder / "corpus", folder / "table", rule)
+        write(folder / "corpus", {first: "ab", second: "bc"})
+        encode(folder / "corpus", folder / "table", rule)
+        encode(folder / "corpus", folder / "full", rule)
+        assert documents(folder / "table") == documents(folder / "full")
+        assert duplicates(folder / "table") == duplicates(folder / "full")
+        loser = next(row for row in read(Store(f"{folder}/table_quarantine")))
+        assert winner not in Path(loser["source"]).stem
+
+
+@pytest.mark.parametrize("rule", ["first", "last"])
+def test_large_increment_of_several_cells_per_bucket_equals_full_encode(tmp_path: Path, rule: Rule) -> None:
+    source = tmp_path / "corpus"
+    write(source, {"02": "abcdef", "05": "gha"}, large=True)
+    encode(source, tmp_path / "table", rule, buckets=1)
+    write(source, {"02": "abcdef", "05": "gha", "01": "adg", "09": "befh"}, large=True)
+    encode(source, tmp_path / "table", rule, buckets=1)
+    encode(source, tmp_path / "full", rule, buckets=1)
+    assert documents(tmp_path / "table") == documents(tmp_path / "full")
+    assert duplicates(tmp_path / "table") == duplicates(tmp_path / "full")
+
+
+def test_error_names_id_and_place_and_commits_nothing(tmp_path: Path) -> None:
+    source = write(tmp_path / "corpus", {"01": "ab", "02": "cb"})
+    with pytest.raises(SourceError, match=r"have the id of another row, the first 'b' at \d+ of .*02\.jsonl"):
+        encode(source, tmp_path / "table", "error")
+    write(source, {"01": "ab"})
+    encode(source, tmp_path / "again", "error")
+    write(source, {"01": "ab", "02": "bd"})
+    with pytest.raises(SourceError, match="the first 'b'"):
+        encode(source, tmp_path / "again", "error")
+    assert sorted(documents(tmp_path / "again")) == ["a", "b"]
+
+
+def test_rows_are_chosen_by_file_then_position() -> None:
+    records = [("a", 1, 5), ("a", 0, 9), ("b", 0, 1), ("a", 0, 2)]
+    rows = pa.Table.from_pylist(
+        [{"doc_id": name, "file": file, "position": at} for name, file, at in records], schema=row_schema(())
+    )
+    for rule, chosen in (
+        ("first", [("a", 2), ("b", 1)]),
+        ("last", [("a", 5), ("b", 1)]),
+        ("error", [("a", 2), ("b", 1)]),
+    ):
+        one, others = choose_rows(rows, rule)
+        assert list(zip(one["doc_id"].to_pylist(), one["position"].to_pylist(), strict=True)) == chosen
+        assert others.num_rows == 2
+
+
+def test_file_listed_twice_counts_where_its_rows_count() -> None:
+    listed, committed = pa.array([7, 8, 7]), pa.array([7, 7])
+    new = pa.array([1, 3], pa.int32())
+    assert SourceOrder("first", listed).displaces(new, committed).to_pylist() == [False, False]
+    assert SourceOrder("last", listed).displaces(new, committed).to_pylist() == [False, True]
