@@ -71,7 +71,8 @@ class SourceOrder:
         else:
             known, places = np.unique(listed[::-1], return_index=True)
             places = len(listed) - 1 - places
-        return places[np.searchsorted(known, keys.to_numpy(zero_copy_only=False))]
+        found: npt.NDArray[np.int64] = places[np.searchsorted(known, keys.to_numpy(zero_copy_only=False))]
+        return found
 
 
 def choose_rows(rows: pa.Table, rule: Rule) -> tuple[pa.Table, pa.Table]:

@@ -132,4 +132,5 @@ class WaveRunner:
             committed=files_by_bucket(table),
             removed=self.work.plan.removed,
             present=None if self.work.plan.base is None else self.work.plan.present(),
+            on_duplicate=self.work.encode.on_duplicate,
         )

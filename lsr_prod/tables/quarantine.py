@@ -152,7 +152,7 @@ def duplicates_elsewhere(store: Store, plan: str, doc_ids: pa.Array, present: pa
     Returns:
         (doc_id, location of the source file, its key) of all of them.
     """
-    found = []
+    found: list[tuple[str, str, int]] = []
     table = open_table(store)
     for file in table.files() if table else []:
         if file.partition["plan"] == plan:

@@ -233,7 +233,7 @@ def first_saved(table: Store, names: str, *, size: int = 10) -> Plan:
 
 CHANGES: dict[str, Any] = {
     "store_k": 7, "max_length": 9, "passage_stride": 5, "max_passages": 2, "impact_bits": 4, "impact_step": 0.5,
-    "buckets": 5,
+    "buckets": 5, "on_duplicate": "last",
     "wave_megabytes": 7, "slice_megabytes": 2, "cell_megabytes": 3, "probe_documents": 3,
 }  # fmt: skip
 
@@ -243,7 +243,7 @@ def test_settings_that_differ_from_those_of_the_table_are_refused(tmp_path: Path
     table = Store(str(tmp_path))
     root = first_saved(table, "ab", size=MEGABYTE)
     encode = ENCODE.model_copy(update={name: CHANGES[name]})
-    with pytest.raises(ConfigError, match=f"{CHANGES[name]} is not what .* is made with, ") as refused:
+    with pytest.raises(ConfigError, match=f"{CHANGES[name]!r} is not what .* is made with, ") as refused:
         prepare(table, files_of("ab", size=MEGABYTE), root, encode=encode, done={root.digest: 1})
     assert refused.value.field == f"encode.{name}"
     if name in ROW_SETTINGS:

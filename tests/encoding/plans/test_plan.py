@@ -127,6 +127,8 @@ ENCODE_CHANGES: dict[str, tuple[Any, bool]] = {
     "probe_documents": (1, True),
     "buckets": (3, True),
     "max_bad_fraction": (1.0, False),
+    "bad_fraction_min_rows": (7, False),
+    "on_duplicate": ("last", True),
 }
 
 
