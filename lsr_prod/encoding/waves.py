@@ -6,16 +6,17 @@ tasks of the shuffle wait for one would cause a deadlock (observed on one and on
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import ray
 from ray.exceptions import RayError
 
 from lsr_prod.cluster.data import data_settings
 from lsr_prod.cluster.errors import describe, our_error
-from lsr_prod.encoding.cell import WaveTask
+from lsr_prod.encoding.cell import WaveTask, all_displaced, displaced_parts, may_displace
 from lsr_prod.encoding.commit.markers import finished_cells
 from lsr_prod.encoding.pool import EncoderPool
 from lsr_prod.encoding.prepare import Work
@@ -96,6 +97,8 @@ class WaveRunner:
         encoded, counters = 0, Counters()
         if todo:
             blocks, tasks = self._read(wave, todo)
+            if may_displace(task):
+                task = replace(task, displaced=all_displaced(_displaced(task, blocks), results))
             for result in self.pool.encode(replace(task, read_tasks=tasks), blocks):
                 results += result.cells
                 encoded += sum(cell.encoded for cell in result.cells if not cell.reused)
@@ -134,3 +137,11 @@ class WaveRunner:
             present=None if self.work.plan.base is None else self.work.plan.present(),
             on_duplicate=self.work.encode.on_duplicate,
         )
+
+
+def _displaced(task: WaveTask, blocks: Sequence[Any]) -> list[Mapping[int, Sequence[str]]]:
+    """Look up the rows of the blocks in the table, on workers."""
+    look_up: Any = ray.remote(displaced_parts)
+    shared = ray.put(task)
+    found: list[Mapping[int, Sequence[str]]] = ray.get([look_up.remote(shared, block) for block in blocks])
+    return found

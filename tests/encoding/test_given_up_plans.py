@@ -1,4 +1,4 @@
-"""Plans that are superseded or abandoned: the table ends equal to a full encode of the newest corpus."""
+"""Nights that fail and feeds that repeat ids: the table ends equal to a full encode of the newest corpus."""
 
 import json
 import random
@@ -101,3 +101,22 @@ def test_night_with_too_many_bad_rows_is_superseded_by_next_night(
     write(corpus, "b", 2, range(4, 8))
     full = run(tiny_bundle, tmp_path / "full", corpus)
     assert (done.documents, done.encoded, done.table_digest) == (8, 4, full.table_digest)
+
+
+def test_last_row_wins_in_increment_of_several_cells_per_bucket(
+    tmp_path: Path, corpus: Path, tiny_bundle: Path
+) -> None:
+    def encode(table: Path) -> EncodeSummary:
+        settings = {"buckets": 1, "wave_megabytes": 1, "cell_megabytes": 1, "slice_megabytes": 1}
+        source = {"paths": [str(corpus)]}
+        return encode_corpus(
+            deployment(tiny_bundle, table, source=source, on_duplicate="last", max_bad_fraction=1, **settings)
+        )
+
+    write(corpus, "night-1", 1, range(6))
+    encode(tmp_path / "table")
+    write(corpus, "night-2", 2, range(4, 10))
+    done, full = encode(tmp_path / "table"), encode(tmp_path / "full")
+    assert (done.documents, done.quarantined_by_reason) == (10, {"duplicate_id": 2})
+    assert done.table_digest == full.table_digest
+    assert rows_of(tmp_path / "table") == rows_of(tmp_path / "full")
