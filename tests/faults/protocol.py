@@ -178,9 +178,7 @@ def _encode_wave(task: WaveTask, plan: Plan, rows_of: "_Rows", encoder: TextEnco
     todo = [cell for cell in cells if cell not in done]
     tables = rows_of.of_wave(task.wave, todo) if todo else []
     results = [*done.values()]
-    by_cell = {
-        cell: pa.concat_tables([rows.filter(pc.equal(rows["cell"], cell)) for rows in tables]) for cell in todo
-    }
+    by_cell = {cell: pa.concat_tables([rows.filter(pc.equal(rows["cell"], cell)) for rows in tables]) for cell in todo}
     if may_displace(task):
         found = [displaced_parts(task, some) for some in by_cell.values()]
         task = replace(task, displaced=all_displaced(found, results))
