@@ -2,11 +2,12 @@
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from lsr_prod.config.location import Location
 from lsr_prod.config.section import Section
 from lsr_prod.formats.attributes import AttributeType
+from lsr_prod.storage.location import is_remote
 
 __all__ = ["AttributeType", "DocumentOrder", "EvaluateSettings", "IndexSettings"]
 
@@ -88,6 +89,13 @@ class IndexSettings(Section):
         description="folder or URI that every publication is uploaded to, for readers; default: readers open "
         "index.output. Only if index.output is a folder",
     )
+
+    @field_validator("publish_to")
+    @classmethod
+    def _one_remote_index(cls, publish_to: str | None, info: ValidationInfo) -> str | None:
+        if publish_to is not None and is_remote(str(info.data.get("output", ""))):
+            raise ValueError("index.output is an object store, which readers open; remove index.publish_to")
+        return publish_to
 
 
 class EvaluateSettings(Section):

@@ -127,7 +127,7 @@ def plan_index(deployment: Deployment) -> IndexPlan:
     """
     settings = deployment.index
     assert settings is not None  # the job demanded the section
-    _check_output(settings)
+    _check_output(settings.output)
     index = Store(absolute(settings.output), deployment.storage.options)
     folder, bundle = _open_bundle(settings, deployment.storage.options)
     card = EncoderCard.load(folder)
@@ -172,17 +172,8 @@ def _open_bundle(settings: IndexSettings, options: dict[str, str]) -> tuple[Path
     return open_bundle(settings.bundle, options)
 
 
-def _check_output(settings: IndexSettings) -> None:
-    output = settings.output
-    if is_remote(output):
-        if settings.publish_to:
-            raise ConfigError(
-                "index.publish_to",
-                f"index.output {output} is an object store, which readers open",
-                "remove index.publish_to, or set index.output to a folder",
-            )
-        return
-    if Path(output).exists() and not Path(output).is_dir():
+def _check_output(output: str) -> None:
+    if not is_remote(output) and Path(output).exists() and not Path(output).is_dir():
         raise ConfigError("index.output", f"{output} is a file", "name a folder")
 
 

@@ -72,7 +72,7 @@ def exit_code(name: str, work: Callable[[], int | None]) -> int:
 
 def _below_ray(name: str, error: Exception) -> Exception:
     """Return the error of ours for one of Ray, which may be an instance of both and have a traceback as its message."""
-    if "ray" not in sys.modules:
+    if sys.modules.get("ray") is None:
         return error
     from ray.exceptions import RayError
 

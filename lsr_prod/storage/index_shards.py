@@ -7,10 +7,15 @@ first builder wins, and others get its manifest. Files without a manifest are ga
 A file that an object store has already may be about to be deleted as garbage, so it is sent again unless it is young.
 """
 
+import fcntl
 import json
 import logging
+import os
+import shutil
 import tempfile
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -31,6 +36,7 @@ log = logging.getLogger(__name__)
 
 _CONNECTIONS = 4  # files sent at once; each needs about 50 MiB of memory
 _YOUNG_S = 3600.0  # age of a stored file that is not sent again; garbage collection deletes only older ones
+_SCRATCH = "lsr_prod-shard-"
 
 
 class ShardDraft:
@@ -53,7 +59,7 @@ class ShardDraft:
     def __enter__(self) -> Self:
         """Create the folder."""
         if is_remote(self._store.uri):
-            self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="lsr_prod-shard-")))
+            self.folder = self._stack.enter_context(_scratch())
         else:
             self._draft = self._stack.enter_context(Draft(Path(self._store.uri) / "shards" / self._sha))
             self.folder = self._draft.folder
@@ -88,6 +94,36 @@ class ShardDraft:
             if first is not None:
                 return first
         return manifest
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """Create a temporary folder that is locked while it is used, and delete those of dead processes."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        _delete_unused(left)
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH) as folder:
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the process, however it ends
+            yield Path(folder)
+        finally:
+            os.close(lock)
+
+
+def _delete_unused(folder: Path) -> None:
+    try:
+        if folder.stat().st_mtime > time.time() - _YOUNG_S:
+            return
+        lock = os.open(folder, os.O_RDONLY)
+    except OSError:  # of another user, or deleted meanwhile
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(lock)
 
 
 def find_shard(index: Store | Path, sha: str) -> ShardManifest | None:

@@ -6,13 +6,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pydantic import ValidationError
 
 from lsr_prod import Searcher
 from lsr_prod.config import Deployment, IndexSettings, StorageSettings
-from lsr_prod.errors import ArtifactError, ConfigError
+from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing import build_index, collect_garbage, delete_documents, restore_documents, rollback
 from lsr_prod.indexing.tombstones import find_ordinals, read_ids
 from lsr_prod.indexing.workers import IN_PROCESS
+from lsr_prod.jobs import index, restore, takedown
+from lsr_prod.jobs import rollback as rollback_job
 from lsr_prod.storage import Store, index_shards
 from lsr_prod.storage.index_cache import fetch_current_version
 from lsr_prod.storage.index_shards import find_shard
@@ -98,10 +101,8 @@ def test_build_leaves_nothing_on_the_disk(tmp_path: Path, remote: Store, monkeyp
 
 
 def test_publish_to_needs_a_folder(tmp_path: Path, remote: Store) -> None:
-    make_world(tmp_path, CORPUS)
-    with pytest.raises(ConfigError, match=r"index\.publish_to: .* object store, which readers open; remove"):
-        build_index(at(tmp_path, remote, publish_to=str(tmp_path / "other")))
-    assert remote.names() == []
+    with pytest.raises(ValidationError, match=r"publish_to\n.* object store, which readers open; remove"):
+        at(tmp_path, remote, publish_to=str(tmp_path / "other"))
 
 
 @pytest.mark.usefixtures("in_process")
@@ -268,3 +269,23 @@ def test_garbage_collection_keeps_old_files_that_a_build_uses_again(
     assert {file.sha256 for file in shard.files} == {name[6:] for name in remote.names("files")}
     assert len(names) > len(remote.names()) > 20
     assert build_index(at(tmp_path, remote)).shards_reused == 1
+
+
+def test_jobs_change_an_index_in_an_object_store(
+    tmp_path: Path, remote: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_world(tmp_path, CORPUS)
+    settings = at(tmp_path, remote)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deployment.yaml").write_text(settings.model_dump_json(exclude_unset=True))
+    for job, more in (
+        (index, []),
+        (takedown, ["--id", "doc003"]),
+        (restore, ["--id", "doc003"]),
+        (takedown, ["--id", "doc004"]),
+        (rollback_job, ["--to", "2"]),
+    ):
+        assert job.main(["--config", "deployment.yaml", *more]) == 0
+    assert publication_numbers(remote) == [1, 2, 3, 4, 5]
+    assert dump(fetched(remote, tmp_path)).keys() == CORPUS.keys() - {"doc003", "doc004"}
+    assert not list(tmp_path.glob("s3*"))
