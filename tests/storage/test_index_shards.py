@@ -22,11 +22,7 @@ os._exit(9)
 
 def test_scratch_of_dead_workers_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    killed = (
-        "import os; from lsr_prod.storage.index_shards import ShardDraft as D; from lsr_prod.storage import Store; "
-    )
-    killed += "D(Store('s3://lsr/x'), 'a' * 64).__enter__(); os._exit(9)"
-    subprocess.run([sys.executable, "-c", killed], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    subprocess.run([sys.executable, "-c", KILLED], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     (dead,) = tmp_path.iterdir()
     with ShardDraft(REMOTE, "b" * 64) as young:
         assert dead.exists()  # it could belong to a process that has not locked it yet
