@@ -167,14 +167,19 @@ def test_document_beyond_its_last_passage_is_counted_as_cut(tmp_path: Path, tiny
     assert (found.cut_documents, found.quarantined) == (1, 0)
 
 
-def test_too_many_bad_rows_fail_the_job_before_the_commit(tmp_path: Path, tiny_bundle: Path):
+def test_too_many_bad_rows_fail_the_job_before_the_commit_and_finished_cells_are_reused_by_more_actors(
+    tmp_path: Path, tiny_bundle: Path
+):
     corpus = tmp_path / "c.jsonl"
     corpus.write_text(json.dumps(DOCUMENTS[0]) + "\nno json\n{}\n")
     with pytest.raises(QuarantineOverflowError, match=r"2 of 3 rows are bad .*broken_json 1.*_quarantine/plan="):
-        encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus))
+        encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus, buckets=4, actors=1))
     assert rows_of(tmp_path / "table") == []
-    summary = encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus, max_bad_fraction=0.9))
+    summary = encode_corpus(
+        deployment(tiny_bundle, tmp_path / "table", corpus, buckets=4, actors=2, max_bad_fraction=0.9)
+    )
     assert (summary.documents, summary.quarantined) == (1, 2)
+    assert (summary.actors, summary.reused_cells, summary.encoded) == (2, 4, 0)
 
 
 def test_ids_of_earlier_waves_are_duplicates_in_later_waves(tmp_path: Path, tiny_bundle: Path):
