@@ -1,10 +1,12 @@
 """Indexes that are built, changed and cleaned up in an object store."""
 
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 from pydantic import ValidationError
 
@@ -87,6 +89,31 @@ def test_index_in_an_object_store_equals_that_in_a_folder_after_every_change(tmp
     assert dump(fetched(remote, tmp_path)) == dump(tmp_path / "index")
     searcher = Searcher.open(remote.uri, cache=tmp_path / "searcher", storage_options=remote.options)
     assert searcher.documents == current(tmp_path / "index").documents == 59
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_shard_of_a_killed_worker_is_built_again_with_equal_bytes(tmp_path: Path, remote: Store) -> None:
+    make_world(tmp_path, CORPUS)
+    done, killed = threading.Event(), []
+
+    def kill_one() -> None:
+        while not killed and not done.is_set():
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    if process.cmdline()[:1] == ["ray::_build_base"] and not killed:
+                        process.kill()
+                        killed.append(process.pid)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    try:
+        built = build_index(at(tmp_path, remote))
+    finally:
+        done.set()
+        killer.join()
+    assert len(killed) == 1
+    assert built.version == build_index(deployment(tmp_path)).version
+    assert dump(fetched(remote, tmp_path)).keys() == CORPUS.keys()
 
 
 @pytest.mark.usefixtures("in_process")
