@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -13,7 +14,7 @@ from lsr_prod.encoding.table import table_digest
 from lsr_prod.errors import ArtifactError
 from lsr_prod.maintenance.compact import Merge, compact, merge_parts, plan_merges
 from lsr_prod.storage import Store
-from lsr_prod.tables import Part, Sink
+from lsr_prod.tables import Part, Sink, TableFile, write_part
 from tests.encoding.commit.test_committer import Interrupted
 from tests.encoding.tables import as_wave, ids_of, make_cell, make_tables, newest
 
@@ -45,6 +46,22 @@ def test_compact_merges_parts_of_a_bucket_into_one_sorted_part(tmp_path: Path, s
         assert len(ids) == file.rows == 4 + (file.partition["bucket"] == "0")
     again = compact(table, 1_000_000)
     assert (again.merged, again.commits, newest(table).version) == (0, 0, before.version + 1)
+
+
+@pytest.mark.slow
+def test_parts_with_more_than_two_gigabytes_of_text_are_merged(tmp_path: Path):
+    """Needs about 10 GB of memory."""
+    store, count = Store(str(tmp_path)), 11
+    files = []
+    for name in "ba":
+        ids = pa.array([f"{name}{i:02}" for i in range(count)])
+        text = pa.chunked_array([pa.array(["x" * 100_000_000], pa.large_string())] * count)
+        part = write_part(store, "bucket=0", pa.table({"doc_id": ids, "text": text}))
+        files.append(TableFile(part.path, part.size, part.rows, {"bucket": "0"}))
+    merged = merge_parts(store, Merge("0", tuple(files)))
+    found = pq.ParquetFile(tmp_path / merged.path)
+    assert (merged.rows, found.metadata.num_row_groups, found.schema_arrow.field("text").type) == (22, 4, pa.string())
+    assert found.read(["doc_id"])["doc_id"].to_pylist() == [f"{name}{i:02}" for name in "ab" for i in range(count)]
 
 
 def test_plan_merges_takes_only_small_parts_up_to_the_target_size(tmp_path: Path, sink: Sink):
