@@ -34,13 +34,13 @@ MUTANTS = (
     Mutant(
         "increment drops kept rows",
         "encoding/rewrite.py",
-        (('leaves = pc.is_in(before["source_file"], value_set=gone)', 'leaves = pc.is_valid(before["source_file"])'),),
+        (('pc.is_in(before["source_file"], value_set=gone), pc', 'pc.is_valid(before["source_file"]), pc'),),
         "chain_without_faults",
     ),
     Mutant(
         "increment keeps rows of removed files",
         "encoding/rewrite.py",
-        (('leaves = pc.is_in(before["source_file"], value_set=gone)', 'leaves = pc.is_null(before["source_file"])'),),
+        (('pc.is_in(before["source_file"], value_set=gone), pc', 'pc.is_null(before["source_file"]), pc'),),
         "chain_without_faults",
     ),
     Mutant(
