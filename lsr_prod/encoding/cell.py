@@ -13,16 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.corpus.rows import shorten
-from lsr_prod.encoding.batches import Failure
+from lsr_prod.encoding.batches import ENCODER_REASONS, Failure
 from lsr_prod.encoding.duplicates import DETAILS, Rule, SourceOrder, choose_rows, displaced_rows, refuse_duplicates
 from lsr_prod.encoding.results import CellResult
 from lsr_prod.encoding.rewrite import Known, find_known, rewrite, unchanged_rows
 from lsr_prod.encoding.row_counts import check_row_counts
 from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.table import TableProperties, content_hash, quantize
+from lsr_prod.formats.table import TableProperties, cell_of, content_hash, quantize
 from lsr_prod.storage import Store
-from lsr_prod.tables.quarantine import DUPLICATE, duplicates_elsewhere, write_quarantine
+from lsr_prod.tables.quarantine import DUPLICATE, duplicates_elsewhere, ids_with_reason, write_quarantine
 from lsr_prod.tables.rows import build_rows
 
 __all__ = ["Encode", "WaveTask", "all_displaced", "displaced_parts", "encode_cell", "may_displace"]
@@ -98,7 +98,7 @@ def encode_cell(task: WaveTask, cell: int, rows: pa.Table, encode: Encode) -> Ce
     fresh = pa.concat_tables([encoded, carried]).sort_by("doc_id")
     touched = sorted({*known.touched, *task.displaced.get(bucket, ())})
     rewritten = rewrite(task.table, cell, task.cells, task.properties.buckets, known, touched, fresh, task.removed)
-    _refuse_returning_duplicates(task, rewritten.deleted, known, good)
+    _refuse_returning_duplicates(task, cell, rewritten.deleted, known, good)
     detail = (DUPLICATE, DETAILS[task.on_duplicate])
     lost = known.superseded.filter(pc.is_in(known.superseded["doc_id"], value_set=known.displaced))
     displaced = zip(lost["doc_id"].to_pylist(), lost["source_file"].to_pylist(), strict=True)
@@ -176,14 +176,17 @@ def _look_up(task: WaveTask, bucket: int, rows: pa.Table) -> tuple[pa.Table, pa.
     return good, repeated, find_known(task.table, task.committed.get(bucket, ()), good, task.removed, order)
 
 
-def _refuse_returning_duplicates(task: WaveTask, deleted: pa.Array, known: Known, good: pa.Table) -> None:
+def _refuse_returning_duplicates(task: WaveTask, cell: int, deleted: pa.Array, known: Known, good: pa.Table) -> None:
     """Refuse to delete or replace a document if a quarantined duplicate, whose file is not read, has to replace it."""
-    if task.present is None:
+    if task.present is None or not task.removed:
         return
     order = SourceOrder(task.on_duplicate, task.present)
-    removed = pc.is_in(known.superseded["source_file"], value_set=pa.array(sorted(task.removed), pa.int64()))
-    replaced = known.superseded["doc_id"].filter(removed).combine_chunks()
-    leaving = pa.concat_arrays([deleted.filter(pc.invert(pc.is_in(deleted, value_set=known.displaced))), replaced])
+    gone = pa.array(sorted(task.removed), pa.int64())
+    replaced = known.superseded["doc_id"].filter(pc.is_in(known.superseded["source_file"], value_set=gone))
+    # A row that the model failed on is no document, but its duplicates were quarantined too.
+    failed = _of_cell(task, cell, ids_with_reason(task.quarantine, task.plan, ENCODER_REASONS, gone))
+    absent = deleted.filter(pc.invert(pc.is_in(deleted, value_set=known.displaced)))
+    leaving = pa.concat_arrays([absent, *replaced.chunks, failed])
     found = duplicates_elsewhere(task.quarantine, task.plan, leaving, task.present) if len(leaving) else []
     ids = good["doc_id"].combine_chunks()
     for doc_id, source, key in found:
@@ -194,6 +197,10 @@ def _refuse_returning_duplicates(task: WaveTask, deleted: pa.Array, known: Known
                 f"document {doc_id} was removed from the corpus, but {source} has another row with its id, which was "
                 "quarantined as a duplicate; encode into a new encode.table"
             )
+
+
+def _of_cell(task: WaveTask, cell: int, doc_ids: pa.Array) -> pa.Array:
+    return doc_ids.filter(pa.array([cell_of(doc_id, task.cells) == cell for doc_id in doc_ids.to_pylist()], pa.bool_()))
 
 
 def _encode(

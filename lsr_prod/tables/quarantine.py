@@ -5,7 +5,7 @@ quarantine of an encode run is a table with a log; an import, a training set and
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ __all__ = [
     "committed_files",
     "create_quarantine",
     "duplicates_elsewhere",
+    "ids_with_reason",
     "quarantine_folder",
     "quarantined_by_reason",
     "read_part",
@@ -163,6 +164,31 @@ def duplicates_elsewhere(store: Store, plan: str, doc_ids: pa.Array, present: pa
         rows = rows.filter(pc.and_(again, pc.is_in(rows["source_file"], value_set=present)))
         found += zip(*(rows[name].to_pylist() for name in ("doc_id", "source", "source_file")), strict=True)
     return found
+
+
+def ids_with_reason(store: Store, plan: str, reasons: Collection[str], source_files: pa.Array) -> pa.Array:
+    """Return the ids of rows of some source files that earlier plans quarantined for one of some reasons.
+
+    Args:
+        store: folder of the quarantine table.
+        plan: digest of the plan that is encoded; its own rows are left out.
+        reasons: quarantine reasons.
+        source_files: int64, keys of the source files.
+
+    Returns:
+        large_string, each id once.
+    """
+    found = [pa.array([], pa.large_string())]
+    wanted = pa.array(sorted(reasons), pa.string())
+    table = open_table(store)
+    for file in table.files() if table else []:
+        if file.partition["plan"] == plan:
+            continue
+        rows = read_part(store, file.path, ["reason", "doc_id", "source_file"])
+        of_files = pc.is_in(rows["source_file"], value_set=source_files)
+        rows = rows.filter(pc.and_(pc.is_in(rows["reason"].cast(pa.string()), value_set=wanted), of_files))
+        found += rows["doc_id"].cast(pa.large_string()).drop_null().chunks
+    return pc.unique(pa.concat_arrays(found))
 
 
 def committed_files(table: Table, plan: str, wave: int | None = None) -> list[str]:

@@ -83,6 +83,16 @@ def test_chain_of_increments_equals_full_encode_or_is_refused(
         assert duplicates(folder / "full") <= duplicates(folder / "table")
 
 
+def test_removing_a_row_that_model_failed_on_is_refused_if_its_duplicate_has_to_return(tmp_path: Path) -> None:
+    source = write(tmp_path / "corpus", {"01 RAISE": "a", "02": "ab"})
+    encode(source, tmp_path / "table", "first")
+    assert sorted(documents(tmp_path / "table")) == ["b"]
+    write(source, {"02": "ab"})
+    with pytest.raises(SourceError, match=r"document a was removed .*02\.jsonl has another row with its id"):
+        encode(source, tmp_path / "table", "first")
+    assert sorted(documents(tmp_path / "table")) == ["b"]
+
+
 @pytest.mark.parametrize(("rule", "winner"), [("first", "01"), ("last", "02")])
 def test_new_file_wins_by_its_place_in_the_listing(tmp_path: Path, rule: Rule, winner: str) -> None:
     for first, second in (("01", "02"), ("02", "01")):
