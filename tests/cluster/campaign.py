@@ -1,6 +1,7 @@
 """Run the whole way on one machine and on a cluster, undisturbed and disturbed, and compare the digests."""
 
 import json
+import re
 import sys
 import threading
 import time
@@ -18,7 +19,7 @@ from tests.cluster.ray_machines import RayMachines, ray_machines
 
 __all__ = ["SCENARIOS", "Outcome", "run_scenario", "run_single_machine"]
 
-_DOCUMENTS, _FILES = 600, 6
+_DOCUMENTS, _FILES = 2400, 6
 _BUSY = ["--refuse", "0.05", "--delay", "0.05", "--seconds", "2"]
 _PARTITION_S = 20
 # An object whose existence says that the stage is at work: the fault strikes then.
@@ -39,6 +40,8 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
+
+_BLOCKS = re.compile(r'"blocks_by_node": (\{[^}]*\})')
 
 Disturb = Callable[[RayMachines, str, Outcome], None]
 """Called in a thread of its own while a stage runs."""
@@ -82,6 +85,8 @@ def run_scenario(name: str, logs: Path) -> Outcome:
                 helper.join()
             (logs / f"{stage}.out").write_text(done.stdout + done.stderr)
             results[stage] = result(done)
+            if blocks := _BLOCKS.search(done.stdout):
+                outcome.notes[stage] = f"{outcome.notes.get(stage, '')} blocks {blocks[1]}".strip()
             if stage == "serve":
                 outcome.notes["serve"] = outcome.notes.get("serve", "") + f" answered {query(cluster)} hits"
     outcome.made = digests(results)
