@@ -16,7 +16,7 @@ export TOKENIZERS_PARALLELISM := false
 
 DATA ?= ../shared/data
 
-.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale bench-train bench-pruning faults test test-all lint types models optimum lock clean
+.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale bench-train bench-pruning cluster faults test test-all lint types models optimum lock clean
 
 help:
 	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
@@ -29,6 +29,7 @@ help:
 	@echo "make test        ruff-clean, typed and tested: what CI runs, without the quickstart"
 	@echo "make test-all    the slow tests too"
 	@echo "make faults      break the encode job some 400 times, and trainings, and count what they lose; detect wrong protocols; LSR_FAULTS_SEED=N repeats one"
+	@echo "make cluster     the whole way on machines that share only an object store, also with killed nodes, partitions and a busy store"
 	@echo "make optimum     open an exported bundle with optimum, in an environment of its own"
 	@echo "make lock        resolve requirements/*.txt anew (needs uv)"
 
@@ -90,6 +91,10 @@ test: $(READY) models
 
 test-all: $(READY) models
 	$(BIN)/pytest -q --durations=12
+
+# Needs root on Linux: each machine is a network and mount namespace.
+cluster: $(READY) models
+	@$(BIN)/python -m tests.cluster
 
 faults: $(READY) models
 	@$(BIN)/python -m tests.faults
