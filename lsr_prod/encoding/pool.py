@@ -6,6 +6,7 @@ forever.
 """
 
 import logging
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lsr_prod.config import EncodeSettings
@@ -26,9 +27,11 @@ __all__ = ["EncoderPool", "PoolSize", "current_places", "pool_size"]
 
 log = logging.getLogger(__name__)
 
+_LOST = (RayActorError, ActorUnschedulableError)  # the second: its node has left before the actor started
 _RESTART_S = 60.0  # until an actor that does not come back counts as another failed attempt
 _PAUSE_S = 0.1
 _ATTEMPTS = 4  # per block; all but the first run the model in a child process
+_NODES_S = 600.0  # until a cluster without a node for an encoder is an error
 _LOOK_S = 5.0  # between two looks at the nodes of the cluster
 _QUEUED = 2  # blocks per actor: one being encoded, one being transferred
 
@@ -124,7 +127,8 @@ class EncoderPool:
             size: number and placement.
             model: the model of each actor.
             places: returns the current places (``current_places``): while the pool encodes, it adds actors on new
-                nodes, and those of nodes that left get no more blocks; None: the pool keeps its actors.
+                nodes, and those of nodes that left get no more blocks; None: the pool keeps its actors, which Ray
+                restarts on any node.
         """
         self.size = size
         self.blocks: Counter[str] = Counter()
@@ -154,11 +158,14 @@ class EncoderPool:
         running: dict[Any, tuple[_Member, int, int]] = {}  # call -> (member, block, failed attempts)
         while todo or running:
             self._follow_cluster()
-            while todo and (member := self._least_loaded()).load < _QUEUED:
+            while todo and (member := self._least_loaded()) is not None and member.load < _QUEUED:
                 block, failed = todo.popleft()
                 call = member.actor.encode.remote(shared, blocks[block], isolated=failed > 0)
                 running[call] = (member, block, failed)
                 member.load += 1
+            if not running:
+                self._wait_for_nodes()
+                continue
             ready, _ = ray.wait(list(running), num_returns=1, timeout=_LOOK_S)
             if not ready:
                 continue
@@ -166,7 +173,7 @@ class EncoderPool:
             member.load -= 1
             try:
                 result: BlockResult = ray.get(ready[0])
-            except RayActorError as error:
+            except _LOST as error:
                 fields = {"wave": task.wave, "block": block, "attempt": failed + 1, "error": str(error).split("\n")[0]}
                 log.warning("encoder actor lost", extra={"fields": fields})
                 if failed + 1 == _ATTEMPTS:
@@ -175,7 +182,7 @@ class EncoderPool:
                         "cause in Ray's logs (out of memory?), then run the job again"
                     ) from error
                 todo.append((block, failed + 1))
-                _wait_for_restart(member.actor)
+                self._wait_for_restart(member)
                 continue
             self.blocks[result.node] += 1
             yield result
@@ -186,8 +193,6 @@ class EncoderPool:
             return
         self._looked = time.monotonic()
         wanted = Counter(self._places())
-        if not wanted:  # every node left: the restarts of the actors wait for new ones
-            return
         have = Counter(member.node for member in self._members if not member.leaving)
         added = [self._start(node) for node in (wanted - have).elements()]
         surplus = have - wanted
@@ -203,8 +208,37 @@ class EncoderPool:
             fields = {"added": len(added), "left": len(left), "actors": len(self._members)}
             log.info("encoder pool changed", extra={"fields": fields})
 
-    def _least_loaded(self) -> _Member:
-        return min((member for member in self._members if not member.leaving), key=lambda member: member.load)
+    def _least_loaded(self) -> _Member | None:
+        staying = [member for member in self._members if not member.leaving]
+        return min(staying, key=lambda member: member.load, default=None)
+
+    def _wait_for_nodes(self) -> None:
+        """Wait until a node has joined, after the last one with room for an actor has left."""
+        log.warning("no node with room for an encoder", extra={"fields": {"waiting_s": _NODES_S}})
+        end = time.monotonic() + _NODES_S
+        while time.monotonic() < end:
+            self._looked = -math.inf
+            self._follow_cluster()
+            if self._least_loaded() is not None:
+                return
+            time.sleep(_LOOK_S)
+        raise EncoderLostError(f"no node had room for an encoder for {_NODES_S:g} s; add nodes, then run the job again")
+
+    def _wait_for_restart(self, member: _Member) -> None:
+        """Wait until Ray has restarted a dead actor; calls before that fail at once and would use up all attempts.
+
+        An actor is never restarted on another node: a node without cores, such as the head, must not encode.
+        """
+        end = time.monotonic() + _RESTART_S
+        while time.monotonic() < end:
+            try:
+                ray.get(member.actor.__ray_ready__.remote(), timeout=_LOOK_S)
+                return
+            except (*_LOST, GetTimeoutError):
+                if self._places is not None and member.node not in self._places():
+                    member.leaving = True
+                    return
+                time.sleep(_PAUSE_S)
 
     def _start(self, node: str) -> _Member:
         actor: Any = ray.remote(EncoderActor)
@@ -213,17 +247,6 @@ class EncoderPool:
             num_gpus=self.size.gpus,
             max_restarts=-1,
             max_task_retries=0,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True),
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=self._places is None),
         )
         return _Member(options.remote(self._model), node)
-
-
-def _wait_for_restart(actor: Any) -> None:
-    """Wait until Ray has restarted a dead actor; calls before that fail at once and would use up all attempts."""
-    end = time.monotonic() + _RESTART_S
-    while time.monotonic() < end:
-        try:
-            ray.get(actor.__ray_ready__.remote(), timeout=_RESTART_S)
-            return
-        except (RayActorError, GetTimeoutError):
-            time.sleep(_PAUSE_S)
