@@ -75,7 +75,7 @@ def test_submitted_checkout_makes_table_of_single_machine(
 
 
 @pytest.mark.parametrize(
-    ("setting", "words"), [("bundle", "is not on node"), ("corpus", "source.paths"), ("table", "encode.table")]
+    ("setting", "words"), [("bundle", "encode.bundle"), ("corpus", "source.paths"), ("table", "encode.table")]
 )
 def test_folder_of_one_node_is_refused_in_one_line(cluster: RayMachines, setting: str, words: str) -> None:
     root = f"s3://{BUCKET}"
