@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lsr_prod.storage.folders import save_file
+from lsr_prod.storage.folders import store_file
 
 __all__ = ["Ranking", "write_run"]
 
@@ -34,4 +34,4 @@ def write_run(
             if len(f"{query_id} {doc_id}".split()) != 2:
                 raise ValueError(f"id {query_id!r} or {doc_id!r} contains white space; a TREC run cannot name it")
             lines.append(f"{query_id} Q0 {doc_id} {rank} {score:.6f} {tag}\n")
-    save_file(str(place), "".join(lines).encode(), options)
+    store_file(str(place), "".join(lines).encode(), options)

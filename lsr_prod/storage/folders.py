@@ -26,8 +26,8 @@ __all__ = [
     "open_folder",
     "open_source",
     "open_text",
-    "save_file",
     "save_folder",
+    "store_file",
 ]
 
 Options = Mapping[str, str] | None
@@ -118,7 +118,7 @@ def open_bundle(place: str, options: Options = None) -> tuple[Path, Bundle]:
     return folder, Bundle.load(folder, verify=True)
 
 
-def save_file(place: str, data: bytes, options: Options = None) -> None:
+def store_file(place: str, data: bytes, options: Options = None) -> None:
     """Write a file by path or URI; one of that name is replaced.
 
     Raises:
