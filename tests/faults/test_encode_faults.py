@@ -108,7 +108,7 @@ def test_wrong_row_counts_and_deleted_parts_are_refused(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     committer = Committer(take_epoch(table, "p", []), table, quarantine)
     result = make_wave(table, quarantine, 0, "a")
-    with pytest.raises(IncompleteWaveError, match="2 rows in, 1 out and 0 quarantined"):
+    with pytest.raises(IncompleteWaveError, match="2 rows in, 0 documents displaced, 1 out and 0 quarantined"):
         committer.commit(replace(result, cells=(replace(result.cells[0], rows_in=2),)))
     with pytest.raises(CommitError, match="wave 1 is next but the table has 0 waves"):
         committer.commit(replace(result, wave=1))

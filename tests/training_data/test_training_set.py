@@ -115,7 +115,7 @@ def test_damage_is_detected_when_the_set_is_opened(scored: tuple[Store, str]):
 def test_incomplete_or_other_set_is_rejected(scored: tuple[Store, str], tmp_path: Path):
     store, digest = scored
     (tmp_path / "store" / f"{set_name(digest)}.json").rename(tmp_path / "store" / f"{set_name('f' * 64)}.json")
-    with pytest.raises(ArtifactError, match="run the stage that makes it again"):
+    with pytest.raises(ArtifactError, match="give the URI that a job wrote to, or run that job again"):
         TrainingSet.open(store, digest)
     (tmp_path / "store" / set_name(digest)).rename(tmp_path / "store" / set_name("f" * 64))
     with pytest.raises(ArtifactError, match="describes another set"):

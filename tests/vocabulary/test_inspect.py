@@ -72,7 +72,7 @@ def test_errors_are_one_line(splade_tiny: Path, tmp_path: Path, capsys: pytest.C
     assert main(["inspect-vocabulary", str(splade_tiny), "--casing", "x.json"]) == 2
     assert "give --texts too" in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"--texts: .* cannot be read"):
-        read_texts(tmp_path / "nowhere.jsonl", 3)
+        read_texts(str(tmp_path / "nowhere.jsonl"), 3)
     minilm = str(model_folder("minilm"))
     with pytest.raises(ConfigError, match="--words: 'qqqq' is not a term of the target"):
         inspect_vocabulary(str(splade_tiny), target=minilm, target_embeddings=None, words=["qqqq"], texts=[])
