@@ -21,6 +21,7 @@ __all__ = ["SCENARIOS", "Outcome", "run_scenario", "run_single_machine"]
 
 _DOCUMENTS, _FILES = 2400, 6
 _BUSY = ["--refuse", "0.05", "--delay", "0.05", "--seconds", "2"]
+_NODES = 3
 _PARTITION_S = 20
 # An object whose existence says that the stage is at work: the fault strikes then.
 _AT_WORK = {"train": "work/runs", "encode": "tables/docs/_lsr_prod/done", "index": "indexes/docs/files"}
@@ -76,6 +77,7 @@ def run_scenario(name: str, logs: Path) -> Outcome:
         upload_inputs(cluster.endpoint, cluster.client, model, documents=_DOCUMENTS, files=_FILES)
         settings = deployment(cluster.endpoint.options)
         for stage in STAGES:
+            cluster.wait_for_nodes(_NODES)  # a killed worker has left, and its replacement has joined
             helper = threading.Thread(target=disturb, args=(cluster, stage, outcome)) if disturb else None
             if helper:
                 helper.start()
@@ -113,6 +115,10 @@ def _cut_off(cluster: RayMachines, stage: str, outcome: Outcome) -> None:
     machine.cut_off()
     time.sleep(_PARTITION_S)
     machine.cut_off(connected=True)
+    cluster.network.remove(
+        machine.name
+    )  # Ray has given the node up: its programs end, and a new machine takes its place
+    cluster.add_worker("worker-after")
     outcome.notes[stage] = f"{machine.name} was off the network for {_PARTITION_S} s"
 
 
