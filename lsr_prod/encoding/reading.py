@@ -4,6 +4,10 @@ A wave of a first plan has its own slices. A new file of an increment has rows o
 tasks split their rows by wave, and Ray's object store, which spills to disk, holds them until the wave is committed.
 They are not shuffled all at once: a shuffle makes an object for each pair of read task and block, and its blocks would
 have cells of several waves.
+
+Ray must not read lost rows again by itself: its tasks for lost blocks of a shuffle hold the cores that the tasks below
+them need (observed: a cluster with one core left waited forever). Without retries a lost row is an error, and the wave
+is tried again from the files; cells that are finished are not.
 """
 
 import json
@@ -47,7 +51,7 @@ def rows_of_slices(work: Work, wave: int, todo: Sequence[int]) -> tuple[Any, int
     groups = _groups(work.plan.wave(wave), work.encode.slice_megabytes * 1_000_000)
     items = [{"slices": json.dumps([piece.to_json() for piece in group])} for group in groups]
     tasks = ray.data.from_items(items, override_num_blocks=len(items))
-    return tasks.map_batches(read, batch_size=1, batch_format="pyarrow"), len(items)
+    return tasks.map_batches(read, batch_size=1, batch_format="pyarrow", max_retries=0), len(items)
 
 
 @dataclass(slots=True)
@@ -92,7 +96,9 @@ class NewRows:
         keep = None if waves.start == 0 else frozenset(cell for some in cells for cell in some)
         reader = ray.put(Reader(self.work.source, plan.cells, self.work.table.options, keep))
         shared_cells = ray.put(cells)
-        task: Any = ray.remote(_read_by_wave).options(num_returns=len(waves), scheduling_strategy="SPREAD")
+        task: Any = ray.remote(_read_by_wave).options(
+            num_returns=len(waves), scheduling_strategy="SPREAD", max_retries=0
+        )
         calls = [task.remote(reader, group, shared_cells) for group in groups]
         by_task = [[call] if len(waves) == 1 else call for call in calls]
         return {wave: [tables[place] for tables in by_task] for place, wave in enumerate(waves)}

@@ -1,12 +1,23 @@
 """File system of checkpoints: Ray Train writes through pyarrow, while the rest of a job uses obstore."""
 
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
 import pyarrow.fs
 
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ConfigError, StorageError
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.options import options_of
 
-__all__ = ["check_work", "file_system"]
+__all__ = ["check_work", "file_system", "open_checkpoint"]
+
+log = logging.getLogger(__name__)
+
+_TRIES = 6
 
 _KNOWN = {
     "s3": {"aws_endpoint", "aws_region", "aws_default_region", "aws_skip_signature", "allow_http"},
@@ -53,3 +64,29 @@ def file_system(work: Store) -> pyarrow.fs.FileSystem | None:
         scheme=scheme or "https",
         anonymous=options.get("aws_skip_signature") == "true",
     )
+
+
+@contextmanager
+def open_checkpoint(checkpoint: Any) -> Iterator[Path]:
+    """Open a checkpoint of Ray Train as a local folder; a fetch that fails is repeated.
+
+    pyarrow gives up the whole fetch if a busy store interrupts or refuses one of its answers.
+
+    Raises:
+        StorageError: every fetch failed.
+    """
+    with ExitStack() as opened:
+        for attempt in range(1, _TRIES + 1):
+            try:
+                folder = opened.enter_context(checkpoint.as_directory())
+                break
+            except OSError as error:
+                fields = {"checkpoint": checkpoint.path, "attempt": attempt, "error": str(error)}
+                log.warning("checkpoint not fetched", extra={"fields": fields})
+                if attempt == _TRIES:
+                    raise StorageError(
+                        f"the checkpoint {checkpoint.path} could not be fetched in {_TRIES} attempts ({error}); check "
+                        "train.work, then run the job again"
+                    ) from error
+                time.sleep(0.5 * 2**attempt)
+        yield Path(folder)

@@ -10,6 +10,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup.freeze import freeze
 from lsr_prod.training.encoder_setup.lora import add_lora, merge_lora
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE, read_checkpoint
+from lsr_prod.training.loop.checkpoint_store import open_checkpoint
 from lsr_prod.training.loop.job import LoopSettings
 from lsr_prod.training.observers.reporter import read_log
 from lsr_prod.training.optimizer import load_weights
@@ -34,9 +35,9 @@ def save_result(
     Returns:
         Steps, last loss, last or best validation.
     """
-    with last.as_directory() as folder:
-        checkpoint = read_checkpoint(Path(folder), name=name)
-        losses = last_reports(Path(folder) / REPORTS_FILE)
+    with open_checkpoint(last) as folder:
+        checkpoint = read_checkpoint(folder, name=name)
+        losses = last_reports(folder / REPORTS_FILE)
     if stage.scale.lora is not None:
         add_lora(encoder.model, stage.scale.lora)
     if isinstance(stage, LanguageSettings):

@@ -25,6 +25,7 @@ from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE, Checkpoint, read_checkpoint, write_checkpoint
+from lsr_prod.training.loop.checkpoint_store import open_checkpoint
 from lsr_prod.training.loop.job import LoopSettings, WorkerJob, load_start
 from lsr_prod.training.loop.preemption import Preemption
 from lsr_prod.training.loop.trainers import StepOutcome, make_trainer, ramps_end
@@ -186,10 +187,10 @@ class _Run:
         if checkpoint is None:
             return
         self._unlisted = listed is None
-        with checkpoint.as_directory() as folder:
-            found = read_checkpoint(Path(folder), name=self._job.name)
+        with open_checkpoint(checkpoint) as folder:
+            found = read_checkpoint(folder, name=self._job.name)
             if self._first and not self._job.reports:
-                write_file(self._reports / REPORTS_FILE, (Path(folder) / REPORTS_FILE).read_bytes())
+                write_file(self._reports / REPORTS_FILE, (folder / REPORTS_FILE).read_bytes())
         self._trainer.load(found.step, found.tensors)
         self._guard.load_state(found.state["guard"])
         self._best.load_state(found.state["best"], found.tensors.get("best"))

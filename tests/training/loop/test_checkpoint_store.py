@@ -1,11 +1,16 @@
 """Checkpoints go where everything else of a training goes, or the training is refused before any work."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import pyarrow.fs
 import pytest
+from ray.train import Checkpoint
 
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ConfigError, StorageError
 from lsr_prod.storage import Store
-from lsr_prod.training.loop.checkpoint_store import check_work, file_system
+from lsr_prod.training.loop.checkpoint_store import check_work, file_system, open_checkpoint
 
 
 @pytest.mark.parametrize(
@@ -43,3 +48,28 @@ def test_check_work_rejects_unsupported_option() -> None:
     for uri in ("s3://bucket/work", "gs://bucket/work"):
         with pytest.raises(ConfigError, match=r"options\.timeout: Ray Train cannot write checkpoints"):
             check_work(Store(uri, {"timeout": "30s"}))
+
+
+class _Flaky(Checkpoint):
+    """Checkpoint whose first fetches fail as pyarrow's do if a busy store interrupts an answer."""
+
+    failures = 2
+
+    @contextmanager
+    def as_directory(self) -> Iterator[str]:
+        if self.failures:
+            self.failures -= 1
+            raise OSError("Failed to flush response stream")
+        with super().as_directory() as folder:
+            yield folder
+
+
+def test_checkpoint_is_fetched_again_after_failed_fetches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lsr_prod.training.loop.checkpoint_store.time.sleep", lambda _seconds: None)
+    (tmp_path / "state").write_text("x")
+    checkpoint = _Flaky(str(tmp_path))
+    with open_checkpoint(checkpoint) as folder:
+        assert (folder / "state").read_text() == "x"
+    checkpoint.failures = 1_000
+    with pytest.raises(StorageError, match="could not be fetched in 6 attempts"), open_checkpoint(checkpoint):
+        pass
