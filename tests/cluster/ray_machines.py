@@ -4,6 +4,7 @@ Token authentication is on. The client has the command line of Ray and the token
 """
 
 import json
+import re
 import secrets
 import subprocess
 import sys
@@ -28,7 +29,7 @@ _HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "
 _NODES = """
 import ray, sys
 ray.init(sys.argv[1], log_to_driver=False)
-print(sum(node["Alive"] for node in ray.nodes()))
+print("alive nodes:", sum(node["Alive"] for node in ray.nodes()))
 """
 
 
@@ -120,7 +121,9 @@ class RayMachines:
         address = f"{self.head.address}:{_PORT}"
         done = self.head.run([sys.executable, "-c", _NODES, address], self.environment)
         assert done.returncode == 0, done.stderr
-        return int(done.stdout.split()[-1])
+        found = re.search(r"alive nodes: (\d+)", done.stdout)  # Ray prints its warnings there too
+        assert found is not None, done.stdout
+        return int(found[1])
 
     def wait_for_nodes(self, count: int) -> None:
         """Wait until a number of nodes is alive."""
