@@ -107,19 +107,19 @@ def refuse_duplicates(rows: pa.Table) -> None:
 
 
 def displaced_rows(
-    schema: pa.Schema, table: Store, base: str | None, displaced: Iterable[tuple[str, int]], rule: Rule
+    schema: pa.Schema, table: Store, plan: str, displaced: Iterable[tuple[str, int]], rule: Rule
 ) -> pa.Table:
     """Return displaced documents as bad rows; position and bytes are not known, because their files are not read.
 
     Args:
         schema: ``rows.row_schema``.
         table: the sparse table's folder.
-        base: the plan, whose list has the locations of the files.
+        plan: digest of a saved plan whose list has the locations of the files.
         displaced: id and key of the file of each.
         rule: ``encode.on_duplicate``.
     """
     found = list(displaced)
-    names = file_locations(table, base, {key for _, key in found}) if found and base else {}
+    names = file_locations(table, plan, {key for _, key in found}) if found else {}
     rows = [
         {
             "file": -1,

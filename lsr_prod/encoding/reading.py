@@ -5,9 +5,10 @@ tasks split their rows by wave, and Ray's object store, which spills to disk, ho
 They are not shuffled all at once: a shuffle makes an object for each pair of read task and block, and its blocks would
 have cells of several waves.
 
-Ray must not read lost rows again by itself: its tasks for lost blocks of a shuffle hold the cores that the tasks below
-them need (observed: a cluster with one core left waited forever). Without retries a lost row is an error, and the wave
-is tried again from the files; cells that are finished are not.
+Ray must not read lost rows of an increment again by itself: its tasks for lost blocks of a shuffle hold the cores that
+the tasks below them need (observed: a cluster with one core left waited forever). Without retries a lost row is an
+error, and the wave is tried again from the files; cells that are finished are not. Ray Data's read tasks of a first
+plan have no such setting that will stay.
 """
 
 import json
@@ -51,7 +52,7 @@ def rows_of_slices(work: Work, wave: int, todo: Sequence[int]) -> tuple[Any, int
     groups = _groups(work.plan.wave(wave), work.encode.slice_megabytes * 1_000_000)
     items = [{"slices": json.dumps([piece.to_json() for piece in group])} for group in groups]
     tasks = ray.data.from_items(items, override_num_blocks=len(items))
-    return tasks.map_batches(read, batch_size=1, batch_format="pyarrow", max_retries=0), len(items)
+    return tasks.map_batches(read, batch_size=1, batch_format="pyarrow"), len(items)
 
 
 @dataclass(slots=True)

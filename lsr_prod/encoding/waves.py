@@ -37,7 +37,7 @@ _ATTEMPTS = 10  # a lost node loses an attempt
 _TASKS_PER_ACTOR = 4  # a few blocks per actor are enough to keep all actors busy
 _BLOCK_BYTES = 64_000_000  # source bytes of a block, about: an actor has two of them
 
-# The shuffle splits larger partitions, and the rows of a cell would arrive in several blocks (the commit refuses that).
+# Larger blocks might be split, and the rows of a cell would arrive in several blocks (the commit refuses that).
 _LARGEST_BLOCK_BYTES = 1 << 30
 
 

@@ -69,7 +69,7 @@ class FileState:
 
     @property
     def settled(self) -> bool:
-        """Whether every later write gives the file another time: it was last written two seconds before or earlier."""
+        """Every later write gives the file another time: its last write was at least two seconds earlier."""
         return self.seen_ns - self.mtime_ns >= _SETTLED_NS
 
     def key(self) -> str:

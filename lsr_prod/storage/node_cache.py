@@ -192,7 +192,7 @@ class NodeCache:
 
     @property
     def writable(self) -> bool:
-        """Whether this process can add artifacts; a folder of an image or of another user is read only."""
+        """This process can add artifacts; a folder of an image or of another user is read-only."""
         return not self._folder.exists() or os.access(self._folder, os.W_OK)
 
     def place(self, source: str, digest: str) -> Path:

@@ -29,7 +29,7 @@ _AT_WORK = {"train": "work/runs", "encode": "tables/docs/_lsr_prod/done", "index
 
 @dataclass
 class Outcome:
-    """What a run made, and how long each stage took.
+    """Result of a run of all stages.
 
     Attributes:
         made: digests, counts and measures.

@@ -42,7 +42,7 @@ class Verdict:
 
     @property
     def caught(self) -> bool:
-        """Whether the oracle found lost, doubled, truncated or wrong rows."""
+        """The oracle found lost, doubled, truncated or wrong rows."""
         return bool(self.found) and not self.crash
 
 

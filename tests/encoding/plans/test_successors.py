@@ -120,7 +120,7 @@ def test_link_to_plan_that_expected_other_waves_is_invalid(tmp_path: Path):
     save(early, table, at(0))
     with pytest.raises(FencedError, match="was given up"):
         check_not_followed(table, root.digest, 0)
-    # A wave was committed at the same moment: the plan goes on, and can be given up again.
+    # A wave was committed at the same moment: the plan continues, and can be given up later.
     check_not_followed(table, root.digest, 1)
     assert successor_of(table, root.digest, at(1)) is None
     late = prepare(table, files_of("x"), root, done={root.digest: 1}, abandon=root.digest)
