@@ -3,9 +3,11 @@
 import contextlib
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -39,11 +41,14 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def head(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
     """Dashboard address of a Ray head node that is stopped after the test."""
     gcs, dashboard, client, agent = free_ports(4)
+    # A submitted job connects to the address that the newest cluster wrote into Ray's folder: each has its own. Its
+    # path is short because it starts the paths of sockets, which have at most 107 characters.
+    folder = tempfile.mkdtemp(prefix="ray-")
     command = [
         str(BIN / "ray"), "start", "--head", "--block", "--node-ip-address=127.0.0.1", f"--port={gcs}",
         "--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}",
         f"--ray-client-server-port={client}", f"--dashboard-agent-listen-port={agent}", "--num-cpus=2",
-        "--disable-usage-stats",
+        "--disable-usage-stats", f"--temp-dir={folder}",
     ]  # fmt: skip
     with (tmp_path / "head.log").open("wb") as log:
         process = subprocess.Popen(
@@ -61,6 +66,7 @@ def head(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
                     each.kill()
         process.kill()
         process.wait(timeout=60)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _wait(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
