@@ -5,10 +5,10 @@ tasks split their rows by wave, and Ray's object store, which spills to disk, ho
 They are not shuffled all at once: a shuffle makes an object for each pair of read task and block, and its blocks would
 have cells of several waves.
 
-Ray must not read lost rows of an increment again by itself: its tasks for lost blocks of a shuffle hold the cores that
-the tasks below them need (observed: a cluster with one core left waited forever). Without retries a lost row is an
-error, and the wave is tried again from the files; cells that are finished are not. Ray Data's read tasks of a first
-plan have no such setting that will stay.
+The read tasks of an increment have no retries: a lost row is an error, and the wave is read again from the files,
+without its finished cells. With retries, Ray's tasks for lost blocks of a shuffle can hold the cores that the tasks
+below them need (observed: a cluster with one core left waited forever). The read tasks of a first plan still have
+retries, because Ray Data has deprecated the argument that switches them off.
 """
 
 import json

@@ -33,7 +33,7 @@ __all__ = ["WaveRunner"]
 
 log = logging.getLogger(__name__)
 
-_ATTEMPTS = 10  # a lost node loses an attempt
+_ATTEMPTS = 10  # of a wave; the loss of a node ends one
 _TASKS_PER_ACTOR = 4  # a few blocks per actor are enough to keep all actors busy
 _BLOCK_BYTES = 64_000_000  # source bytes of a block, about: an actor has two of them
 

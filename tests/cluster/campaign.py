@@ -115,9 +115,8 @@ def _cut_off(cluster: RayMachines, stage: str, outcome: Outcome) -> None:
     machine.cut_off()
     time.sleep(_PARTITION_S)
     machine.cut_off(connected=True)
-    cluster.network.remove(
-        machine.name
-    )  # Ray has given the node up: its programs end, and a new machine takes its place
+    # Ray has given the node up: its programs end, and a new machine takes its place.
+    cluster.network.remove(machine.name)
     cluster.add_worker("worker-after")
     outcome.notes[stage] = f"{machine.name} was off the network for {_PARTITION_S} s"
 

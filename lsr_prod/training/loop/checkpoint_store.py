@@ -1,14 +1,17 @@
 """File system of checkpoints: Ray Train writes through pyarrow, while the rest of a job uses obstore."""
 
 import logging
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow.fs
 
+from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, StorageError
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.options import options_of
@@ -70,23 +73,34 @@ def file_system(work: Store) -> pyarrow.fs.FileSystem | None:
 def open_checkpoint(checkpoint: Any) -> Iterator[Path]:
     """Open a checkpoint of Ray Train as a local folder; a fetch that fails is repeated.
 
-    pyarrow gives up the whole fetch if a busy store interrupts or refuses one of its answers.
+    pyarrow gives up the whole fetch if a busy store interrupts or refuses one of its answers. Every fetch has a folder
+    of its own: the folder of ``Checkpoint.as_directory`` keeps the files of a failed fetch, and other processes of the
+    node read it.
 
     Raises:
-        StorageError: every fetch failed.
+        StorageError: every fetch failed, or the checkpoint does not exist.
     """
-    with ExitStack() as opened:
-        for attempt in range(1, _TRIES + 1):
-            try:
-                folder = opened.enter_context(checkpoint.as_directory())
-                break
-            except OSError as error:
-                fields = {"checkpoint": checkpoint.path, "attempt": attempt, "error": str(error)}
-                log.warning("checkpoint not fetched", extra={"fields": fields})
-                if attempt == _TRIES:
-                    raise StorageError(
-                        f"the checkpoint {checkpoint.path} could not be fetched in {_TRIES} attempts ({error}); check "
-                        "train.work, then run the job again"
-                    ) from error
-                time.sleep(0.5 * 2**attempt)
-        yield Path(folder)
+    if isinstance(checkpoint.filesystem, pyarrow.fs.LocalFileSystem):
+        yield Path(checkpoint.path)
+        return
+    with tempfile.TemporaryDirectory(prefix="checkpoint-") as scratch:
+        yield _fetch(checkpoint, Path(scratch))
+
+
+def _fetch(checkpoint: Any, scratch: Path) -> Path:
+    attempt = 1
+    while True:
+        try:
+            return Path(checkpoint.to_directory(scratch / str(attempt)))
+        except OSError as error:
+            message = without_credentials(str(error))
+            if attempt == _TRIES or isinstance(error, FileNotFoundError):
+                raise StorageError(
+                    f"the checkpoint {checkpoint.path} could not be fetched in {attempt} attempts ({message}); check "
+                    "train.work, then run the job again"
+                ) from error
+            fields = {"checkpoint": checkpoint.path, "attempt": attempt, "error": message}
+            log.warning("checkpoint not fetched", extra={"fields": fields})
+            time.sleep(0.5 * 2**attempt)
+            shutil.rmtree(scratch / str(attempt), ignore_errors=True)
+            attempt += 1

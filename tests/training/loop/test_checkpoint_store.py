@@ -1,8 +1,7 @@
 """Checkpoints go where everything else of a training goes, or the training is refused before any work."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow.fs
 import pytest
@@ -51,25 +50,40 @@ def test_check_work_rejects_unsupported_option() -> None:
 
 
 class _Flaky(Checkpoint):
-    """Checkpoint whose first fetches fail as pyarrow's do if a busy store interrupts an answer."""
+    """Checkpoint whose first fetches fail halfway, as pyarrow's do if a busy store interrupts an answer."""
 
     failures = 2
 
-    @contextmanager
-    def as_directory(self) -> Iterator[str]:
+    def to_directory(self, path: Any = None) -> str:
+        found = super().to_directory(path)
         if self.failures:
             self.failures -= 1
+            (Path(found) / "partial").touch()
             raise OSError("Failed to flush response stream")
-        with super().as_directory() as folder:
-            yield folder
+        return found
 
 
-def test_checkpoint_is_fetched_again_after_failed_fetches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def checkpoint_of(folder: Path) -> _Flaky:
+    """A checkpoint that pyarrow does not know to be local."""
+    (folder / "kept").mkdir()
+    (folder / "kept" / "state").write_text("x")
+    return _Flaky("kept", pyarrow.fs.SubTreeFileSystem(str(folder), pyarrow.fs.LocalFileSystem()))
+
+
+def test_checkpoint_is_fetched_again_without_files_of_failed_fetches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("lsr_prod.training.loop.checkpoint_store.time.sleep", lambda _seconds: None)
-    (tmp_path / "state").write_text("x")
-    checkpoint = _Flaky(str(tmp_path))
+    checkpoint = checkpoint_of(tmp_path)
     with open_checkpoint(checkpoint) as folder:
+        assert [file.name for file in folder.iterdir()] == ["state"]
         assert (folder / "state").read_text() == "x"
+    assert not folder.exists()
     checkpoint.failures = 1_000
     with pytest.raises(StorageError, match="could not be fetched in 6 attempts"), open_checkpoint(checkpoint):
         pass
+
+
+def test_local_checkpoint_is_not_copied(tmp_path: Path) -> None:
+    with open_checkpoint(Checkpoint(str(tmp_path))) as folder:
+        assert folder == tmp_path
