@@ -23,6 +23,7 @@ ALLOWED = {
     "model/directory.py": "transformers and tokenizers write to a path, in a draft",
     "model/output_layer.py": "safetensors writes to a path, in a draft",
     "training/loop/checkpoint.py": "safetensors writes to a path, in a temporary folder from which Ray uploads",
+    "training/loop/checkpoint_store.py": SCRATCH,
     "training/loop/worker.py": SCRATCH,
     "training_data/parts.py": SCRATCH,
 }
