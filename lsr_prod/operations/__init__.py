@@ -1,0 +1,1 @@
+"""Operations: what a run will cost, and what runs have left."""
