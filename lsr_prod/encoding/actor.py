@@ -5,20 +5,21 @@ It returns counts and the names of parts to the driver; documents and ids never 
 
 import socket
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsr_prod.encoding.batches import encode_batches
-from lsr_prod.encoding.cell import Encode, WaveTask, encode_cell
+from lsr_prod.encoding.cell import Encode, encode_cell
 from lsr_prod.encoding.commit.markers import mark_finished
 from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
 from lsr_prod.encoding.gpu import require_gpu_runtime
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
 from lsr_prod.encoding.isolation.watchdog import WatchedEncoder
+from lsr_prod.encoding.lookup import Pending, WaveTask, look_up_cells
 from lsr_prod.encoding.metrics import EncodeMetrics
 from lsr_prod.encoding.results import BlockResult, CellResult
 from lsr_prod.inference import Counters
@@ -61,19 +62,22 @@ class EncoderActor:
         self._encoder: TextEncoder | None = None
         self._metrics = EncodeMetrics()
 
-    def encode(self, task: WaveTask, rows: pa.Table, *, isolated: bool) -> BlockResult:
+    def encode(
+        self, task: WaveTask, pending: Mapping[int, Sequence[Pending]], *tables: pa.Table, isolated: bool
+    ) -> BlockResult:
         """Encode every cell of a block and leave a marker for each.
 
         Args:
             task: the wave.
-            rows: a table of ``rows.row_schema`` with all rows of its cells.
+            pending: cell -> its results in earlier waves that the snapshot of the wave does not have.
+            *tables: tables of ``rows.row_schema``, together with all rows of its cells.
             isolated: run the model in a child process, because an earlier process died on this block.
 
         Raises:
             IncompleteWaveError: rows of a cell were lost between reading and encoding.
             ConfigError: the actor reserves a GPU, but the ONNX Runtime of its node cannot use it.
         """
-        model = self._model
+        model, rows = self._model, pa.concat_tables(tables)
         if self._encoder is None and model.gpu_provider is not None:
             require_gpu_runtime(model.gpu_provider)  # a node that joined after the job started
         if not isolated and self._encoder is None:
@@ -84,10 +88,12 @@ class EncoderActor:
             with IsolatedEncoder(
                 model.factory, timeout_s=model.document_timeout_s, start_timeout_s=start_timeout_s
             ) as child:
-                cells = _encode_cells(task, rows, partial(encode_batches, child, batch_size=ISOLATED_BATCH_SIZE))
+                cells = _encode_cells(
+                    task, rows, pending, partial(encode_batches, child, batch_size=ISOLATED_BATCH_SIZE)
+                )
         else:
             watched = WatchedEncoder(self._encoder, model.batch_timeout_s)
-            cells = _encode_cells(task, rows, partial(encode_batches, watched))
+            cells = _encode_cells(task, rows, pending, partial(encode_batches, watched))
         result = BlockResult(
             node=socket.gethostname(),
             cells=cells,
@@ -101,10 +107,12 @@ class EncoderActor:
         return self._encoder.counters if isinstance(self._encoder, _Counting) else Counters()
 
 
-def _encode_cells(task: WaveTask, rows: pa.Table, encode: Encode) -> tuple[CellResult, ...]:
-    cells = sorted(pc.unique(rows["cell"]).to_pylist()) if rows.num_rows else []
+def _encode_cells(
+    task: WaveTask, rows: pa.Table, pending: Mapping[int, Sequence[Pending]], encode: Encode
+) -> tuple[CellResult, ...]:
     results = []
-    for cell in cells:
-        result = encode_cell(task, cell, rows.filter(pc.equal(rows["cell"], cell)), encode)
+    for found in look_up_cells(task, rows, pending):
+        follows = tuple((result.wave, result.digest) for result in pending.get(found.cell, ()))
+        result = encode_cell(task, found, encode, follows)
         results.append(mark_finished(task.table, task.quarantine, task.plan, task.wave, result))
     return tuple(results)

@@ -4,7 +4,6 @@ import logging
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
@@ -22,23 +21,18 @@ from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.encoding.prepare import Work, prepare
 from lsr_prod.encoding.probe import probe_scale, spread_slices
-from lsr_prod.encoding.results import WaveResult
+from lsr_prod.encoding.results import WaveCosts, WaveResult
 from lsr_prod.encoding.summary import EncodeSummary, Totals, document_count
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
-from lsr_prod.errors import QuarantineOverflowError, StaleWaveError
+from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.impact_scale import ImpactScale
 from lsr_prod.tables.quarantine import create_quarantine
 
-if TYPE_CHECKING:
-    from lsr_prod.encoding.waves import WaveRunner
-
 __all__ = ["check_encode", "encode_corpus"]
 
 log = logging.getLogger(__name__)
-
-_STALE_TRIES = 5
 
 
 def encode_corpus(deployment: Deployment, *, abandon: str | None = None) -> EncodeSummary:
@@ -80,7 +74,7 @@ def check_encode(deployment: Deployment) -> None:
 def _encode(work: Work) -> EncodeSummary:
     from lsr_prod.encoding.digest import table_digest_on_ray
     from lsr_prod.encoding.gpu import check_gpu_nodes
-    from lsr_prod.encoding.pool import pool_size
+    from lsr_prod.encoding.places import pool_size
 
     started = time.monotonic()
     size = pool_size(work.encode)
@@ -140,10 +134,12 @@ def _encode(work: Work) -> EncodeSummary:
 def _run_waves(work: Work, properties: TableProperties, committer: Committer, totals: Totals, skipped: int) -> None:
     from lsr_prod.encoding.actor import ModelSettings
     from lsr_prod.encoding.metrics import WaveMetrics
-    from lsr_prod.encoding.pool import EncoderPool, current_places, pool_size
+    from lsr_prod.encoding.pipeline import Pipeline
+    from lsr_prod.encoding.places import current_places, pool_size
+    from lsr_prod.encoding.pool import EncoderPool
     from lsr_prod.encoding.progress import Progress
-    from lsr_prod.encoding.reading import NewRows
-    from lsr_prod.encoding.waves import WaveRunner
+    from lsr_prod.encoding.reading import WaveReader
+    from lsr_prod.encoding.waves import WaveOpener
 
     encode = work.encode
     metrics = WaveMetrics()
@@ -154,32 +150,19 @@ def _run_waves(work: Work, properties: TableProperties, committer: Committer, to
         EncoderPool(size, model, partial(current_places, size, encode.actors)) as pool,
         Progress(work.plan.waves, skipped) as progress,
     ):
-        runner = WaveRunner(work, properties, pool, progress, NewRows(work))
-        for wave in range(skipped, work.plan.waves):
-            result, commit_s = _encode_and_commit(runner, wave, committer, totals)
-            metrics.committed(wave, dict(result.reasons), commit_s)
-            progress.committed(wave, totals.rows_out, totals.quarantined, commit_s)
 
-
-def _encode_and_commit(
-    runner: "WaveRunner", wave: int, committer: Committer, totals: Totals
-) -> tuple[WaveResult, float]:
-    """Encode and commit a wave, several times if parts that it replaces were compacted in the meantime."""
-    for attempt in range(1, _STALE_TRIES + 1):
-        result, costs = runner.run(wave)
-        totals.add_costs(costs)
-        _check_overflow(runner.work, result, totals)
-        began = time.monotonic()
-        try:
+        def commit(result: WaveResult, costs: WaveCosts) -> None:
+            totals.add_costs(costs)
+            _check_overflow(work, result, totals)
+            began = time.monotonic()
             committer.commit(result)
-        except StaleWaveError as error:
-            if attempt == _STALE_TRIES:
-                raise
-            log.warning("wave stale", extra={"fields": {"wave": wave, "attempt": attempt, "error": str(error)}})
-            continue
-        totals.add(result)
-        break
-    return result, time.monotonic() - began
+            seconds = time.monotonic() - began
+            totals.add(result)
+            metrics.committed(result.wave, dict(result.reasons), seconds)
+            progress.committed(result.wave, totals.rows_out, totals.quarantined, seconds)
+
+        opener = WaveOpener(work, properties, WaveReader(work), size.actors)
+        Pipeline(opener, pool, progress, commit).run(skipped, work.plan.waves)
 
 
 def _check_overflow(work: Work, result: WaveResult, totals: Totals) -> None:

@@ -1,113 +1,92 @@
 """Pool of encoder actors that lives as long as the job, follows the cluster, and retries blocks of dead actors.
 
-An actor pool of Ray Data would load the model again for every dataset, and each wave is a dataset. The actors reserve
-no core: reading and encoding alternate, and a core reserved by an idle actor would block the shuffle of the next wave
-forever.
+An actor reserves its cores, except for the share that the read tasks of the next wave need (``reservations``). An actor
+whose node has no room for it yet gets no block.
 """
 
 import logging
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayActorError
+from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.actor import EncoderActor, ModelSettings
-from lsr_prod.encoding.cell import WaveTask
+from lsr_prod.encoding.places import PoolSize
 from lsr_prod.encoding.results import BlockResult
-from lsr_prod.errors import ConfigError, EncoderLostError
+from lsr_prod.errors import EncoderLostError
 
-__all__ = ["EncoderPool", "PoolSize", "current_places", "pool_size"]
+__all__ = ["BlockCall", "EncoderPool", "Outcome"]
 
 log = logging.getLogger(__name__)
 
 _LOST = (RayActorError, ActorUnschedulableError)  # the second: its node has left before the actor started
-_RESTART_S = 60.0  # until an actor that does not come back counts as another failed attempt
-_PAUSE_S = 0.1
+_PAUSE_S = 0.1  # between two questions to an actor that is restarted
+_IDLE_S = 0.02  # without a call that runs
 _ATTEMPTS = 4  # per block; all but the first run the model in a child process
-_NODES_S = 600.0  # until a cluster without a node for an encoder is an error
+_NODES_S = 600.0  # until a cluster without an encoder that runs is an error
 _LOOK_S = 5.0  # between two looks at the nodes of the cluster
 _QUEUED = 2  # blocks per actor: one being encoded, one being transferred
 
 
-@dataclass(frozen=True, slots=True)
-class PoolSize:
-    """Number and placement of the actors.
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockCall:
+    """A block of a wave to encode.
 
     Attributes:
-        actors: encoder actors.
-        threads: ONNX Runtime threads of each.
-        gpus: GPUs reserved by each.
-        nodes: Ray node id of each actor.
+        wave: number of the wave.
+        block: number of the block in the wave.
+        task: reference of the ``WaveTask``.
+        rows: references of the tables of the block, one per read task.
+        extra: further arguments of ``EncoderActor.encode``.
     """
 
-    actors: int
-    threads: int
-    gpus: int
-    nodes: tuple[str, ...]
+    wave: int
+    block: int
+    task: Any
+    rows: tuple[Any, ...]
+    extra: tuple[Any, ...] = ()
 
 
-def pool_size(settings: EncodeSettings) -> PoolSize:
-    """Compute number and placement of the actors from the nodes of the cluster.
-
-    With a GPU provider there is one actor per GPU, else one per ``threads_per_actor`` cores of each node;
-    ``encode.actors`` limits the number.
-
-    Raises:
-        ConfigError: the cluster has no room for an actor.
-    """
-    alive = _alive()
-    gpus = sum(int(node["Resources"].get("GPU", 0)) for node in alive)
-    on_gpu = settings.provider in ("cuda", "tensorrt") or (settings.provider == "auto" and gpus > 0)
-    if on_gpu and not gpus:
-        raise ConfigError("encode.provider", f"{settings.provider} on a cluster without a GPU", "set cpu or auto")
-    share = 1 if on_gpu else settings.threads_per_actor
-    unit = "GPU" if on_gpu else "CPU"
-    places = _places(alive, unit, share, settings.actors)
-    if not places:
-        cores = max((int(node["Resources"].get("CPU", 0)) for node in alive), default=0)
-        raise ConfigError(
-            "encode.threads_per_actor", f"{settings.threads_per_actor} threads on {cores} cores", "lower it"
-        )
-    return PoolSize(len(places), settings.threads_per_actor, 1 if on_gpu else 0, places)
-
-
-def current_places(size: PoolSize, limit: int | None) -> tuple[str, ...]:
-    """Return the places of actors on the nodes that are alive now, none if there is no node with room.
-
-    Args:
-        size: of the pool when the job started; its actors need the same resources now.
-        limit: ``encode.actors``.
-    """
-    unit, share = ("GPU", size.gpus) if size.gpus else ("CPU", size.threads)
-    return _places(_alive(), unit, share, limit)
-
-
-def _alive() -> list[Any]:
-    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-
-
-def _places(nodes: Sequence[Any], unit: str, share: int, limit: int | None) -> tuple[str, ...]:
-    slots = [[node["NodeID"]] * (int(node["Resources"].get(unit, 0)) // share) for node in nodes]
-    # Round robin over the nodes, so that a limited number still uses all of them.
-    places = [slot[i] for i in range(max(map(len, slots), default=0)) for slot in slots if i < len(slot)]
-    return tuple(places[:limit])
+Outcome = BlockResult | RayError
+"""Result of a block, or the error of Ray that ended its call; the loss of an actor is not reported but tried again."""
 
 
 @dataclass(eq=False, slots=True)
 class _Member:
-    """An actor, the node that it was started on, its number of unfinished calls, and whether it gets no more."""
+    """An actor, its node, and its state.
+
+    Attributes:
+        actor: handle.
+        node: that it was started on.
+        ready: it runs; an actor that starts, or that Ray restarts, gets no calls: they would fail at once.
+        starting: reference of the call that ends when it runs; None: not called yet.
+        ask_at: time of that call.
+        load: unfinished calls.
+        leaving: it gets no more calls.
+    """
 
     actor: Any
     node: str
+    ready: bool = False
+    starting: Any = None
+    ask_at: float = 0.0
     load: int = 0
     leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Running:
+    """A call that an actor has."""
+
+    member: _Member
+    call: BlockCall
+    failed: int
 
 
 class EncoderPool:
@@ -126,14 +105,17 @@ class EncoderPool:
         Args:
             size: number and placement.
             model: the model of each actor.
-            places: returns the current places (``current_places``): while the pool encodes, it adds actors on new
-                nodes, and those of nodes that left get no more blocks; None: the pool keeps its actors, which Ray
+            places: returns the current places (``places.current_places``): while the pool encodes, it adds actors on
+                new nodes, and those of nodes that left get no more blocks; None: the pool keeps its actors, which Ray
                 restarts on any node.
         """
         self.size = size
         self.blocks: Counter[str] = Counter()
         self._model, self._places, self._looked = model, places, time.monotonic()
         self._members = [self._start(node) for node in size.nodes]
+        self._queue: deque[tuple[BlockCall, int]] = deque()  # (call, failed attempts)
+        self._running: dict[Any, _Running] = {}
+        self._without_room: float | None = None  # since when no node has had room for an actor
 
     def __enter__(self) -> "EncoderPool":
         return self
@@ -143,49 +125,77 @@ class EncoderPool:
             ray.kill(member.actor)
         log.info("encoder pool closed", extra={"fields": {"blocks_by_node": dict(self.blocks)}})
 
-    def encode(self, task: WaveTask, blocks: Sequence[Any]) -> Iterator[BlockResult]:
-        """Encode the blocks of a wave and yield their results in any order; blocks of a dead actor are tried again.
+    @property
+    def unfinished(self) -> int:
+        """Number of blocks that were submitted and are not finished."""
+        return len(self._queue) + len(self._running)
+
+    def submit(self, call: BlockCall) -> None:
+        """Add a block to the queue; ``wait`` gives it to an actor."""
+        self._queue.append((call, 0))
+
+    def cancel(self, wave: int) -> None:
+        """Forget the blocks of this and of later waves. A call that runs ends unheard; its markers are valid."""
+        self._queue = deque((call, failed) for call, failed in self._queue if call.wave < wave)
+        for reference, running in list(self._running.items()):
+            if running.call.wave >= wave:
+                running.member.load -= 1
+                del self._running[reference]
+
+    def wait(self, timeout_s: float) -> list[tuple[BlockCall, Outcome]]:
+        """Give blocks to actors, and return those that are finished; the block of a dead actor is tried again.
 
         Args:
-            task: the wave.
-            blocks: references of tables of ``rows.row_schema``; all rows of a cell are in one block.
+            timeout_s: longest time to wait for the first one.
 
         Raises:
-            EncoderLostError: every attempt at one block ended the actor.
+            EncoderLostError: every attempt at one block ended the actor, or no node has had room for an actor for long.
         """
-        shared = ray.put(task)
-        todo = deque(enumerate([0] * len(blocks)))  # (block, failed attempts)
-        running: dict[Any, tuple[_Member, int, int]] = {}  # call -> (member, block, failed attempts)
-        while todo or running:
-            self._follow_cluster()
-            while todo and (member := self._least_loaded()) is not None and member.load < _QUEUED:
-                block, failed = todo.popleft()
-                call = member.actor.encode.remote(shared, blocks[block], isolated=failed > 0)
-                running[call] = (member, block, failed)
-                member.load += 1
-            if not running:
-                self._wait_for_nodes()
-                continue
-            ready, _ = ray.wait(list(running), num_returns=1, timeout=_LOOK_S)
-            if not ready:
-                continue
-            member, block, failed = running.pop(ready[0])
-            member.load -= 1
-            try:
-                result: BlockResult = ray.get(ready[0])
-            except _LOST as error:
-                fields = {"wave": task.wave, "block": block, "attempt": failed + 1, "error": str(error).split("\n")[0]}
-                log.warning("encoder actor lost", extra={"fields": fields})
-                if failed + 1 == _ATTEMPTS:
-                    raise EncoderLostError(
-                        f"encoder actors died {_ATTEMPTS} times on one block of wave {task.wave}; look for the "
-                        "cause in Ray's logs (out of memory?), then run the job again"
-                    ) from error
-                todo.append((block, failed + 1))
-                self._wait_for_restart(member)
-                continue
-            self.blocks[result.node] += 1
-            yield result
+        self._follow_cluster()
+        self._dispatch()
+        starting = [member.starting for member in self._members if member.starting is not None]
+        if not self._running and not starting:
+            time.sleep(min(timeout_s, _IDLE_S))
+            return []
+        ready, _ = ray.wait([*self._running, *starting], num_returns=1, timeout=min(timeout_s, _LOOK_S))
+        if self._running:
+            ready, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
+        outcomes = [self._outcome(reference) for reference in ready if reference in self._running]
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def _dispatch(self) -> None:
+        for member in self._members:
+            if not member.ready:
+                _ask(member)
+        while self._queue and (free := self._least_loaded()) is not None and free.load < _QUEUED:
+            call, failed = self._queue.popleft()
+            reference = free.actor.encode.remote(call.task, *call.extra, *call.rows, isolated=failed > 0)
+            self._running[reference] = _Running(free, call, failed)
+            free.load += 1
+
+    def _outcome(self, reference: Any) -> tuple[BlockCall, Outcome] | None:
+        """Return a finished block; None: its actor died, and the block is in the queue again."""
+        running = self._running.pop(reference)
+        member, call, attempt = running.member, running.call, running.failed + 1
+        member.load -= 1
+        try:
+            result: BlockResult = ray.get(reference)
+        except _LOST as error:
+            fields = {"wave": call.wave, "block": call.block, "attempt": attempt, "error": str(error).split("\n")[0]}
+            log.warning("encoder actor lost", extra={"fields": fields})
+            if attempt == _ATTEMPTS:
+                raise EncoderLostError(
+                    f"encoder actors died {_ATTEMPTS} times on one block of wave {call.wave}; look for the "
+                    "cause in Ray's logs (out of memory?), then run the job again"
+                ) from error
+            self._queue.append((call, attempt))
+            member.ready = False
+            self._looked = -math.inf  # its node may have left
+            return None
+        except RayError as error:
+            return call, error
+        self.blocks[result.node] += 1
+        return call, result
 
     def _follow_cluster(self) -> None:
         """Add actors on new nodes and retire those of nodes that left; looks at the cluster every few seconds."""
@@ -207,46 +217,49 @@ class EncoderPool:
         if added or left:
             fields = {"added": len(added), "left": len(left), "actors": len(self._members)}
             log.info("encoder pool changed", extra={"fields": fields})
+        self._check_room()
+
+    def _check_room(self) -> None:
+        """Stop a job whose cluster has had no node for an encoder for a long time."""
+        if any(member.ready and not member.leaving for member in self._members):
+            self._without_room = None
+            return
+        if self._without_room is None:
+            self._without_room = time.monotonic()
+            log.info("waiting for encoders", extra={"fields": {"actors": len(self._members), "limit_s": _NODES_S}})
+        elif time.monotonic() > self._without_room + _NODES_S:
+            raise EncoderLostError(
+                f"no encoder could start for {_NODES_S:g} s; add nodes with room for one, then run the job again"
+            )
 
     def _least_loaded(self) -> _Member | None:
-        staying = [member for member in self._members if not member.leaving]
-        return min(staying, key=lambda member: member.load, default=None)
-
-    def _wait_for_nodes(self) -> None:
-        """Wait until a node has joined, after the last one with room for an actor has left."""
-        log.warning("no node with room for an encoder", extra={"fields": {"waiting_s": _NODES_S}})
-        end = time.monotonic() + _NODES_S
-        while time.monotonic() < end:
-            self._looked = -math.inf
-            self._follow_cluster()
-            if self._least_loaded() is not None:
-                return
-            time.sleep(_LOOK_S)
-        raise EncoderLostError(f"no node had room for an encoder for {_NODES_S:g} s; add nodes, then run the job again")
-
-    def _wait_for_restart(self, member: _Member) -> None:
-        """Wait until Ray has restarted a dead actor; calls before that fail at once and would use up all attempts.
-
-        An actor is never restarted on another node: a node without cores, such as the head, must not encode.
-        """
-        end = time.monotonic() + _RESTART_S
-        while time.monotonic() < end:
-            try:
-                ray.get(member.actor.__ray_ready__.remote(), timeout=_LOOK_S)
-                return
-            except (*_LOST, GetTimeoutError):
-                if self._places is not None and member.node not in self._places():
-                    member.leaving = True
-                    return
-                time.sleep(_PAUSE_S)
+        able = [member for member in self._members if member.ready and not member.leaving]
+        return min(able, key=lambda member: member.load, default=None)
 
     def _start(self, node: str) -> _Member:
         actor: Any = ray.remote(EncoderActor)
         options = actor.options(
-            num_cpus=0,
+            num_cpus=self.size.cores,
             num_gpus=self.size.gpus,
             max_restarts=-1,
             max_task_retries=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=self._places is None),
         )
         return _Member(options.remote(self._model), node)
+
+
+def _ask(member: _Member) -> None:
+    """Find out whether an actor runs, and ask again some time after a call that failed, because it is restarted.
+
+    An actor is never restarted on another node: a node without cores, such as the head, must not encode.
+    """
+    if member.starting is None and time.monotonic() >= member.ask_at:
+        member.starting = member.actor.__ray_ready__.remote()
+    if member.starting is None or not ray.wait([member.starting], timeout=0)[0]:
+        return
+    try:
+        ray.get(member.starting)
+        member.ready = True
+    except _LOST:
+        member.ask_at = time.monotonic() + _PAUSE_S
+    member.starting = None

@@ -20,7 +20,8 @@ class Progress:
     def __init__(self, waves: int, done: int) -> None:
         """Start with ``done`` of ``waves`` waves committed."""
         self._waves, self._first = waves, done
-        self._position = float(done)
+        self._committed = done
+        self._shares: dict[int, float] = {}  # wave that is not committed -> its share that is encoded
         self._started = time.monotonic()
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
         console = Console(stderr=True)
@@ -40,21 +41,23 @@ class Progress:
 
     def start_wave(self, wave: int) -> None:
         """Show the start of a wave, or of another attempt at it."""
-        self._position = float(wave)
+        self._shares[wave] = 0.0
         self._bar.update(self._task, completed=self._position, description=f"wave {wave + 1}/{self._waves}")
 
-    def block(self, share: float) -> None:
+    def block(self, wave: int, share: float) -> None:
         """Show an encoded block.
 
         Args:
+            wave: number of its wave.
             share: share of the wave that the block is.
         """
-        self._position += share
+        self._shares[wave] = self._shares.get(wave, 0.0) + share
         self._bar.update(self._task, completed=self._position)
 
     def committed(self, wave: int, documents: int, quarantined: int, commit_s: float) -> None:
         """Show and log a committed wave."""
-        self._position = wave + 1.0
+        self._committed = wave + 1
+        self._shares.pop(wave, None)
         self._bar.update(self._task, completed=self._position)
         fields = {
             "wave": wave + 1,
@@ -65,6 +68,11 @@ class Progress:
             "eta_s": round(self.eta_s),
         }
         log.info("wave committed", extra={"fields": fields})
+
+    @property
+    def _position(self) -> float:
+        """Committed waves, and the shares of the others that are encoded."""
+        return self._committed + sum(list(self._shares.values()))
 
     @property
     def eta_s(self) -> float:

@@ -1,34 +1,33 @@
-"""Read slices of the source into tables of rows, with a row count of every read task for every cell.
+"""Read slices of the source into tables of rows, one table per block of cells, with row counts of every read task.
 
-A wave of a first plan has its own slices. A new file of an increment has rows of every wave, and is read once: read
-tasks split their rows by wave, and Ray's object store, which spills to disk, holds them until the wave is committed.
-They are not shuffled all at once: a shuffle makes an object for each pair of read task and block, and its blocks would
-have cells of several waves.
+Ray tasks read groups of slices and split their rows by block; the encoder of a block receives its table of every task.
+A wave of a first plan has its own slices. A new file of an increment has rows of every wave, and is read once: tasks
+split their rows by wave, and Ray's object store, which spills to disk, holds them until the wave is committed; then
+tasks split the rows of the wave by block.
 
-The read tasks of an increment have no retries: a lost row is an error, and the wave is read again from the files,
-without its finished cells. With retries, Ray's tasks for lost blocks of a shuffle can hold the cores that the tasks
-below them need (observed: a cluster with one core left waited forever). The read tasks of a first plan still have
-retries, because Ray Data has deprecated the argument that switches them off.
+No task is repeated by Ray: a lost row is an error, and the wave is tried again from the files, without the cells that
+are finished. (Ray's own reconstruction of lost rows needs cores that the waiting tasks hold: observed, a cluster with
+one core left waited forever.)
 """
 
-import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import ray
 
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.prepare import Work
+from lsr_prod.encoding.reservations import READING_CORES
 from lsr_prod.encoding.row_counts import with_row_counts
 
-__all__ = ["NewRows", "rows_of_slices"]
+__all__ = ["BlockRows", "WaveReader", "blocks_of_cells"]
 
 log = logging.getLogger(__name__)
 
@@ -36,94 +35,150 @@ log = logging.getLogger(__name__)
 _SHARE_BYTES = 500_000
 
 
-def rows_of_slices(work: Work, wave: int, todo: Sequence[int]) -> tuple[Any, int]:
-    """Return a dataset that reads the rows of a wave of a first plan.
+@dataclass(frozen=True, slots=True)
+class BlockRows:
+    """Rows of a wave, by block.
+
+    Attributes:
+        tables: block -> references of its tables, one per read task (``rows.row_schema``).
+        tasks: number of read tasks; each sends every cell a row count.
+    """
+
+    tables: Mapping[int, tuple[Any, ...]]
+    tasks: int
+
+
+def blocks_of_cells(cells: Sequence[int], buckets: int, blocks: int) -> tuple[tuple[int, ...], ...]:
+    """Group the cells of a wave into blocks of about equal size.
+
+    Cells of one bucket are neighbors: a block looks up the ids of few buckets, and has whole buckets if there are at
+    least as many buckets as blocks.
 
     Args:
-        work: the checked job.
-        wave: number of the wave.
-        todo: its cells to encode.
-
-    Returns:
-        The dataset, and its number of read tasks.
+        cells: of the wave.
+        buckets: number of buckets of the table.
+        blocks: largest number of blocks.
     """
-    keep = None if len(todo) == work.plan.cells else frozenset(todo)
-    read = _ReadSlices(Reader(work.source, work.plan.cells, work.table.options, keep), tuple(todo))
-    groups = _groups(work.plan.wave(wave), work.encode.slice_megabytes * 1_000_000)
-    items = [{"slices": json.dumps([piece.to_json() for piece in group])} for group in groups]
-    tasks = ray.data.from_items(items, override_num_blocks=len(items))
-    return tasks.map_batches(read, batch_size=1, batch_format="pyarrow"), len(items)
+    by_bucket: dict[int, list[int]] = {}
+    for cell in cells:
+        by_bucket.setdefault(cell % buckets, []).append(cell)
+    units = [tuple(sorted(some)) for _, some in sorted(by_bucket.items())]
+    if blocks > len(units):
+        units = [(cell,) for some in units for cell in some]
+    count = min(blocks, len(units))
+    bounds = [len(units) * block // count for block in range(count + 1)] if count else []
+    return tuple(tuple(cell for some in units[start:end] for cell in some) for start, end in pairwise(bounds))
 
 
 @dataclass(slots=True)
-class NewRows:
-    """Rows of the new files of an increment, read when the first wave needs them.
+class WaveReader:
+    """Starts the read tasks of waves.
 
     Attributes:
         work: the checked job.
     """
 
     work: Work
-    _tables: dict[int, list[Any]] = field(default_factory=dict)  # wave -> a reference per read task
+    _new: dict[int, list[Any]] = field(default_factory=dict)  # wave of an increment -> a reference per read task
 
-    def of_wave(self, wave: int, todo: Sequence[int]) -> tuple[Any, int]:
-        """Return a dataset of the rows of a wave, and the number of read tasks; rows of earlier waves are released.
+    def read(self, wave: int, blocks: Mapping[int, Sequence[int]]) -> BlockRows:
+        """Start reading the rows of a wave.
 
         Args:
-            wave: number of the wave; every earlier wave is committed.
-            todo: its cells to encode.
+            wave: number of the wave.
+            blocks: block -> its cells that are to be encoded.
         """
-        if wave not in self._tables:
-            self._tables = self._read(range(wave, self.work.plan.waves))
-        for committed in [number for number in self._tables if number < wave]:
-            del self._tables[committed]
-        tables = self._tables[wave]
-        rows: Any = ray.data.from_arrow_refs(tables)
-        if len(todo) < len(self.work.plan.cells_of(wave)):
-            rows = rows.map_batches(_OnlyCells(tuple(todo)), batch_size=None, batch_format="pyarrow")
-        return rows, len(tables)
+        plan = self.work.plan
+        if plan.base is None or plan.waves == 1:
+            limit = self.work.encode.slice_megabytes * 1_000_000
+            return self._read_slices(_groups(plan.wave(wave), limit), blocks)
+        return self._read_new(wave, blocks)
 
     def discard(self) -> None:
-        """Release all rows, after some of them were lost with their node: the next wave reads the files again."""
-        self._tables.clear()
+        """Release the rows of new files, after some were lost with their node: the next wave reads the files again."""
+        self._new.clear()
 
-    def _read(self, waves: range) -> dict[int, list[Any]]:
+    def release(self, wave: int) -> None:
+        """Release the rows of a wave that is committed."""
+        self._new.pop(wave, None)
+
+    def _read_slices(self, groups: Iterator[list[Slice]], blocks: Mapping[int, Sequence[int]]) -> BlockRows:
+        # Without a slice there is one task: every cell needs a row count, as its rows may be deleted.
+        found = [*groups] or [[]]
+        cells = [tuple(some) for some in blocks.values()]
+        todo = frozenset(cell for some in cells for cell in some)
+        reader = ray.put(self._reader(None if len(todo) == self.work.plan.cells else todo))
+        shared = ray.put(cells)
+        task = _task(_read_slices, len(cells))
+        return _by_block([task.remote(reader, group, shared) for group in found], tuple(blocks))
+
+    def _read_new(self, wave: int, blocks: Mapping[int, Sequence[int]]) -> BlockRows:
+        if wave not in self._new:
+            self._new = self._read_all(range(wave, self.work.plan.waves))
+        shared = ray.put([tuple(some) for some in blocks.values()])
+        task = _task(_split_table, len(blocks))
+        cells = self.work.plan.cells
+        return _by_block([task.remote(table, shared, cells) for table in self._new[wave]], tuple(blocks))
+
+    def _read_all(self, waves: range) -> dict[int, list[Any]]:
+        """Read every new file once and split its rows by wave."""
         plan = self.work.plan
         limit = max(self.work.encode.slice_megabytes * 1_000_000, len(waves) * _SHARE_BYTES)
-        # Without a new file there is one task, of no slice: every cell needs a row count, as its rows may be deleted.
         groups = [*_groups(tuple(plan.slices()), limit)] or [[]]
         log.info("reading new files", extra={"fields": {"read_tasks": len(groups), "waves": len(waves)}})
-        cells = [plan.cells_of(wave) for wave in waves]
-        keep = None if waves.start == 0 else frozenset(cell for some in cells for cell in some)
-        reader = ray.put(Reader(self.work.source, plan.cells, self.work.table.options, keep))
-        shared_cells = ray.put(cells)
-        task: Any = ray.remote(_read_by_wave).options(
-            num_returns=len(waves), scheduling_strategy="SPREAD", max_retries=0
-        )
-        calls = [task.remote(reader, group, shared_cells) for group in groups]
-        by_task = [[call] if len(waves) == 1 else call for call in calls]
-        return {wave: [tables[place] for tables in by_task] for place, wave in enumerate(waves)}
+        by_wave = {wave: plan.cells_of(wave) for wave in waves}
+        cells = frozenset(cell for some in by_wave.values() for cell in some)
+        reader = ray.put(self._reader(None if len(cells) == plan.cells else cells))
+        shared = ray.put(list(by_wave.values()))
+        task = _task(_read_slices, len(waves))
+        rows = _by_block([task.remote(reader, group, shared) for group in groups], tuple(waves))
+        return {wave: list(tables) for wave, tables in rows.tables.items()}
+
+    def _reader(self, keep: frozenset[int] | None) -> Reader:
+        return Reader(self.work.source, self.work.plan.cells, self.work.table.options, keep)
 
 
-def _read_by_wave(reader: Reader, group: Sequence[Slice], cells: Sequence[Sequence[int]]) -> Any:
-    """Return a table of rows and row counts for each wave, or the only one.
+def _task(function: Any, returns: int) -> Any:
+    options = {"num_cpus": READING_CORES, "num_returns": returns, "max_retries": 0, "scheduling_strategy": "SPREAD"}
+    return ray.remote(function).options(**options)
+
+
+def _by_block(calls: Sequence[Any], blocks: Sequence[int]) -> BlockRows:
+    tables = [[call] if len(blocks) == 1 else call for call in calls]
+    by_block = {block: tuple(some[place] for some in tables) for place, block in enumerate(blocks)}
+    return BlockRows(by_block, len(calls))
+
+
+def _read_slices(reader: Reader, group: Sequence[Slice], cells: Sequence[Sequence[int]]) -> Any:
+    """Return a table of rows and row counts for each group of cells, or the only one.
 
     Args:
         reader: of the plan.
         group: slices to read.
-        cells: the cells of each wave.
+        cells: groups of cells.
     """
     schema = row_schema(reader.source.stored_fields)
     rows = pa.concat_tables([schema.empty_table(), *(table for piece in group for table in reader.read(piece))])
-    wave_of = np.full(reader.cells, -1)
-    for place, some in enumerate(cells):
-        wave_of[list(some)] = place
-    places = wave_of[rows["cell"].to_numpy()]
-    tables = []
-    for place, some in enumerate(cells):
-        mine = rows.filter(pa.array(places == place))
-        tables.append(pa.concat_tables(with_row_counts([mine], some, schema)))
+    tables = [
+        pa.concat_tables(with_row_counts([mine], some, schema))
+        for mine, some in zip(_split(rows, cells, reader.cells), cells, strict=True)
+    ]
     return tables if len(tables) > 1 else tables[0]
+
+
+def _split_table(rows: pa.Table, cells: Sequence[Sequence[int]], all_cells: int) -> Any:
+    """Return the rows and row counts of each group of cells, or of the only one."""
+    tables = [*_split(rows, cells, all_cells)]
+    return tables if len(tables) > 1 else tables[0]
+
+
+def _split(rows: pa.Table, cells: Sequence[Sequence[int]], all_cells: int) -> Iterator[pa.Table]:
+    group_of = np.full(all_cells, -1)
+    for group, some in enumerate(cells):
+        group_of[list(some)] = group
+    groups = group_of[rows["cell"].to_numpy()]
+    for group in range(len(cells)):
+        yield rows.filter(pa.array(groups == group))
 
 
 def _groups(slices: Sequence[Slice], limit: int) -> Iterator[list[Slice]]:
@@ -138,28 +193,3 @@ def _groups(slices: Sequence[Slice], limit: int) -> Iterator[list[Slice]]:
         size += piece.size
     if group:
         yield group
-
-
-@dataclass(frozen=True, slots=True)
-class _ReadSlices:
-    """Function of the read tasks: takes a batch of slices, yields tables of rows and row counts."""
-
-    reader: Reader
-    cells: tuple[int, ...]
-
-    def __call__(self, tasks: pa.Table) -> Iterator[pa.Table]:
-        schema = row_schema(self.reader.source.stored_fields)
-        for task in tasks.to_pylist():
-            pieces = [Slice.from_json(fields) for fields in json.loads(task["slices"])]
-            tables = (table for piece in pieces for table in self.reader.read(piece))
-            yield from with_row_counts(tables, self.cells, schema)
-
-
-@dataclass(frozen=True, slots=True)
-class _OnlyCells:
-    """Function that keeps the rows and row counts of some cells."""
-
-    cells: tuple[int, ...]
-
-    def __call__(self, rows: pa.Table) -> pa.Table:
-        return rows.filter(pc.is_in(rows["cell"], value_set=pa.array(self.cells, pa.int32())))

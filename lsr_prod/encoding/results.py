@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from lsr_prod.errors import IncompleteWaveError
+from lsr_prod.formats.digest import digest_json
 from lsr_prod.inference import Counters
 from lsr_prod.tables import Part
 
@@ -30,6 +32,8 @@ class CellResult:
         displaced: committed documents that another row of their id replaces; they are quarantined as duplicates.
         encoded: documents that went through the model.
         reused: an earlier attempt finished the cell.
+        follows: wave and digest (``digest``) of results of this cell in earlier waves of the plan that were not
+            committed when the ids were looked up.
     """
 
     cell: int
@@ -46,6 +50,16 @@ class CellResult:
     displaced: int = 0
     encoded: int = 0
     reused: bool = False
+    follows: tuple[tuple[int, str], ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """Return the content of the marker."""
+        return {**asdict(self), "reused": False}
+
+    @property
+    def digest(self) -> str:
+        """The sha256 (hex) of the marker."""
+        return digest_json(self.record())
 
     @property
     def rows_out(self) -> int:

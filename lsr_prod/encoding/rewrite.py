@@ -5,7 +5,7 @@ rows together with the new rows of the cell, so that an increment does not incre
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,13 @@ class Known:
     superseded: pa.Table
     displaced: pa.Array
     touched: tuple[str, ...]
+
+    def of(self, doc_ids: pa.ChunkedArray) -> "Known":
+        """Return what is known of some of the ids; the parts to replace and the active ids are those of all of them."""
+        wanted = doc_ids.combine_chunks()
+        superseded = self.superseded.filter(pc.is_in(self.superseded["doc_id"], value_set=wanted))
+        displaced = self.displaced.filter(pc.is_in(self.displaced, value_set=wanted))
+        return replace(self, superseded=superseded, displaced=displaced)
 
     def has_vector(self, doc_ids: pa.ChunkedArray, hashes: pa.Array) -> pa.Array:
         """Return whether the table has the vector of the same text under the same id; bool [n]."""

@@ -1,147 +1,213 @@
-"""Run a wave: Ray reads and validates its rows and groups them by cell, then the pool encodes the cells.
+"""Open a wave: find its finished cells, start the tasks that read its rows, and keep what becomes of its blocks."""
 
-Encoding starts after the shuffle has finished. The shuffle is a barrier anyway, and actors that hold every core while
-tasks of the shuffle wait for one would cause a deadlock (observed on one and on two cores).
-"""
-
-import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
 
-from lsr_prod.cluster.data import data_settings
-from lsr_prod.cluster.errors import describe, our_error
-from lsr_prod.encoding.cell import WaveTask, all_displaced, displaced_parts, may_displace
-from lsr_prod.encoding.commit.markers import finished_cells
-from lsr_prod.encoding.pool import EncoderPool
+from lsr_prod.encoding.commit.committer import waves_done
+from lsr_prod.encoding.commit.markers import finished_cells, marker_digests
+from lsr_prod.encoding.lookup import Pending, WaveTask, all_displaced, displaced_parts, may_displace
 from lsr_prod.encoding.prepare import Work
-from lsr_prod.encoding.progress import Progress
-from lsr_prod.encoding.reading import NewRows, rows_of_slices
-from lsr_prod.encoding.results import WaveCosts, WaveResult
+from lsr_prod.encoding.reading import BlockRows, WaveReader, blocks_of_cells
+from lsr_prod.encoding.reservations import READING_CORES
+from lsr_prod.encoding.results import BlockResult, CellResult, WaveCosts, WaveResult
 from lsr_prod.encoding.table import files_by_bucket
-from lsr_prod.errors import EncoderLostError, IncompleteWaveError
+from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.inference import Counters
 from lsr_prod.tables import open_table
 
-__all__ = ["WaveRunner"]
+__all__ = ["OpenWave", "WaveOpener", "pending_results"]
 
-log = logging.getLogger(__name__)
-
-_ATTEMPTS = 10  # of a wave; the loss of a node ends one
-_TASKS_PER_ACTOR = 4  # a few blocks per actor are enough to keep all actors busy
+_BLOCKS_PER_ACTOR = 4  # a few are enough to keep all actors busy
 _BLOCK_BYTES = 64_000_000  # source bytes of a block, about: an actor has two of them
 
-# Larger blocks might be split, and the rows of a cell would arrive in several blocks (the commit refuses that).
-_LARGEST_BLOCK_BYTES = 1 << 30
+
+@dataclass(slots=True)
+class OpenWave:
+    """A wave that is read and encoded.
+
+    Attributes:
+        task: description for the actors.
+        shared: reference of it.
+        cells: all cells of the wave.
+        blocks: block -> its cells that were not finished when the wave was opened; without empty blocks.
+        rows: rows of the blocks.
+        reused: finished cells of earlier attempts.
+        results: cell -> result.
+        waiting: blocks that no actor has got yet.
+        running: blocks that were submitted.
+        encoded: documents that went through the model.
+        counters: documents and tokens that the model read.
+    """
+
+    task: WaveTask
+    shared: Any
+    cells: tuple[int, ...]
+    blocks: Mapping[int, tuple[int, ...]]
+    rows: BlockRows
+    reused: Mapping[int, CellResult]
+    results: dict[int, CellResult] = field(init=False)
+    waiting: list[int] = field(init=False)
+    running: set[int] = field(default_factory=set)
+    encoded: int = 0
+    counters: Counters = field(default_factory=Counters)
+
+    def __post_init__(self) -> None:
+        self.results, self.waiting = dict(self.reused), list(self.blocks)
+
+    @property
+    def number(self) -> int:
+        """Number of the wave."""
+        return self.task.wave
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether every block is finished."""
+        return not self.waiting and not self.running
+
+    def has_finished(self, block: int) -> bool:
+        """Return whether every cell of a block is finished."""
+        return block not in self.running and block not in self.waiting
+
+    def take(self, block: int, result: BlockResult) -> None:
+        """Add the result of a block."""
+        self.running.discard(block)
+        self.results.update({cell.cell: cell for cell in result.cells})
+        self.encoded += sum(cell.encoded for cell in result.cells if not cell.reused)
+        self.counters += result.counters
+
+    def close(self) -> tuple[WaveResult, WaveCosts]:
+        """Return the result of the wave.
+
+        Raises:
+            IncompleteWaveError: rows were lost between reading and encoding.
+        """
+        missing = {*self.cells} - self.results.keys()
+        if missing:
+            raise IncompleteWaveError(
+                f"wave {self.number}: {len(missing)} cells, the first {min(missing)}, did not arrive at the encoders; "
+                "nothing was committed, run the job again"
+            )
+        costs = WaveCosts(self.encoded, len(self.reused), self.counters)
+        return WaveResult(self.number, tuple(self.results[cell] for cell in self.cells)), costs
 
 
 @dataclass(frozen=True, slots=True)
-class WaveRunner:
-    """Runs the waves of a plan.
+class WaveOpener:
+    """Opens the waves of a plan.
 
     Attributes:
         work: the checked job.
         properties: of the sparse table.
-        pool: encoder actors.
-        progress: shows finished blocks.
-        new_rows: rows of the new files of an increment.
+        reader: reads rows.
+        actors: encoder actors when the job began.
     """
 
     work: Work
     properties: TableProperties
-    pool: EncoderPool
-    progress: Progress
-    new_rows: NewRows
+    reader: WaveReader
+    actors: int
 
-    def run(self, wave: int) -> tuple[WaveResult, WaveCosts]:
-        """Encode a wave: write its parts to the folders of the tables, without committing them.
+    def open(self, wave: int, reused: Mapping[int, Mapping[int, CellResult]]) -> OpenWave:
+        """Open a wave and start reading its rows.
 
-        A wave that fails because nodes were lost is tried again; finished cells are not encoded again.
+        Args:
+            wave: number of the wave.
+            reused: wave -> finished cells, for the earlier waves that were opened in this run.
 
         Raises:
-            IncompleteWaveError: rows were lost between reading and encoding.
-            EncoderLostError: every attempt at a block or at the wave lost its actors or nodes.
-            SourceError: a file has changed since the plan pinned it.
+            StorageError: the store failed.
         """
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                return self._attempt(wave)
-            except RayError as error:
-                ours = our_error(error)
-                if ours is not None:
-                    raise ours from error
-                lost = error
-                fields = {"wave": wave, "attempt": attempt, "error": str(error).strip().split("\n")[-1]}
-                log.warning("wave lost", extra={"fields": fields})
-                self.new_rows.discard()
-        raise EncoderLostError(
-            f"wave {wave} was lost {_ATTEMPTS} times, the last time by {describe(lost)}; "
-            "look at Ray's logs, then run the job again"
-        ) from lost
-
-    def _attempt(self, wave: int) -> tuple[WaveResult, WaveCosts]:
         plan, task = self.work.plan, self._task(wave)
-        cells = plan.cells_of(wave)
         finished = finished_cells(task.table, task.quarantine, task.plan, wave)
         # A cell that replaces a part which was compacted in the meantime is encoded again.
-        done = {cell: result for cell, result in finished.items() if task.has(result.removes)}
-        todo = [cell for cell in cells if cell not in done]
-        self.progress.start_wave(wave)
-        results = [done[cell] for cell in cells if cell in done]
-        encoded, counters = 0, Counters()
-        if todo:
-            blocks, tasks = self._read(wave, todo)
-            if may_displace(task):
-                task = replace(task, displaced=all_displaced(_displaced(task, blocks), results))
-            for result in self.pool.encode(replace(task, read_tasks=tasks), blocks):
-                results += result.cells
-                encoded += sum(cell.encoded for cell in result.cells if not cell.reused)
-                counters += result.counters
-                self.progress.block(1 / len(blocks))
-        missing = {*cells} - {result.cell for result in results}
-        if missing:
-            raise IncompleteWaveError(
-                f"wave {wave}: {len(missing)} cells, the first {min(missing)}, did not arrive at the encoders; "
-                "nothing was committed, run the job again"
-            )
-        return WaveResult(wave, tuple(results)), WaveCosts(encoded, len(done), counters)
-
-    def _read(self, wave: int, todo: Sequence[int]) -> tuple[list[Any], int]:
-        """Return references of blocks of rows, and the number of read tasks; all rows of a cell are in one block."""
-        work, actors = self.work, self.pool.size.actors
-        blocks = max(_TASKS_PER_ACTOR * actors, math.ceil(work.plan.largest_wave_bytes / _BLOCK_BYTES))
-        with data_settings(target_max_block_size=_LARGEST_BLOCK_BYTES):
-            read = partial(rows_of_slices, work) if work.plan.base is None else self.new_rows.of_wave
-            rows, tasks = read(wave, todo)
-            shuffled = rows.repartition(min(len(todo), blocks), keys=["cell"])
-            return list(shuffled.materialize().to_arrow_refs()), tasks
+        valid = {cell: result for cell, result in finished.items() if task.has(result.removes)}
+        valid = self._without_stale(task, valid, reused)
+        cells = plan.cells_of(wave)
+        count = max(_BLOCKS_PER_ACTOR * self.actors, math.ceil(plan.largest_wave_bytes / _BLOCK_BYTES))
+        blocks = {}
+        for block, some in enumerate(blocks_of_cells(cells, self.properties.buckets, count)):
+            if todo := tuple(cell for cell in some if cell not in valid):
+                blocks[block] = todo
+        rows = self.reader.read(wave, blocks) if blocks else BlockRows({}, 0)
+        task = replace(task, read_tasks=rows.tasks)
+        if blocks and may_displace(task):
+            task = replace(task, displaced=all_displaced(_displaced(task, rows), valid.values()))
+        reusable = {cell: valid[cell] for cell in cells if cell in valid}
+        return OpenWave(task, ray.put(task), cells, blocks, rows, reusable)
 
     def _task(self, wave: int) -> WaveTask:
         table = open_table(self.work.table)
         assert table is not None
+        plan = self.work.plan
         return WaveTask(
-            plan=self.work.plan.digest,
+            plan=plan.digest,
             wave=wave,
-            cells=self.work.plan.cells,
+            cells=plan.cells,
             table=self.work.table,
             quarantine=self.work.quarantine,
             properties=self.properties,
             committed=files_by_bucket(table),
-            removed=self.work.plan.removed,
-            present=None if self.work.plan.base is None else self.work.plan.present(),
+            removed=plan.removed,
+            present=None if plan.base is None else plan.present(),
             on_duplicate=self.work.encode.on_duplicate,
+            done=waves_done(table, plan.digest),
         )
 
+    def _without_stale(
+        self, task: WaveTask, found: Mapping[int, CellResult], reused: Mapping[int, Mapping[int, CellResult]]
+    ) -> dict[int, CellResult]:
+        """Return the results that follow the results which earlier waves have, or will have, in this run.
 
-def _displaced(task: WaveTask, blocks: Sequence[Any]) -> list[Mapping[int, Sequence[str]]]:
+        Where an earlier wave encodes the cell again, its result may have other documents: the model may fail on others.
+        """
+        followed: dict[int, set[int]] = {}
+        for cell, result in found.items():
+            for wave, _ in result.follows:
+                followed.setdefault(wave, set()).add(cell)
+        digests = {
+            wave: {cell: earlier.digest for cell, earlier in reused.get(wave, {}).items()}
+            if wave >= task.done
+            else marker_digests(task.table, task.plan, wave, cells)
+            for wave, cells in followed.items()
+        }
+        return {
+            cell: result
+            for cell, result in found.items()
+            if all(digests[wave].get(cell) == digest for wave, digest in result.follows)
+        }
+
+
+def pending_results(
+    wave: OpenWave, block: int, earlier: Mapping[int, Mapping[int, CellResult]]
+) -> dict[int, tuple[Pending, ...]]:
+    """Return the results of the cells of a block in waves that the snapshot of the wave does not have, by cell.
+
+    Args:
+        wave: the wave.
+        block: number of the block.
+        earlier: earlier wave -> its results by cell.
+    """
+    waves = [number for number in sorted(earlier) if wave.task.done <= number < wave.number]
+    return {
+        cell: tuple(
+            Pending(number, result.digest, tuple(part.path for part in result.parts))
+            for number in waves
+            for result in [earlier[number][cell]]
+        )
+        for cell in wave.blocks[block]
+    }
+
+
+def _displaced(task: WaveTask, rows: BlockRows) -> list[Mapping[int, Sequence[str]]]:
     """Look up the rows of the blocks in the table, on workers."""
-    look_up: Any = ray.remote(displaced_parts)
+    look_up: Any = ray.remote(displaced_parts).options(num_cpus=READING_CORES, max_retries=0)
     shared = ray.put(task)
-    found: list[Mapping[int, Sequence[str]]] = ray.get([look_up.remote(shared, block) for block in blocks])
+    found: list[Mapping[int, Sequence[str]]] = ray.get(
+        [look_up.remote(shared, *tables) for tables in rows.tables.values()]
+    )
     return found

@@ -9,9 +9,9 @@ import pytest
 from lsr_prod.config import EncodeSettings
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.actor import EncoderActor, ModelSettings
-from lsr_prod.encoding.cell import WaveTask
 from lsr_prod.encoding.commit.markers import finished_cells
 from lsr_prod.encoding.encoder import EncoderFactory
+from lsr_prod.encoding.lookup import WaveTask
 from lsr_prod.encoding.passages import document_factory
 from lsr_prod.encoding.pinned_bundle import PinnedBundle
 from lsr_prod.encoding.row_counts import with_row_counts
@@ -47,7 +47,7 @@ def actor(factory: EncoderFactory) -> EncoderActor:
 
 def test_actor_encodes_a_block_cell_by_cell(tmp_path: Path, tiny_bundle: Path, ray_local: None):
     task = wave(tmp_path)
-    result = actor(bundle_factory(tiny_bundle)).encode(task, rows(0, 1, 1, 0, 1), isolated=False)
+    result = actor(bundle_factory(tiny_bundle)).encode(task, {}, rows(0, 1, 1, 0, 1), isolated=False)
     assert [(cell.cell, cell.rows_in, cell.encoded) for cell in result.cells] == [(0, 2, 2), (1, 3, 3)]
     assert 0 < result.counters.tokens <= result.counters.padded_tokens
     expected = BundleEncoder(tiny_bundle).encode(["fox 0", "fox 3"], kind="document", top_k=PROPERTIES.store_k)
@@ -58,10 +58,10 @@ def test_actor_encodes_a_block_cell_by_cell(tmp_path: Path, tiny_bundle: Path, r
 
 def test_finished_cells_are_marked_and_a_second_attempt_reuses_them(tmp_path: Path, ray_local: None):
     task, encoder = wave(tmp_path), actor(poison_factory())
-    first = encoder.encode(task, rows(0, 0, 1), isolated=False)
+    first = encoder.encode(task, {}, rows(0, 0, 1), isolated=False)
     done = finished_cells(task.table, task.quarantine, "p", 0)
     assert {cell: result.parts for cell, result in done.items()} == {c.cell: c.parts for c in first.cells}
-    again = encoder.encode(task, rows(0, 0, 1), isolated=False)
+    again = encoder.encode(task, {}, rows(0, 0, 1), isolated=False)
     assert [cell.reused for cell in (*first.cells, *again.cells)] == [False, False, True, True]
 
 
@@ -71,13 +71,13 @@ def test_cell_with_a_missing_row_or_row_count_is_neither_encoded_nor_marked(tmp_
     whole = rows(1, 1, 0)  # the row counts of cells 0 and 1 come last
     short = pa.concat_tables([whole.slice(0, lost), whole.slice(lost + 1)])
     with pytest.raises(IncompleteWaveError, match="arrived; nothing was committed"):
-        encoder.encode(task, short, isolated=False)
+        encoder.encode(task, {}, short, isolated=False)
     assert {0: 1, 3: 0, 4: 1}[lost] not in finished_cells(task.table, task.quarantine, "p", 0)
 
 
 def test_child_process_writes_the_same_parts(tmp_path: Path, tiny_bundle: Path, ray_local: None):
     encoder = actor(bundle_factory(tiny_bundle))
     ours, isolated = wave(tmp_path / "a"), wave(tmp_path / "b")
-    first = encoder.encode(ours, rows(0, 0, 1), isolated=False)
-    second = encoder.encode(isolated, rows(0, 0, 1), isolated=True)
+    first = encoder.encode(ours, {}, rows(0, 0, 1), isolated=False)
+    second = encoder.encode(isolated, {}, rows(0, 0, 1), isolated=True)
     assert [cell.parts for cell in first.cells] == [cell.parts for cell in second.cells]

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.batches import encode_batches
-from lsr_prod.encoding.cell import WaveTask, encode_cell
+from lsr_prod.encoding.cell import encode_cell
+from lsr_prod.encoding.lookup import WaveTask, look_up_cells
 from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.encoding.row_counts import ROW_COUNT
 from lsr_prod.formats.table import bucket_of, cell_of, content_hash
@@ -59,6 +60,12 @@ def documents(store: Store, result: CellResult) -> dict[str, dict[str, Any]]:
     return {row["doc_id"]: row for part in parts for row in part}
 
 
+def encode_only(wave: WaveTask, rows: pa.Table) -> CellResult:
+    """Encode the rows of one cell."""
+    (found,) = look_up_cells(wave, rows)
+    return encode_cell(wave, found, encode)
+
+
 def balance(result: CellResult) -> int:
     quarantined = result.quarantine.rows if result.quarantine else 0
     return result.rows_in + result.kept - sum(part.rows for part in result.parts) - quarantined
@@ -66,7 +73,7 @@ def balance(result: CellResult) -> int:
 
 def test_cell_encodes_documents_and_quarantines_bad_rows(tmp_path: Path):
     wave = task(tmp_path)
-    result = encode_cell(wave, 0, rows(("b", "two", 1), ("a", "one", 1), ("c", "RAISE", 1), bad=2), encode)
+    result = encode_only(wave, rows(("b", "two", 1), ("a", "one", 1), ("c", "RAISE", 1), bad=2))
     found = documents(wave.table, result)
     assert list(found) == ["a", "b"]
     assert found["a"]["terms"] == [term_of("one")]
@@ -83,22 +90,22 @@ def test_cell_encodes_documents_and_quarantines_bad_rows(tmp_path: Path):
 
 def test_first_row_of_an_id_in_source_order_is_the_document(tmp_path: Path):
     wave = task(tmp_path)
-    result = encode_cell(wave, 0, rows(("a", "late", 5), ("a", "first", 2), ("a", "second", 2)), encode)
+    result = encode_only(wave, rows(("a", "late", 5), ("a", "first", 2), ("a", "second", 2)))
     assert documents(wave.table, result)["a"]["content_hash"] == content_hash("first")
     assert result.reasons == {"duplicate_id": 2}
 
 
 def test_committed_ids_are_duplicates(tmp_path: Path):
     first = task(tmp_path)
-    before = encode_cell(first, 0, rows(("a", "one", 1), ("b", "two", 1)), encode)
+    before = encode_only(first, rows(("a", "one", 1), ("b", "two", 1)))
     second = task(tmp_path, [part.path for part in before.parts])
-    result = encode_cell(second, 0, rows(("a", "other", 2), ("c", "three", 2)), encode)
+    result = encode_only(second, rows(("a", "other", 2), ("c", "three", 2)))
     assert list(documents(second.table, result)) == ["c"]
     assert (result.reasons, result.removes, result.kept) == ({"duplicate_id": 1}, (), 0)
 
 
 def test_cell_without_rows_writes_nothing(tmp_path: Path):
-    result = encode_cell(task(tmp_path), 1, rows(cell=1), encode)
+    result = encode_only(task(tmp_path), rows(cell=1))
     assert (result.rows_in, result.parts, result.quarantine, result.bucket) == (0, (), None, 1)
 
 
@@ -115,7 +122,7 @@ def test_cell_with_more_than_two_gigabytes_of_text_is_encoded(tmp_path: Path):
     big = pa.chunked_array([pa.array(["x" * 100_000_000], stored.type)] * count)
     block = block.set_column(schema.get_field_index(stored.name), stored, big)
     counts = pa.Table.from_pylist([{"cell": 0, "reason": ROW_COUNT, "position": count}], schema=schema)
-    result = encode_cell(wave, 0, pa.concat_tables([block, counts]), encode)
+    result = encode_only(wave, pa.concat_tables([block, counts]))
     assert (result.rows_in, result.encoded, balance(result)) == (count, count, 0)
     found = read_part(table, result.parts[0].path, pa.schema([("text", pa.large_string())]))
     assert pc.sum(pc.binary_length(found["text"])).as_py() == count * 100_000_000
@@ -140,16 +147,14 @@ def test_cells_of_a_bucket_give_together_the_documents_of_the_new_corpus(
     first = task(folder)
     halves = [dict(list(before.items())[:4]), dict(list(before.items())[4:])]
     old = [
-        part
-        for half in halves
-        for part in encode_cell(first, 0, rows(*((n, t, k) for n, (t, k) in half.items())), encode).parts
+        part for half in halves for part in encode_only(first, rows(*((n, t, k) for n, (t, k) in half.items()))).parts
     ]
     cells = splits * PROPERTIES.buckets
     wave = task(folder, [part.path for part in old], frozenset({1, 2}), cells)
     results = []
     for cell in range(0, cells, PROPERTIES.buckets):
         mine = ((n, t, k) for n, (t, k) in changed.items() if cell_of(n, cells) == cell)
-        results.append(encode_cell(wave, cell, rows(*mine, cell=cell), encode))
+        results.append(encode_only(wave, rows(*mine, cell=cell)))
         assert balance(results[-1]) == 0
         assert len(results[-1].parts) <= 1
     result = WaveResult(0, tuple(results))

@@ -52,7 +52,7 @@ def test_nodes_are_checked_once_each_and_the_message_names_one(ray_local: None) 
 def test_actor_on_a_node_that_joined_later_refuses_the_cpu(tmp_path: Path) -> None:
     actor = EncoderActor(ModelSettings(poison_factory(), 10, 10, gpu_provider="auto"))
     with pytest.raises(ConfigError, match=r"encode\.provider: auto"):
-        actor.encode(wave(tmp_path), ray.get(block(0, ["fox"])), isolated=False)
+        actor.encode(wave(tmp_path), {}, ray.get(block(0, ["fox"])), isolated=False)
 
 
 def test_runtime_with_a_gpu_provider_is_accepted() -> None:

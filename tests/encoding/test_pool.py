@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import ray
+from ray.exceptions import RayError
 
+from lsr_prod.cluster.errors import our_error
 from lsr_prod.config import EncodeSettings
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.actor import ModelSettings
-from lsr_prod.encoding.cell import WaveTask
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.pool import EncoderPool, pool_size
+from lsr_prod.encoding.lookup import WaveTask
+from lsr_prod.encoding.places import pool_size
+from lsr_prod.encoding.pool import BlockCall, EncoderPool
 from lsr_prod.encoding.results import BlockResult
 from lsr_prod.encoding.row_counts import ROW_COUNT
 from lsr_prod.errors import ConfigError, EncoderBrokenError
@@ -57,6 +61,18 @@ def block(cell: int, texts: list[str]) -> Any:
     return ray.put(pa.Table.from_pylist([*rows, row_count], schema=row_schema(())))
 
 
+def encode(pool: EncoderPool, task: WaveTask, blocks: list[Any]) -> Iterator[BlockResult]:
+    """Submit blocks and yield their results."""
+    shared = ray.put(task)
+    for number, rows in enumerate(blocks):
+        pool.submit(BlockCall(task.wave, number, shared, (rows,), ({},)))
+    while pool.unfinished:
+        for _, outcome in pool.wait(5):
+            if isinstance(outcome, RayError):
+                raise our_error(outcome) or outcome
+            yield outcome
+
+
 def one_actor() -> Any:
     return pool_size(settings(actors=1))
 
@@ -69,7 +85,7 @@ def test_documents_that_crash_or_hang_are_quarantined_and_others_encoded(tmp_pat
     texts = [f"fox {i}" for i in range(40)]
     texts[7], texts[23] = "SEGFAULT here", "SLEEP here"
     with EncoderPool(one_actor(), model(poison_factory(), batch_timeout_s=4)) as pool:
-        results = list(pool.encode(wave(tmp_path), [block(0, texts), block(1, ["fine fox"])]))
+        results = list(encode(pool, wave(tmp_path), [block(0, texts), block(1, ["fine fox"])]))
     assert reasons(results) == {"encoder_crashed": 1, "encoder_timeout": 1}
     assert sum(cell.encoded for result in results for cell in result.cells) == 39
     assert sum(cell.rows_in for result in results for cell in result.cells) == 41
@@ -89,18 +105,18 @@ def test_blocks_of_a_killed_actor_are_encoded_again(tmp_path: Path):
     settings = model(poison_factory(pid_file), document_timeout_s=20)
     with EncoderPool(one_actor(), settings) as pool, ThreadPoolExecutor(1) as executor:
         killed = executor.submit(kill_at_first_call, pid_file)
-        results = list(pool.encode(wave(tmp_path), [block(i, [f"fox {i}", "PAUSE"]) for i in range(2)]))
+        results = list(encode(pool, wave(tmp_path), [block(i, [f"fox {i}", "PAUSE"]) for i in range(2)]))
         assert int(pid_file.read_text()) != killed.result()
         assert sum(cell.encoded for result in results for cell in result.cells) == 4
         # The pool continues with the restarted actor.
-        again = list(pool.encode(wave(tmp_path / "next"), [block(0, ["one more fox"])]))
+        again = list(encode(pool, wave(tmp_path / "next"), [block(0, ["one more fox"])]))
         assert again[0].cells[0].encoded == 1
 
 
 def test_model_that_does_not_open_raises_encoder_broken_error(tmp_path: Path):
     broken = EncoderFactory("tests.encoding.poison_encoder:open_broken", {"how": "EXIT"})
     with EncoderPool(one_actor(), model(broken)) as pool, pytest.raises(EncoderBrokenError):
-        list(pool.encode(wave(tmp_path), [block(0, ["fox"])]))
+        list(encode(pool, wave(tmp_path), [block(0, ["fox"])]))
 
 
 def test_pool_uses_new_places_within_wave_and_retires_actors_of_left_ones(
@@ -111,7 +127,7 @@ def test_pool_uses_new_places_within_wave_and_retires_actors_of_left_ones(
     places = [node]
     blocks = [block(i, [f"fox {i}", "PAUSE"]) for i in range(10)]
     with EncoderPool(one_actor(), model(poison_factory()), lambda: tuple(places)) as pool, caplog.at_level("INFO"):
-        results = pool.encode(wave(tmp_path), blocks)
+        results = encode(pool, wave(tmp_path), blocks)
         cells = [next(results)]
         places.append(node)
         cells += [next(results) for _ in range(2)]

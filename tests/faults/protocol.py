@@ -17,18 +17,19 @@ from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.batches import encode_batches
-from lsr_prod.encoding.cell import WaveTask, all_displaced, displaced_parts, encode_cell, may_displace
+from lsr_prod.encoding.cell import encode_cell
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.give_up import give_up_base
 from lsr_prod.encoding.commit.markers import finished_cells, mark_finished
 from lsr_prod.encoding.duplicates import Rule
 from lsr_prod.encoding.encoder import TextEncoder
+from lsr_prod.encoding.lookup import WaveTask, all_displaced, displaced_parts, look_up_cells, may_displace
 from lsr_prod.encoding.plans.increment import newest_plan, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.plans.successors import link_successor
-from lsr_prod.encoding.reading import _read_by_wave
+from lsr_prod.encoding.reading import _read_slices
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.row_counts import with_row_counts
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, create_sparse_table, files_by_bucket
@@ -179,16 +180,13 @@ def _encode_wave(task: WaveTask, plan: Plan, rows_of: "_Rows", encoder: TextEnco
     tables = rows_of.of_wave(task.wave, todo) if todo else []
     results = [*done.values()]
     by_cell = {cell: pa.concat_tables([rows.filter(pc.equal(rows["cell"], cell)) for rows in tables]) for cell in todo}
+    task = replace(task, read_tasks=len(tables))
     if may_displace(task):
-        found = [displaced_parts(task, some) for some in by_cell.values()]
-        task = replace(task, displaced=all_displaced(found, results))
+        displaced = [displaced_parts(task, some) for some in by_cell.values()]
+        task = replace(task, displaced=all_displaced(displaced, results))
     for cell in todo:
-        result = encode_cell(
-            replace(task, read_tasks=len(tables)),
-            cell,
-            by_cell[cell],
-            partial(encode_batches, encoder),
-        )
+        (found,) = look_up_cells(task, by_cell[cell])
+        result = encode_cell(task, found, partial(encode_batches, encoder))
         results.append(mark_finished(task.table, task.quarantine, task.plan, task.wave, result))
     return WaveResult(task.wave, tuple(results))
 
@@ -212,8 +210,8 @@ class _Rows:
             cells = [plan.cells_of(number) for number in waves]
             keep = frozenset(cell for some in cells for cell in some) if wave else None
             reader = Reader(self._source, plan.cells, {}, keep)
-            read = [_read_by_wave(reader, [piece], cells) for piece in plan.slices()]
-            read = read or [_read_by_wave(reader, [], cells)]
+            read = [_read_slices(reader, [piece], cells) for piece in plan.slices()]
+            read = read or [_read_slices(reader, [], cells)]
             tasks = [[tables] if len(waves) == 1 else tables for tables in read]
             self._by_wave = {number: [shuffle(some[place]) for some in tasks] for place, number in enumerate(waves)}
         return self._by_wave[wave]

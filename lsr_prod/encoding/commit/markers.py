@@ -6,7 +6,6 @@ is valid for all attempts: their outputs need not be equal to the bit, but they 
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from lsr_prod.encoding.commit.committer import check_cell
@@ -17,7 +16,7 @@ from lsr_prod.formats.digest import record_bytes
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part
 
-__all__ = ["MARKERS_FOLDER", "delete_markers", "finished_cells", "mark_finished", "marked_parts"]
+__all__ = ["MARKERS_FOLDER", "delete_markers", "finished_cells", "mark_finished", "marked_parts", "marker_digests"]
 
 MARKERS_FOLDER = f"{PROTOCOL_FOLDER}/done"
 
@@ -33,11 +32,11 @@ def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, result:
         result: of the cell; its parts are written.
 
     Returns:
-        This result; or the result of another attempt that was first, if its parts are complete and it replaces the
-        same parts (after a compaction in the meantime it could not be committed).
+        This result; or the result of another attempt that was first, if its parts are complete, it replaces the same
+        parts (after a compaction in the meantime it could not be committed), and it follows the same results.
     """
     name = f"{_folder(plan, wave)}/{result.cell}.json"
-    data = record_bytes(asdict(result))
+    data = record_bytes(result.record())
     if table.put_new(name, data):
         return result
     earlier = _read(table, quarantine, name)
@@ -46,7 +45,7 @@ def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, result:
             f"wave {wave}, cell {result.cell}: {result.rows_in} rows in this attempt, {earlier.rows_in} in another; "
             "nothing was committed, report this"
         )
-    if earlier is None or earlier.removes != result.removes:
+    if earlier is None or (earlier.removes, earlier.follows) != (result.removes, result.follows):
         table.delete(name)
         table.put_new(name, data)
         return result
@@ -59,6 +58,19 @@ def finished_cells(table: Store, quarantine: Store, plan: str, wave: int) -> Map
     names = [name for name in table.names(_folder(plan, wave)) if name.endswith(".json")]
     results = [_read(table, quarantine, name) for name in names]
     return {result.cell: result for result in results if result is not None}
+
+
+def marker_digests(table: Store, plan: str, wave: int, cells: Collection[int]) -> dict[int, str]:
+    """Return the digests of the results of finished cells, by cell; a cell without a marker is left out.
+
+    Args:
+        table: the sparse table's folder.
+        plan: digest of the plan.
+        wave: number of the wave.
+        cells: to look at.
+    """
+    found = {cell: table.get(f"{_folder(plan, wave)}/{cell}.json") for cell in cells}
+    return {cell: _from_json(json.loads(data)).digest for cell, data in found.items() if data is not None}
 
 
 def delete_markers(table: Store, plan: str, wave: int, cells: Collection[int]) -> None:
@@ -105,5 +117,6 @@ def _from_json(fields: dict[str, Any]) -> CellResult:
     parts = tuple(Part(**part) for part in fields.pop("parts"))
     bad = fields.pop("quarantine")
     removes = tuple(fields.pop("removes"))
+    follows = tuple((wave, digest) for wave, digest in fields.pop("follows", ()))  # earlier releases wrote none
     fields["reused"] = True
-    return CellResult(parts=parts, quarantine=Part(**bad) if bad else None, removes=removes, **fields)
+    return CellResult(parts=parts, quarantine=Part(**bad) if bad else None, removes=removes, follows=follows, **fields)

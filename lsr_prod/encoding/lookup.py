@@ -1,0 +1,174 @@
+"""Look up the ids of a block of rows in the parts of their buckets: once for all cells of a bucket.
+
+A wave may be encoded before an earlier wave of the same plan is committed. Then the parts of the earlier wave are
+looked up too: those of the same cell, which have every row of the earlier wave whose id hashes to it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsr_prod.encoding.duplicates import Rule, SourceOrder, choose_rows
+from lsr_prod.encoding.results import CellResult
+from lsr_prod.encoding.rewrite import Known, find_known
+from lsr_prod.encoding.row_counts import check_row_counts
+from lsr_prod.formats.table import TableProperties
+from lsr_prod.storage import Store
+
+__all__ = ["CellRows", "Pending", "WaveTask", "all_displaced", "displaced_parts", "look_up_cells", "may_displace"]
+
+
+@dataclass(frozen=True, slots=True)
+class WaveTask:
+    """Description of a wave for the actors.
+
+    Attributes:
+        plan: digest of the plan.
+        wave: number of the wave.
+        cells: number of cells that ids are hashed to.
+        table: the sparse table's folder.
+        quarantine: the quarantine table's folder.
+        properties: of the sparse table.
+        committed: bucket -> paths of its parts in the snapshot that the wave is based on.
+        removed: keys of the removed source files, whose rows are deleted.
+        present: int64, keys of the current source files in their order; only for an increment.
+        on_duplicate: which row of an id becomes the document.
+        displaced: bucket -> parts that all of its cells replace, because rows of some of them displace documents.
+        read_tasks: tasks that read the wave; each sends every cell a row count.
+        done: waves of the plan that the snapshot has.
+    """
+
+    plan: str
+    wave: int
+    cells: int
+    table: Store
+    quarantine: Store
+    properties: TableProperties
+    committed: Mapping[int, Sequence[str]]
+    removed: frozenset[int] = frozenset()
+    present: pa.Array | None = None
+    on_duplicate: Rule = "first"
+    displaced: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    read_tasks: int = 1
+    done: int = 0
+
+    def has(self, paths: Sequence[str]) -> bool:
+        """Return whether the snapshot that the wave is based on has all these parts."""
+        return not paths or {*paths} <= {path for parts in self.committed.values() for path in parts}
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Result of a cell in an earlier wave of the plan that the snapshot does not have.
+
+    Attributes:
+        wave: number of the earlier wave.
+        digest: of the result (``CellResult.digest``).
+        paths: of its parts.
+    """
+
+    wave: int
+    digest: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CellRows:
+    """Rows of a cell, and the committed rows of their ids.
+
+    Attributes:
+        cell: number of the cell.
+        bucket: its bucket.
+        rows: all rows (``rows.row_schema``).
+        good: one row of each id, sorted by id.
+        repeated: the other rows of these ids.
+        known: committed rows of these ids.
+    """
+
+    cell: int
+    bucket: int
+    rows: pa.Table
+    good: pa.Table
+    repeated: pa.Table
+    known: Known
+
+
+def look_up_cells(
+    task: WaveTask, rows: pa.Table, pending: Mapping[int, Sequence[Pending]] | None = None
+) -> list[CellRows]:
+    """Look up the rows of some cells; every part is opened once for all of them.
+
+    Args:
+        task: the wave.
+        rows: all rows of the cells, with a row count of every read task.
+        pending: cell -> its results in earlier waves that the snapshot does not have.
+
+    Returns:
+        The cells in ascending order.
+
+    Raises:
+        IncompleteWaveError: rows were lost between reading and encoding.
+    """
+    by_cell = {}
+    for cell in sorted(pc.unique(rows["cell"]).to_pylist()):
+        mine = rows.filter(pc.equal(rows["cell"], cell))
+        by_cell[cell] = check_row_counts(mine, task.read_tasks, f"wave {task.wave}, cell {cell}")
+    buckets = defaultdict(list)
+    for cell in by_cell:
+        buckets[cell % task.properties.buckets].append(cell)
+    found = []
+    for bucket, cells in buckets.items():
+        together = pa.concat_tables([by_cell[cell] for cell in cells])
+        good, repeated = choose_rows(together.filter(pc.is_null(together["reason"])), task.on_duplicate)
+        paths = [*task.committed.get(bucket, ())]
+        paths += [path for cell in cells for result in (pending or {}).get(cell, ()) for path in result.paths]
+        known = find_known(task.table, paths, good, task.removed, SourceOrder(task.on_duplicate, task.present))
+        for cell in cells:
+            mine = good.filter(pc.equal(good["cell"], cell))
+            others = repeated.filter(pc.equal(repeated["cell"], cell))
+            found.append(CellRows(cell, bucket, by_cell[cell], mine, others, known.of(mine["doc_id"])))
+    return sorted(found, key=lambda each: each.cell)
+
+
+def displaced_parts(task: WaveTask, *tables: pa.Table) -> dict[int, tuple[str, ...]]:
+    """Return the parts with documents that rows of some cells displace, by bucket.
+
+    All cells of a bucket have to replace the same parts, and each block knows its own rows only.
+
+    Args:
+        task: the wave.
+        *tables: together all rows of some cells, with their row counts.
+    """
+    found: dict[int, set[str]] = defaultdict(set)
+    for each in look_up_cells(task, pa.concat_tables(tables)):
+        known = each.known
+        lost = known.superseded.filter(pc.is_in(known.superseded["doc_id"], value_set=known.displaced))
+        found[each.bucket].update(lost["path"].to_pylist())
+    return {bucket: tuple(sorted(paths)) for bucket, paths in found.items() if paths}
+
+
+def all_displaced(
+    found: Iterable[Mapping[int, Sequence[str]]], done: Iterable[CellResult]
+) -> dict[int, tuple[str, ...]]:
+    """Return the parts that all cells of each bucket replace.
+
+    Args:
+        found: of ``displaced_parts``, for the cells that are encoded.
+        done: cells that an earlier attempt has finished.
+    """
+    parts: dict[int, set[str]] = defaultdict(set)
+    for some in found:
+        for bucket, paths in some.items():
+            parts[bucket].update(paths)
+    for cell in done:
+        parts[cell.bucket].update(cell.removes)
+    return {bucket: tuple(sorted(paths)) for bucket, paths in parts.items() if paths}
+
+
+def may_displace(task: WaveTask) -> bool:
+    """Return whether cells of one bucket have to agree on the parts of displaced documents before they are encoded."""
+    several = task.cells > task.properties.buckets
+    return several and (task.on_duplicate == "last" or (task.on_duplicate == "first" and task.present is not None))

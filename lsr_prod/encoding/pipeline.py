@@ -1,0 +1,197 @@
+"""The pipeline of waves: while a wave is encoded, the next one is read and the one before is committed.
+
+Waves are committed in order. A block of the next wave may be encoded before a wave is complete: in a first plan when
+the same cells of the wave are finished, since a row may repeat an id of them; in an increment at any time, since its
+waves keep disjoint buckets. Where later rows replace the documents of earlier waves (``encode.on_duplicate: last`` in a
+first plan), a wave is opened when the one before is committed.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from ray.exceptions import RayError
+
+from lsr_prod.cluster.errors import describe, our_error
+from lsr_prod.encoding.pool import BlockCall, EncoderPool
+from lsr_prod.encoding.progress import Progress
+from lsr_prod.encoding.results import BlockResult, CellResult, WaveCosts, WaveResult
+from lsr_prod.encoding.waves import OpenWave, WaveOpener, pending_results
+from lsr_prod.errors import EncoderLostError, StaleWaveError
+
+__all__ = ["Pipeline"]
+
+log = logging.getLogger(__name__)
+
+_OPEN_WAVES = 2  # with rows in the object store: one is encoded, one is read
+_CLOSED_WAVES = 2  # that wait for their commit
+_WAIT_S = 5.0  # for a block, before the pipeline looks at its other parts again
+_LOST_TRIES = 10  # of a wave: a lost node loses one
+_STALE_TRIES = 5
+
+Commit = Callable[[WaveResult, WaveCosts], None]
+
+
+class Pipeline:
+    """Encodes and commits the waves of a plan.
+
+    Args:
+        opener: opens waves.
+        pool: encoder actors.
+        progress: shows finished blocks.
+        commit: commits a wave; it is called in a thread of its own, for one wave after the other.
+    """
+
+    def __init__(self, opener: WaveOpener, pool: EncoderPool, progress: Progress, commit: Commit) -> None:
+        self._opener, self._pool, self._progress, self._commit = opener, pool, progress, commit
+        plan = opener.work.plan
+        self._ahead = plan.base is not None or opener.work.encode.on_duplicate != "last"
+        self._follows = plan.base is None
+        self._opening: Future[OpenWave] | None = None
+        self._opened_at = 0  # committed waves when it began: its snapshot has as many, or more
+        self._open: dict[int, OpenWave] = {}
+        self._closed: dict[int, tuple[WaveResult, WaveCosts]] = {}
+        self._committing: Future[None] | None = None
+        self._results: dict[int, Mapping[int, CellResult]] = {}  # wave -> its results, until no open wave follows it
+        self._reused: dict[int, Mapping[int, CellResult]] = {}
+        self._lost: dict[int, int] = {}
+        self._stale: dict[int, int] = {}
+
+    def run(self, first: int, end: int) -> None:
+        """Encode and commit the waves from ``first`` to ``end - 1``.
+
+        A wave that fails because nodes were lost is tried again; finished cells are not encoded again.
+
+        Raises:
+            IncompleteWaveError: rows were lost between reading and encoding.
+            EncoderLostError: every attempt at a block or at a wave lost its actors or nodes.
+            SourceError: a file has changed since the plan pinned it.
+            LsrError: the commit of a wave failed; later waves are not committed.
+        """
+        self._next, self._committed, self._end = first, first, end
+        with ThreadPoolExecutor(1, "open") as opener, ThreadPoolExecutor(1, "commit") as committer:
+            while self._committed < end:
+                self._look_at_commit(committer)
+                self._open_next(opener)
+                self._submit()
+                if not self._pool.unfinished:
+                    background: list[Future[Any]] = [each for each in (self._opening, self._committing) if each]
+                    wait(background, _WAIT_S, FIRST_COMPLETED)
+                    continue
+                for call, outcome in self._pool.wait(_WAIT_S):
+                    self._take(call, outcome)
+
+    def _open_next(self, threads: ThreadPoolExecutor) -> None:
+        if self._opening is not None:
+            if not self._opening.done():
+                return
+            opening, self._opening = self._opening, None
+            try:
+                wave = opening.result()
+            except RayError as error:
+                self._lose(self._next, error)
+                return
+            self._open[wave.number] = wave
+            self._results[wave.number], self._reused[wave.number] = wave.results, wave.reused
+            self._progress.start_wave(wave.number)
+            self._next = wave.number + 1
+            self._close(wave)
+        room = len(self._open) < _OPEN_WAVES and len(self._closed) < _CLOSED_WAVES
+        if self._next < self._end and room and (self._ahead or self._next == self._committed):
+            self._opening = threads.submit(self._opener.open, self._next, dict(self._reused))
+            self._opened_at = self._committed
+
+    def _submit(self) -> None:
+        for wave in list(self._open.values()):
+            for block in [block for block in wave.waiting if self._may_start(wave, block)]:
+                extra: dict[int, Any] = {}
+                if self._follows:
+                    extra = pending_results(wave, block, self._results)
+                wave.waiting.remove(block)
+                wave.running.add(block)
+                rows = wave.rows.tables[block]
+                self._pool.submit(BlockCall(wave.number, block, wave.shared, rows, (extra,)))
+
+    def _may_start(self, wave: OpenWave, block: int) -> bool:
+        earlier = (other for number, other in self._open.items() if number < wave.number)
+        return not self._follows or all(other.has_finished(block) for other in earlier)
+
+    def _take(self, call: BlockCall, outcome: BlockResult | RayError) -> None:
+        wave = self._open.get(call.wave)
+        if wave is None or call.block not in wave.running:
+            return  # the wave was lost meanwhile
+        if isinstance(outcome, RayError):
+            self._lose(call.wave, outcome)
+            return
+        wave.take(call.block, outcome)
+        self._progress.block(wave.number, 1 / len(wave.blocks))
+        self._close(wave)
+
+    def _close(self, wave: OpenWave) -> None:
+        if wave.is_encoded:
+            self._closed[wave.number] = wave.close()
+            del self._open[wave.number]
+
+    def _look_at_commit(self, threads: ThreadPoolExecutor) -> None:
+        """Start the next commit when the one before has succeeded."""
+        if self._committing is not None:
+            if not self._committing.done():
+                return
+            committing, self._committing = self._committing, None
+            try:
+                committing.result()
+            except StaleWaveError as error:
+                self._encode_again(error)
+                return
+            self._opener.reader.release(self._committed)
+            del self._closed[self._committed]
+            self._committed += 1
+            self._forget()
+        if self._committed in self._closed:
+            self._committing = threads.submit(self._commit, *self._closed[self._committed])
+
+    def _encode_again(self, error: StaleWaveError) -> None:
+        """Encode a wave again whose commit was refused, because parts that it replaces were compacted meanwhile."""
+        wave = self._committed
+        attempt = self._stale[wave] = self._stale.get(wave, 0) + 1
+        if attempt == _STALE_TRIES:
+            raise error
+        log.warning("wave stale", extra={"fields": {"wave": wave, "attempt": attempt, "error": str(error)}})
+        self._drop(wave)
+
+    def _lose(self, wave: int, error: RayError) -> None:
+        """Try a wave again that lost rows or blocks with a node."""
+        ours = our_error(error)
+        if ours is not None:
+            raise ours from error
+        attempt = self._lost[wave] = self._lost.get(wave, 0) + 1
+        fields = {"wave": wave, "attempt": attempt, "error": str(error).strip().split("\n")[-1]}
+        log.warning("wave lost", extra={"fields": fields})
+        if attempt == _LOST_TRIES:
+            raise EncoderLostError(
+                f"wave {wave} was lost {_LOST_TRIES} times, the last time by {describe(error)}; "
+                "look at Ray's logs, then run the job again"
+            ) from error
+        self._drop(wave)
+
+    def _drop(self, wave: int) -> None:
+        """Forget what is known of this and of later waves; their finished cells have markers."""
+        if self._opening is not None:
+            self._opening.exception()  # wait: it reads with the same reader
+            self._opening = None
+        self._pool.cancel(wave)
+        self._opener.reader.discard()
+        for known in (self._open, self._closed, self._results, self._reused):
+            for number in [number for number in known if number >= wave]:
+                del known[number]
+        self._next = wave
+
+    def _forget(self) -> None:
+        """Release the results of waves that every open wave sees in its snapshot."""
+        oldest = min([self._committed, *(wave.task.done for wave in self._open.values())])
+        if self._opening is not None:
+            oldest = min(oldest, self._opened_at)
+        for known in (self._results, self._reused):
+            for number in [number for number in known if number < oldest]:
+                del known[number]
