@@ -21,7 +21,7 @@ from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.encoding.prepare import Work, prepare
 from lsr_prod.encoding.probe import probe_scale, spread_slices
-from lsr_prod.encoding.results import WaveCosts, WaveResult
+from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.summary import EncodeSummary, Totals, document_count
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.errors import QuarantineOverflowError
@@ -151,8 +151,7 @@ def _run_waves(work: Work, properties: TableProperties, committer: Committer, to
         Progress(work.plan.waves, skipped) as progress,
     ):
 
-        def commit(result: WaveResult, costs: WaveCosts) -> None:
-            totals.add_costs(costs)
+        def commit(result: WaveResult) -> None:
             _check_overflow(work, result, totals)
             began = time.monotonic()
             committer.commit(result)
@@ -162,7 +161,7 @@ def _run_waves(work: Work, properties: TableProperties, committer: Committer, to
             progress.committed(result.wave, totals.rows_out, totals.quarantined, seconds)
 
         opener = WaveOpener(work, properties, WaveReader(work), size.actors)
-        Pipeline(opener, pool, progress, commit).run(skipped, work.plan.waves)
+        Pipeline(opener, pool, progress, commit, totals.add_costs).run(skipped, work.plan.waves)
 
 
 def _check_overflow(work: Work, result: WaveResult, totals: Totals) -> None:

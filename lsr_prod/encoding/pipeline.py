@@ -30,7 +30,8 @@ _WAIT_S = 5.0  # for a block, before the pipeline looks at its other parts again
 _LOST_TRIES = 10  # of a wave: a lost node loses one
 _STALE_TRIES = 5
 
-Commit = Callable[[WaveResult, WaveCosts], None]
+Commit = Callable[[WaveResult], None]
+Spend = Callable[[WaveCosts], None]
 
 
 class Pipeline:
@@ -41,17 +42,19 @@ class Pipeline:
         pool: encoder actors.
         progress: shows finished blocks.
         commit: commits a wave; it is called in a thread of its own, for one wave after the other.
+        spend: adds the work spent on a wave, or on a part of it that was lost.
     """
 
-    def __init__(self, opener: WaveOpener, pool: EncoderPool, progress: Progress, commit: Commit) -> None:
-        self._opener, self._pool, self._progress, self._commit = opener, pool, progress, commit
+    def __init__(self, opener: WaveOpener, pool: EncoderPool, progress: Progress, commit: Commit, spend: Spend) -> None:
+        self._opener, self._pool, self._progress = opener, pool, progress
+        self._commit, self._spend = commit, spend
         plan = opener.work.plan
         self._ahead = plan.base is not None or opener.work.encode.on_duplicate != "last"
         self._follows = plan.base is None
         self._opening: Future[OpenWave] | None = None
         self._opened_at = 0  # committed waves when it began: its snapshot has as many, or more
         self._open: dict[int, OpenWave] = {}
-        self._closed: dict[int, tuple[WaveResult, WaveCosts]] = {}
+        self._closed: dict[int, WaveResult] = {}
         self._committing: Future[None] | None = None
         self._results: dict[int, Mapping[int, CellResult]] = {}  # wave -> its results, until no open wave follows it
         self._reused: dict[int, Mapping[int, CellResult]] = {}
@@ -131,6 +134,7 @@ class Pipeline:
     def _close(self, wave: OpenWave) -> None:
         if wave.is_encoded:
             self._closed[wave.number] = wave.close()
+            self._spend(wave.costs)
             del self._open[wave.number]
 
     def _look_at_commit(self, threads: ThreadPoolExecutor) -> None:
@@ -149,7 +153,7 @@ class Pipeline:
             self._committed += 1
             self._forget()
         if self._committed in self._closed:
-            self._committing = threads.submit(self._commit, *self._closed[self._committed])
+            self._committing = threads.submit(self._commit, self._closed[self._committed])
 
     def _encode_again(self, error: StaleWaveError) -> None:
         """Encode a wave again whose commit was refused, because parts that it replaces were compacted meanwhile."""
@@ -180,6 +184,8 @@ class Pipeline:
         if self._opening is not None:
             self._opening.exception()  # wait: it reads with the same reader
             self._opening = None
+        for number in [number for number in self._open if number >= wave]:
+            self._spend(self._open[number].costs)
         self._pool.cancel(wave)
         self._opener.reader.discard()
         for known in (self._open, self._closed, self._results, self._reused):

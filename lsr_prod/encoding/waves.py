@@ -80,7 +80,12 @@ class OpenWave:
         self.encoded += sum(cell.encoded for cell in result.cells if not cell.reused)
         self.counters += result.counters
 
-    def close(self) -> tuple[WaveResult, WaveCosts]:
+    @property
+    def costs(self) -> WaveCosts:
+        """Work spent on the wave since it was opened."""
+        return WaveCosts(self.encoded, len(self.reused), self.counters)
+
+    def close(self) -> WaveResult:
         """Return the result of the wave.
 
         Raises:
@@ -92,8 +97,7 @@ class OpenWave:
                 f"wave {self.number}: {len(missing)} cells, the first {min(missing)}, did not arrive at the encoders; "
                 "nothing was committed, run the job again"
             )
-        costs = WaveCosts(self.encoded, len(self.reused), self.counters)
-        return WaveResult(self.number, tuple(self.results[cell] for cell in self.cells)), costs
+        return WaveResult(self.number, tuple(self.results[cell] for cell in self.cells))
 
 
 @dataclass(frozen=True, slots=True)
