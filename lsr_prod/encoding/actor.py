@@ -1,31 +1,39 @@
 """The encoder actor: an opened model that encodes blocks of rows, cell by cell.
 
+It has two blocks at a time. While one block has the model, the ids of the next block are looked up, and the encoded
+cells are written. A block keeps the model until its last cell is encoded, so blocks end one after the other.
+
 It returns counts and the names of parts to the driver; documents and ids never reach the driver.
 """
 
 import socket
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from lsr_prod.encoding.batches import encode_batches
-from lsr_prod.encoding.cell import Encode, encode_cell
-from lsr_prod.encoding.commit.markers import mark_finished
+from lsr_prod.encoding.batches import BATCH_SIZE, encode_batches
+from lsr_prod.encoding.cell import prepare_cell
+from lsr_prod.encoding.cell_writer import CellWriter
 from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
 from lsr_prod.encoding.gpu import require_gpu_runtime
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
 from lsr_prod.encoding.isolation.watchdog import WatchedEncoder
 from lsr_prod.encoding.lookup import Pending, WaveTask, look_up_cells
 from lsr_prod.encoding.metrics import EncodeMetrics
-from lsr_prod.encoding.results import BlockResult, CellResult
+from lsr_prod.encoding.results import BlockResult
+from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import Counters
 from lsr_prod.inference.session import Provider
 
-__all__ = ["EncoderActor", "ModelSettings"]
+__all__ = ["BLOCKS_AT_A_TIME", "EncoderActor", "ModelSettings"]
+
+BLOCKS_AT_A_TIME = 2
+"""Calls of ``EncoderActor.encode`` that run at the same time: one has the model."""
 
 _START_TIMEOUT_S = 300.0
 
@@ -53,6 +61,21 @@ class _Counting(Protocol):
     def counters(self) -> Counters: ...
 
 
+class _Metered:
+    """Encoder that measures the calls of one block."""
+
+    def __init__(self, encoder: TextEncoder) -> None:
+        self._encoder = encoder
+        self.seconds = 0.0
+
+    def encode(self, texts: Sequence[str]) -> SparseBatch:
+        began = time.monotonic()
+        try:
+            return self._encoder.encode(texts)
+        finally:
+            self.seconds += time.monotonic() - began
+
+
 class EncoderActor:
     """Encodes blocks of rows; lives as long as its pool."""
 
@@ -60,6 +83,7 @@ class EncoderActor:
         self._model = model
         # Opened by the first block: Ray restarts an actor whose constructor crashes without limit.
         self._encoder: TextEncoder | None = None
+        self._turn = threading.Lock()  # held by the block that has the model
         self._metrics = EncodeMetrics()
 
     def encode(
@@ -76,43 +100,44 @@ class EncoderActor:
         Raises:
             IncompleteWaveError: rows of a cell were lost between reading and encoding.
             ConfigError: the actor reserves a GPU, but the ONNX Runtime of its node cannot use it.
+            SourceError: a row is a duplicate, and duplicates are errors; or a deleted document has a quarantined
+                duplicate that would have to replace it.
         """
-        model, rows = self._model, pa.concat_tables(tables)
-        if self._encoder is None and model.gpu_provider is not None:
-            require_gpu_runtime(model.gpu_provider)  # a node that joined after the job started
-        if not isolated and self._encoder is None:
-            self._encoder = model.factory.open()
-        started, before = time.monotonic(), self._counters()
-        if self._encoder is None or isolated:
-            start_timeout_s = max(_START_TIMEOUT_S, model.batch_timeout_s)
-            with IsolatedEncoder(
-                model.factory, timeout_s=model.document_timeout_s, start_timeout_s=start_timeout_s
-            ) as child:
-                cells = _encode_cells(
-                    task, rows, pending, partial(encode_batches, child, batch_size=ISOLATED_BATCH_SIZE)
-                )
-        else:
-            watched = WatchedEncoder(self._encoder, model.batch_timeout_s)
-            cells = _encode_cells(task, rows, pending, partial(encode_batches, watched))
+        started = time.monotonic()
+        cells = [prepare_cell(task, found) for found in look_up_cells(task, pa.concat_tables(tables), pending)]
+        batch_size = ISOLATED_BATCH_SIZE if isolated else BATCH_SIZE
+        # The writer ends last, without the turn: the next block has the model while the last cell is written.
+        with CellWriter(task, pending) as writer, self._turn, self._opened(isolated=isolated) as encoder:
+            model, before = _Metered(encoder), self._counters()
+            for cell in cells:
+                writer.write(cell, *encode_batches(model, cell.texts(), batch_size=batch_size))
+            counters = self._counters() - before
         result = BlockResult(
             node=socket.gethostname(),
-            cells=cells,
-            counters=self._counters() - before,
+            cells=tuple(writer.results),
+            counters=counters,
             seconds=time.monotonic() - started,
+            model_seconds=model.seconds,
         )
         self._metrics.block(result)
         return result
 
+    @contextmanager
+    def _opened(self, *, isolated: bool) -> Iterator[TextEncoder]:
+        """Open the model of this process if it is not open, or one in a child process."""
+        model = self._model
+        if self._encoder is None and model.gpu_provider is not None:
+            require_gpu_runtime(model.gpu_provider)  # a node that joined after the job started
+        if isolated:
+            start_timeout_s = max(_START_TIMEOUT_S, model.batch_timeout_s)
+            with IsolatedEncoder(
+                model.factory, timeout_s=model.document_timeout_s, start_timeout_s=start_timeout_s
+            ) as child:
+                yield child
+            return
+        if self._encoder is None:
+            self._encoder = model.factory.open()
+        yield WatchedEncoder(self._encoder, model.batch_timeout_s)
+
     def _counters(self) -> Counters:
         return self._encoder.counters if isinstance(self._encoder, _Counting) else Counters()
-
-
-def _encode_cells(
-    task: WaveTask, rows: pa.Table, pending: Mapping[int, Sequence[Pending]], encode: Encode
-) -> tuple[CellResult, ...]:
-    results = []
-    for found in look_up_cells(task, rows, pending):
-        follows = tuple((result.wave, result.digest) for result in pending.get(found.cell, ()))
-        result = encode_cell(task, found, encode, follows)
-        results.append(mark_finished(task.table, task.quarantine, task.plan, task.wave, result))
-    return tuple(results)

@@ -4,7 +4,8 @@ A cell has every row of the ids that hash to it, so duplicates are found here. I
 are deleted, replaced, or kept with their vector.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -15,62 +16,103 @@ from lsr_prod.encoding.batches import ENCODER_REASONS, Failure
 from lsr_prod.encoding.duplicates import DETAILS, SourceOrder, displaced_rows, refuse_duplicates
 from lsr_prod.encoding.lookup import CellRows, WaveTask
 from lsr_prod.encoding.results import CellResult
-from lsr_prod.encoding.rewrite import Known, rewrite, unchanged_rows
+from lsr_prod.encoding.rewrite import rewrite, unchanged_rows
 from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, cell_of, content_hash, quantize
 from lsr_prod.tables.quarantine import DUPLICATE, duplicates_elsewhere, ids_with_reason, write_quarantine
 from lsr_prod.tables.rows import build_rows
 
-__all__ = ["Encode", "encode_cell"]
-
-Encode = Callable[[Sequence[str]], tuple[SparseBatch, Mapping[int, Failure]]]
-"""Takes texts; returns vectors of the encoded texts, in order, and failures of the others, by position."""
+__all__ = ["PreparedCell", "prepare_cell", "write_cell"]
 
 
-def encode_cell(task: WaveTask, found: CellRows, encode: Encode, follows: Sequence[tuple[int, str]] = ()) -> CellResult:
-    """Encode a cell and write its parts, without committing them.
+@dataclass(frozen=True, slots=True)
+class PreparedCell:
+    """A cell before the model encodes its new documents.
+
+    Attributes:
+        found: its rows and the committed rows of their ids.
+        duplicates: rows whose id has a document already, in this cell or in the table.
+        fresh: rows whose text the model encodes.
+        hashes: large_string, hashes of their texts.
+        unchanged: rows whose text has a vector in the table.
+    """
+
+    found: CellRows
+    duplicates: pa.Table
+    fresh: pa.Table
+    hashes: pa.Array
+    unchanged: pa.Table
+
+    def texts(self) -> list[str]:
+        """Return the texts that the model encodes."""
+        texts: list[str] = self.fresh["text"].to_pylist()
+        return texts
+
+
+def prepare_cell(task: WaveTask, found: CellRows) -> PreparedCell:
+    """Decide which rows of a cell are duplicates, which have a vector, and which the model encodes.
 
     Args:
         task: the wave.
-        found: its rows and the committed rows of their ids.
-        encode: encodes texts.
-        follows: wave and digest of results of this cell that the lookup included although they are not committed.
+        found: rows of the cell and the committed rows of their ids.
 
     Raises:
-        SourceError: a deleted document has a quarantined duplicate that would have to replace it, or a row is a
-            duplicate and duplicates are errors.
+        SourceError: a row is a duplicate, and duplicates are errors.
     """
-    cell, bucket, known = found.cell, found.bucket, found.known
-    active = pc.is_in(found.good["doc_id"], value_set=known.active)
+    active = pc.is_in(found.good["doc_id"], value_set=found.known.active)
     duplicates = pa.concat_tables([found.repeated, found.good.filter(active)])
     if task.on_duplicate == "error":
         refuse_duplicates(duplicates)
     good = found.good.filter(pc.invert(active))
     hashes = pa.array([content_hash(text.as_py()) for text in good["text"]], pa.large_string())
-    unchanged = known.has_vector(good["doc_id"], hashes)
+    unchanged = found.known.has_vector(good["doc_id"], hashes)
     changed = pc.invert(unchanged)
+    return PreparedCell(found, duplicates, good.filter(changed), hashes.filter(changed), good.filter(unchanged))
 
-    encoded, failed, clipped = _encode(good.filter(changed), hashes.filter(changed), task.properties, encode)
-    carried = unchanged_rows(task.table, known, good.filter(unchanged), task.properties)
+
+def write_cell(
+    task: WaveTask,
+    cell: PreparedCell,
+    vectors: SparseBatch,
+    failures: Mapping[int, Failure],
+    follows: Sequence[tuple[int, str]] = (),
+) -> CellResult:
+    """Write the parts of a cell, without committing them.
+
+    Args:
+        task: the wave.
+        cell: the prepared cell.
+        vectors: of the texts that were encoded, in order.
+        failures: of the other texts, by position.
+        follows: wave and digest of results of this cell that the lookup included although they are not committed.
+
+    Raises:
+        SourceError: a deleted document has a quarantined duplicate that would have to replace it.
+    """
+    found, known = cell.found, cell.found.known
+    encoded, failed, clipped = _new_rows(cell, task.properties, vectors, failures)
+    carried = unchanged_rows(task.table, known, cell.unchanged, task.properties)
     fresh = pa.concat_tables([encoded, carried]).sort_by("doc_id")
-    touched = sorted({*known.touched, *task.displaced.get(bucket, ())})
-    rewritten = rewrite(task.table, cell, task.cells, task.properties.buckets, known, touched, fresh, task.removed)
-    _refuse_returning_duplicates(task, cell, rewritten.deleted, known, good)
+    touched = sorted({*known.touched, *task.displaced.get(found.bucket, ())})
+    rewritten = rewrite(
+        task.table, found.cell, task.cells, task.properties.buckets, known, touched, fresh, task.removed
+    )
+    _refuse_returning_duplicates(task, cell, rewritten.deleted)
     detail = (DUPLICATE, DETAILS[task.on_duplicate])
     lost = known.superseded.filter(pc.is_in(known.superseded["doc_id"], value_set=known.displaced))
     displaced = zip(lost["doc_id"].to_pylist(), lost["source_file"].to_pylist(), strict=True)
     bad = pa.concat_tables(
         [
             found.rows.filter(pc.is_valid(found.rows["reason"])),
-            _as_bad(duplicates, [detail] * duplicates.num_rows),
+            _as_bad(cell.duplicates, [detail] * cell.duplicates.num_rows),
             displaced_rows(found.rows.schema, task.table, task.plan, displaced, task.on_duplicate),
             failed,
         ]
     )
     return CellResult(
-        cell=cell,
-        bucket=bucket,
+        cell=found.cell,
+        bucket=found.bucket,
         rows_in=found.rows.num_rows,
         parts=rewritten.parts,
         quarantine=write_quarantine(task.quarantine, task.plan, task.wave, bad) if bad.num_rows else None,
@@ -86,20 +128,22 @@ def encode_cell(task: WaveTask, found: CellRows, encode: Encode, follows: Sequen
     )
 
 
-def _refuse_returning_duplicates(task: WaveTask, cell: int, deleted: pa.Array, known: Known, good: pa.Table) -> None:
+def _refuse_returning_duplicates(task: WaveTask, cell: PreparedCell, deleted: pa.Array) -> None:
     """Refuse to delete or replace a document if a quarantined duplicate, whose file is not read, has to replace it."""
     if task.present is None or not task.removed:
         return
+    found, known = cell.found, cell.found.known
     order = SourceOrder(task.on_duplicate, task.present)
     gone = pa.array(sorted(task.removed), pa.int64())
     replaced = known.superseded["doc_id"].filter(pc.is_in(known.superseded["source_file"], value_set=gone))
     # A row that the model failed on is no document, but its duplicates were quarantined too.
-    failed = _of_cell(task, cell, ids_with_reason(task.quarantine, task.plan, ENCODER_REASONS, gone))
+    failed = _of_cell(task, found.cell, ids_with_reason(task.quarantine, task.plan, ENCODER_REASONS, gone))
     absent = deleted.filter(pc.invert(pc.is_in(deleted, value_set=known.displaced)))
     leaving = pa.concat_arrays([absent, *replaced.chunks, failed])
-    found = duplicates_elsewhere(task.quarantine, task.plan, leaving, task.present) if len(leaving) else []
+    elsewhere = duplicates_elsewhere(task.quarantine, task.plan, leaving, task.present) if len(leaving) else []
+    good = pa.concat_tables([cell.fresh, cell.unchanged])
     ids = good["doc_id"].combine_chunks()
-    for doc_id, source, key in found:
+    for doc_id, source, key in elsewhere:
         place = pc.index(ids, pa.scalar(doc_id, pa.large_string())).as_py()
         new = good["file"].slice(place, 1).combine_chunks() if place >= 0 else None
         if new is None or order.precedes(pa.array([key], pa.int64()), new):
@@ -113,11 +157,11 @@ def _of_cell(task: WaveTask, cell: int, doc_ids: pa.Array) -> pa.Array:
     return doc_ids.filter(pa.array([cell_of(doc_id, task.cells) == cell for doc_id in doc_ids.to_pylist()], pa.bool_()))
 
 
-def _encode(
-    rows: pa.Table, hashes: pa.Array, properties: TableProperties, encode: Encode
+def _new_rows(
+    cell: PreparedCell, properties: TableProperties, vectors: SparseBatch, failures: Mapping[int, Failure]
 ) -> tuple[pa.Table, pa.Table, int]:
     """Return (rows of the sparse table, rows that the model failed on, number of clipped weights)."""
-    vectors, failures = encode(rows["text"].to_pylist())
+    rows, hashes = cell.fresh, cell.hashes
     encodable = np.ones(rows.num_rows, dtype=bool)
     encodable[list(failures)] = False
     reasons = [(failures[i].reason, failures[i].detail) for i in sorted(failures)]

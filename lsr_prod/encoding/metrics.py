@@ -14,14 +14,14 @@ class EncodeMetrics:
         self._documents = Counter("lsr_prod_encode_documents", "documents encoded")
         self._tokens = Counter("lsr_prod_encode_tokens", "tokens that the model read, padding excluded")
         self._padding = Gauge("lsr_prod_encode_padding_share", "share of padding in the batches of the last block")
-        self._docs_per_s = Gauge("lsr_prod_encode_docs_per_s", "documents per second of the last block")
+        self._docs_per_s = Gauge("lsr_prod_encode_docs_per_s", "documents per second in the model, last block")
 
     def block(self, result: BlockResult) -> None:
         """Record a finished block."""
         documents = sum(cell.encoded for cell in result.cells if not cell.reused)
         if documents:
             self._documents.inc(documents)
-            self._docs_per_s.set(documents / result.seconds)
+            self._docs_per_s.set(documents / max(result.model_seconds, 1e-9))
         if result.counters.tokens:
             self._tokens.inc(result.counters.tokens)
             self._padding.set(result.counters.padding_share)

@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from lsr_prod.encoding.actor import EncoderActor, ModelSettings
+from lsr_prod.encoding.actor import BLOCKS_AT_A_TIME, EncoderActor, ModelSettings
 from lsr_prod.encoding.places import PoolSize
 from lsr_prod.encoding.results import BlockResult
 from lsr_prod.errors import EncoderLostError
@@ -31,7 +31,6 @@ _IDLE_S = 0.02  # without a call that runs
 _ATTEMPTS = 4  # per block; all but the first run the model in a child process
 _NODES_S = 600.0  # until a cluster without an encoder that runs is an error
 _LOOK_S = 5.0  # between two looks at the nodes of the cluster
-_QUEUED = 2  # blocks per actor: one being encoded, one being transferred
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,7 +166,7 @@ class EncoderPool:
         for member in self._members:
             if not member.ready:
                 _ask(member)
-        while self._queue and (free := self._least_loaded()) is not None and free.load < _QUEUED:
+        while self._queue and (free := self._least_loaded()) is not None and free.load < BLOCKS_AT_A_TIME:
             call, failed = self._queue.popleft()
             reference = free.actor.encode.remote(call.task, *call.extra, *call.rows, isolated=failed > 0)
             self._running[reference] = _Running(free, call, failed)
@@ -243,6 +242,7 @@ class EncoderPool:
             num_gpus=self.size.gpus,
             max_restarts=-1,
             max_task_retries=0,
+            max_concurrency=BLOCKS_AT_A_TIME,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=self._places is None),
         )
         return _Member(options.remote(self._model), node)

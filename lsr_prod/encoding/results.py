@@ -80,13 +80,15 @@ class BlockResult:
         node: host name of the actor.
         cells: one result per cell.
         counters: documents and tokens that the model read; zero if it ran in a child process.
-        seconds: duration.
+        seconds: duration, with the time that it waited for the model.
+        model_seconds: duration of the calls of the model.
     """
 
     node: str
     cells: tuple[CellResult, ...]
     counters: Counters
     seconds: float
+    model_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

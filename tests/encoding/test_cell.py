@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.batches import encode_batches
-from lsr_prod.encoding.cell import encode_cell
+from lsr_prod.encoding.cell import prepare_cell, write_cell
 from lsr_prod.encoding.lookup import WaveTask, look_up_cells
 from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.encoding.row_counts import ROW_COUNT
@@ -63,7 +63,8 @@ def documents(store: Store, result: CellResult) -> dict[str, dict[str, Any]]:
 def encode_only(wave: WaveTask, rows: pa.Table) -> CellResult:
     """Encode the rows of one cell."""
     (found,) = look_up_cells(wave, rows)
-    return encode_cell(wave, found, encode)
+    cell = prepare_cell(wave, found)
+    return write_cell(wave, cell, *encode(cell.texts()))
 
 
 def balance(result: CellResult) -> int:

@@ -59,7 +59,7 @@ MUTANTS = (
     Mutant(
         "duplicates of earlier waves are not looked up",
         "encoding/cell.py",
-        (("value_set=known.active)", "value_set=known.active[:0])"),),
+        (("value_set=found.known.active)", "value_set=found.known.active[:0])"),),
         "chain_without_faults",
     ),
     Mutant(

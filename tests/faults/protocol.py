@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +16,7 @@ from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.batches import encode_batches
-from lsr_prod.encoding.cell import encode_cell
+from lsr_prod.encoding.cell import prepare_cell, write_cell
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.give_up import give_up_base
@@ -186,7 +185,8 @@ def _encode_wave(task: WaveTask, plan: Plan, rows_of: "_Rows", encoder: TextEnco
         task = replace(task, displaced=all_displaced(displaced, results))
     for cell in todo:
         (found,) = look_up_cells(task, by_cell[cell])
-        result = encode_cell(task, found, partial(encode_batches, encoder))
+        ready = prepare_cell(task, found)
+        result = write_cell(task, ready, *encode_batches(encoder, ready.texts()))
         results.append(mark_finished(task.table, task.quarantine, task.plan, task.wave, result))
     return WaveResult(task.wave, tuple(results))
 
