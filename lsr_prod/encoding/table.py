@@ -1,25 +1,20 @@
 """The sparse table of the encode job: create it with its properties, check it, digest it."""
 
-import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-
-import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
 from lsr_prod.storage.drafts import is_draft
 from lsr_prod.tables import Sink, Table, create_table, open_table
+from lsr_prod.tables.row_digest import combine_digests, digest_in_name, file_digest
 
 __all__ = [
     "PLAN_PROPERTY",
     "PROTOCOL_FOLDER",
     "check_first_plan",
     "check_table",
-    "combine_digests",
     "create_sparse_table",
-    "file_digest",
     "files_by_bucket",
     "table_digest",
 ]
@@ -29,8 +24,6 @@ PROTOCOL_FOLDER = "_lsr_prod"
 
 PLAN_PROPERTY = "lsr_prod.plan"
 """Table property with the digest of the first plan."""
-
-_MODULUS = 1 << 256
 
 
 def create_sparse_table(store: Store, sink: Sink, properties: TableProperties, plan: str) -> Table:
@@ -114,16 +107,19 @@ def files_by_bucket(table: Table) -> dict[int, list[str]]:
     return dict(found)
 
 
-def table_digest(table_uri: str, options: dict[str, str] | None = None, *, version: int | None = None) -> str:
+def table_digest(
+    table_uri: str, options: dict[str, str] | None = None, *, version: int | None = None, verify: bool = False
+) -> str:
     """Return the digest of the contents of a sparse table, independent of file names and of the order of rows.
 
     The digest is the sum modulo 2**256 of the sha256 of doc_id, terms, impacts and content_hash of every row, so that a
-    duplicated row changes it. One batch of rows is in memory at a time.
+    duplicated row changes it. Parts have it in their names; only files without it are opened.
 
     Args:
         table_uri: the table.
         options: options of the object store.
         version: version of the table; default the newest.
+        verify: read every row instead; one batch of rows is in memory at a time.
 
     Returns:
         64 hex digits.
@@ -135,39 +131,5 @@ def table_digest(table_uri: str, options: dict[str, str] | None = None, *, versi
     table = open_table(store, version)
     if table is None:
         raise ArtifactError(f"{store.uri} is not a table; give the folder that lsr-prod encode wrote")
-    return combine_digests(file_digest(store, file.path) for file in table.files())
-
-
-def file_digest(store: Store, path: str) -> int:
-    """Return the summand of one file in the digest of its table.
-
-    Args:
-        store: the table's folder.
-        path: of the file inside it.
-    """
-    return sum(int.from_bytes(hashlib.sha256(row).digest(), "big") for row in _rows(store, path)) % _MODULUS
-
-
-def combine_digests(shares: Iterable[int]) -> str:
-    """Return the digest of a table, 64 hex digits, from the summands of its files."""
-    return f"{sum(shares) % _MODULUS:064x}"
-
-
-def _rows(store: Store, path: str) -> Iterator[bytes]:
-    columns = ["doc_id", "terms", "impacts", "content_hash"]
-    with store.open_reader(path) as file:
-        for batch in pq.ParquetFile(file).iter_batches(batch_size=4096, columns=columns):
-            terms, impacts = batch["terms"], batch["impacts"]
-            bounds = terms.offsets.to_numpy()
-            term_values, impact_values = terms.values.to_numpy(), impacts.values.to_numpy()
-            ids, hashes = batch["doc_id"].to_pylist(), batch["content_hash"].to_pylist()
-            for i, (doc_id, content) in enumerate(zip(ids, hashes, strict=True)):
-                row = slice(bounds[i], bounds[i + 1])
-                fields = (
-                    doc_id.encode(),
-                    term_values[row].astype("<i4").tobytes(),
-                    impact_values[row].astype("<i4").tobytes(),
-                    content.encode(),
-                )
-                # Lengths first, so that no two different rows have the same bytes.
-                yield b"".join(len(field).to_bytes(8, "big") + field for field in fields)
+    named = ((file.path, None if verify else digest_in_name(file.path)) for file in table.files())
+    return combine_digests(file_digest(store, path) if found is None else found for path, found in named)

@@ -23,7 +23,7 @@ __all__ = ["Garbage", "find_garbage", "kept_paths", "vacuum"]
 
 log = logging.getLogger(__name__)
 
-_PART = re.compile(r"^([^/]+=[^/]*/)+part-[0-9a-f]{64}(-\d+)?\.parquet$")
+_PART = re.compile(r"^([^/]+=[^/]*/)+part-[0-9a-f]{64}(-[0-9a-f]{64})?(-\d+)?\.parquet$")
 _MARKER = re.compile(r"^_lsr_prod/done/.+\.json$")
 
 

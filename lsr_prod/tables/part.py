@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtifactError, CommitError
 from lsr_prod.storage import Entry, Store
+from lsr_prod.tables.row_digest import DIGESTED, row_digest
 from lsr_prod.tables.schema import stored_strings
 
 __all__ = ["Part", "check_part", "count_rows", "read_part", "write_part"]
@@ -41,12 +42,16 @@ class Part:
 def write_part(store: Store, folder: str, table: pa.Table) -> Part:
     """Write ``table`` as ``<folder>/part-<sha256>.parquet`` and read its footer back.
 
+    The name of a part of the sparse table also has the digest of its rows (``row_digest``), after another hyphen.
+
     Columns of the type ``large_string`` are stored as ``string``, with as much text per row group as that type holds.
     Equal tables get equal names, so a second attempt that makes the same bytes reuses the file. If a damaged file has
     that name, a number is appended to the name of the part.
     """
     data = _parquet(table)
     name = f"{folder}/part-{hashlib.sha256(data).hexdigest()}"
+    if set(DIGESTED) <= set(table.column_names):
+        name += f"-{row_digest(table):064x}"
     stats = json.dumps(_statistics(table))
     number = 0
     while True:

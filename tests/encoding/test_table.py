@@ -11,9 +11,7 @@ from lsr_prod.encoding.table import (
     PROTOCOL_FOLDER,
     check_first_plan,
     check_table,
-    combine_digests,
     create_sparse_table,
-    file_digest,
     files_by_bucket,
     table_digest,
 )
@@ -21,6 +19,7 @@ from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError, Line
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
 from lsr_prod.tables import Sink, open_table
+from lsr_prod.tables.row_digest import combine_digests, digest_in_name, file_digest
 from tests.encoding.tables import newest
 
 PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, ("title",), 9)
@@ -155,6 +154,7 @@ def test_summands_of_files_add_up_to_the_digest(tmp_path: Path):
     paths = [path for paths in files_by_bucket(newest(store)).values() for path in paths]
     assert len(paths) > 3
     assert combine_digests(file_digest(store, path) for path in reversed(paths)) == digest
+    assert {digest_in_name(path) for path in paths} == {None}  # another program wrote them
     assert combine_digests([]) == digest_of(tmp_path / "empty") == "0" * 64
     with pytest.raises(ArtifactError, match="is not a table"):
         table_digest(str(tmp_path / "none"))
