@@ -22,7 +22,7 @@ from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.encoding.prepare import Work, prepare
 from lsr_prod.encoding.probe import probe_scale, spread_slices
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.encoding.summary import EncodeSummary, Totals, document_count
+from lsr_prod.encoding.summary import EncodeSummary, Totals, document_count, table_bytes
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.formats.table import TableProperties
@@ -118,6 +118,10 @@ def _encode(work: Work) -> EncodeSummary:
         actors=size.actors,
         threads_per_actor=size.threads,
         seconds=seconds,
+        encode_seconds=totals.busy.span_s,
+        busy_share=totals.busy.share(size.actors),
+        source_bytes=work.plan.source_bytes,
+        table_bytes=table_bytes(table),
         docs_per_s=totals.encoded / seconds,
         impact_step=properties.impact_step,
         impact_error=properties.impact_error,

@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from lsr_prod.encoding.busy import BusyTime
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.inference import Counters
@@ -204,8 +205,10 @@ class WaveCosts:
         encoded: documents that went through the model in this run.
         reused_cells: cells that an earlier attempt had finished.
         counters: documents and tokens that the model read.
+        busy: working time of the encoders.
     """
 
     encoded: int
     reused_cells: int
     counters: Counters
+    busy: BusyTime = field(default_factory=BusyTime)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from lsr_prod.encoding.busy import BusyTime
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.results import WaveCosts, WaveResult
 from lsr_prod.errors import QuarantineOverflowError
@@ -12,7 +13,7 @@ from lsr_prod.inference import Counters
 from lsr_prod.tables import Table
 from lsr_prod.tables.quarantine import quarantine_folder, quarantined_by_reason
 
-__all__ = ["EncodeSummary", "Totals", "document_count"]
+__all__ = ["EncodeSummary", "Totals", "document_count", "table_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,10 @@ class EncodeSummary:
         actors: encoder actors.
         threads_per_actor: ONNX Runtime threads of each.
         seconds: duration of this run.
+        encode_seconds: time from the start of the first to the end of the last block of this run.
+        busy_share: share of that time in which the encoders worked.
+        source_bytes: bytes that the plan reads.
+        table_bytes: bytes of the parts of the table.
         docs_per_s: encoded documents per second of this run.
         impact_step: weight of one impact unit.
         impact_error: mean error of the impacts of the probe.
@@ -68,6 +73,10 @@ class EncodeSummary:
     actors: int
     threads_per_actor: int
     seconds: float
+    encode_seconds: float
+    busy_share: float
+    source_bytes: int
+    table_bytes: int
     docs_per_s: float
     impact_step: float
     impact_error: float
@@ -97,6 +106,7 @@ class Totals:
         clipped: weights above the largest impact.
         reused_cells: cells that an earlier attempt had finished.
         counters: documents and tokens that the model read in this run.
+        busy: working time of the encoders in this run.
     """
 
     rows_out: int = 0
@@ -107,6 +117,7 @@ class Totals:
     clipped: int = 0
     reused_cells: int = 0
     counters: Counters = field(default_factory=Counters)
+    busy: BusyTime = field(default_factory=BusyTime)
 
     @classmethod
     def before(cls, work: Work, table: Table, waves: int) -> "Totals":
@@ -131,6 +142,7 @@ class Totals:
         self.encoded += costs.encoded
         self.reused_cells += costs.reused_cells
         self.counters += costs.counters
+        self.busy += costs.busy
 
     def add(self, result: WaveResult) -> None:
         """Add a committed wave."""
@@ -164,3 +176,8 @@ class Totals:
 def document_count(table: Table) -> int:
     """Return the number of rows of a snapshot."""
     return sum(file.rows or 0 for file in table.files())
+
+
+def table_bytes(table: Table) -> int:
+    """Return the bytes of the parts of a snapshot."""
+    return sum(file.size for file in table.files())

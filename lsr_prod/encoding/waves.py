@@ -1,12 +1,14 @@
 """Open a wave: find its finished cells, start the tasks that read its rows, and keep what becomes of its blocks."""
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
 
+from lsr_prod.encoding.busy import BusyTime
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.markers import finished_cells, marker_digests
 from lsr_prod.encoding.lookup import Pending, WaveTask, all_displaced, displaced_parts, may_displace
@@ -42,6 +44,7 @@ class OpenWave:
         running: blocks that were submitted.
         encoded: documents that went through the model.
         counters: documents and tokens that the model read.
+        busy: working time of the encoders.
     """
 
     task: WaveTask
@@ -55,6 +58,7 @@ class OpenWave:
     running: set[int] = field(default_factory=set)
     encoded: int = 0
     counters: Counters = field(default_factory=Counters)
+    busy: BusyTime = field(default_factory=BusyTime)
 
     def __post_init__(self) -> None:
         self.results, self.waiting = dict(self.reused), list(self.blocks)
@@ -79,11 +83,12 @@ class OpenWave:
         self.results.update({cell.cell: cell for cell in result.cells})
         self.encoded += sum(cell.encoded for cell in result.cells if not cell.reused)
         self.counters += result.counters
+        self.busy += BusyTime.of_block(result.seconds, time.monotonic())
 
     @property
     def costs(self) -> WaveCosts:
         """Work spent on the wave since it was opened."""
-        return WaveCosts(self.encoded, len(self.reused), self.counters)
+        return WaveCosts(self.encoded, len(self.reused), self.counters, self.busy)
 
     def close(self) -> WaveResult:
         """Return the result of the wave.

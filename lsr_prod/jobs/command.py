@@ -20,6 +20,7 @@ COMMANDS = {
     "model": "make a model directory from a masked language model",
     "export": "export a model as an ONNX bundle",
     "encode": "encode a corpus into a sparse table",
+    "estimate": "estimate hours, storage and cost of encoding a corpus from measured runs",
     "vectors": "import or export vectors of other tools",
     "maintain": "merge small parts of a sparse table and delete garbage",
     "index": "build an index version and publish it",

@@ -65,6 +65,10 @@ def print_encoded(summary: Mapping[str, Any]) -> None:
         "tokens": tokens,
         "tokens per second": tokens / seconds,
         "share of padding": run.pop("padding_share"),
+        "seconds from first to last block": run.pop("encode_seconds"),
+        "busy share of encoders": run.pop("busy_share"),
+        "source bytes": run.pop("source_bytes"),
+        "table bytes": run.pop("table_bytes"),
     }
     print_table("counts", counts)
     if reasons:

@@ -110,6 +110,11 @@ class Plan:
         return self.header.cells
 
     @property
+    def source_bytes(self) -> int:
+        """Source bytes of all slices."""
+        return int(self.slice_table["size"].to_numpy().sum())
+
+    @property
     def largest_wave_bytes(self) -> int:
         """Source bytes of the largest wave."""
         sizes = self.slice_table["size"].to_numpy()
