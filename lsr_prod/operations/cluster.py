@@ -72,11 +72,11 @@ def load_cluster(path: Path) -> ClusterDescription:
     try:
         return ClusterDescription.model_validate({str(name): each for name, each in value.items()})
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        field = ".".join(["--cluster", *(str(part) for part in problem["loc"])])
-        if problem["type"] == "extra_forbidden":
+        found = error.errors(include_url=False)[0]
+        field = ".".join(["--cluster", *(str(part) for part in found["loc"])])
+        if found["type"] == "extra_forbidden":
             raise ConfigError(field, "there is no such field", f"available: {fields}") from error
-        if problem["type"] == "missing":
+        if found["type"] == "missing":
             raise ConfigError(field, "it is required, but was not given", f"set it in {path}") from error
-        message = problem["msg"].removeprefix("Value error, ")
-        raise ConfigError(field, f"{problem['input']!r} is not possible", message[0].lower() + message[1:]) from error
+        message = found["msg"].removeprefix("Value error, ")
+        raise ConfigError(field, f"{found['input']!r} is not possible", message[0].lower() + message[1:]) from error

@@ -79,6 +79,10 @@ def test_each_defect_is_quarantined_with_its_reason_and_no_other_row_lost(tmp_pa
         "text_too_long": 1,
     }
     assert (summary.rows_in, summary.rows_out, summary.quarantined) == (67, 60, 7)
+    assert summary.source_bytes == sum(path.stat().st_size for path in first.parent.iterdir())
+    assert summary.table_bytes == sum(path.stat().st_size for path in (tmp_path / "table").rglob("part-*.parquet"))
+    assert 0 < summary.encode_seconds < summary.seconds
+    assert 0 < summary.busy_share <= 1
     rows = rows_of(tmp_path / "table")
     assert sorted(row["doc_id"] for row in rows) == sorted(document["_id"] for document in DOCUMENTS)
     assert next(row["title"] for row in rows if row["doc_id"] == "d3") == "animal 3"
