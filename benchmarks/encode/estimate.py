@@ -1,15 +1,15 @@
 """How far is `lsr-prod estimate` from real runs on collections that it was not fitted to?
 
-    python -m benchmarks.encode.estimate SHARED_DATA [--fit scifact] [--targets msmarco_5k tldr_en debian_packages]
-        [--documents 4000] [--rounds 3] [--actors 1]
+    python -m benchmarks.encode.estimate SHARED_DATA [--fit debian_packages] [--targets msmarco_5k scifact tldr_en]
+        [--documents 16000] [--rounds 3] [--actors 1] [--quiet]
 
 The model is splade-tiny. Each round encodes a quarter of the collection of ``--fit``, all of it, and every target, one
 after the other on a local Ray, so that a slow minute of the machine hits all of them; medians over the rounds count.
 The speed is fitted to the two sizes of the first collection. A target is predicted from its bytes and number of
 documents alone (``_by_bytes``), and from the tokens of a sample of 500 of its documents (``_by_sample``).
 
-Prints measured and predicted wall seconds and CPU seconds (of the job and all its processes, from /proc), their
-relative errors, and ``RESULT {json}``. Exit code 1 if an error by sample is above 20 %: of CPU seconds, and with
+Prints measured and predicted wall seconds and CPU seconds (of the job and its workers, from /proc; not of the daemons of
+Ray, which use more the longer a busy machine delays the job), their relative errors, and ``RESULT {json}``. Exit code 1 if an error by sample is above 20 %: of CPU seconds, and with
 ``--quiet`` (nothing else runs on the machine) of wall seconds too. Linux only.
 """
 
@@ -52,7 +52,7 @@ def write_part(source: Path, target: Path, documents: int) -> int:
 
 
 def cpu_of(driver: int, seen: dict[tuple[int, int], float]) -> None:
-    """Update the CPU seconds of a process and its descendants: (pid, start time) -> seconds."""
+    """Update the CPU seconds of a job and its workers: (pid, start time) -> seconds."""
     parents: dict[int, int] = {}
     used: dict[int, tuple[tuple[int, int], float]] = {}
     for folder in Path("/proc").iterdir():
@@ -60,11 +60,13 @@ def cpu_of(driver: int, seen: dict[tuple[int, int], float]) -> None:
             continue
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            title = (folder / "cmdline").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             continue
         pid = int(folder.name)
         parents[pid] = int(fields[1])
-        used[pid] = (pid, int(fields[19])), (int(fields[11]) + int(fields[12])) / _TICKS
+        if pid == driver or title.startswith(b"ray::"):
+            used[pid] = (pid, int(fields[19])), (int(fields[11]) + int(fields[12])) / _TICKS
     for pid, (key, seconds) in used.items():
         if pid == driver or driver in _ancestors(pid, parents) or key in seen:
             seen[key] = seconds
@@ -140,9 +142,9 @@ def main(argv: Sequence[str]) -> int:
     """Measure, predict, print, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder of the collections")
-    parser.add_argument("--fit", default="scifact", help="collection that the speed is fitted to")
-    parser.add_argument("--targets", nargs="+", default=["msmarco_5k", "tldr_en", "debian_packages"])
-    parser.add_argument("--documents", type=int, default=4000, help="documents of each collection, at most")
+    parser.add_argument("--fit", default="debian_packages", help="collection that the speed is fitted to")
+    parser.add_argument("--targets", nargs="+", default=["msmarco_5k", "scifact", "tldr_en"])
+    parser.add_argument("--documents", type=int, default=16_000, help="documents of each collection, at most")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each size")
     parser.add_argument("--actors", type=int, default=1, help="encoder actors")
     parser.add_argument("--quiet", action="store_true", help="the machine is idle: wall seconds decide too")
