@@ -8,11 +8,11 @@ after the other on a local Ray, so that a slow minute of the machine hits all of
 The speed is fitted to the two sizes of the first collection. A target is predicted from its bytes and number of
 documents alone (``_by_bytes``), and from the tokens of a sample of 500 of its documents (``_by_sample``).
 
-Prints measured and predicted wall seconds and CPU seconds, their relative errors, and ``RESULT {json}``. CPU seconds are
-those of the job and its workers, from /proc, without the daemons of Ray, which need more the longer other work delays
-the job. ``_by_one_run`` is the error in wall seconds of a fit to the large run alone, and ``table_error`` that of the
-bytes of the table. Exit code 1 if an error by sample is above 20 %: of CPU seconds, and with ``--quiet`` (nothing else
-runs on the machine) of wall seconds too. Linux only.
+Prints measured and predicted wall seconds and CPU seconds, their relative errors, and ``RESULT {json}``. CPU seconds
+are those of the job and its workers, from /proc, without the daemons of Ray, which need more the longer other work
+delays the job. ``_by_one_run`` is the error in wall seconds of a fit to the large run alone, and ``table_error`` that
+of the bytes of the table. Exit code 1 if an error by sample is above 20 %: of CPU seconds, and with ``--quiet``
+(nothing else runs on the machine) of wall seconds too. Linux only.
 """
 
 import argparse

@@ -11,8 +11,8 @@ class BusyTime:
     """Working time of encoders, summed over blocks.
 
     Attributes:
-        seconds: duration of the blocks, summed.
-        first: start of the first block, on the monotonic clock of the driver.
+        seconds: duration of the calls of the model, summed over blocks.
+        first: start of the model in the first block, on the monotonic clock of the driver; opening it is not included.
         last: end of the last block, on the same clock.
     """
 
@@ -22,7 +22,7 @@ class BusyTime:
 
     @classmethod
     def of_block(cls, seconds: float, ended: float) -> "BusyTime":
-        """Return the time of one block that took ``seconds`` and ended at ``ended``."""
+        """Return the time of one block whose model ran for ``seconds`` and that ended at ``ended``."""
         return cls(seconds, ended - seconds, ended)
 
     def __add__(self, other: "BusyTime") -> "BusyTime":

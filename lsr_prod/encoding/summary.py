@@ -40,7 +40,7 @@ class EncodeSummary:
         threads_per_actor: ONNX Runtime threads of each.
         seconds: duration of this run.
         encode_seconds: time from the start of the first to the end of the last block of this run.
-        busy_share: share of that time in which the encoders worked.
+        busy_share: share of that time in which the models of the encoders ran.
         source_bytes: bytes that the plan reads.
         table_bytes: bytes of the parts of the table.
         docs_per_s: encoded documents per second of this run.

@@ -83,7 +83,7 @@ class OpenWave:
         self.results.update({cell.cell: cell for cell in result.cells})
         self.encoded += sum(cell.encoded for cell in result.cells if not cell.reused)
         self.counters += result.counters
-        self.busy += BusyTime.of_block(result.seconds, time.monotonic())
+        self.busy += BusyTime.of_block(result.model_seconds, time.monotonic())
 
     @property
     def costs(self) -> WaveCosts:
