@@ -107,7 +107,7 @@ def estimate(corpus: Corpus, runs: MeasuredRuns, cluster: ClusterDescription | N
     figures["hours"] = Figure(hours, "computed", "encode_hours + index_hours" if runs.index else "encode_hours")
     figures["node_hours"] = Figure(hours * nodes, "computed", "hours x nodes")
     figures |= _storage(corpus, runs)
-    requests = count_requests(RunSize(corpus.source_bytes, int(figures["table_bytes"].value)))
+    requests = count_requests(RunSize.of_bytes(corpus.source_bytes, int(figures["table_bytes"].value)))
     for kind in REQUEST_KINDS:
         figures[f"{kind}_requests"] = Figure(requests[kind], "computed", "of encode, by size; see docs/operations.md")
     if cluster is not None:
