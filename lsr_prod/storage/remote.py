@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import MissingExtraError
+from lsr_prod.storage.counts import count
 from lsr_prod.storage.local import checked_chunks
 from lsr_prod.storage.options import is_client_option
 
@@ -89,6 +90,7 @@ def open_object(store: "ObjectStore", name: str, etag: str | None) -> BinaryIO:
         FileNotFoundError: the object does not exist.
         ObjectChangedError: the object has another ETag. A read raises it too, if the object is replaced meanwhile.
     """
+    count("head")
     found = store.head(name)
     current = found["e_tag"]
     if etag is not None and current != etag:
@@ -160,6 +162,7 @@ class _RemoteFile(io.RawIOBase):
         options: GetOptions = {"range": (start, end)}
         if self._etag is not None and not self._etag.startswith("W/"):
             options["if_match"] = self._etag
+        count("get", read=end - start)
         try:
             found = self._store.get(self._name, options=options)
             if self._etag is not None and found.meta["e_tag"] != self._etag:

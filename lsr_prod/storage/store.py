@@ -5,6 +5,7 @@ create an object only if it is absent. Readers of artifacts get a local folder a
 """
 
 import hashlib
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, LsrError, StorageError
 from lsr_prod.formats.digest import digest_path
+from lsr_prod.storage.counts import CountedFile, count
 from lsr_prod.storage.drafts import create_file, draft_name, new_file
 from lsr_prod.storage.local import Entry, checked_chunks, local_entry, walk
 from lsr_prod.storage.location import is_remote, location_problem
@@ -84,6 +86,7 @@ class Store:
             True if this call created it; False if it existed, which is left as it is.
         """
         with _failures(f"{self.uri}/{name}", "written"):
+            count("put", written=len(data))
             if not is_remote(self.uri):
                 return create_file(Path(self.uri) / _safe(name), (data,))
             from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -112,13 +115,15 @@ class Store:
             DigestMismatchError: the file has another sha256; nothing was created.
         """
         with _failures(f"{self.uri}/{name}", "written"):
+            size = source.stat().st_size
             if not is_remote(self.uri):
+                count("put", written=size)
                 return create_file(Path(self.uri) / _safe(name), checked_chunks(source, sha256, 1 << 20))
             if self.entry(name) is not None:
                 return False
-            size = source.stat().st_size
             if size <= PART_BYTES:
                 return self.put_new(name, b"".join(checked_chunks(source, sha256, PART_BYTES)))
+            count("put", requests=-(-size // PART_BYTES), written=size)
             put_parts(self._remote(), _safe(name), source, sha256)
             return True
 
@@ -134,10 +139,12 @@ class Store:
             DigestMismatchError: the file has another sha256; nothing was created or replaced.
         """
         with _failures(f"{self.uri}/{name}", "written"):
+            size = source.stat().st_size
+            count("put", requests=max(-(-size // PART_BYTES), 1), written=size)
             if not is_remote(self.uri):
                 with new_file(Path(self.uri) / _safe(name), replace=True) as file:
                     file.writelines(checked_chunks(source, sha256, 1 << 20))
-            elif source.stat().st_size <= PART_BYTES:
+            elif size <= PART_BYTES:
                 self._remote().put(_safe(name), b"".join(checked_chunks(source, sha256, PART_BYTES)))
             else:
                 put_parts(self._remote(), _safe(name), source, sha256)
@@ -146,9 +153,12 @@ class Store:
         """Return the content of an object, or None if it does not exist."""
         with _failures(f"{self.uri}/{name}", "read"):
             try:
-                if not is_remote(self.uri):
-                    return (Path(self.uri) / _safe(name)).read_bytes()
-                return bytes(self._remote().get(_safe(name)).bytes())
+                if is_remote(self.uri):
+                    data = bytes(self._remote().get(_safe(name)).bytes())
+                else:
+                    data = (Path(self.uri) / _safe(name)).read_bytes()
+                count("get", read=len(data))
+                return data
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
 
@@ -159,6 +169,7 @@ class Store:
             FileNotFoundError: the object does not exist.
         """
         with _failures(f"{self.uri}/{name}", "read"):
+            count("get", read=length)
             if not is_remote(self.uri):
                 with (Path(self.uri) / _safe(name)).open("rb") as file:
                     file.seek(start)
@@ -168,6 +179,7 @@ class Store:
     def entry(self, name: str) -> Entry | None:
         """Return size, time and tag of an object, or None if it does not exist."""
         with _failures(f"{self.uri}/{name}", "looked up"):
+            count("head")
             try:
                 if not is_remote(self.uri):
                     return local_entry(Path(self.uri), Path(self.uri) / _safe(name))
@@ -188,6 +200,7 @@ class Store:
             FileNotFoundError: the object does not exist.
         """
         with _failures(f"{self.uri}/{name}", "looked up"):
+            count("head")
             return str(self._remote().head(_safe(name))["e_tag"])
 
     def open_reader(self, name: str, *, etag: str | None = None) -> BinaryIO:
@@ -206,7 +219,8 @@ class Store:
         """
         with _failures(f"{self.uri}/{name}", "opened"):
             if not is_remote(self.uri):
-                return (Path(self.uri) / _safe(name)).open("rb")
+                count("get")
+                return io.BufferedReader(CountedFile(Path(self.uri) / _safe(name)))
             return open_object(self._remote(), _safe(name), etag)
 
     def names(self, prefix: str = "") -> list[str]:
@@ -216,6 +230,7 @@ class Store:
     def entries(self, prefix: str = "") -> list[Entry]:
         """Return all objects below the folder ``prefix``, sorted by name: one listing, no request per object."""
         with _failures(f"{self.uri}/{prefix}", "listed"):
+            count("list")
             if not is_remote(self.uri):
                 return sorted(walk(Path(self.uri), _safe(prefix)), key=lambda entry: entry.name)
             batches = self._remote().list(prefix=_safe(prefix) or None, chunk_size=1000)
@@ -229,6 +244,7 @@ class Store:
     def delete(self, name: str) -> None:
         """Delete an object; an object that does not exist is no error."""
         with _failures(f"{self.uri}/{name}", "deleted"):
+            count("delete")
             if not is_remote(self.uri):
                 (Path(self.uri) / _safe(name)).unlink(missing_ok=True)
                 return
@@ -244,6 +260,7 @@ class Store:
             FileNotFoundError: the object does not exist.
         """
         with _failures(f"{self.uri}/{name}", "touched"):
+            count("put")
             if not is_remote(self.uri):
                 os.utime(Path(self.uri) / _safe(name))  # without times: by the clock of the disk
                 return

@@ -81,4 +81,4 @@ def _lists(column: pa.ListArray) -> tuple[list[int], memoryview]:
     """Return the bounds of the lists in bytes [n + 1], and their values as 32-bit integers."""
     offsets: npt.NDArray[np.int64] = column.offsets.to_numpy().astype(np.int64)
     values = np.ascontiguousarray(column.flatten().to_numpy(), "<i4")  # of this slice only
-    return ((offsets - offsets[0]) * 4).tolist(), memoryview(values).cast("B")
+    return ((offsets - offsets[0]) * 4).tolist(), memoryview(values.tobytes())
