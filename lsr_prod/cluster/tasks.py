@@ -38,6 +38,8 @@ def run_tasks(
         LsrError: the error that a call raised deliberately.
         WorkerError: any other error of a call.
     """
+    if not items:
+        return
     remote: Any = ray.remote(num_cpus=cpus, max_retries=retries)(function)
     running = {remote.remote(*item): number for number, item in enumerate(items)}
     try:

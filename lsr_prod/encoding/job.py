@@ -35,7 +35,7 @@ __all__ = ["check_encode", "encode_corpus"]
 log = logging.getLogger(__name__)
 
 
-def encode_corpus(deployment: Deployment, *, abandon: str | None = None) -> EncodeSummary:
+def encode_corpus(deployment: Deployment, *, abandon: str | None = None, checked: Work | None = None) -> EncodeSummary:
     """Encode the corpus of ``source`` into the sparse table of ``encode``.
 
     A run resumes an interrupted one. It does nothing if the table is complete, and if the corpus has changed since, it
@@ -44,6 +44,7 @@ def encode_corpus(deployment: Deployment, *, abandon: str | None = None) -> Enco
     Args:
         deployment: sections ``source``, ``encode``, ``ray`` and ``storage``.
         abandon: first digits of the digest of the newest plan, to give it up although it has committed waves.
+        checked: what ``check_encode`` returned just now, so that the source is not listed again.
 
     Returns:
         Counts, seconds and docs/s of this run, version and digest of the table.
@@ -56,19 +57,22 @@ def encode_corpus(deployment: Deployment, *, abandon: str | None = None) -> Enco
         EncoderLostError: every attempt at a block or wave lost its actors or nodes.
         StorageError: the store failed.
     """
-    work = prepare(deployment, abandon=abandon)
+    work = checked or prepare(deployment, abandon=abandon)
     with ray_session(deployment.ray):
         return _encode(work)
 
 
-def check_encode(deployment: Deployment) -> None:
+def check_encode(deployment: Deployment) -> Work:
     """Run the checks of ``encode_corpus`` without writing anything.
+
+    Returns:
+        The plan and everything else that the job needs.
 
     Raises:
         ConfigError: a setting is wrong.
         LineageError: another bundle made the table.
     """
-    prepare(deployment)
+    return prepare(deployment)
 
 
 def _encode(work: Work) -> EncodeSummary:
@@ -97,6 +101,7 @@ def _encode(work: Work) -> EncodeSummary:
         report_idle_actors(work.plan, size.actors)
         committer.fence()
         _run_waves(work, properties, committer, totals, skipped)
+        totals.save(work)
     seconds = time.monotonic() - started
     table = _newest(work)
     return EncodeSummary(

@@ -1,5 +1,6 @@
 """Counts of an encode run: summed wave by wave, reported at its end."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -8,7 +9,9 @@ from typing import Any
 from lsr_prod.encoding.busy import BusyTime
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.results import WaveCosts, WaveResult
+from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import QuarantineOverflowError
+from lsr_prod.formats.digest import record_bytes
 from lsr_prod.inference import Counters
 from lsr_prod.tables import Table
 from lsr_prod.tables.quarantine import quarantine_folder, quarantined_by_reason
@@ -128,9 +131,18 @@ class Totals:
             table: newest snapshot of the sparse table.
             waves: waves of the plan that are committed.
         """
-        if work.plan.base is not None:
+        plan = work.plan
+        if plan.base is not None:
             return cls()
-        return cls(document_count(table), quarantined_by_reason(work.quarantine, work.plan.digest, waves))
+        saved = work.table.get(_saved_totals(plan.digest)) if waves >= plan.waves else None
+        if saved is not None:
+            return cls(document_count(table), Counter(json.loads(saved)["reasons"]))
+        return cls(document_count(table), quarantined_by_reason(work.quarantine, plan.digest, waves))
+
+    def save(self, work: Work) -> None:
+        """Write the quarantined rows of a finished first plan next to its table: a later run need not count them."""
+        if work.plan.base is None:
+            work.table.put_new(_saved_totals(work.plan.digest), record_bytes({"reasons": dict(self.reasons)}))
 
     @property
     def quarantined(self) -> int:
@@ -171,6 +183,10 @@ class Totals:
             f"{work.quarantine.uri}/{quarantine_folder(work.plan.digest, result.wave)}, then raise the fraction, or "
             "fix the source and run again (with --abandon if waves of this plan are committed)"
         )
+
+
+def _saved_totals(plan: str) -> str:
+    return f"{PROTOCOL_FOLDER}/totals/{plan}.json"
 
 
 def document_count(table: Table) -> int:

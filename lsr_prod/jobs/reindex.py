@@ -49,12 +49,12 @@ def main(argv: Sequence[str]) -> int:
 def _reindex(deployment: Deployment) -> Mapping[str, Any]:
     """Run the chain in one Ray session; returns the figures of every step as ``<step>.<figure>``."""
     _check(deployment)
-    check_encode(deployment)
+    work = check_encode(deployment)
     index = deployment.index
     assert index is not None
     steps: dict[str, Mapping[str, Any]] = {}
     with ray_session(deployment.ray):
-        steps["encode"] = _timed(lambda: encode_corpus(deployment).result())
+        steps["encode"] = _timed(lambda: encode_corpus(deployment, checked=work).result())
         steps["index"] = _timed(lambda: build_index(deployment).result())
     if index.publish:
         age, place = index.keep_hours * 3600, Store(absolute(index.output), deployment.storage.options)

@@ -25,6 +25,8 @@ __all__ = ["file_locations", "load_plan", "save_plan"]
 def save_plan(plan: Plan, table: Store) -> None:
     """Write the plan next to the table unless an earlier attempt did."""
     folder = f"{PROTOCOL_FOLDER}/plans/{plan.digest}"
+    if table.size(f"{folder}.json") is not None:
+        return
     table.put_new(f"{folder}.files.parquet", _parquet(without_location_facts(plan.files)))
     table.put_new(f"{folder}.slices.parquet", _parquet(plan.slice_table))
     table.put_new(f"{folder}.json", record_bytes(plan.header.to_json()))
