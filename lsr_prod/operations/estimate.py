@@ -8,7 +8,7 @@ from lsr_prod.operations.cluster import REQUEST_KINDS, ClusterDescription
 from lsr_prod.operations.measured import EncodeRun, MeasuredRuns
 from lsr_prod.operations.requests import RunSize, count_requests
 from lsr_prod.operations.sample import SampledTokens
-from lsr_prod.operations.speed import fit_speed
+from lsr_prod.operations.speed import Speed, fit_speed
 
 __all__ = ["Corpus", "Estimate", "Figure", "estimate"]
 
@@ -91,7 +91,7 @@ def estimate(corpus: Corpus, runs: MeasuredRuns, cluster: ClusterDescription | N
         "nodes": Figure(nodes, *where),
         "actors": Figure(actors, *where),
         "speed": Figure(factor, *where),
-        "tokens_per_second_per_actor": Figure(speed.tokens_per_s * factor, "measured", "of a busy actor, times speed"),
+        "tokens_per_second_per_actor": _rate(speed, cluster),
         "busy_share": Figure(busy, *where) if busy else Figure(speed.busy_share, "measured", "encode"),
         "fixed_seconds": Figure(speed.fixed_s, speed.fixed_origin, speed.fixed_note),
     }
@@ -113,6 +113,14 @@ def estimate(corpus: Corpus, runs: MeasuredRuns, cluster: ClusterDescription | N
     if cluster is not None:
         figures |= _costs(figures, corpus.documents, cluster)
     return Estimate(figures, _warnings(corpus, runs))
+
+
+def _rate(speed: Speed, cluster: ClusterDescription | None) -> Figure:
+    if cluster is None:
+        return Figure(speed.tokens_per_s, "measured", "of a busy actor")
+    return Figure(
+        speed.tokens_per_s * cluster.speed, "computed", f"{speed.tokens_per_s:,.0f} of a busy actor, times speed"
+    )
 
 
 def _tokens(corpus: Corpus, runs: tuple[EncodeRun, ...]) -> tuple[float, Figure]:
