@@ -1,6 +1,7 @@
 """Counts of an encode run: summed wave by wave, reported at its end."""
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -14,7 +15,7 @@ from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.inference import Counters
 from lsr_prod.tables import Table
-from lsr_prod.tables.quarantine import quarantine_folder, quarantined_by_reason
+from lsr_prod.tables.quarantine import quarantined_by_reason
 
 __all__ = ["EncodeSummary", "Totals", "document_count", "table_bytes"]
 
@@ -179,9 +180,10 @@ class Totals:
         top = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common(3))
         raise QuarantineOverflowError(
             f"{bad} of {rows} rows are bad ({top}), more than encode.max_bad_fraction = "
-            f"{work.encode.max_bad_fraction}; wave {result.wave} was not committed; look at the rows in "
-            f"{work.quarantine.uri}/{quarantine_folder(work.plan.digest, result.wave)}, then raise the fraction, or "
-            "fix the source and run again (with --abandon if waves of this plan are committed)"
+            f"{work.encode.max_bad_fraction}; wave {result.wave} was not committed; see the rows with: "
+            f"lsr-prod quarantine {shlex.quote(work.quarantine.uri)} --plan {work.plan.digest[:12]} --wave "
+            f"{result.wave}; then raise the fraction, or fix the source and run again (with "
+            "--abandon if waves of this plan are committed)"
         )
 
 

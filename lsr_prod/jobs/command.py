@@ -22,6 +22,8 @@ COMMANDS = {
     "encode": "encode a corpus into a sparse table",
     "estimate": "estimate hours, storage and cost of encoding a corpus from measured runs",
     "vectors": "import or export vectors of other tools",
+    "status": "say how far a sparse table is, and who works on it",
+    "quarantine": "show bad rows and their reasons",
     "maintain": "merge small parts of a sparse table and delete garbage",
     "index": "build an index version and publish it",
     "reindex": "encode, index, publish, and evaluate what has changed",

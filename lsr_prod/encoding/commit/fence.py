@@ -5,17 +5,18 @@ commit stops the older attempt early; between check and commit the app transacti
 """
 
 import datetime as dt
+import json
 import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
-from lsr_prod.errors import CommitError, FencedError
+from lsr_prod.errors import ArtifactError, CommitError, FencedError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.storage import Store
 
-__all__ = ["Epoch", "take_epoch"]
+__all__ = ["Attempt", "Epoch", "newest_attempt", "take_epoch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,50 @@ class Epoch:
                 f"attempt {newest} of plan {self.plan[:12]} has taken over from attempt {self.number}; "
                 "this attempt stops; let the newer one finish"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The record of an attempt at a plan.
+
+    Attributes:
+        number: its epoch.
+        host: host name of its driver.
+        pid: process id of its driver.
+        started_at: UTC, ISO 8601, by the clock of its driver.
+        began: start, in seconds since 1970 by the clock of the store.
+    """
+
+    number: int
+    host: str
+    pid: int
+    started_at: str
+    began: float
+
+
+def newest_attempt(store: Store, plan: str) -> Attempt | None:
+    """Return the newest attempt at a plan; None if there was none.
+
+    Args:
+        store: the sparse table's folder.
+        plan: digest of the plan.
+
+    Raises:
+        ArtifactError: its record is damaged.
+    """
+    number = _newest(store, plan)
+    name = _name(plan, number)
+    entry, data = (store.entry(name), store.get(name)) if number else (None, None)
+    if entry is None or data is None:
+        return None
+    try:
+        record = json.loads(data)
+        host, pid, started_at = str(record["host"]), int(record["pid"]), str(record["started_at"])
+        if pid <= 0:
+            raise ValueError(f"its process id is {pid}")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{store.uri}/{name} is damaged ({error!r}); delete it") from error
+    return Attempt(number, host, pid, started_at, entry.modified)
 
 
 def take_epoch(store: Store, plan: str, sources: Sequence[str]) -> Epoch:

@@ -1,0 +1,223 @@
+"""Status of a sparse table: its chain of plans, their committed waves, and who works on them. Reads only."""
+
+import json
+import os
+import socket
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lsr_prod.encoding.commit.committer import waves_done
+from lsr_prod.encoding.commit.fence import Attempt, newest_attempt
+from lsr_prod.encoding.commit.markers import MARKERS_FOLDER
+from lsr_prod.encoding.plans.header import READABLE_FORMATS, PlanHeader
+from lsr_prod.encoding.plans.successors import successor_of
+from lsr_prod.encoding.summary import document_count
+from lsr_prod.encoding.table import PLAN_PROPERTY, PROTOCOL_FOLDER
+from lsr_prod.errors import ArtifactError
+from lsr_prod.storage import Store
+from lsr_prod.storage.publications import find_current_publication
+from lsr_prod.tables import Table, open_table
+
+__all__ = ["PlanStatus", "TableStatus", "published_version", "table_status"]
+
+_SILENT_S = 600.0
+"""Time without a finished cell, a commit or a new attempt after which an attempt counts as silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStatus:
+    """Status of a plan.
+
+    Attributes:
+        plan: its digest.
+        kind: ``full`` or ``increment``.
+        state: ``finished``, ``given up``, ``running``, ``silent`` (no activity for ten minutes), ``ended`` (its process
+            does not exist any more), ``not started``, or ``unreadable`` (another release wrote it, or its record was
+            deleted).
+        waves: number of its waves; None: unreadable.
+        waves_done: committed waves.
+        cells: cells of the wave that is next; None: unknown.
+        cells_done: finished cells of that wave.
+        host: host name of the newest attempt.
+        pid: its process id.
+        attempt: its number.
+        started_at: its start, UTC, ISO 8601.
+        last_activity: its newest finished cell, commit or start, in seconds since 1970 by the clock of the store.
+    """
+
+    plan: str
+    kind: str
+    state: str
+    waves: int | None
+    waves_done: int
+    cells: int | None = None
+    cells_done: int = 0
+    host: str | None = None
+    pid: int | None = None
+    attempt: int | None = None
+    started_at: str | None = None
+    last_activity: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """Status of a sparse table.
+
+    Attributes:
+        table: its URI.
+        sink: ``delta`` or ``parquet``; None: no run has created the table yet.
+        version: newest version.
+        committed_at: time of that version, in seconds since 1970 by the clock of the store.
+        documents: rows of that version.
+        plans: the chain of plans, oldest first, then plans that were saved and are not in the chain.
+    """
+
+    table: str
+    sink: str | None
+    version: int | None
+    committed_at: float | None
+    documents: int
+    plans: tuple[PlanStatus, ...]
+
+    def result(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return asdict(self)
+
+
+def table_status(store: Store) -> TableStatus:
+    """Return the status of the table in a folder. It may be called while jobs write to the table.
+
+    Raises:
+        ArtifactError: there is neither a table nor a plan, or the record of a plan is damaged.
+        StorageError: the store failed.
+    """
+    saved = [name.rpartition("/")[2] for name in store.names(f"{PROTOCOL_FOLDER}/plans")]
+    digests = [name.removesuffix(".json") for name in saved if name.endswith(".json")]
+    table = open_table(store)  # after the plans: a plan is saved before its table is created
+    if table is None:
+        if not digests:
+            raise ArtifactError(f"{store.uri} is not a table; give the folder or URI of encode.table")
+        return TableStatus(
+            store.uri, None, None, None, 0, tuple(_plan(store, None, digest, None) for digest in digests)
+        )
+    if PLAN_PROPERTY not in table.properties:
+        raise ArtifactError(f"{store.uri} is not a sparse table of lsr-prod encode; give the folder of encode.table")
+    commits = table.log()
+    committed_at = commits[-1].committed_at if commits else None
+    chain = _chain(store, table)
+    followed = {*chain[:-1]}
+    plans = [_plan(store, table, digest, committed_at, in_chain=True, followed=digest in followed) for digest in chain]
+    others = [_plan(store, table, digest, None) for digest in digests if digest not in chain]
+    return TableStatus(store.uri, table.sink, table.version, committed_at, document_count(table), (*plans, *others))
+
+
+def published_version(index: Store) -> dict[str, Any] | None:
+    """Return the current publication of an index: number, version, time and note; None: nothing is published.
+
+    Raises:
+        ArtifactError: the publication is damaged.
+    """
+    found = find_current_publication(index)
+    return None if found is None else asdict(found)
+
+
+def _chain(store: Store, table: Table) -> list[str]:
+    chain = [table.properties[PLAN_PROPERTY]]
+    while (following := successor_of(store, chain[-1], lambda plan: waves_done(table, plan))) is not None:
+        if following in chain:
+            raise ArtifactError(f"{store.uri}: the plans follow each other in a circle; restore {PROTOCOL_FOLDER}")
+        chain.append(following)
+    return chain
+
+
+def _plan(
+    store: Store,
+    table: Table | None,
+    digest: str,
+    committed_at: float | None,
+    *,
+    in_chain: bool = False,
+    followed: bool = False,
+) -> PlanStatus:
+    done = 0 if table is None else waves_done(table, digest)
+    attempt = newest_attempt(store, digest)
+    header = _header(store, digest)
+    if header is None:
+        return PlanStatus(digest, "unknown", "unreadable", None, done)
+    done = min(done, header.waves)
+    kind = "full" if header.base is None else "increment"
+    who = {} if attempt is None else {
+        "host": attempt.host, "pid": attempt.pid, "attempt": attempt.number, "started_at": attempt.started_at
+    }  # fmt: skip
+    if done == header.waves and in_chain:
+        return PlanStatus(digest, kind, "finished", header.waves, done, **who)
+    if followed:
+        return PlanStatus(digest, kind, "given up", header.waves, done, **who)
+    times, cells_done = _activity(store, digest, done)
+    if attempt is not None:
+        times.append(attempt.began)
+        if committed_at is not None and committed_at >= attempt.began:
+            times.append(committed_at)
+    newest = max(times, default=None)
+    return PlanStatus(
+        digest, kind, _state(attempt, newest), header.waves, done, _cells(header, done), cells_done, **who,
+        last_activity=newest,
+    )  # fmt: skip
+
+
+def _state(attempt: Attempt | None, last_activity: float | None) -> str:
+    if attempt is None or last_activity is None:
+        return "not started"
+    if attempt.host == socket.gethostname() and not _exists(attempt.pid):
+        return "ended"
+    return "silent" if time.time() - last_activity > _SILENT_S else "running"
+
+
+def _exists(pid: int) -> bool:
+    """Return whether a process of this host exists; signal 0 is not delivered."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _activity(store: Store, digest: str, wave: int) -> tuple[list[float], int]:
+    """Return the times of the markers of a wave and of the next one, and the number of those of the wave."""
+    times: list[float] = []
+    count = 0
+    for number in (wave, wave + 1):
+        entries = store.entries(f"{MARKERS_FOLDER}/{digest}/{number}")
+        markers = [entry.modified for entry in entries if entry.name.endswith(".json")]
+        times += markers
+        count = len(markers) if number == wave else count
+    return times, count
+
+
+def _cells(header: PlanHeader, wave: int) -> int | None:
+    """Return the number of cells of a wave; None: the plan of an earlier release does not say it."""
+    if not header.cells:
+        return None
+    if header.base is None:
+        return header.cells
+    buckets = int(header.encode["buckets"])
+    kept = buckets * (wave + 1) // header.waves - buckets * wave // header.waves
+    return header.cells // buckets * kept
+
+
+def _header(store: Store, digest: str) -> PlanHeader | None:
+    """Return the header of a plan; None: it was deleted, or another release wrote it."""
+    name = f"{PROTOCOL_FOLDER}/plans/{digest}.json"
+    data = store.get(name)
+    if data is None:
+        return None
+    try:
+        document = json.loads(data)
+        if document["format"] not in READABLE_FORMATS:
+            return None
+        return PlanHeader.from_json(document)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{store.uri}/{name} is damaged ({error!r}); restore it") from error
