@@ -29,6 +29,7 @@ from lsr_prod.encoding.results import BlockResult
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import Counters
 from lsr_prod.inference.session import Provider
+from lsr_prod.storage.counts import StoreCounts, store_counts
 
 __all__ = ["BLOCKS_AT_A_TIME", "EncoderActor", "ModelSettings"]
 
@@ -85,6 +86,8 @@ class EncoderActor:
         self._encoder: TextEncoder | None = None
         self._turn = threading.Lock()  # held by the block that has the model
         self._metrics = EncodeMetrics()
+        self._counting = threading.Lock()
+        self._reported = store_counts()
 
     def encode(
         self, task: WaveTask, pending: Mapping[int, Sequence[Pending]], *tables: pa.Table, isolated: bool
@@ -118,9 +121,17 @@ class EncoderActor:
             counters=counters,
             seconds=time.monotonic() - started,
             model_seconds=model.seconds,
+            io=self._io(),
         )
         self._metrics.block(result)
         return result
+
+    def _io(self) -> StoreCounts:
+        """Return what this process has read and written since the result before."""
+        with self._counting:
+            now, before = store_counts(), self._reported
+            self._reported = now
+        return now - before
 
     @contextmanager
     def _opened(self, *, isolated: bool) -> Iterator[TextEncoder]:

@@ -26,6 +26,7 @@ from lsr_prod.encoding.summary import EncodeSummary, Totals, document_count, tab
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.formats.table import TableProperties
+from lsr_prod.storage.counts import store_counts
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.impact_scale import ImpactScale
 from lsr_prod.tables.quarantine import create_quarantine
@@ -80,7 +81,7 @@ def _encode(work: Work) -> EncodeSummary:
     from lsr_prod.encoding.gpu import check_gpu_nodes
     from lsr_prod.encoding.places import pool_size
 
-    started = time.monotonic()
+    started, counted = time.monotonic(), store_counts()
     size = pool_size(work.encode)
     if size.gpus:
         check_gpu_nodes(work.encode.provider, size.nodes)
@@ -104,6 +105,7 @@ def _encode(work: Work) -> EncodeSummary:
         totals.save(work)
     seconds = time.monotonic() - started
     table = _newest(work)
+    io = totals.io + (store_counts() - counted)
     return EncodeSummary(
         documents=document_count(table),
         rows_in=totals.rows_out + totals.quarantined,
@@ -127,6 +129,9 @@ def _encode(work: Work) -> EncodeSummary:
         busy_share=totals.busy.share(size.actors),
         source_bytes=work.plan.source_bytes,
         table_bytes=table_bytes(table),
+        requests=sum(io.requests.values()),
+        bytes_read=io.bytes_read,
+        bytes_written=io.bytes_written,
         docs_per_s=totals.encoded / seconds,
         impact_step=properties.impact_step,
         impact_error=properties.impact_error,

@@ -9,6 +9,7 @@ from lsr_prod.encoding.busy import BusyTime
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.inference import Counters
+from lsr_prod.storage.counts import StoreCounts
 from lsr_prod.tables import Part
 
 __all__ = ["BlockResult", "CellResult", "WaveCosts", "WaveResult"]
@@ -83,6 +84,7 @@ class BlockResult:
         counters: documents and tokens that the model read; zero if it ran in a child process.
         seconds: duration, with the time that it waited for the model.
         model_seconds: duration of the calls of the model.
+        io: requests and bytes of the actor since its result before.
     """
 
     node: str
@@ -90,6 +92,7 @@ class BlockResult:
     counters: Counters
     seconds: float
     model_seconds: float
+    io: StoreCounts = field(default_factory=StoreCounts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +209,11 @@ class WaveCosts:
         reused_cells: cells that an earlier attempt had finished.
         counters: documents and tokens that the model read.
         busy: working time of the encoders.
+        io: requests and bytes of the encoders.
     """
 
     encoded: int
     reused_cells: int
     counters: Counters
     busy: BusyTime = field(default_factory=BusyTime)
+    io: StoreCounts = field(default_factory=StoreCounts)

@@ -14,6 +14,7 @@ from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.inference import Counters
+from lsr_prod.storage.counts import StoreCounts
 from lsr_prod.tables import Table
 from lsr_prod.tables.quarantine import quarantined_by_reason
 
@@ -47,6 +48,9 @@ class EncodeSummary:
         busy_share: share of that time in which the models of the encoders ran.
         source_bytes: bytes that the plan reads.
         table_bytes: bytes of the parts of the table.
+        requests: requests to stores of the driver and the encoders in this run, those of delta-rs excluded.
+        bytes_read: bytes that they read; those of the source are read by other tasks and not included.
+        bytes_written: bytes that they wrote.
         docs_per_s: encoded documents per second of this run.
         impact_step: weight of one impact unit.
         impact_error: mean error of the impacts of the probe.
@@ -81,6 +85,9 @@ class EncodeSummary:
     busy_share: float
     source_bytes: int
     table_bytes: int
+    requests: int
+    bytes_read: int
+    bytes_written: int
     docs_per_s: float
     impact_step: float
     impact_error: float
@@ -111,6 +118,7 @@ class Totals:
         reused_cells: cells that an earlier attempt had finished.
         counters: documents and tokens that the model read in this run.
         busy: working time of the encoders in this run.
+        io: requests and bytes of the encoders in this run.
     """
 
     rows_out: int = 0
@@ -122,6 +130,7 @@ class Totals:
     reused_cells: int = 0
     counters: Counters = field(default_factory=Counters)
     busy: BusyTime = field(default_factory=BusyTime)
+    io: StoreCounts = field(default_factory=StoreCounts)
 
     @classmethod
     def before(cls, work: Work, table: Table, waves: int) -> "Totals":
@@ -156,6 +165,7 @@ class Totals:
         self.reused_cells += costs.reused_cells
         self.counters += costs.counters
         self.busy += costs.busy
+        self.io += costs.io
 
     def add(self, result: WaveResult) -> None:
         """Add a committed wave."""

@@ -20,6 +20,7 @@ from lsr_prod.encoding.table import files_by_bucket
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.inference import Counters
+from lsr_prod.storage.counts import StoreCounts
 from lsr_prod.tables import open_table
 
 __all__ = ["OpenWave", "WaveOpener", "pending_results"]
@@ -45,6 +46,7 @@ class OpenWave:
         encoded: documents that went through the model.
         counters: documents and tokens that the model read.
         busy: working time of the encoders.
+        io: requests and bytes of the encoders.
     """
 
     task: WaveTask
@@ -59,6 +61,7 @@ class OpenWave:
     encoded: int = 0
     counters: Counters = field(default_factory=Counters)
     busy: BusyTime = field(default_factory=BusyTime)
+    io: StoreCounts = field(default_factory=StoreCounts)
 
     def __post_init__(self) -> None:
         self.results, self.waiting = dict(self.reused), list(self.blocks)
@@ -84,11 +87,12 @@ class OpenWave:
         self.encoded += sum(cell.encoded for cell in result.cells if not cell.reused)
         self.counters += result.counters
         self.busy += BusyTime.of_block(result.model_seconds, time.monotonic())
+        self.io += result.io
 
     @property
     def costs(self) -> WaveCosts:
         """Work spent on the wave since it was opened."""
-        return WaveCosts(self.encoded, len(self.reused), self.counters, self.busy)
+        return WaveCosts(self.encoded, len(self.reused), self.counters, self.busy, self.io)
 
     def close(self) -> WaveResult:
         """Return the result of the wave.

@@ -17,6 +17,7 @@ ENCODED: dict[str, Any] = {
     "clipped": 12, "reused_cells": 0, "tokens": 120_000_000, "padding_share": 0.125, "cut_documents": 3, "waves": 4,
     "waves_skipped": 0, "actors": 8, "threads_per_actor": 2, "seconds": 1000.0, "docs_per_s": 1000.0,
     "encode_seconds": 950.0, "busy_share": 0.96, "source_bytes": 10**9, "table_bytes": 6 * 10**8,
+    "requests": 90, "bytes_read": 5_000, "bytes_written": 7_000,
     "impact_step": 0.02, "impact_error": 0.001, "table": PATH, "quarantine": f"{PATH}_quarantine", "plan": DIGEST,
     "base_plan": None, "bundle_digest": DIGEST, "table_version": 4, "table_digest": DIGEST,
 }  # fmt: skip
