@@ -162,7 +162,7 @@ def _run_waves(work: Work, properties: TableProperties, committer: Committer, to
     model = ModelSettings(work.factory, encode.batch_timeout_s, encode.document_timeout_s, gpu_provider)
     with (
         EncoderPool(size, model, partial(current_places, size, encode.actors)) as pool,
-        Progress(work.plan.waves, skipped) as progress,
+        Progress(work.plan.wave_shares().tolist(), skipped, pool.activity) as progress,
     ):
 
         def commit(result: WaveResult) -> None:

@@ -97,7 +97,7 @@ class Pipeline:
                 return
             self._open[wave.number] = wave
             self._results[wave.number], self._reused[wave.number] = wave.results, wave.reused
-            self._progress.start_wave(wave.number)
+            self._progress.start_wave(wave.number, len(wave.reused) / len(wave.cells))
             self._next = wave.number + 1
             self._close(wave)
         room = len(self._open) < _OPEN_WAVES and len(self._closed) < _CLOSED_WAVES
@@ -128,7 +128,7 @@ class Pipeline:
             self._lose(call.wave, outcome)
             return
         wave.take(call.block, outcome)
-        self._progress.block(wave.number, 1 / len(wave.blocks))
+        self._progress.block(wave.number, len(wave.blocks[call.block]) / len(wave.cells), outcome)
         self._close(wave)
 
     def _close(self, wave: OpenWave) -> None:
@@ -187,6 +187,7 @@ class Pipeline:
         for number in [number for number in self._open if number >= wave]:
             self._spend(self._open[number].costs)
         self._pool.cancel(wave)
+        self._progress.drop(wave)
         self._opener.reader.discard()
         for known in (self._open, self._closed, self._results, self._reused):
             for number in [number for number in known if number >= wave]:

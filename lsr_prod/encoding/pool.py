@@ -21,7 +21,7 @@ from lsr_prod.encoding.places import PoolSize
 from lsr_prod.encoding.results import BlockResult
 from lsr_prod.errors import EncoderLostError
 
-__all__ = ["BlockCall", "EncoderPool", "Outcome"]
+__all__ = ["BlockCall", "EncoderPool", "Outcome", "PoolActivity"]
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,7 @@ _PAUSE_S = 0.1  # between two questions to an actor that is restarted
 _IDLE_S = 0.02  # without a call that runs
 _ATTEMPTS = 4  # per block; all but the first run the model in a child process
 _NODES_S = 600.0  # until a cluster without an encoder that runs is an error
+_ASKED_CALLS = 8  # of those that run, the oldest, to tell reading from encoding
 _LOOK_S = 5.0  # between two looks at the nodes of the cluster
 
 
@@ -54,6 +55,23 @@ class BlockCall:
 
 Outcome = BlockResult | RayError
 """Result of a block, or the error of Ray that ended its call; the loss of an actor is not reported but tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolActivity:
+    """State of a pool at one moment.
+
+    Attributes:
+        ready: encoders that run.
+        starting: encoders that start, or wait for a node.
+        encoding: whether a running call has its rows.
+        reading: whether calls run, but only such whose rows are still read.
+    """
+
+    ready: int
+    starting: int
+    encoding: bool
+    reading: bool
 
 
 @dataclass(eq=False, slots=True)
@@ -128,6 +146,13 @@ class EncoderPool:
     def unfinished(self) -> int:
         """Number of blocks that were submitted and are not finished."""
         return len(self._queue) + len(self._running)
+
+    def activity(self) -> PoolActivity:
+        """Return the state of the encoders; it may be called from another thread."""
+        members, calls = list(self._members), [running.call for running in list(self._running.values())]
+        ready = sum(member.ready for member in members)
+        encoding = any(_has_rows(call) for call in calls[:_ASKED_CALLS])
+        return PoolActivity(ready, len(members) - ready, encoding, bool(calls) and not encoding)
 
     def submit(self, call: BlockCall) -> None:
         """Add a block to the queue; ``wait`` gives it to an actor."""
@@ -246,6 +271,12 @@ class EncoderPool:
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=self._places is None),
         )
         return _Member(options.remote(self._model), node)
+
+
+def _has_rows(call: BlockCall) -> bool:
+    """Return whether the read tasks of a call are finished."""
+    rows = list(call.rows)
+    return not rows or len(ray.wait(rows, num_returns=len(rows), timeout=0, fetch_local=False)[0]) == len(rows)
 
 
 def _ask(member: _Member) -> None:

@@ -1,81 +1,198 @@
-"""Progress of the job and its remaining time: a bar on a terminal, and one log line per wave."""
+"""Progress of the encode job: a bar on a terminal; elsewhere a log line every 30 s, also while no block finishes.
+
+The share that is done is counted in source bytes of finished cells, because waves overlap. The remaining time follows
+from the speed of the last five minutes.
+"""
 
 import logging
 import sys
+import threading
 import time
+from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
+
+from lsr_prod.encoding.pool import PoolActivity
+from lsr_prod.encoding.rates import Rates, Sample
+from lsr_prod.encoding.results import BlockResult
 
 __all__ = ["Progress"]
 
 log = logging.getLogger(__name__)
 
+_LINE_S = 30.0  # between two log lines
+_SAMPLE_S = 1.0
+_RATE_S = 60.0  # of the rates that are shown
+_ETA_S = 300.0  # of the speed that the remaining time follows from
+
 
 class Progress:
-    """Progress over the waves of a plan. Use as a context manager."""
+    """Progress of a plan. Use as a context manager.
 
-    def __init__(self, waves: int, done: int) -> None:
-        """Start with ``done`` of ``waves`` waves committed."""
-        self._waves, self._first = waves, done
-        self._committed = done
-        self._shares: dict[int, float] = {}  # wave that is not committed -> its share that is encoded
-        self._started = time.monotonic()
+    Args:
+        wave_shares: share of the plan's source bytes in each wave.
+        done: committed waves.
+        activity: state of the encoders.
+        clock: seconds on a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        wave_shares: Sequence[float],
+        done: int,
+        activity: Callable[[], PoolActivity],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._wave_shares, self._committed = wave_shares, done
+        self._activity, self._clock = activity, clock
+        self._open: dict[int, float] = {}  # wave that is not committed -> its share that is finished
+        self._rows = self._tokens = 0
+        self._share = self._model_s = self._encoder_s = 0.0  # of the blocks of this run
+        self._sampled = self._reported = clock()
+        self._rates = Rates(Sample(self._sampled))
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
+        self._on_terminal = sys.stderr.isatty()
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
         console = Console(stderr=True)
-        self._bar = Bar(
-            *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not sys.stderr.isatty()
-        )
-        self._task = self._bar.add_task("encode", total=waves, completed=done)
+        self._bar = Bar(*columns, TimeElapsedColumn(), console=console, disable=not self._on_terminal)
+        self._task = self._bar.add_task("encode", total=1.0, completed=self.share_done)
 
     def __enter__(self) -> "Progress":
         self._bar.start()
+        self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._ended.set()
+        self._thread.join()
         self._bar.stop()
 
-    def start_wave(self, wave: int) -> None:
-        """Show the start of a wave, or of another attempt at it."""
-        self._shares[wave] = 0.0
-        self._bar.update(self._task, completed=self._position, description=f"wave {wave + 1}/{self._waves}")
+    def start_wave(self, wave: int, reused: float) -> None:
+        """Add an open wave, or another attempt at it.
 
-    def block(self, wave: int, share: float) -> None:
-        """Show an encoded block.
+        Args:
+            wave: its number.
+            reused: share of its cells that an earlier attempt has finished.
+        """
+        with self._lock:
+            self._open[wave] = reused
+
+    def drop(self, wave: int) -> None:
+        """Forget the blocks of this and of later waves, which are opened again."""
+        with self._lock:
+            self._open = {number: share for number, share in self._open.items() if number < wave}
+
+    def block(self, wave: int, share: float, result: BlockResult) -> None:
+        """Add a finished block.
 
         Args:
             wave: number of its wave.
-            share: share of the wave that the block is.
+            share: share of the cells of the wave that the block has.
+            result: of the block.
         """
-        self._shares[wave] = self._shares.get(wave, 0.0) + share
-        self._bar.update(self._task, completed=self._position)
+        with self._lock:
+            self._open[wave] = self._open.get(wave, 0.0) + share
+            self._share += share * self._wave_shares[wave]
+            self._rows += sum(cell.rows_in for cell in result.cells if not cell.reused)
+            self._tokens += result.counters.tokens
+            self._model_s += result.model_seconds
 
     def committed(self, wave: int, documents: int, quarantined: int, commit_s: float) -> None:
-        """Show and log a committed wave."""
-        self._committed = wave + 1
-        self._shares.pop(wave, None)
-        self._bar.update(self._task, completed=self._position)
+        """Log a committed wave."""
+        with self._lock:
+            self._committed = wave + 1
+            self._open.pop(wave, None)
         fields = {
             "wave": wave + 1,
-            "of": self._waves,
+            "of": len(self._wave_shares),
             "documents": documents,
             "quarantined": quarantined,
             "commit_s": round(commit_s, 3),
-            "eta_s": round(self.eta_s),
+            "eta_s": self.facts()["eta_s"],
         }
         log.info("wave committed", extra={"fields": fields})
 
     @property
-    def _position(self) -> float:
-        """Committed waves, and the shares of the others that are encoded."""
-        return self._committed + sum(list(self._shares.values()))
+    def share_done(self) -> float:
+        """Share of the plan's source bytes that is finished, in committed and in open waves."""
+        with self._lock:
+            finished = sum(self._wave_shares[wave] * min(share, 1.0) for wave, share in self._open.items())
+            return float(min(sum(self._wave_shares[: self._committed]) + finished, 1.0))
 
-    @property
-    def eta_s(self) -> float:
-        """Estimated remaining seconds at the speed of this run so far."""
-        mine = self._position - self._first
-        return (self._waves - self._position) * (time.monotonic() - self._started) / mine if mine > 0 else 0.0
+    def sample(self) -> None:
+        """Take a sample of the totals; log a line if the last one is 30 s old."""
+        with self._lock:
+            now = self._clock()
+            self._encoder_s += self._activity().ready * (now - self._sampled)
+            self._sampled = now
+            totals = Sample(now, self._rows, self._tokens, self._share, self._model_s, self._encoder_s)
+            self._rates.add(totals)
+        if self._on_terminal:
+            self._show(self.facts())
+        elif now >= self._reported + _LINE_S:
+            self._reported = now
+            facts = self.facts()
+            log.info("encode progress", extra={"fields": facts})
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a progress line has.
+
+        ``share`` of the source bytes that is done, ``eta_s`` (None before the first block), ``rows_per_s`` and
+        ``tokens_per_s`` of the last minute and ``..._run`` of the run, ``busy_share`` of the encoders in the last five
+        minutes, ``encoders`` that run, ``starting`` ones, the ``wave`` that is next to commit, and ``waits_for``.
+        """
+        with self._lock:
+            minute, minutes, run = self._rates.last(_RATE_S), self._rates.last(_ETA_S), self._rates.run
+            share, activity = self.share_done, self._activity()
+            speed = next((one.share / one.at for one in (minutes, run) if one.at > 0 and one.share > 0), None)
+            return {
+                "share": round(share, 4),
+                "eta_s": None if speed is None else round((1.0 - share) / speed),
+                "rows_per_s": _rate(minute.rows, minute.at),
+                "rows_per_s_run": _rate(run.rows, run.at),
+                "tokens_per_s": _rate(minute.tokens, minute.at),
+                "tokens_per_s_run": _rate(run.tokens, run.at),
+                "busy_share": round(min(minutes.model_s / minutes.encoder_s, 1.0), 3) if minutes.encoder_s else 0.0,
+                "encoders": activity.ready,
+                "starting": activity.starting,
+                "wave": min(self._committed + 1, len(self._wave_shares)),
+                "of": len(self._wave_shares),
+                "waits_for": self._waits_for(activity),
+            }
+
+    def _waits_for(self, activity: PoolActivity) -> str:
+        encoded = any(share >= 1.0 - 1e-9 for share in self._open.values())
+        if not activity.ready:
+            return "nodes"
+        if activity.encoding:
+            return "encoding"
+        return "committing" if encoded and not activity.reading else "reading"
+
+    def _show(self, facts: dict[str, Any]) -> None:
+        left = "" if facts["eta_s"] is None else f", {_clock_time(facts['eta_s'])} left"
+        text = (
+            f"wave {facts['wave']}/{facts['of']}, {facts['waits_for']}, {facts['rows_per_s']:,.0f} rows/s, "
+            f"{facts['tokens_per_s']:,.0f} tokens/s, {facts['encoders']} encoders {facts['busy_share']:.0%} busy{left}"
+        )
+        self._bar.update(self._task, completed=facts["share"], description=text)
+
+    def _follow(self) -> None:
+        while not self._ended.wait(_SAMPLE_S):
+            self.sample()
+
+
+def _rate(count: int, seconds: float) -> float:
+    return round(count / seconds, 1) if seconds > 0 else 0.0
+
+
+def _clock_time(seconds: int) -> str:
+    return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"

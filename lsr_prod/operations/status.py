@@ -147,7 +147,7 @@ def _plan(
         return PlanStatus(digest, "unknown", "unreadable", None, done)
     done = min(done, header.waves)
     kind = "full" if header.base is None else "increment"
-    who = {} if attempt is None else {
+    who: dict[str, Any] = {} if attempt is None else {
         "host": attempt.host, "pid": attempt.pid, "attempt": attempt.number, "started_at": attempt.started_at
     }  # fmt: skip
     if done == header.waves and in_chain:

@@ -114,6 +114,14 @@ class Plan:
         """Source bytes of all slices."""
         return int(self.slice_table["size"].to_numpy().sum())
 
+    def wave_shares(self) -> npt.NDArray[np.float64]:
+        """Return the share of the source bytes that each wave encodes, [waves]; an increment spreads them evenly."""
+        sizes = self.slice_table["size"].to_numpy()
+        if self.base is not None or not sizes.sum():
+            return np.full(self.waves, 1 / max(self.waves, 1))
+        ends = np.concatenate([[0], np.cumsum(sizes)])[self._bounds]
+        return np.diff(ends) / ends[-1]
+
     @property
     def largest_wave_bytes(self) -> int:
         """Source bytes of the largest wave."""
