@@ -62,7 +62,7 @@ class Progress:
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
         console = Console(stderr=True)
         self._bar = Bar(*columns, TimeElapsedColumn(), console=console, disable=not self._on_terminal)
-        self._task = self._bar.add_task("encode", total=1.0, completed=self.share_done)
+        self._task = self._bar.add_task("encode", total=1.0)
 
     def __enter__(self) -> "Progress":
         self._bar.start()

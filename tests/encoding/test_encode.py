@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from lsr_prod.encoding import on_nodes as encoding_on_nodes
 from lsr_prod.errors import ConfigError, LineageError, QuarantineOverflowError, SourceError
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.inference import BundleEncoder
+from lsr_prod.jobs.command import main
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
@@ -172,12 +174,19 @@ def test_document_beyond_its_last_passage_is_counted_as_cut(tmp_path: Path, tiny
 
 
 def test_too_many_bad_rows_fail_the_job_before_the_commit_and_finished_cells_are_reused_by_more_actors(
-    tmp_path: Path, tiny_bundle: Path
+    tmp_path: Path, tiny_bundle: Path, capsys: pytest.CaptureFixture[str]
 ):
     corpus = tmp_path / "c.jsonl"
     corpus.write_text(json.dumps(DOCUMENTS[0]) + "\nno json\n{}\n")
-    with pytest.raises(QuarantineOverflowError, match=r"2 of 3 rows are bad .*broken_json 1.*_quarantine/plan="):
+    with pytest.raises(QuarantineOverflowError, match=r"2 of 3 rows are bad .*broken_json 1") as overflow:
         encode_corpus(deployment(tiny_bundle, tmp_path / "table", corpus, buckets=4, actors=1))
+    viewer = shlex.split(str(overflow.value).partition("see the rows with: lsr-prod ")[2].partition(";")[0])
+    assert main([*viewer, "--json"]) == 0
+    bad = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted((row["reason"], row["state"]) for row in bad) == [
+        ("broken_json", "not committed"),
+        ("missing_id", "not committed"),
+    ]
     assert rows_of(tmp_path / "table") == []
     summary = encode_corpus(
         deployment(tiny_bundle, tmp_path / "table", corpus, buckets=4, actors=2, max_bad_fraction=0.9)

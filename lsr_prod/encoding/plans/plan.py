@@ -120,7 +120,8 @@ class Plan:
         if self.base is not None or not sizes.sum():
             return np.full(self.waves, 1 / max(self.waves, 1))
         ends = np.concatenate([[0], np.cumsum(sizes)])[self._bounds]
-        return np.diff(ends) / ends[-1]
+        shares: npt.NDArray[np.float64] = np.diff(ends) / ends[-1]
+        return shares
 
     @property
     def largest_wave_bytes(self) -> int:
