@@ -69,6 +69,9 @@ def print_encoded(summary: Mapping[str, Any]) -> None:
         "busy share of encoders": run.pop("busy_share"),
         "source bytes": run.pop("source_bytes"),
         "table bytes": run.pop("table_bytes"),
+        "requests to stores": run.pop("requests"),
+        "bytes read from stores": run.pop("bytes_read"),
+        "bytes written to stores": run.pop("bytes_written"),
     }
     print_table("counts", counts)
     if reasons:

@@ -74,6 +74,7 @@ def test_encode_prints_counts_rate_reasons_and_cost(width: int, capsys: pytest.C
     assert (shown["empty_text"], shown["text_too_long"]) == ("7", "3")
     assert (shown["documents per second"], shown["tokens per second"]) == ("1,000", "120,000")
     assert (shown["seconds"], shown["cores"]) == ("1,000", "16")
+    assert (shown["requests to stores"], shown["bytes written to stores"]) == ("90", "7,000")
     assert (shown["table"], shown["quarantine"]) == (PATH, f"{PATH}_quarantine")
     assert shown["table_digest"] == DIGEST[:12]
     assert not any("…" in cell for cell in [*shown, *shown.values()])
