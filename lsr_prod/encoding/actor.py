@@ -23,9 +23,9 @@ from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
 from lsr_prod.encoding.gpu import require_gpu_runtime
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
 from lsr_prod.encoding.isolation.watchdog import WatchedEncoder
-from lsr_prod.encoding.lookup import Pending, WaveTask, look_up_cells
+from lsr_prod.encoding.lookup import WaveTask, look_up_cells
 from lsr_prod.encoding.metrics import EncodeMetrics
-from lsr_prod.encoding.results import BlockResult
+from lsr_prod.encoding.results import BlockResult, CellOutput
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import Counters
 from lsr_prod.inference.session import Provider
@@ -90,13 +90,13 @@ class EncoderActor:
         self._reported = store_counts()
 
     def encode(
-        self, task: WaveTask, pending: Mapping[int, Sequence[Pending]], *tables: pa.Table, isolated: bool
+        self, task: WaveTask, follows: Mapping[int, Sequence[CellOutput]], *tables: pa.Table, isolated: bool
     ) -> BlockResult:
         """Encode every cell of a block and leave a marker for each.
 
         Args:
             task: the wave.
-            pending: cell -> its results in earlier waves that the snapshot of the wave does not have.
+            follows: cell -> its outputs in earlier waves that the snapshot of the wave does not have.
             *tables: tables of ``rows.row_schema``, together with all rows of its cells.
             isolated: run the model in a child process, because an earlier process died on this block.
 
@@ -107,10 +107,10 @@ class EncoderActor:
                 duplicate that would have to replace it.
         """
         started = time.monotonic()
-        cells = [prepare_cell(task, found) for found in look_up_cells(task, pa.concat_tables(tables), pending)]
+        cells = [prepare_cell(task, found) for found in look_up_cells(task, pa.concat_tables(tables), follows)]
         batch_size = ISOLATED_BATCH_SIZE if isolated else BATCH_SIZE
         # The writer ends last, without the turn: the next block has the model while the last cell is written.
-        with CellWriter(task, pending) as writer, self._turn, self._opened(isolated=isolated) as encoder:
+        with CellWriter(task, follows) as writer, self._turn, self._opened(isolated=isolated) as encoder:
             model, before = _Metered(encoder), self._counters()
             for cell in cells:
                 writer.write(cell, *encode_batches(model, cell.texts(), batch_size=batch_size))

@@ -15,7 +15,7 @@ from lsr_prod.corpus.rows import shorten
 from lsr_prod.encoding.batches import ENCODER_REASONS, Failure
 from lsr_prod.encoding.duplicates import DETAILS, SourceOrder, displaced_rows, refuse_duplicates
 from lsr_prod.encoding.lookup import CellRows, WaveTask
-from lsr_prod.encoding.results import CellResult
+from lsr_prod.encoding.results import CellOutput, CellResult
 from lsr_prod.encoding.rewrite import rewrite, unchanged_rows
 from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
@@ -76,7 +76,7 @@ def write_cell(
     cell: PreparedCell,
     vectors: SparseBatch,
     failures: Mapping[int, Failure],
-    follows: Sequence[tuple[int, str]] = (),
+    follows: Sequence[CellOutput] = (),
 ) -> CellResult:
     """Write the parts of a cell, without committing them.
 
@@ -85,7 +85,7 @@ def write_cell(
         cell: the prepared cell.
         vectors: of the texts that were encoded, in order.
         failures: of the other texts, by position.
-        follows: wave and digest of results of this cell that the lookup included although they are not committed.
+        follows: outputs of this cell in earlier waves that the lookup included although they are not committed.
 
     Raises:
         SourceError: a deleted document has a quarantined duplicate that would have to replace it.

@@ -6,8 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from lsr_prod.encoding.batches import Failure
 from lsr_prod.encoding.cell import PreparedCell, write_cell
 from lsr_prod.encoding.commit.markers import mark_finished
-from lsr_prod.encoding.lookup import Pending, WaveTask
-from lsr_prod.encoding.results import CellResult
+from lsr_prod.encoding.lookup import WaveTask
+from lsr_prod.encoding.results import CellOutput, CellResult
 from lsr_prod.formats.sparse import SparseBatch
 
 __all__ = ["CellWriter"]
@@ -18,14 +18,14 @@ class CellWriter:
 
     Args:
         task: the wave.
-        pending: cell -> its results in earlier waves that the snapshot of the wave does not have.
+        follows: cell -> its outputs in earlier waves that the snapshot of the wave does not have.
 
     Attributes:
         results: of the written cells, in order; complete after the context has ended.
     """
 
-    def __init__(self, task: WaveTask, pending: Mapping[int, Sequence[Pending]]) -> None:
-        self._task, self._pending = task, pending
+    def __init__(self, task: WaveTask, follows: Mapping[int, Sequence[CellOutput]]) -> None:
+        self._task, self._follows = task, follows
         self._thread = ThreadPoolExecutor(1, "write")
         self._last: Future[CellResult] | None = None
         self.results: list[CellResult] = []
@@ -56,9 +56,8 @@ class CellWriter:
         self._last = self._thread.submit(self._write, cell, vectors, failures)
 
     def _write(self, cell: PreparedCell, vectors: SparseBatch, failures: Mapping[int, Failure]) -> CellResult:
-        task, number = self._task, cell.found.cell
-        follows = tuple((result.wave, result.digest) for result in self._pending.get(number, ()))
-        result = write_cell(task, cell, vectors, failures, follows)
+        task = self._task
+        result = write_cell(task, cell, vectors, failures, self._follows.get(cell.found.cell, ()))
         return mark_finished(task.table, task.quarantine, task.plan, task.wave, result)
 
     def _wait(self) -> None:

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.encoding.duplicates import Rule, SourceOrder, choose_rows
-from lsr_prod.encoding.results import CellResult
+from lsr_prod.encoding.results import CellOutput, CellResult
 from lsr_prod.encoding.rewrite import Known, find_known
 from lsr_prod.encoding.row_counts import check_row_counts
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
 
-__all__ = ["CellRows", "Pending", "WaveTask", "all_displaced", "displaced_parts", "look_up_cells", "may_displace"]
+__all__ = ["CellRows", "WaveTask", "all_displaced", "displaced_parts", "look_up_cells", "may_displace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +55,6 @@ class WaveTask:
     read_tasks: int = 1
     done: int = 0
 
-    def has(self, paths: Sequence[str]) -> bool:
-        """Return whether the snapshot that the wave is based on has all these parts."""
-        return not paths or {*paths} <= {path for parts in self.committed.values() for path in parts}
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """Result of a cell in an earlier wave of the plan that the snapshot does not have.
-
-    Attributes:
-        wave: number of the earlier wave.
-        digest: of the result (``CellResult.digest``).
-        paths: of its parts.
-    """
-
-    wave: int
-    digest: str
-    paths: tuple[str, ...]
-
 
 @dataclass(frozen=True, slots=True)
 class CellRows:
@@ -97,14 +78,14 @@ class CellRows:
 
 
 def look_up_cells(
-    task: WaveTask, rows: pa.Table, pending: Mapping[int, Sequence[Pending]] | None = None
+    task: WaveTask, rows: pa.Table, follows: Mapping[int, Sequence[CellOutput]] | None = None
 ) -> list[CellRows]:
     """Look up the rows of some cells; every part is opened once for all of them.
 
     Args:
         task: the wave.
         rows: all rows of the cells, with a row count of every read task.
-        pending: cell -> its results in earlier waves that the snapshot does not have.
+        follows: cell -> its outputs in earlier waves that the snapshot does not have.
 
     Returns:
         The cells in ascending order.
@@ -124,7 +105,7 @@ def look_up_cells(
         together = pa.concat_tables([by_cell[cell] for cell in cells])
         good, repeated = choose_rows(together.filter(pc.is_null(together["reason"])), task.on_duplicate)
         paths = [*task.committed.get(bucket, ())]
-        paths += [path for cell in cells for result in (pending or {}).get(cell, ()) for path in result.paths]
+        paths += [path for cell in cells for output in (follows or {}).get(cell, ()) for path in output.parts]
         known = find_known(task.table, paths, good, task.removed, SourceOrder(task.on_duplicate, task.present))
         for cell in cells:
             mine = good.filter(pc.equal(good["cell"], cell))

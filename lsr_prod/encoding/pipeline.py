@@ -17,8 +17,9 @@ from lsr_prod.cluster.errors import describe, our_error
 from lsr_prod.encoding.pool import BlockCall, EncoderPool
 from lsr_prod.encoding.progress import Progress
 from lsr_prod.encoding.results import BlockResult, CellResult, WaveCosts, WaveResult
-from lsr_prod.encoding.waves import OpenWave, WaveOpener, pending_results
-from lsr_prod.errors import EncoderLostError, StaleWaveError
+from lsr_prod.encoding.reuse import followed_outputs
+from lsr_prod.encoding.waves import OpenWave, WaveOpener
+from lsr_prod.errors import EncoderLostError, LsrError, StaleWaveError
 
 __all__ = ["Pipeline"]
 
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 _OPEN_WAVES = 2  # with rows in the object store: one is encoded, one is read
 _CLOSED_WAVES = 2  # that wait for their commit
-_WAIT_S = 5.0  # for a block, before the pipeline looks at its other parts again
+_WAIT_S = 0.5  # for a block, before the pipeline looks at its other parts again
 _LOST_TRIES = 10  # of a wave: a lost node loses one
 _STALE_TRIES = 5
 
@@ -57,24 +58,25 @@ class Pipeline:
         self._closed: dict[int, WaveResult] = {}
         self._committing: Future[None] | None = None
         self._results: dict[int, Mapping[int, CellResult]] = {}  # wave -> its results, until no open wave follows it
-        self._reused: dict[int, Mapping[int, CellResult]] = {}
+        self._failure: LsrError | None = None
         self._lost: dict[int, int] = {}
         self._stale: dict[int, int] = {}
 
     def run(self, first: int, end: int) -> None:
         """Encode and commit the waves from ``first`` to ``end - 1``.
 
-        A wave that fails because nodes were lost is tried again; finished cells are not encoded again.
+        A wave that fails because nodes were lost is tried again; finished cells are not encoded again. When a wave
+        fails for good, the earlier waves are committed before the error is raised.
 
         Raises:
             IncompleteWaveError: rows were lost between reading and encoding.
             EncoderLostError: every attempt at a block or at a wave lost its actors or nodes.
             SourceError: a file has changed since the plan pinned it.
-            LsrError: the commit of a wave failed; later waves are not committed.
+            LsrError: the commit of a wave failed; no later wave is committed.
         """
         self._next, self._committed, self._end = first, first, end
         with ThreadPoolExecutor(1, "open") as opener, ThreadPoolExecutor(1, "commit") as committer:
-            while self._committed < end:
+            while self._committed < self._end:
                 self._look_at_commit(committer)
                 self._open_next(opener)
                 self._submit()
@@ -84,6 +86,8 @@ class Pipeline:
                     continue
                 for call, outcome in self._pool.wait(_WAIT_S):
                     self._take(call, outcome)
+        if self._failure is not None:
+            raise self._failure
 
     def _open_next(self, threads: ThreadPoolExecutor) -> None:
         if self._opening is not None:
@@ -95,26 +99,29 @@ class Pipeline:
             except RayError as error:
                 self._lose(self._next, error)
                 return
+            except LsrError as error:
+                self._fail(self._next, error)
+                return
             self._open[wave.number] = wave
-            self._results[wave.number], self._reused[wave.number] = wave.results, wave.reused
+            self._results[wave.number] = wave.results
             self._progress.start_wave(wave.number, len(wave.reused) / len(wave.cells))
             self._next = wave.number + 1
             self._close(wave)
         room = len(self._open) < _OPEN_WAVES and len(self._closed) < _CLOSED_WAVES
         if self._next < self._end and room and (self._ahead or self._next == self._committed):
-            self._opening = threads.submit(self._opener.open, self._next, dict(self._reused))
+            so_far = {number: dict(results) for number, results in self._results.items()}
+            self._opening = threads.submit(self._opener.open, self._next, so_far)
             self._opened_at = self._committed
 
     def _submit(self) -> None:
         for wave in list(self._open.values()):
             for block in [block for block in wave.waiting if self._may_start(wave, block)]:
-                extra: dict[int, Any] = {}
-                if self._follows:
-                    extra = pending_results(wave, block, self._results)
+                earlier = self._results if self._follows else {}
+                follows = followed_outputs(wave.task, wave.blocks[block], earlier)
                 wave.waiting.remove(block)
                 wave.running.add(block)
-                rows = wave.rows.tables[block]
-                self._pool.submit(BlockCall(wave.number, block, wave.shared, rows, (extra,)))
+                rows = wave.rows.tables.pop(block)  # released when the block is finished
+                self._pool.submit(BlockCall(wave.number, block, wave.shared, rows, (follows,)))
 
     def _may_start(self, wave: OpenWave, block: int) -> bool:
         earlier = (other for number, other in self._open.items() if number < wave.number)
@@ -132,10 +139,15 @@ class Pipeline:
         self._close(wave)
 
     def _close(self, wave: OpenWave) -> None:
-        if wave.is_encoded:
+        if not wave.is_encoded:
+            return
+        try:
             self._closed[wave.number] = wave.close()
-            self._spend(wave.costs)
-            del self._open[wave.number]
+        except LsrError as error:
+            self._fail(wave.number, error)
+            return
+        self._spend(wave.costs)
+        del self._open[wave.number]
 
     def _look_at_commit(self, threads: ThreadPoolExecutor) -> None:
         """Start the next commit when the one before has succeeded."""
@@ -168,16 +180,27 @@ class Pipeline:
         """Try a wave again that lost rows or blocks with a node."""
         ours = our_error(error)
         if ours is not None:
-            raise ours from error
+            ours.__cause__ = error
+            self._fail(wave, ours)
+            return
         attempt = self._lost[wave] = self._lost.get(wave, 0) + 1
         fields = {"wave": wave, "attempt": attempt, "error": str(error).strip().split("\n")[-1]}
         log.warning("wave lost", extra={"fields": fields})
         if attempt == _LOST_TRIES:
-            raise EncoderLostError(
+            lost = EncoderLostError(
                 f"wave {wave} was lost {_LOST_TRIES} times, the last time by {describe(error)}; "
                 "look at Ray's logs, then run the job again"
-            ) from error
+            )
+            lost.__cause__ = error
+            self._fail(wave, lost)
+            return
         self._drop(wave)
+
+    def _fail(self, wave: int, error: LsrError) -> None:
+        """End before a wave: the earlier waves are still encoded and committed."""
+        log.error("wave failed", extra={"fields": {"wave": wave, "error": str(error)}})
+        self._drop(wave)
+        self._end, self._failure = wave, error
 
     def _drop(self, wave: int) -> None:
         """Forget what is known of this and of later waves; their finished cells have markers."""
@@ -189,7 +212,7 @@ class Pipeline:
         self._pool.cancel(wave)
         self._progress.drop(wave)
         self._opener.reader.discard()
-        for known in (self._open, self._closed, self._results, self._reused):
+        for known in (self._open, self._closed, self._results):
             for number in [number for number in known if number >= wave]:
                 del known[number]
         self._next = wave
@@ -199,6 +222,5 @@ class Pipeline:
         oldest = min([self._committed, *(wave.task.done for wave in self._open.values())])
         if self._opening is not None:
             oldest = min(oldest, self._opened_at)
-        for known in (self._results, self._reused):
-            for number in [number for number in known if number < oldest]:
-                del known[number]
+        for number in [number for number in self._results if number < oldest]:
+            del self._results[number]

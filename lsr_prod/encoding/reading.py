@@ -44,7 +44,7 @@ class BlockRows:
         tasks: number of read tasks; each sends every cell a row count.
     """
 
-    tables: Mapping[int, tuple[Any, ...]]
+    tables: dict[int, tuple[Any, ...]]
     tasks: int
 
 

@@ -2,17 +2,30 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from lsr_prod.encoding.busy import BusyTime
 from lsr_prod.errors import IncompleteWaveError
-from lsr_prod.formats.digest import digest_json
 from lsr_prod.inference import Counters
 from lsr_prod.storage.counts import StoreCounts
 from lsr_prod.tables import Part
 
-__all__ = ["BlockResult", "CellResult", "WaveCosts", "WaveResult"]
+__all__ = ["BlockResult", "CellOutput", "CellResult", "WaveCosts", "WaveResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class CellOutput:
+    """Parts of a cell in one wave. Their paths name their contents, so equal outputs have equal rows.
+
+    Attributes:
+        wave: number of the wave.
+        parts: paths of the new parts of the sparse table.
+        quarantine: path of the part with the bad rows, or None.
+    """
+
+    wave: int
+    parts: tuple[str, ...]
+    quarantine: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +47,8 @@ class CellResult:
         displaced: committed documents that another row of their id replaces; they are quarantined as duplicates.
         encoded: documents that went through the model.
         reused: an earlier attempt finished the cell.
-        follows: wave and digest (``digest``) of results of this cell in earlier waves of the plan that were not
-            committed when the ids were looked up.
+        follows: outputs of this cell in earlier waves of the plan that were not committed when the ids were looked
+            up.
     """
 
     cell: int
@@ -52,16 +65,12 @@ class CellResult:
     displaced: int = 0
     encoded: int = 0
     reused: bool = False
-    follows: tuple[tuple[int, str], ...] = ()
+    follows: tuple[CellOutput, ...] = ()
 
-    def record(self) -> dict[str, Any]:
-        """Return the content of the marker."""
-        return {**asdict(self), "reused": False}
-
-    @property
-    def digest(self) -> str:
-        """The sha256 (hex) of the marker."""
-        return digest_json(self.record())
+    def output(self, wave: int) -> CellOutput:
+        """Return the parts of this result, which is one of ``wave``."""
+        bad = self.quarantine.path if self.quarantine else None
+        return CellOutput(wave, tuple(part.path for part in self.parts), bad)
 
     @property
     def rows_out(self) -> int:

@@ -4,7 +4,7 @@ A part is immutable. A part with rows of a removed source file is replaced: each
 rows together with the new rows of the cell, so that an increment does not increase the number of parts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lsr_prod.encoding.duplicates import SourceOrder
+from lsr_prod.errors import CommitError
 from lsr_prod.formats.table import TableProperties, cell_of
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, read_part, write_part
@@ -91,32 +92,45 @@ def find_known(
         rows: ``rows.row_schema``, one new row per id.
         removed: keys of the removed source files.
         order: decides between a new and a committed row.
+
+    Raises:
+        CommitError: a part is missing or damaged.
     """
     wanted, files = (rows[name].combine_chunks() for name in ("doc_id", "file"))
     gone = pa.array(sorted(removed), pa.int64())
     active, superseded, displaced, touched = [], [_KNOWN_SCHEMA.empty_table()], [], []
     columns = ["doc_id", "source_file", "content_hash"]
     for path in paths:
-        with table.open_reader(path) as file:
-            for batch in pq.ParquetFile(file).iter_batches(batch_size=65536, columns=columns):
-                keys, ids = batch["source_file"], batch["doc_id"].cast(pa.large_string())
-                leaves = pc.is_in(keys, value_set=gone)
-                places = pc.index_in(ids, value_set=wanted)
-                found = places.is_valid()
-                loses = _loses(order, files, places, keys, leaves)
-                if pc.any(pc.or_(leaves, loses)).as_py():
-                    touched.append(path)
-                active.append(ids.filter(pc.and_not(pc.and_not(found, leaves), loses)))
-                displaced.append(ids.filter(loses))
-                replaced = pc.and_(found, pc.or_(leaves, loses))
-                columns_of = [ids, batch["content_hash"].cast(pa.large_string()), pa.array([path] * len(ids)), keys]
-                superseded.append(pa.table(columns_of, names=_KNOWN_SCHEMA.names).filter(replaced).cast(_KNOWN_SCHEMA))
+        for batch in _batches(table, path, columns):
+            keys, ids = batch["source_file"], batch["doc_id"].cast(pa.large_string())
+            leaves = pc.is_in(keys, value_set=gone)
+            places = pc.index_in(ids, value_set=wanted)
+            found = places.is_valid()
+            loses = _loses(order, files, places, keys, leaves)
+            if pc.any(pc.or_(leaves, loses)).as_py():
+                touched.append(path)
+            active.append(ids.filter(pc.and_not(pc.and_not(found, leaves), loses)))
+            displaced.append(ids.filter(loses))
+            replaced = pc.and_(found, pc.or_(leaves, loses))
+            columns_of = [ids, batch["content_hash"].cast(pa.large_string()), pa.array([path] * len(ids)), keys]
+            superseded.append(pa.table(columns_of, names=_KNOWN_SCHEMA.names).filter(replaced).cast(_KNOWN_SCHEMA))
     return Known(
         _joined(active),
         pa.concat_tables(superseded),
         _joined(displaced),
         tuple(sorted(set(touched))),
     )
+
+
+def _batches(table: Store, path: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a part. A part that is not committed yet may be damaged, or deleted as garbage."""
+    try:
+        with table.open_reader(path) as file:
+            yield from pq.ParquetFile(file).iter_batches(batch_size=65536, columns=columns)
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        raise CommitError(
+            f"{table.uri}/{path} was deleted or is damaged ({type(error).__name__}); run the job again"
+        ) from error
 
 
 def _loses(order: SourceOrder, files: pa.Array, places: pa.Array, keys: pa.Array, leaves: pa.Array) -> pa.Array:

@@ -10,12 +10,12 @@ import ray
 
 from lsr_prod.encoding.busy import BusyTime
 from lsr_prod.encoding.commit.committer import waves_done
-from lsr_prod.encoding.commit.markers import finished_cells, marker_digests
-from lsr_prod.encoding.lookup import Pending, WaveTask, all_displaced, displaced_parts, may_displace
+from lsr_prod.encoding.lookup import WaveTask, all_displaced, displaced_parts, may_displace
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.reading import BlockRows, WaveReader, blocks_of_cells
 from lsr_prod.encoding.reservations import READING_CORES
 from lsr_prod.encoding.results import BlockResult, CellResult, WaveCosts, WaveResult
+from lsr_prod.encoding.reuse import reusable_results
 from lsr_prod.encoding.table import files_by_bucket
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.formats.table import TableProperties
@@ -23,7 +23,7 @@ from lsr_prod.inference import Counters
 from lsr_prod.storage.counts import StoreCounts
 from lsr_prod.tables import open_table
 
-__all__ = ["OpenWave", "WaveOpener", "pending_results"]
+__all__ = ["OpenWave", "WaveOpener"]
 
 _BLOCKS_PER_ACTOR = 4  # a few are enough to keep all actors busy
 _BLOCK_BYTES = 64_000_000  # source bytes of a block, about: an actor has two of them
@@ -125,33 +125,29 @@ class WaveOpener:
     reader: WaveReader
     actors: int
 
-    def open(self, wave: int, reused: Mapping[int, Mapping[int, CellResult]]) -> OpenWave:
+    def open(self, wave: int, earlier: Mapping[int, Mapping[int, CellResult]]) -> OpenWave:
         """Open a wave and start reading its rows.
 
         Args:
             wave: number of the wave.
-            reused: wave -> finished cells, for the earlier waves that were opened in this run.
+            earlier: wave -> its results by cell so far, of the waves that were opened in this run.
 
         Raises:
             StorageError: the store failed.
         """
         plan, task = self.work.plan, self._task(wave)
-        finished = finished_cells(task.table, task.quarantine, task.plan, wave)
-        # A cell that replaces a part which was compacted in the meantime is encoded again.
-        valid = {cell: result for cell, result in finished.items() if task.has(result.removes)}
-        valid = self._without_stale(task, valid, reused)
         cells = plan.cells_of(wave)
+        reused = reusable_results(task, cells, earlier)
         count = max(_BLOCKS_PER_ACTOR * self.actors, math.ceil(plan.largest_wave_bytes / _BLOCK_BYTES))
         blocks = {}
         for block, some in enumerate(blocks_of_cells(cells, self.properties.buckets, count)):
-            if todo := tuple(cell for cell in some if cell not in valid):
+            if todo := tuple(cell for cell in some if cell not in reused):
                 blocks[block] = todo
         rows = self.reader.read(wave, blocks) if blocks else BlockRows({}, 0)
         task = replace(task, read_tasks=rows.tasks)
         if blocks and may_displace(task):
-            task = replace(task, displaced=all_displaced(_displaced(task, rows), valid.values()))
-        reusable = {cell: valid[cell] for cell in cells if cell in valid}
-        return OpenWave(task, ray.put(task), cells, blocks, rows, reusable)
+            task = replace(task, displaced=all_displaced(_displaced(task, rows), reused.values()))
+        return OpenWave(task, ray.put(task), cells, blocks, rows, reused)
 
     def _task(self, wave: int) -> WaveTask:
         table = open_table(self.work.table)
@@ -170,50 +166,6 @@ class WaveOpener:
             on_duplicate=self.work.encode.on_duplicate,
             done=waves_done(table, plan.digest),
         )
-
-    def _without_stale(
-        self, task: WaveTask, found: Mapping[int, CellResult], reused: Mapping[int, Mapping[int, CellResult]]
-    ) -> dict[int, CellResult]:
-        """Return the results that follow the results which earlier waves have, or will have, in this run.
-
-        Where an earlier wave encodes the cell again, its result may have other documents: the model may fail on others.
-        """
-        followed: dict[int, set[int]] = {}
-        for cell, result in found.items():
-            for wave, _ in result.follows:
-                followed.setdefault(wave, set()).add(cell)
-        digests = {
-            wave: {cell: earlier.digest for cell, earlier in reused.get(wave, {}).items()}
-            if wave >= task.done
-            else marker_digests(task.table, task.plan, wave, cells)
-            for wave, cells in followed.items()
-        }
-        return {
-            cell: result
-            for cell, result in found.items()
-            if all(digests[wave].get(cell) == digest for wave, digest in result.follows)
-        }
-
-
-def pending_results(
-    wave: OpenWave, block: int, earlier: Mapping[int, Mapping[int, CellResult]]
-) -> dict[int, tuple[Pending, ...]]:
-    """Return the results of the cells of a block in waves that the snapshot of the wave does not have, by cell.
-
-    Args:
-        wave: the wave.
-        block: number of the block.
-        earlier: earlier wave -> its results by cell.
-    """
-    waves = [number for number in sorted(earlier) if wave.task.done <= number < wave.number]
-    return {
-        cell: tuple(
-            Pending(number, result.digest, tuple(part.path for part in result.parts))
-            for number in waves
-            for result in [earlier[number][cell]]
-        )
-        for cell in wave.blocks[block]
-    }
 
 
 def _displaced(task: WaveTask, rows: BlockRows) -> list[Mapping[int, Sequence[str]]]:

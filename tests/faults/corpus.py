@@ -131,7 +131,12 @@ def json_line(doc_id: str, words: Sequence[str], padding: int) -> bytes:
 
 
 def is_flaky(text: str, word: str) -> bool:
-    """Return whether an attempt with this word fails on the text; about one in twelve does."""
+    """Return whether an attempt with this word fails on the text; about one in twelve does.
+
+    A word "=TEXT" fails on one text, also if other rows have its id.
+    """
+    if word.startswith("="):
+        return text.strip() == word[1:]
     return STEADY not in text and hashlib.sha256((word + text.strip()).encode()).digest()[0] < 21
 
 

@@ -186,9 +186,27 @@ MUTANTS = (
     ),
     Mutant(
         "markers that replace compacted parts are used",
-        "encoding/lookup.py",
-        (("return not paths or {*paths} <=", "return True or {*paths} <="),),
+        "encoding/reuse.py",
+        (("return not paths or self._parts[bucket]", "return True or self._parts[bucket]"),),
         "compaction_follows_a_killed_increment",
+    ),
+    Mutant(
+        "results that follow replaced results are used",
+        "encoding/reuse.py",
+        (("result is not None and result.output(output.wave) == output", "True"),),
+        "killed_ahead_of_its_commit",
+    ),
+    Mutant(
+        "results that follow replaced results are used after the commit",
+        "encoding/reuse.py",
+        (("            return committed.has(cell, output)\n", "            return True\n"),),
+        "older_encodes_ahead_of_a_newer_commit",
+    ),
+    Mutant(
+        "results that are not committed are not looked up",
+        "encoding/lookup.py",
+        (("for output in (follows or {}).get(cell, ())", "for output in ()"),),
+        "chain_without_faults",
     ),
     Mutant(
         "row counts are not compared",

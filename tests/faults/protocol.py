@@ -4,7 +4,7 @@ The steps of the driver and the actors run here in one process, in the same orde
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -20,7 +20,7 @@ from lsr_prod.encoding.cell import prepare_cell, write_cell
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.give_up import give_up_base
-from lsr_prod.encoding.commit.markers import finished_cells, mark_finished
+from lsr_prod.encoding.commit.markers import mark_finished
 from lsr_prod.encoding.duplicates import Rule
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.lookup import WaveTask, all_displaced, displaced_parts, look_up_cells, may_displace
@@ -30,6 +30,7 @@ from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.encoding.reading import _read_slices
 from lsr_prod.encoding.results import WaveResult
+from lsr_prod.encoding.reuse import followed_outputs, reusable_results
 from lsr_prod.encoding.row_counts import with_row_counts
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, create_sparse_table, files_by_bucket
 from lsr_prod.errors import StaleWaveError
@@ -45,6 +46,7 @@ MANIFEST = re.compile(r"_manifest/0*[1-9]\d*\.json$")
 
 _STEP = 0.01
 _STALE_TRIES = 5
+_AHEAD = 1  # waves that are encoded before the one before them is committed
 
 Phase = Callable[[str], AbstractContextManager[None]]
 
@@ -92,19 +94,26 @@ def run_attempt(job: Job, phase: Phase, encoder: TextEncoder, *, abandon: bool =
     with phase("plan"):
         plan, properties, committer = _begin(job, source, abandon)
     committed, rows = 0, _Rows(plan, source)
-    for wave in range(waves_done(_open(table), plan.digest), plan.waves):
-        for attempt in range(1, _STALE_TRIES + 1):
-            result = _encode_wave(_wave_task(job, plan, properties, wave), plan, rows, encoder)
-            try:
-                with phase("commit"):
-                    committed += committer.commit(result)
-            except StaleWaveError:
-                if attempt == _STALE_TRIES:
-                    raise
-                continue
-            break
+    ahead = plan.base is not None or job.on_duplicate != "last"
+    results: dict[int, WaveResult] = {}
+    wave, tries = waves_done(_open(table), plan.digest), 0
+    while wave < plan.waves:
+        for later in range(wave, min(wave + (_AHEAD if ahead else 0) + 1, plan.waves)):
+            if later not in results:
+                task = _wave_task(job, plan, properties, later)
+                results[later] = _encode_wave(task, plan, rows, encoder, results)
+        try:
+            with phase("commit"):
+                committed += committer.commit(results[wave])
+        except StaleWaveError:
+            tries += 1
+            if tries == _STALE_TRIES:
+                raise
+            results.clear()
+            continue
         with phase("after-commit"):
             _open(table)
+        wave, tries = wave + 1, 0
     return committed
 
 
@@ -167,14 +176,17 @@ def _wave_task(job: Job, plan: Plan, properties: TableProperties, wave: int) -> 
         removed=plan.removed,
         present=None if plan.base is None else plan.present(),
         on_duplicate=job.on_duplicate,
+        done=waves_done(_open(table), plan.digest),
     )
 
 
-def _encode_wave(task: WaveTask, plan: Plan, rows_of: "_Rows", encoder: TextEncoder) -> WaveResult:
+def _encode_wave(
+    task: WaveTask, plan: Plan, rows_of: "_Rows", encoder: TextEncoder, before: Mapping[int, WaveResult]
+) -> WaveResult:
     """Run the steps of the actors for a wave, without the cells that an earlier attempt finished."""
     cells = plan.cells_of(task.wave)
-    finished = finished_cells(task.table, task.quarantine, task.plan, task.wave)
-    done = {cell: finished[cell] for cell in cells if cell in finished and task.has(finished[cell].removes)}
+    earlier = {wave: {cell.cell: cell for cell in result.cells} for wave, result in before.items()}
+    done = reusable_results(task, cells, earlier)
     todo = [cell for cell in cells if cell not in done]
     tables = rows_of.of_wave(task.wave, todo) if todo else []
     results = [*done.values()]
@@ -183,10 +195,11 @@ def _encode_wave(task: WaveTask, plan: Plan, rows_of: "_Rows", encoder: TextEnco
     if may_displace(task):
         displaced = [displaced_parts(task, some) for some in by_cell.values()]
         task = replace(task, displaced=all_displaced(displaced, results))
+    follows = followed_outputs(task, todo, earlier if plan.base is None else {})
     for cell in todo:
-        (found,) = look_up_cells(task, by_cell[cell])
+        (found,) = look_up_cells(task, by_cell[cell], follows)
         ready = prepare_cell(task, found)
-        result = write_cell(task, ready, *encode_batches(encoder, ready.texts()))
+        result = write_cell(task, ready, *encode_batches(encoder, ready.texts()), follows[cell])
         results.append(mark_finished(task.table, task.quarantine, task.plan, task.wave, result))
     return WaveResult(task.wave, tuple(results))
 

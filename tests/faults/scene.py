@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lsr_prod import errors
+from lsr_prod.encoding.commit.markers import MARKERS_FOLDER
 from lsr_prod.tables import open_table
 from tests.faults.attempts import Attempt, Ended, Launcher
 from tests.faults.chain import SourceChain
@@ -120,6 +121,13 @@ class Scene:
         """Let a vacuum delete the markers of cells, as it does if an attempt stalls for longer than the retention."""
         self.age()
         self.vacuum()
+
+    def delete_markers(self, wave: int) -> None:
+        """Delete the markers of a wave, as an attempt does that ends with too many bad rows."""
+        table = self.job.stores[0]
+        for name in table.names(MARKERS_FOLDER):
+            if name.split("/")[-2] == str(wave):
+                table.delete(name)
 
     def finish(self, flaky: str | None = None) -> None:
         """Let undisturbed attempts finish the work, and check every row.

@@ -6,17 +6,18 @@ is valid for all attempts: their outputs need not be equal to the bit, but they 
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from lsr_prod.encoding.commit.committer import check_cell
-from lsr_prod.encoding.results import CellResult
+from lsr_prod.encoding.results import CellOutput, CellResult
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import CommitError, IncompleteWaveError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part
 
-__all__ = ["MARKERS_FOLDER", "delete_markers", "finished_cells", "mark_finished", "marked_parts", "marker_digests"]
+__all__ = ["MARKERS_FOLDER", "delete_markers", "finished_cells", "mark_finished", "marked_parts"]
 
 MARKERS_FOLDER = f"{PROTOCOL_FOLDER}/done"
 
@@ -36,7 +37,7 @@ def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, result:
         parts (after a compaction in the meantime it could not be committed), and it follows the same results.
     """
     name = f"{_folder(plan, wave)}/{result.cell}.json"
-    data = record_bytes(result.record())
+    data = record_bytes(asdict(result))
     if table.put_new(name, data):
         return result
     earlier = _read(table, quarantine, name)
@@ -58,19 +59,6 @@ def finished_cells(table: Store, quarantine: Store, plan: str, wave: int) -> Map
     names = [name for name in table.names(_folder(plan, wave)) if name.endswith(".json")]
     results = [_read(table, quarantine, name) for name in names]
     return {result.cell: result for result in results if result is not None}
-
-
-def marker_digests(table: Store, plan: str, wave: int, cells: Collection[int]) -> dict[int, str]:
-    """Return the digests of the results of finished cells, by cell; a cell without a marker is left out.
-
-    Args:
-        table: the sparse table's folder.
-        plan: digest of the plan.
-        wave: number of the wave.
-        cells: to look at.
-    """
-    found = {cell: table.get(f"{_folder(plan, wave)}/{cell}.json") for cell in cells}
-    return {cell: _from_json(json.loads(data)).digest for cell, data in found.items() if data is not None}
 
 
 def delete_markers(table: Store, plan: str, wave: int, cells: Collection[int]) -> None:
@@ -117,6 +105,9 @@ def _from_json(fields: dict[str, Any]) -> CellResult:
     parts = tuple(Part(**part) for part in fields.pop("parts"))
     bad = fields.pop("quarantine")
     removes = tuple(fields.pop("removes"))
-    follows = tuple((wave, digest) for wave, digest in fields.pop("follows", ()))  # earlier releases wrote none
+    follows = tuple(
+        CellOutput(output["wave"], tuple(output["parts"]), output["quarantine"])
+        for output in fields.pop("follows", ())  # earlier releases wrote none
+    )
     fields["reused"] = True
     return CellResult(parts=parts, quarantine=Part(**bad) if bad else None, removes=removes, follows=follows, **fields)

@@ -10,8 +10,10 @@ __all__ = [
     "a_row_is_lost_on_the_way_to_its_cell",
     "attempts_read_different_rows",
     "commit_succeeds_but_reports_an_error",
+    "killed_ahead_of_its_commit",
     "killed_before_a_commit",
     "older_decides_again",
+    "older_encodes_ahead_of_a_newer_commit",
     "older_stalls_before_its_bad_rows",
     "older_stalls_between_its_commits",
     "older_stalls_until_newer_is_done",
@@ -87,6 +89,26 @@ def killed_before_a_commit(scene: Scene) -> None:
     scene.finish()
 
 
+def killed_ahead_of_its_commit(scene: Scene) -> None:
+    """Kill an attempt that has encoded two waves, and encode the first again: the model accepts another row now."""
+    with scene.start(Script(flaky=_repeated_text(scene), gates=(("commit", 1),))) as attempt:
+        scene.reach(attempt)
+    scene.delete_markers(0)
+    scene.finish()
+
+
+def older_encodes_ahead_of_a_newer_commit(scene: Scene) -> None:
+    """Let an attempt encode the second wave after its own first wave, when a newer one has committed another first."""
+    with scene.start(Script(flaky=_repeated_text(scene), gates=(("read", 2),))) as older:
+        scene.reach(older)
+        scene.delete_markers(0)
+        with scene.start(Script(gates=(("after-commit", 1),))) as newer:
+            scene.reach(newer)
+        older.proceed()
+        scene.ended(older)
+    scene.finish()
+
+
 def commit_succeeds_but_reports_an_error(scene: Scene) -> None:
     """Let the store lose the answer to a commit, in the first plan and in an increment."""
     scene.run(Script(landed=4))
@@ -100,7 +122,8 @@ def parts_are_damaged_before_their_commit(scene: Scene) -> None:
     """Truncate or delete a part of the table after it is written; its attempt continues or is killed."""
     rng = random.Random(1)
     quarantine = scene.job.stores[1]
-    for strike, killed in ((damage.tear, False), (damage.remove, True), (damage.tear, True)):
+    for state, (strike, killed) in enumerate(((damage.tear, False), (damage.remove, True), (damage.tear, True))):
+        scene.change_source(state)
         old = {*scene.job.stores[0].names(), *quarantine.names()}
         with scene.start(Script(gates=(("commit", 1),))) as attempt:
             scene.reach(attempt)
@@ -109,9 +132,7 @@ def parts_are_damaged_before_their_commit(scene: Scene) -> None:
                 attempt.proceed()
                 scene.ended(attempt)
         scene.check(finished=False)
-        with scene.start(Script(gates=(("after-commit", 1),))) as attempt:
-            scene.reach(attempt)
-    scene.finish()
+        scene.finish()
 
 
 def a_row_is_lost_on_the_way_to_its_cell(scene: Scene) -> None:
@@ -133,6 +154,13 @@ def attempts_read_different_rows(scene: Scene) -> None:
             whole.proceed()
             ended = scene.ended(whole)
     scene.check(finished=ended.how == "done")
+
+
+def _repeated_text(scene: Scene) -> str:
+    """Return the word of a model that fails on one row of the first file whose id is repeated in the second file."""
+    rows = scene.chain.expected([0]).rows
+    repeated = {row.doc_id for row in rows if row.source == "1.jsonl" and row.reason == "duplicate_id"}
+    return next(f"={row.text}" for row in rows if row.source == "0.jsonl" and row.doc_id in repeated)
 
 
 def _two_words(scene: Scene) -> tuple[str, str]:

@@ -1,0 +1,87 @@
+"""Results of a cell that another encoding of the cell may use or has to look up.
+
+A cell may be encoded before the result of an earlier wave is committed. Its result then depends on the documents of
+that result, and names its parts. It is used only while the earlier wave has these parts: an attempt that encodes the
+earlier wave again may have other documents, because the model failed on others.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from lsr_prod.encoding.commit.markers import finished_cells
+from lsr_prod.encoding.lookup import WaveTask
+from lsr_prod.encoding.results import CellOutput, CellResult
+from lsr_prod.tables import open_table
+from lsr_prod.tables.quarantine import committed_files
+
+__all__ = ["followed_outputs", "reusable_results"]
+
+
+def followed_outputs(
+    task: WaveTask, cells: Collection[int], earlier: Mapping[int, Mapping[int, CellResult]]
+) -> dict[int, tuple[CellOutput, ...]]:
+    """Return the outputs of cells in the waves that the snapshot of a wave does not have, by cell.
+
+    Args:
+        task: the wave.
+        cells: to encode.
+        earlier: earlier wave -> its results by cell.
+    """
+    waves = [wave for wave in sorted(earlier) if task.done <= wave < task.wave]
+    return {cell: tuple(earlier[wave][cell].output(wave) for wave in waves) for cell in cells}
+
+
+def reusable_results(
+    task: WaveTask, cells: Collection[int], earlier: Mapping[int, Mapping[int, CellResult]]
+) -> dict[int, CellResult]:
+    """Return the results of the cells that an earlier attempt has finished and that can still be committed.
+
+    Args:
+        task: the wave.
+        cells: of the wave.
+        earlier: wave -> its results by cell so far, of the waves that this attempt has begun.
+
+    Raises:
+        StorageError: the store failed.
+    """
+    finished = finished_cells(task.table, task.quarantine, task.plan, task.wave)
+    found = {cell: finished[cell] for cell in cells if cell in finished}
+    outputs = [output for result in found.values() for output in result.follows]
+    committed = _Committed(task, {output.wave for output in outputs if output.quarantine})
+
+    def stands(cell: int, output: CellOutput) -> bool:
+        if output.wave < task.done:
+            return committed.has(cell, output)
+        result = earlier.get(output.wave, {}).get(cell)
+        return result is not None and result.output(output.wave) == output
+
+    # A cell that replaces a part which was compacted in the meantime is encoded again.
+    return {
+        cell: result
+        for cell, result in found.items()
+        if committed.has_parts(result.bucket, result.removes) and all(stands(cell, output) for output in result.follows)
+    }
+
+
+class _Committed:
+    """Parts of the snapshot of a wave, and committed parts of the quarantine."""
+
+    def __init__(self, task: WaveTask, waves: Collection[int]) -> None:
+        self._task = task
+        self._parts: dict[int, frozenset[str]] = {}
+        self._bad = frozenset(_bad_parts(task, waves))
+
+    def has_parts(self, bucket: int, paths: Collection[str]) -> bool:
+        if paths and bucket not in self._parts:
+            self._parts[bucket] = frozenset(self._task.committed.get(bucket, ()))
+        return not paths or self._parts[bucket].issuperset(paths)
+
+    def has(self, cell: int, output: CellOutput) -> bool:
+        bad = output.quarantine is None or output.quarantine in self._bad
+        return bad and self.has_parts(cell % self._task.properties.buckets, output.parts)
+
+
+def _bad_parts(task: WaveTask, waves: Collection[int]) -> Iterator[str]:
+    quarantine = open_table(task.quarantine) if waves else None
+    if quarantine is not None:
+        for wave in waves:
+            yield from committed_files(quarantine, task.plan, wave)
