@@ -113,15 +113,22 @@ class EncodeSettings(Section):
     quarantine: Location | None = Field(
         None, description="folder or URI of the quarantine table; default: <table>_quarantine"
     )
-    wave_megabytes: int = Field(256, ge=1, description="source bytes per wave, MB; a wave is committed as a whole")
-    cell_megabytes: int = Field(
-        8,
+    wave_megabytes: int | None = Field(
+        None,
+        ge=1,
+        description="source bytes per wave, MB; a wave is committed as a whole; default: 256, and with many actors "
+        "enough for a cell each",
+    )
+    cell_megabytes: int | None = Field(
+        None,
         ge=1,
         le=1024,
         description="maximum source bytes per cell, MB; an actor encodes one cell at a time and writes its rows as one "
-        "part; a wave has at least one cell per bucket",
+        "part; a wave has at least one cell per bucket; default: 8 to 128, by corpus and actors",
     )
-    slice_megabytes: int = Field(32, ge=1, description="source bytes per slice (one read task), MB")
+    slice_megabytes: int | None = Field(
+        None, ge=1, description="source bytes per slice (one read task), MB; default: 32 to 512, by the size of a wave"
+    )
     batch_tokens: int = Field(512, ge=1, description="tokens per batch, padding included; a GPU needs many more")
     actors: int | None = Field(None, ge=1, description="number of encoder actors; default: one per core")
     threads_per_actor: int = Field(1, ge=1, description="ONNX Runtime threads per actor")
@@ -168,7 +175,13 @@ class EncodeSettings(Section):
     probe_documents: int = Field(
         512, ge=1, description="documents sampled from the whole corpus to determine the impact scale"
     )
-    buckets: int = Field(16, ge=1, le=65536, description="number of hash buckets (partitions) of the table")
+    buckets: int | None = Field(
+        None,
+        ge=1,
+        le=65536,
+        description="number of hash buckets (partitions) of the table; default: that of the table, or for a new one 16 "
+        "to 4,096, by corpus and actors",
+    )
     on_duplicate: Literal["first", "last", "error"] = Field(
         "first",
         description="row that becomes the document if several rows of the corpus have its id, in the order of the "

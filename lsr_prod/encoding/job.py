@@ -1,6 +1,7 @@
 """The encode job: check all inputs, then encode and commit wave by wave, each document exactly once."""
 
 import logging
+import os
 import time
 from dataclasses import replace
 from functools import partial
@@ -58,7 +59,7 @@ def encode_corpus(deployment: Deployment, *, abandon: str | None = None, checked
         EncoderLostError: every attempt at a block or wave lost its actors or nodes.
         StorageError: the store failed.
     """
-    work = checked or prepare(deployment, abandon=abandon)
+    work = checked or _prepare(deployment, abandon)
     with ray_session(deployment.ray):
         return _encode(work)
 
@@ -73,7 +74,19 @@ def check_encode(deployment: Deployment) -> Work:
         ConfigError: a setting is wrong.
         LineageError: another bundle made the table.
     """
-    return prepare(deployment)
+    return _prepare(deployment, None)
+
+
+def _prepare(deployment: Deployment, abandon: str | None) -> Work:
+    """Check the inputs; the sizes of a new plan follow from the encoders that the cluster has room for."""
+    encode = deployment.encode
+    assert encode is not None
+    if encode.actors is not None or not (deployment.ray.address or os.environ.get("RAY_ADDRESS")):
+        return prepare(deployment, abandon=abandon)
+    with ray_session(deployment.ray):
+        from lsr_prod.encoding.places import pool_size
+
+        return prepare(deployment, abandon=abandon, actors=pool_size(encode).actors)
 
 
 def _encode(work: Work) -> EncodeSummary:
@@ -87,6 +100,7 @@ def _encode(work: Work) -> EncodeSummary:
         check_gpu_nodes(work.encode.provider, size.nodes)
     fields = {"actors": size.actors, "threads": size.threads, "gpus": size.gpus, "nodes": len(set(size.nodes))}
     log.info("encoder pool", extra={"fields": fields})
+    log.info("plan sizes", extra={"fields": work.plan.sizes()})
     require_on_nodes(work)
     save_plan(work.plan, work.table)
     if work.plan.base is not None:
@@ -193,7 +207,7 @@ def _create(work: Work) -> TableProperties:
     from lsr_prod.cluster.tasks import run_tasks
 
     encode = work.encode
-    reader = Reader(work.source, encode.buckets, work.table.options)
+    reader = Reader(work.source, work.plan.buckets, work.table.options)
     slices = spread_slices(work.plan, encode.probe_documents)
     cores = encode.threads_per_actor
     ((_, scale),) = run_tasks(_probe, [(work, reader, slices)], task="encoding the probe documents", cpus=cores)

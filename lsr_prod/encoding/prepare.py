@@ -1,6 +1,7 @@
 """Checks of the encode job before it writes anything: settings, bundle, source, tables, plan."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 
 from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
 from lsr_prod.corpus.sources import resolve_source
@@ -49,12 +50,13 @@ class Work:
     found: TableProperties | None
 
 
-def prepare(deployment: Deployment, *, abandon: str | None = None) -> Work:
+def prepare(deployment: Deployment, *, abandon: str | None = None, actors: int | None = None) -> Work:
     """Check every input of the job.
 
     Args:
         deployment: sections ``source``, ``encode`` and ``storage``.
         abandon: first digits of the newest plan, if it is to be abandoned.
+        actors: encoders that the job may use; None: ``encode.actors``, or one per core of this machine.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -87,15 +89,16 @@ def prepare(deployment: Deployment, *, abandon: str | None = None) -> Work:
         impact_step=0.0,
         impact_bits=encode.impact_bits,
         store_k=encode.store_k,
-        buckets=encode.buckets,
+        buckets=encode.buckets or 0,
         stored_fields=tuple(source.stored_fields),
     )
     found = check_table(table, wanted, encode.sink)
     _check_quarantine(quarantine, encode.sink)
-    plan = _plan(source, encode, bundle.digest, table, found, abandon)
+    actors = actors or encode.actors or max((os.cpu_count() or 1) // encode.threads_per_actor, 1)
+    plan = _plan(source, encode, bundle.digest, table, found, abandon, actors)
     pinned = PinnedBundle(absolute(encode.bundle), bundle.digest, options)
     factory = document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)
-    return Work(source, encode, factory, table, quarantine, plan, wanted, found)
+    return Work(source, encode, factory, table, quarantine, plan, replace(wanted, buckets=plan.buckets), found)
 
 
 def _plan(
@@ -105,6 +108,7 @@ def _plan(
     table: Store,
     found: TableProperties | None,
     abandon: str | None,
+    actors: int,
 ) -> Plan:
     snapshot = open_table(table) if found else None
     return prepare_plan(
@@ -117,6 +121,7 @@ def _plan(
         root=None if snapshot is None else snapshot.properties[PLAN_PROPERTY],
         waves_done=lambda plan: 0 if snapshot is None else waves_done(snapshot, plan),
         abandon=abandon,
+        actors=actors,
     )
 
 

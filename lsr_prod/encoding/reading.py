@@ -90,7 +90,7 @@ class WaveReader:
         """
         plan = self.work.plan
         if plan.base is None or plan.waves == 1:
-            limit = self.work.encode.slice_megabytes * 1_000_000
+            limit = plan.slice_bytes
             return self._read_slices(_groups(plan.wave(wave), limit), blocks)
         return self._read_new(wave, blocks)
 
@@ -123,7 +123,7 @@ class WaveReader:
     def _read_all(self, waves: range) -> dict[int, list[Any]]:
         """Read every new file once and split its rows by wave."""
         plan = self.work.plan
-        limit = max(self.work.encode.slice_megabytes * 1_000_000, len(waves) * _SHARE_BYTES)
+        limit = max(plan.slice_bytes, len(waves) * _SHARE_BYTES)
         groups = [*_groups(tuple(plan.slices()), limit)] or [[]]
         log.info("reading new files", extra={"fields": {"read_tasks": len(groups), "waves": len(waves)}})
         by_wave = {wave: plan.cells_of(wave) for wave in waves}

@@ -58,7 +58,7 @@ def check_table(store: Store, wanted: TableProperties, sink: Sink) -> TablePrope
 
     Args:
         store: the table's folder.
-        wanted: properties of a new table; the impact scale is not compared.
+        wanted: properties of a new table; the impact scale is not compared, nor a number of buckets of 0.
         sink: ``encode.sink``.
 
     Returns:
@@ -89,6 +89,8 @@ def check_table(store: Store, wanted: TableProperties, sink: Sink) -> TablePrope
             "give that bundle or a new encode.table"
         )
     for name in ("store_k", "impact_bits", "buckets", "stored_fields"):
+        if name == "buckets" and not wanted.buckets:
+            continue
         if getattr(found, name) != getattr(wanted, name):
             section = "source" if name == "stored_fields" else "encode"
             raise ConfigError(

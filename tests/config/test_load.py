@@ -26,7 +26,7 @@ def test_command_line_overrides_file_and_file_overrides_default(tmp_path: Path) 
     deployment = _load(tmp_path, "--encode.store_k", "64", "--source.paths", "a", "--source.paths", "b")
     assert deployment.encode is not None
     assert deployment.source is not None
-    assert (deployment.encode.store_k, deployment.encode.batch_tokens, deployment.encode.buckets) == (64, 4096, 16)
+    assert (deployment.encode.store_k, deployment.encode.batch_tokens, deployment.encode.max_passages) == (64, 4096, 64)
     assert deployment.source.paths == ["a", "b"]
 
 

@@ -21,8 +21,9 @@ from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, list_files, mark, relocate
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.encoding.plans.header import ADDED_SETTINGS, PLAN_FORMAT, PLAN_SETTINGS, ROW_SETTINGS
-from lsr_prod.encoding.plans.plan import Plan, make_plan, plan_files
+from lsr_prod.encoding.plans.plan import Plan, bytes_to_read, make_plan, plan_files
 from lsr_prod.encoding.plans.saved import load_plan
+from lsr_prod.encoding.plans.sizes import SIZE_SETTINGS, choose_sizes
 from lsr_prod.encoding.plans.successors import successor_of
 from lsr_prod.errors import ConfigError, FormatVersionError, LineageError
 from lsr_prod.storage import Store
@@ -43,6 +44,7 @@ def prepare_plan(
     root: str | None,
     waves_done: Callable[[str], int],
     abandon: str | None = None,
+    actors: int = 1,
 ) -> Plan:
     """Return the plan that this run attempts, without writing it (``save_plan`` does).
 
@@ -56,6 +58,7 @@ def prepare_plan(
         root: digest of the table's first plan; None: there is no table yet.
         waves_done: returns the number of committed waves of a plan.
         abandon: first digits of the digest of the newest plan, if it is to be abandoned.
+        actors: encoders that the job may use; they decide sizes of a new plan that the settings leave open.
 
     Returns:
         The first plan; or the newest plan of the table, if the corpus is unchanged; or an increment that follows it.
@@ -69,7 +72,7 @@ def prepare_plan(
     if root is None:
         if abandon is not None:
             raise ConfigError("--abandon", f"{table.uri} has no plan", "leave the option out")
-        return make_plan(files, source, encode, bundle_digest=bundle_digest, options=options)
+        return make_plan(files, source, encode, bundle_digest=bundle_digest, options=options, actors=actors)
     newest = load_plan(table, newest_plan(table, root, waves_done))
     if newest.header.bundle_digest != bundle_digest:
         raise LineageError(
@@ -87,7 +90,7 @@ def prepare_plan(
                 f"or give it up with lsr-prod encode --abandon {newest.digest[:12]}"
             )
         _check_settings(newest, source, encode, table, PLAN_SETTINGS)
-    return plan_increment(newest, files, source, encode, options=options, done=done, abandon=given_up)
+    return plan_increment(newest, files, source, encode, options=options, done=done, abandon=given_up, actors=actors)
 
 
 def newest_plan(table: Store, root: str, waves_done: Callable[[str], int]) -> str:
@@ -107,6 +110,7 @@ def plan_increment(
     options: dict[str, str],
     done: int,
     abandon: bool = False,
+    actors: int = 1,
 ) -> Plan:
     """Return the plan that brings a table from the committed part of ``base`` to ``files``.
 
@@ -121,6 +125,7 @@ def plan_increment(
         options: options of the object store.
         done: committed waves of ``base``.
         abandon: do not continue ``base``, although it has committed waves.
+        actors: encoders that the job may use.
 
     Returns:
         ``base`` with the current locations of its files if no file differs, else the increment.
@@ -148,8 +153,9 @@ def plan_increment(
         )
     listed = _with_states(base, done, today, new)
     waves = None if finished else done
+    sizes = choose_sizes(bytes_to_read(listed), actors, encode, buckets=int(base.header.encode["buckets"]))
     return plan_files(
-        listed, source, encode, bundle_digest=base.header.bundle_digest, options=options, base=base.digest,
+        listed, source, encode, sizes, bundle_digest=base.header.bundle_digest, options=options, base=base.digest,
         base_waves=waves,
     )  # fmt: skip
 
@@ -171,7 +177,13 @@ def _with_states(base: Plan, done: int, today: pa.Table, new: npt.NDArray[np.int
 def _same_waves(base: Plan, encode: EncodeSettings) -> bool:
     """Return whether a plan has the waves and cells that these settings give."""
     now = encode.model_dump(mode="json", include=set(PLAN_SETTINGS))
-    return all(base.header.encode.get(name) == value for name, value in now.items())
+    before = base.header.encode  # of format 2, without cells
+    return all(name in before and (_is_open(name, value) or before[name] == value) for name, value in now.items())
+
+
+def _is_open(name: str, value: object) -> bool:
+    """Return whether a setting leaves its value to the plan."""
+    return name in SIZE_SETTINGS and value is None
 
 
 def _is_abandoned(newest: Plan, wanted: str, done: int, table: Store) -> bool:
@@ -245,7 +257,7 @@ def _check_settings(
     for section, values in now.items():
         for name, value in values.items():
             was = before[section].get(name, ADDED_SETTINGS.get(name))
-            if was != value:
+            if was != value and not _is_open(name, value):
                 raise ConfigError(
                     f"{section}.{name}",
                     f"{value!r} is not what {table.uri} is made with, {was!r}",

@@ -20,10 +20,12 @@ from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_keys, file_of, fi
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, ListDigest, PlanHeader
+from lsr_prod.encoding.plans.sizes import Sizes, choose_sizes
 from lsr_prod.formats.digest import digest_json
 
 __all__ = [
     "Plan",
+    "bytes_to_read",
     "make_plan",
     "plan_files",
     "slices_digest",
@@ -124,6 +126,29 @@ class Plan:
         return shares
 
     @property
+    def buckets(self) -> int:
+        """Number of hash buckets of the table."""
+        return int(self.header.encode["buckets"])
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of the plan by name; the bytes are those of the source."""
+        parts = sum(len(self.cells_of(wave)) for wave in range(self.waves))
+        return {
+            "source_bytes": self.source_bytes,
+            "waves": self.waves,
+            "cells_per_wave": parts // max(self.waves, 1),
+            "parts": parts,
+            "bytes_per_part": self.source_bytes // max(parts, 1),
+            "buckets": self.buckets,
+            "read_tasks": math.ceil(self.source_bytes / self.slice_bytes),
+        }
+
+    @property
+    def slice_bytes(self) -> int:
+        """Source bytes of a slice, about."""
+        return int(self.header.encode["slice_megabytes"]) * 1_000_000
+
+    @property
     def largest_wave_bytes(self) -> int:
         """Source bytes of the largest wave."""
         sizes = self.slice_table["size"].to_numpy()
@@ -131,15 +156,14 @@ class Plan:
 
     def buckets_of(self, number: int) -> range:
         """Return the buckets whose rows a wave keeps: all in a first plan, a range of them in an increment."""
-        buckets = int(self.header.encode["buckets"])
         if self.base is None:
-            return range(buckets)
-        return range(buckets * number // self.waves, buckets * (number + 1) // self.waves)
+            return range(self.buckets)
+        return range(self.buckets * number // self.waves, self.buckets * (number + 1) // self.waves)
 
     def cells_of(self, number: int) -> tuple[int, ...]:
         """Return the cells of a wave, ascending: all cells of its buckets."""
-        kept, buckets = self.buckets_of(number), int(self.header.encode["buckets"])
-        return tuple(start + bucket for start in range(0, self.cells, buckets) for bucket in kept)
+        kept = self.buckets_of(number)
+        return tuple(start + bucket for start in range(0, self.cells, self.buckets) for bucket in kept)
 
     def present(self) -> pa.Array:
         """Return the keys of the files of the corpus, int64."""
@@ -171,6 +195,7 @@ def make_plan(
     *,
     bundle_digest: str,
     options: dict[str, str],
+    actors: int = 1,
 ) -> Plan:
     """Make the first plan of a table.
 
@@ -180,17 +205,21 @@ def make_plan(
         encode: the section ``encode``.
         bundle_digest: of the encoder.
         options: options of the object store.
+        actors: encoders that the job may use.
 
     Raises:
         ConfigError: the corpus lacks columns that the settings name, or a file is damaged (``slices``).
     """
-    return plan_files(list_files(files), source, encode, bundle_digest=bundle_digest, options=options, base=None)
+    listed = list_files(files)
+    sizes = choose_sizes(bytes_to_read(listed), actors, encode)
+    return plan_files(listed, source, encode, sizes, bundle_digest=bundle_digest, options=options, base=None)
 
 
 def plan_files(
     files: pa.Table,
     source: SourceSettings,
     encode: EncodeSettings,
+    sizes: Sizes,
     *,
     bundle_digest: str,
     options: dict[str, str],
@@ -203,29 +232,30 @@ def plan_files(
         files: table of ``filelist``.
         source: the section ``source``.
         encode: the section ``encode``.
+        sizes: of the plan.
         bundle_digest: of the encoder.
         options: options of the object store.
         base: digest of the previous plan; None: this is the first plan.
         base_waves: committed waves of a previous plan that stays unfinished.
     """
-    slice_table = _table_of(cut_files(iterate_files(files), source, encode.slice_megabytes * 1_000_000, options))
-    sizes, wave_bytes = slice_table["size"].to_numpy(), _wave_bytes(encode.wave_megabytes)
+    slice_table = _table_of(cut_files(iterate_files(files), source, sizes.slice_megabytes * 1_000_000, options))
+    lengths, wave_bytes = slice_table["size"].to_numpy(), _wave_bytes(sizes.wave_megabytes)
     if base is None:
-        bounds = _wave_bounds(sizes, wave_bytes)
-        waves, shared = len(bounds) - 1, _largest(sizes, bounds)
+        bounds = _wave_bounds(lengths, wave_bytes)
+        waves, shared = len(bounds) - 1, _largest(lengths, bounds)
     else:
-        shared = int(sizes.sum())
+        shared = int(lengths.sum())
         # An increment that only removes files needs a commit too.
-        waves = min(max(math.ceil(shared / wave_bytes), 1), encode.buckets)
+        waves = min(max(math.ceil(shared / wave_bytes), 1), sizes.buckets)
     header = PlanHeader(
         base=base,
         bundle_digest=bundle_digest,
         files=ListDigest(files.num_rows, files_digest(files)),
         slices=ListDigest(slice_table.num_rows, slices_digest(slice_table)),
         waves=waves,
-        cells=_cells(shared, encode),
+        cells=_cells(shared, sizes),
         source=source.model_dump(mode="json", exclude={"paths", "format", "version"}),
-        encode=encode.model_dump(mode="json", include=set(ROW_SETTINGS | PLAN_SETTINGS)),
+        encode=encode.model_dump(mode="json", include=set(ROW_SETTINGS | PLAN_SETTINGS)) | sizes.settings(),
         base_waves=base_waves,
     )
     return Plan.of(header, files, slice_table)
@@ -246,15 +276,20 @@ def slices_digest(slice_table: pa.Table) -> str:
     return hashlib.sha256(np.column_stack(columns).tobytes()).hexdigest()
 
 
-def _cells(shared: int, encode: EncodeSettings) -> int:
-    """Return the number of cells: the same on every cluster, so that markers of finished cells stay valid.
+def bytes_to_read(files: pa.Table) -> int:
+    """Return the bytes of the files that a plan reads."""
+    return int(files["size"].to_numpy()[files["state"].to_numpy() == READ].sum())
+
+
+def _cells(shared: int, sizes: Sizes) -> int:
+    """Return the number of cells.
 
     Args:
         shared: bytes that are spread over all cells: of the largest wave of a first plan, of all waves of an increment.
-        encode: the section ``encode``.
+        sizes: of the plan.
     """
-    cell_bytes = encode.cell_megabytes * 1_000_000
-    return encode.buckets * max(math.ceil(shared / (encode.buckets * cell_bytes)), 1)
+    cell_bytes = sizes.cell_megabytes * 1_000_000
+    return sizes.buckets * max(math.ceil(shared / (sizes.buckets * cell_bytes)), 1)
 
 
 def _largest(sizes: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> int:
