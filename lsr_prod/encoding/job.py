@@ -90,6 +90,7 @@ def _prepare(deployment: Deployment, abandon: str | None) -> Work:
 
 
 def _encode(work: Work) -> EncodeSummary:
+    from lsr_prod.encoding.commit.on_workers import check_on_workers
     from lsr_prod.encoding.digest import table_digest_on_ray
     from lsr_prod.encoding.gpu import check_gpu_nodes
     from lsr_prod.encoding.places import pool_size
@@ -109,7 +110,7 @@ def _encode(work: Work) -> EncodeSummary:
     properties = work.found or _create(work)
     create_quarantine(work.quarantine, work.encode.sink)
     give_up_base(work.plan, work.table, work.quarantine)
-    committer = Committer(epoch, work.table, work.quarantine)
+    committer = Committer(epoch, work.table, work.quarantine, check_on_workers)
     skipped = waves_done(_newest(work), work.plan.digest)
     totals = Totals.before(work, _newest(work), skipped)
     if skipped < work.plan.waves:

@@ -7,7 +7,7 @@ earlier wave again may have other documents, because the model failed on others.
 
 from collections.abc import Collection, Iterator, Mapping
 
-from lsr_prod.encoding.commit.markers import finished_cells
+from lsr_prod.encoding.commit.markers import ReadMarkers, finished_cells, read_markers
 from lsr_prod.encoding.lookup import WaveTask
 from lsr_prod.encoding.results import CellOutput, CellResult
 from lsr_prod.tables import open_table
@@ -31,7 +31,10 @@ def followed_outputs(
 
 
 def reusable_results(
-    task: WaveTask, cells: Collection[int], earlier: Mapping[int, Mapping[int, CellResult]]
+    task: WaveTask,
+    cells: Collection[int],
+    earlier: Mapping[int, Mapping[int, CellResult]],
+    read: ReadMarkers = read_markers,
 ) -> dict[int, CellResult]:
     """Return the results of the cells that an earlier attempt has finished and that can still be committed.
 
@@ -39,11 +42,12 @@ def reusable_results(
         task: the wave.
         cells: of the wave.
         earlier: wave -> its results by cell so far, of the waves that this attempt has begun.
+        read: ``markers.read_markers``, or a function that spreads it over workers.
 
     Raises:
         StorageError: the store failed.
     """
-    finished = finished_cells(task.table, task.quarantine, task.plan, task.wave)
+    finished = finished_cells(task.table, task.quarantine, task.plan, task.wave, read)
     found = {cell: finished[cell] for cell in cells if cell in finished}
     outputs = [output for result in found.values() for output in result.follows]
     committed = _Committed(task, {output.wave for output in outputs if output.quarantine})

@@ -10,6 +10,7 @@ import ray
 
 from lsr_prod.encoding.busy import BusyTime
 from lsr_prod.encoding.commit.committer import waves_done
+from lsr_prod.encoding.commit.on_workers import read_markers_on_workers
 from lsr_prod.encoding.lookup import WaveTask, all_displaced, displaced_parts, may_displace
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.reading import BlockRows, WaveReader, blocks_of_cells
@@ -137,7 +138,7 @@ class WaveOpener:
         """
         plan, task = self.work.plan, self._task(wave)
         cells = plan.cells_of(wave)
-        reused = reusable_results(task, cells, earlier)
+        reused = reusable_results(task, cells, earlier, read_markers_on_workers)
         count = max(_BLOCKS_PER_ACTOR * self.actors, math.ceil(plan.largest_wave_bytes / _BLOCK_BYTES))
         blocks = {}
         for block, some in enumerate(blocks_of_cells(cells, self.properties.buckets, count)):

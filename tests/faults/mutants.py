@@ -163,7 +163,7 @@ MUTANTS = (
     Mutant(
         "parts are not checked before their commit",
         "encoding/commit/committer.py",
-        (("                _check_and_touch(self.table, part, began)\n", "                pass\n"),),
+        (("            _check_and_touch(table, part, began)\n", "            pass\n"),),
         "parts_are_damaged_before_their_commit",
     ),
     Mutant(

@@ -21,9 +21,11 @@ from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Table, check_part, count_rows, open_table
 from lsr_prod.tables.quarantine import PARTITION, committed_files
 
-__all__ = ["Committer", "check_cell", "waves_done"]
+__all__ = ["Committer", "check_cell", "check_for_commit", "waves_done"]
 
 log = logging.getLogger(__name__)
+
+CheckParts = Callable[[Store, Store, Sequence[CellResult], float], None]
 
 _STORE_TRIES = 5
 # A refusal means that another commit succeeded: with 16 busy writers of one table, dozens of tries were needed.
@@ -42,6 +44,25 @@ def check_cell(table: Store, quarantine: Store, cell: CellResult) -> None:
         check_part(quarantine, cell.quarantine)
 
 
+def check_for_commit(table: Store, quarantine: Store, cells: Sequence[CellResult], began: float) -> None:
+    """Check the parts of some cells, and touch those that are older than the attempt: a vacuum would delete them.
+
+    Args:
+        table: the sparse table's folder.
+        quarantine: the quarantine table's folder.
+        cells: to commit.
+        began: start of the attempt, in seconds since 1970 by the clock of the store.
+
+    Raises:
+        CommitError: a part does not match its description.
+    """
+    for cell in cells:
+        for part in cell.parts:
+            _check_and_touch(table, part, began)
+        if cell.quarantine:
+            _check_and_touch(quarantine, cell.quarantine, began)
+
+
 def waves_done(table: Table, plan: str) -> int:
     """Return the number of waves of a plan that a snapshot has."""
     version = table.transaction_version(plan)
@@ -56,11 +77,13 @@ class Committer:
         epoch: this attempt.
         table: the sparse table's folder.
         quarantine: the quarantine table's folder.
+        check: ``check_for_commit``, or a function that spreads it over workers: the driver makes no request per part.
     """
 
     epoch: Epoch
     table: Store
     quarantine: Store
+    check: CheckParts = check_for_commit
 
     def fence(self) -> None:
         """Make all snapshots of the two tables stale that older attempts have read.
@@ -111,12 +134,7 @@ class Committer:
                 try.
         """
         result.check()
-        began = self.epoch.began()
-        for cell in result.cells:
-            for part in cell.parts:
-                _check_and_touch(self.table, part, began)
-            if cell.quarantine:
-                _check_and_touch(self.quarantine, cell.quarantine, began)
+        self.check(self.table, self.quarantine, result.cells, self.epoch.began())
         return self._until_accepted(lambda: self._decide(result), f"wave {result.wave}")
 
     def _until_accepted(self, decide: Callable[[], bool], what: str) -> bool:

@@ -5,7 +5,7 @@ is valid for all attempts: their outputs need not be equal to the bit, but they 
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -17,7 +17,17 @@ from lsr_prod.formats.digest import record_bytes
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part
 
-__all__ = ["MARKERS_FOLDER", "delete_markers", "finished_cells", "mark_finished", "marked_parts"]
+__all__ = [
+    "MARKERS_FOLDER",
+    "ReadMarkers",
+    "delete_markers",
+    "finished_cells",
+    "mark_finished",
+    "marked_parts",
+    "read_markers",
+]
+
+ReadMarkers = Callable[[Store, Store, Sequence[str]], Iterable[CellResult]]
 
 MARKERS_FOLDER = f"{PROTOCOL_FOLDER}/done"
 
@@ -53,12 +63,33 @@ def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, result:
     return earlier
 
 
-def finished_cells(table: Store, quarantine: Store, plan: str, wave: int) -> Mapping[int, CellResult]:
-    """Return the results of cells that an earlier attempt finished, by cell, without cells with damaged parts."""
+def read_markers(table: Store, quarantine: Store, names: Sequence[str]) -> list[CellResult]:
+    """Return the results that markers contain, without those with damaged parts.
+
+    Args:
+        table: the sparse table's folder.
+        quarantine: the quarantine table's folder.
+        names: of the markers.
+    """
+    results = [_read(table, quarantine, name) for name in names]
+    return [result for result in results if result is not None]
+
+
+def finished_cells(
+    table: Store, quarantine: Store, plan: str, wave: int, read: ReadMarkers = read_markers
+) -> Mapping[int, CellResult]:
+    """Return the results of cells that an earlier attempt finished, by cell, without cells with damaged parts.
+
+    Args:
+        table: the sparse table's folder.
+        quarantine: the quarantine table's folder.
+        plan: digest of the plan.
+        wave: number of the wave.
+        read: ``read_markers``, or a function that spreads it over workers.
+    """
     # A process that was killed while writing a marker leaves a draft, which may be empty.
     names = [name for name in table.names(_folder(plan, wave)) if name.endswith(".json")]
-    results = [_read(table, quarantine, name) for name in names]
-    return {result.cell: result for result in results if result is not None}
+    return {result.cell: result for result in read(table, quarantine, names)}
 
 
 def delete_markers(table: Store, plan: str, wave: int, cells: Collection[int]) -> None:
