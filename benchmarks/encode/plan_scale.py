@@ -1,30 +1,43 @@
-"""What does planning cost? A million files that nobody wrote are planned, saved, loaded again and walked through.
+"""What does the driver cost? Planning for a million files, and whole runs whose encoders cost nothing.
 
-    python -m benchmarks.encode.plan_scale [entries]
+    python -m benchmarks.encode.plan_scale [--entries 1000000] [--rows 1000000 10000000 100000000 1000000000]
 
-The plan of an increment follows, with 1 % of the files new and 1 % gone. Prints seconds of each step and the peak of
-resident memory of this process, everything imported included, then ``RESULT {json}``.
+The first part plans, saves, loads again and walks through files that nobody wrote; the plan of an increment follows,
+with 1 % of the files new and 1 % gone.
+
+The second part runs the steps of the driver for rows of 1 KB and 1,000 encoders: the real planner, the committer with
+a Delta log, the list of files by bucket of each wave, and the table digest. Encoders are simulated by receipts of parts
+that nobody wrote; workers verify parts, so the driver makes no request for them. ``requests`` are those to the table's
+store, without those of delta-rs for its log. What Ray costs the driver is measured apart, with real tasks that return
+one object per block and real actor calls that take them: ``ray_us_per_object``. The wall time of a run is that of
+1,000 encoders with ``--rate`` documents per second each.
+
+Prints seconds of each step and the peak of resident memory of this process, everything imported included, then
+``RESULT {json}``. Exit code 1 if a figure of the driver misses its goal: 2 GB, 5 % of the wall time, 60 s to resume.
 """
 
+import argparse
 import hashlib
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
+from benchmarks.encode.simulated_run import ACTORS, ray_us_per_object, simulate
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.encoding.plans.increment import newest_plan, plan_increment
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.plans.saved import load_plan, save_plan
-from lsr_prod.jobs.run import print_result, print_table
+from lsr_prod.jobs.run import print_result
+from lsr_prod.jobs.tables import print_table
 from lsr_prod.storage import Store
 
 SOURCE = SourceSettings(paths=["s3://corpus/"])
 ENCODE = EncodeSettings(bundle="bundle", table="table")
+_MANY = 10**9
 MEGABYTES = 24  # of a file: ten are a wave, and none needs its footer
 
 
@@ -41,8 +54,8 @@ def walk(plan: Plan) -> int:
     return sum(len(plan.wave(wave)) for wave in range(plan.waves))
 
 
-def main(count: int) -> int:
-    """Plan, print, and return the exit code."""
+def plan_files(count: int) -> dict[str, float]:
+    """Plan files, and return the figures."""
     seconds: dict[str, float] = {}
     started = last = time.perf_counter()
 
@@ -83,10 +96,35 @@ def main(count: int) -> int:
         "increment_added": added,
         "increment_removed": removed,
     }
-    print_table("planning", values)
+    assert (found, added, removed) == (count, percent, percent)
+    return values
+
+
+def main() -> int:
+    """Measure, print, and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--entries", type=int, default=1_000_000, help="files of the first part")
+    parser.add_argument("--rows", type=int, nargs="*", default=[10**6, 10**7, 10**8, 10**9])
+    parser.add_argument("--rate", type=float, default=100.0, help="documents per second of an encoder")
+    arguments = parser.parse_args()
+    values: dict[str, float] = {}
+    right = True
+    if arguments.rows:
+        values["ray_us_per_object"] = round(ray_us_per_object(), 1)
+    for rows in arguments.rows:
+        figures = simulate(rows, values["ray_us_per_object"], arguments.rate)
+        print_table(f"{rows:,} rows, {ACTORS:,} encoders", figures)
+        values |= {f"{name}_{rows:.0e}".replace("+0", ""): value for name, value in figures.items()}
+        right &= figures["peak_rss_mb"] < 2000 and figures["resume_s"] < 60
+        # Fewer rows are encoded before 1,000 encoders have started.
+        right &= rows < _MANY or figures["driver_share"] < 0.05
+    if arguments.entries:
+        figures = plan_files(arguments.entries)
+        print_table("planning", figures)
+        values |= figures
     print_result(values)
-    return 0 if (found, added, removed) == (count, percent, percent) else 1
+    return 0 if right else 1
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000))
+    raise SystemExit(main())
