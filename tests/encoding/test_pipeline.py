@@ -1,11 +1,15 @@
 """The pipeline of waves, verified by the tables of real jobs."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import ray
 
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.encoding.commit.committer import waves_done
+from lsr_prod.encoding.reading import BlockRows, WaveReader
 from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.errors import SourceError
 from lsr_prod.storage import Store
@@ -48,3 +52,35 @@ def test_waves_before_a_wave_that_fails_are_committed(tmp_path: Path, tiny_bundl
     table = open_table(Store(str(tmp_path / "table")))
     assert table is not None
     assert waves_done(table, table.properties[PLAN_PROPERTY]) == FILES - 1
+
+
+class Owner:
+    """Owns an object, which is lost with it, as rows are lost with their node."""
+
+    def put(self) -> list[Any]:
+        return [ray.put("rows")]
+
+
+def lost_object() -> Any:
+    owner: Any = ray.remote(Owner).options(num_cpus=0).remote()
+    (reference,) = ray.get(owner.put.remote())
+    ray.kill(owner)
+    return reference
+
+
+def test_wave_whose_rows_are_lost_is_read_again(tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch):
+    reads: list[int] = []
+    read = WaveReader.read
+
+    def read_and_lose(reader: WaveReader, wave: int, blocks: Mapping[int, Sequence[int]]) -> BlockRows:
+        rows = read(reader, wave, blocks)
+        reads.append(wave)
+        if wave == 1 and reads.count(1) == 1:
+            rows.tables.update({block: (lost_object(),) for block in rows.tables})
+        return rows
+
+    monkeypatch.setattr(WaveReader, "read", read_and_lose)
+    corpus = write_corpus(tmp_path / "corpus")
+    summary = encode_corpus(deployment(tiny_bundle, tmp_path / "t", corpus, wave_megabytes=1, max_bad_fraction=1.0))
+    assert reads.count(1) == 2
+    assert (summary.documents, summary.quarantined) == (4 * FILES, FILES * (FILES - 1) // 2)
