@@ -38,6 +38,7 @@ class Work:
         plan: the plan of this run.
         wanted: properties of a new table, without its impact scale.
         found: properties of the existing table, or None.
+        actors: encoders that sizes of a new plan were chosen for.
     """
 
     source: SourceSettings
@@ -48,6 +49,7 @@ class Work:
     plan: Plan
     wanted: TableProperties
     found: TableProperties | None
+    actors: int = 1
 
 
 def prepare(deployment: Deployment, *, abandon: str | None = None, actors: int | None = None) -> Work:
@@ -98,7 +100,8 @@ def prepare(deployment: Deployment, *, abandon: str | None = None, actors: int |
     plan = _plan(source, encode, bundle.digest, table, found, abandon, actors)
     pinned = PinnedBundle(absolute(encode.bundle), bundle.digest, options)
     factory = document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)
-    return Work(source, encode, factory, table, quarantine, plan, replace(wanted, buckets=plan.buckets), found)
+    wanted = replace(wanted, buckets=plan.buckets)
+    return Work(source, encode, factory, table, quarantine, plan, wanted, found, actors)
 
 
 def _plan(

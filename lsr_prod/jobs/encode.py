@@ -1,6 +1,7 @@
 """Encode a corpus into a sparse table, exactly once.
 
     lsr-prod encode --config deployment.yaml [--encode.actors 8] [--abandon PLAN]
+    lsr-prod encode --config deployment.yaml --dry-run [--run OUTPUT]
     ray job submit --working-dir . -- python jobs/encode.py --config deployment.yaml
 
 Reads the sections ``source``, ``encode``, ``ray`` and ``storage``. The corpus is cut into waves, and each wave is
@@ -8,6 +9,9 @@ committed to the table as a whole. An interrupted job is resumed by the same com
 Bad rows are written to the quarantine table with their reason. If the source has changed since an interrupted run, a
 plan without a committed wave is superseded; one with some is continued with the former source, or given up with
 ``--abandon``.
+
+With ``--dry-run`` nothing is written: it prints the plan, its waves, parts and requests, and with the output of a
+measured run the hours (``lsr-prod estimate`` has more).
 
 Prints tables of counts, cost and quarantined rows by reason, and one line ``RESULT {json}``.
 Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
@@ -18,10 +22,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lsr_prod.config import Deployment
-from lsr_prod.encoding import encode_corpus
+from lsr_prod.encoding import check_encode, encode_corpus
+from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.run import Job, run_job
 from lsr_prod.jobs.shell import CommandParser
 from lsr_prod.jobs.tables import print_columns, print_table
+from lsr_prod.operations.dry_run import describe_run
+from lsr_prod.operations.measured import read_runs
 
 __all__ = ["JOB", "main", "print_encoded"]
 
@@ -30,6 +37,14 @@ def _options() -> CommandParser:
     options = CommandParser("encode")
     options.add_argument(
         "--abandon", metavar="PLAN", help="give up the newest plan, named by 8 or more digits of its digest"
+    )
+    options.add_argument("--dry-run", action="store_true", help="print what the run would do, and write nothing")
+    options.add_argument(
+        "--run",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="with --dry-run: output of a measured encode job, for the hours; may be repeated",
     )
     return options
 
@@ -44,11 +59,24 @@ _COUNTS = (
 
 def main(argv: Sequence[str]) -> int:
     """Run the job; returns its exit code."""
-    return run_job(JOB, _encode, argv, print_encoded)
+    return run_job(JOB, _encode, argv, _print)
 
 
 def _encode(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
+    if given.dry_run:
+        if given.abandon:
+            raise ConfigError("--abandon", "it changes the table, but --dry-run was given", "leave one of them out")
+        return describe_run(check_encode(deployment), read_runs(given.run) if given.run else None)
+    if given.run:
+        raise ConfigError("--run", "it is an option of --dry-run", "add --dry-run, or leave it out")
     return encode_corpus(deployment, abandon=given.abandon).result()
+
+
+def _print(summary: Mapping[str, Any]) -> None:
+    if "files_to_read" in summary:
+        print_table("dry run", {name.replace("_", " "): value for name, value in summary.items()})
+    else:
+        print_encoded(summary)
 
 
 def print_encoded(summary: Mapping[str, Any]) -> None:
