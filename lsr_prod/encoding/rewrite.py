@@ -86,6 +86,8 @@ def find_known(
 ) -> Known:
     """Look up ids in the parts of their bucket; only the found ones are kept in memory.
 
+    Only the columns doc_id and source_file are read, and content_hash of the parts with a row that is replaced.
+
     Args:
         table: the sparse table's folder.
         paths: the bucket's parts.
@@ -99,9 +101,9 @@ def find_known(
     wanted, files = (rows[name].combine_chunks() for name in ("doc_id", "file"))
     gone = pa.array(sorted(removed), pa.int64())
     active, superseded, displaced, touched = [], [_KNOWN_SCHEMA.empty_table()], [], []
-    columns = ["doc_id", "source_file", "content_hash"]
     for path in paths:
-        for batch in _batches(table, path, columns):
+        start, hits = 0, []  # ids and source files of replaced rows, and their places in the part
+        for batch in _batches(table, path, ["doc_id", "source_file"]):
             keys, ids = batch["source_file"], batch["doc_id"].cast(pa.large_string())
             leaves = pc.is_in(keys, value_set=gone)
             places = pc.index_in(ids, value_set=wanted)
@@ -112,14 +114,30 @@ def find_known(
             active.append(ids.filter(pc.and_not(pc.and_not(found, leaves), loses)))
             displaced.append(ids.filter(loses))
             replaced = pc.and_(found, pc.or_(leaves, loses))
-            columns_of = [ids, batch["content_hash"].cast(pa.large_string()), pa.array([path] * len(ids)), keys]
-            superseded.append(pa.table(columns_of, names=_KNOWN_SCHEMA.names).filter(replaced).cast(_KNOWN_SCHEMA))
+            if pc.any(replaced).as_py():
+                at = pa.array(start + np.flatnonzero(replaced.to_numpy(zero_copy_only=False)))
+                hits.append(pa.table({"doc_id": ids.filter(replaced), "source_file": keys.filter(replaced), "at": at}))
+            start += batch.num_rows
+        if hits:
+            superseded.append(_with_hashes(table, path, pa.concat_tables(hits)))
     return Known(
         _joined(active),
         pa.concat_tables(superseded),
         _joined(displaced),
         tuple(sorted(set(touched))),
     )
+
+
+def _with_hashes(table: Store, path: str, rows: pa.Table) -> pa.Table:
+    """Return rows of a part in ``_KNOWN_SCHEMA``; ``at`` is the place of each in the part."""
+    hashes = pa.Table.from_batches(_batches(table, path, ["content_hash"]))["content_hash"]
+    columns = {
+        "doc_id": rows["doc_id"],
+        "content_hash": hashes.cast(pa.large_string()).take(rows["at"]),
+        "path": pa.array([path] * rows.num_rows, pa.large_string()),
+        "source_file": rows["source_file"],
+    }
+    return pa.table(columns, schema=_KNOWN_SCHEMA)
 
 
 def _batches(table: Store, path: str, columns: list[str]) -> Iterator[pa.RecordBatch]:

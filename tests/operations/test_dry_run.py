@@ -49,7 +49,6 @@ def test_dry_run_says_what_each_run_of_a_chain_would_do(
 
     given = deployment(tiny_bundle, tmp_path / "table", source={"paths": [str(tmp_path / "corpus")]}, buckets=16)
     encoded = encode_corpus(given)
-    assert encoded.plan == dry_run(capsys, config)["plan"] or encoded.documents == 20
     after = dry_run(capsys, config)
     assert (after["run"], after["waves_done"], after["put_requests"]) == ("nothing to do", 1, 0)
     (tmp_path / "corpus" / "b.jsonl").write_text(json.dumps({"_id": "new", "title": "t", "text": "new fox"}))
