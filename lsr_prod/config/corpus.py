@@ -1,5 +1,6 @@
 """Settings of the corpus, of its encoding, and of the maintenance of the sparse table."""
 
+import re
 from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -8,6 +9,11 @@ from lsr_prod.config.location import Location, SourceLocation
 from lsr_prod.config.section import Section
 
 __all__ = ["EncodeSettings", "MaintainSettings", "SourceSettings"]
+
+
+_WORD = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_LABEL = re.compile(rf"(?:[A-Za-z0-9.-]{{1,253}}/)?{_WORD}")
+_CONDITION = re.compile(rf"!?(?:{_WORD}|in\({_WORD}(?:, ?{_WORD})*\))")
 
 
 class SourceSettings(Section):
@@ -130,7 +136,34 @@ class EncodeSettings(Section):
         None, ge=1, description="source bytes per slice (one read task), MB; default: 32 to 512, by the size of a wave"
     )
     batch_tokens: int = Field(512, ge=1, description="tokens per batch, padding included; a GPU needs many more")
-    actors: int | None = Field(None, ge=1, description="number of encoder actors; default: one per core")
+    actors: int | None = Field(
+        None,
+        ge=1,
+        description="number of encoder actors: min_actors and max_actors in one; default: one per core, or per GPU, of "
+        "the nodes that the cluster has at the time",
+    )
+    min_actors: int | None = Field(
+        None,
+        ge=1,
+        description="encoder actors that the job asks Ray's autoscaler for at any time; with it, a job waits for nodes "
+        "if the cluster has no room for an actor; default: 1",
+    )
+    max_actors: int | None = Field(
+        None,
+        ge=1,
+        validate_default=True,
+        description="maximum number of encoder actors; while blocks wait, the job asks Ray's autoscaler for so many; "
+        "with it, a job waits for nodes if the cluster has no room for an actor; default: what the cluster "
+        "has room for at the time",
+    )
+    actor_memory_megabytes: int | None = Field(
+        None, ge=1, description="memory that each encoder actor reserves on its node, MB; default: none"
+    )
+    labels: dict[str, str] = Field(
+        default_factory=dict,
+        description="label selector of Ray for the nodes of encoder actors, for example {market: spot}, "
+        "{region: in(a, b)} or {disk: '!hdd'}",
+    )
     threads_per_actor: int = Field(1, ge=1, description="ONNX Runtime threads per actor")
     provider: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
         "auto",
@@ -196,6 +229,24 @@ class EncodeSettings(Section):
         description="rows from which on max_bad_fraction applies to an increment, so that one bad row in a night of "
         "ten does not stop the chain",
     )
+
+    @field_validator("max_actors")
+    @classmethod
+    def _agreeing_numbers(cls, most: int | None, info: ValidationInfo) -> int | None:
+        actors, fewest = info.data.get("actors"), info.data.get("min_actors")
+        if actors is not None and (most is not None or fewest is not None):
+            raise ValueError("encode.actors sets min_actors and max_actors; give either actors or these")
+        if most is not None and fewest is not None and most < fewest:
+            raise ValueError(f"{most} is less than encode.min_actors ({fewest}); raise it")
+        return most
+
+    @field_validator("labels")
+    @classmethod
+    def _label_selector(cls, labels: dict[str, str]) -> dict[str, str]:
+        for key, condition in labels.items():
+            if not _LABEL.fullmatch(key) or not _CONDITION.fullmatch(condition):
+                raise ValueError(f"{key}: {condition} is not a condition; give value, !value, in(a, b) or !in(a, b)")
+        return labels
 
     @field_validator("impact_bits")
     @classmethod

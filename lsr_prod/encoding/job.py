@@ -5,6 +5,7 @@ import os
 import time
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
@@ -31,6 +32,9 @@ from lsr_prod.storage.counts import store_counts
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.impact_scale import ImpactScale
 from lsr_prod.tables.quarantine import create_quarantine
+
+if TYPE_CHECKING:
+    from lsr_prod.encoding.places import PoolSize
 
 __all__ = ["check_encode", "encode_corpus"]
 
@@ -86,17 +90,18 @@ def _prepare(deployment: Deployment, abandon: str | None) -> Work:
     with ray_session(deployment.ray):
         from lsr_prod.encoding.places import pool_size
 
-        return prepare(deployment, abandon=abandon, actors=pool_size(encode).actors)
+        return prepare(deployment, abandon=abandon, actors=pool_size(encode).planned)
 
 
 def _encode(work: Work) -> EncodeSummary:
     from lsr_prod.encoding.commit.on_workers import check_on_workers
+    from lsr_prod.encoding.demand import wait_for_room
     from lsr_prod.encoding.digest import table_digest_on_ray
     from lsr_prod.encoding.gpu import check_gpu_nodes
-    from lsr_prod.encoding.places import pool_size
 
     started, counted = time.monotonic(), store_counts()
-    size = pool_size(work.encode)
+    size = wait_for_room(work.encode)
+    actors = size.actors
     if size.gpus:
         check_gpu_nodes(work.encode.provider, size.nodes)
     fields = {"actors": size.actors, "threads": size.threads, "gpus": size.gpus, "nodes": len(set(size.nodes))}
@@ -114,9 +119,9 @@ def _encode(work: Work) -> EncodeSummary:
     skipped = waves_done(_newest(work), work.plan.digest)
     totals = Totals.before(work, _newest(work), skipped)
     if skipped < work.plan.waves:
-        report_idle_actors(work.plan, size.actors)
+        report_idle_actors(work.plan, size.planned)
         committer.fence()
-        _run_waves(work, properties, committer, totals, skipped)
+        actors = _run_waves(work, size, properties, committer, totals, skipped)
         totals.save(work)
     seconds = time.monotonic() - started
     table = _newest(work)
@@ -137,11 +142,11 @@ def _encode(work: Work) -> EncodeSummary:
         cut_documents=totals.counters.cut,
         waves=work.plan.waves,
         waves_skipped=skipped,
-        actors=size.actors,
+        actors=actors,
         threads_per_actor=size.threads,
         seconds=seconds,
         encode_seconds=totals.busy.span_s,
-        busy_share=totals.busy.share(size.actors),
+        busy_share=totals.busy.share(actors),
         source_bytes=work.plan.source_bytes,
         table_bytes=table_bytes(table),
         requests=sum(io.requests.values()),
@@ -160,11 +165,14 @@ def _encode(work: Work) -> EncodeSummary:
     )
 
 
-def _run_waves(work: Work, properties: TableProperties, committer: Committer, totals: Totals, skipped: int) -> None:
+def _run_waves(
+    work: Work, size: "PoolSize", properties: TableProperties, committer: Committer, totals: Totals, skipped: int
+) -> int:
+    """Encode and commit the waves that are left; returns the highest number of encoders that ran at the same time."""
     from lsr_prod.encoding.actor import ModelSettings
     from lsr_prod.encoding.metrics import WaveMetrics
     from lsr_prod.encoding.pipeline import Pipeline
-    from lsr_prod.encoding.places import current_places, pool_size
+    from lsr_prod.encoding.places import current_places
     from lsr_prod.encoding.pool import EncoderPool
     from lsr_prod.encoding.progress import Progress
     from lsr_prod.encoding.reading import WaveReader
@@ -172,11 +180,10 @@ def _run_waves(work: Work, properties: TableProperties, committer: Committer, to
 
     encode = work.encode
     metrics = WaveMetrics()
-    size = pool_size(encode)
     gpu_provider = encode.provider if size.gpus else None
     model = ModelSettings(work.factory, encode.batch_timeout_s, encode.document_timeout_s, gpu_provider)
     with (
-        EncoderPool(size, model, partial(current_places, size, encode.actors)) as pool,
+        EncoderPool(size, model, partial(current_places, size)) as pool,
         Progress(work.plan.wave_shares().tolist(), skipped, pool.activity) as progress,
     ):
 
@@ -189,8 +196,9 @@ def _run_waves(work: Work, properties: TableProperties, committer: Committer, to
             metrics.committed(result.wave, dict(result.reasons), seconds)
             progress.committed(result.wave, totals.rows_out, totals.quarantined, seconds)
 
-        opener = WaveOpener(work, properties, WaveReader(work), size.actors)
+        opener = WaveOpener(work, properties, WaveReader(work), size.planned)
         Pipeline(opener, pool, progress, commit, totals.add_costs).run(skipped, work.plan.waves)
+    return max(pool.peak, 1)
 
 
 def _check_overflow(work: Work, result: WaveResult, totals: Totals) -> None:

@@ -1,28 +1,37 @@
 """Places of encoder actors: how many the nodes of the cluster have room for."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
 
+from lsr_prod.cluster.draining import draining_nodes
 from lsr_prod.config import EncodeSettings
+from lsr_prod.encoding.labels import matches
 from lsr_prod.encoding.reservations import actor_cores
 from lsr_prod.errors import ConfigError
 
-__all__ = ["PoolSize", "current_places", "pool_size"]
+__all__ = ["PoolSize", "current_places", "demand_step", "pool_size"]
+
+_MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
-    """Number and placement of the actors.
+    """Number and placement of the actors, and what each reserves.
 
     Attributes:
-        actors: encoder actors.
+        actors: encoder actors that the cluster has room for.
         threads: ONNX Runtime threads of each.
         cores: cores reserved by each.
         gpus: GPUs reserved by each.
         nodes: Ray node id of each actor.
+        memory_bytes: memory reserved by each; None: none.
+        labels: label selector of their nodes.
+        fewest: encoders that the job asks an autoscaler for at any time.
+        most: encoders that it asks for while blocks wait; None: it asks for no more than ``fewest``.
     """
 
     actors: int
@@ -30,50 +39,115 @@ class PoolSize:
     cores: float
     gpus: int
     nodes: tuple[str, ...]
+    memory_bytes: int | None
+    labels: tuple[tuple[str, str], ...]
+    fewest: int
+    most: int | None
+
+    @property
+    def planned(self) -> int:
+        """Encoders that the waves of the job are cut for."""
+        return max(self.actors, self.most or 0, 1)
 
 
 def pool_size(settings: EncodeSettings) -> PoolSize:
     """Compute number and placement of the actors from the nodes of the cluster.
 
     With a GPU provider there is one actor per GPU, else one per ``threads_per_actor`` cores of each node;
-    ``encode.actors`` limits the number.
+    ``encode.actors`` or ``encode.max_actors`` limits the number. With ``encode.min_actors`` or ``encode.max_actors``
+    there may be none yet.
 
     Raises:
         ConfigError: the cluster has no room for an actor.
     """
     alive = _alive()
+    may_wait = settings.min_actors is not None or settings.max_actors is not None
     gpus = sum(int(node["Resources"].get("GPU", 0)) for node in alive)
     on_gpu = settings.provider in ("cuda", "tensorrt") or (settings.provider == "auto" and gpus > 0)
-    if on_gpu and not gpus:
-        raise ConfigError("encode.provider", f"{settings.provider} on a cluster without a GPU", "set cpu or auto")
-    share = 1 if on_gpu else settings.threads_per_actor
-    unit = "GPU" if on_gpu else "CPU"
-    places = _places(alive, unit, share, settings.actors)
-    if not places:
-        cores = max((int(node["Resources"].get("CPU", 0)) for node in alive), default=0)
+    if on_gpu and not gpus and not may_wait:
         raise ConfigError(
-            "encode.threads_per_actor", f"{settings.threads_per_actor} threads on {cores} cores", "lower it"
+            "encode.provider",
+            f"{settings.provider} on a cluster without a GPU",
+            "set cpu or auto, or encode.max_actors to wait for nodes of an autoscaler",
         )
-    return PoolSize(len(places), settings.threads_per_actor, actor_cores(settings), 1 if on_gpu else 0, places)
+    memory = settings.actor_memory_megabytes
+    most = settings.actors or settings.max_actors
+    size = PoolSize(
+        actors=0,
+        threads=settings.threads_per_actor,
+        cores=actor_cores(settings),
+        gpus=1 if on_gpu else 0,
+        nodes=(),
+        memory_bytes=None if memory is None else memory * _MEGABYTE,
+        labels=tuple(sorted(settings.labels.items())),
+        fewest=settings.actors or settings.min_actors or 1,
+        most=most,
+    )
+    nodes = _places(size, alive)
+    if not nodes and not may_wait:
+        raise _no_room(settings, alive)
+    return replace(size, actors=len(nodes), nodes=nodes)
 
 
-def current_places(size: PoolSize, limit: int | None) -> tuple[str, ...]:
+def current_places(size: PoolSize) -> tuple[str, ...]:
     """Return the places of actors on the nodes that are alive now, none if there is no node with room.
 
     Args:
         size: of the pool when the job started; its actors need the same resources now.
-        limit: ``encode.actors``.
     """
-    unit, share = ("GPU", size.gpus) if size.gpus else ("CPU", size.threads)
-    return _places(_alive(), unit, share, limit)
+    return _places(size, _alive())
+
+
+def demand_step(size: PoolSize) -> int:
+    """Return the smallest number of actors whose resources together fit in no node beside the actors that it has."""
+    return max((_left(size, node) for node in _alive() if matches(dict(size.labels), node["Labels"])), default=0) + 1
+
+
+def _left(size: PoolSize, node: Any) -> int:
+    """Return how many actors' full resources a node has left when its places are taken."""
+    found: dict[str, float] = node["Resources"]
+    room = _room(size, node)
+    left = [(found.get("CPU", 0) - room * size.cores) / size.threads]
+    if size.gpus:
+        left.append(found.get("GPU", 0) - room)
+    if size.memory_bytes:
+        left.append(found.get("memory", 0) / size.memory_bytes - room)
+    return max(math.floor(min(left)), 0)
+
+
+def _room(size: PoolSize, node: Any) -> int:
+    if not matches(dict(size.labels), node["Labels"]):
+        return 0
+    found: dict[str, float] = node["Resources"]
+    room = int(found.get("GPU", 0)) if size.gpus else int(found.get("CPU", 0)) // size.threads
+    return min(room, int(found.get("memory", 0)) // size.memory_bytes) if size.memory_bytes else room
+
+
+def _places(size: PoolSize, nodes: Sequence[Any]) -> tuple[str, ...]:
+    slots = [[node["NodeID"]] * _room(size, node) for node in nodes]
+    # Round robin over the nodes, so that a limited number still uses all of them.
+    places = [slot[i] for i in range(max(map(len, slots), default=0)) for slot in slots if i < len(slot)]
+    return tuple(places[: size.most])
 
 
 def _alive() -> list[Any]:
-    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    """Return the nodes that are alive and have not announced their end."""
+    ending = draining_nodes()
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    return [node for node in nodes if node["Alive"] and node["NodeID"] not in ending]
 
 
-def _places(nodes: Sequence[Any], unit: str, share: int, limit: int | None) -> tuple[str, ...]:
-    slots = [[node["NodeID"]] * (int(node["Resources"].get(unit, 0)) // share) for node in nodes]
-    # Round robin over the nodes, so that a limited number still uses all of them.
-    places = [slot[i] for i in range(max(map(len, slots), default=0)) for slot in slots if i < len(slot)]
-    return tuple(places[:limit])
+def _no_room(settings: EncodeSettings, alive: Sequence[Any]) -> ConfigError:
+    fitting = [node for node in alive if matches(settings.labels, node["Labels"])]
+    if alive and not fitting:
+        wanted = ", ".join(f"{key}={value}" for key, value in sorted(settings.labels.items()))
+        return ConfigError("encode.labels", f"no node has {wanted}", "correct the selector, or label nodes")
+    cores = max((int(node["Resources"].get("CPU", 0)) for node in fitting), default=0)
+    memory = max((int(node["Resources"].get("memory", 0)) for node in fitting), default=0) // _MEGABYTE
+    if (settings.actor_memory_megabytes or 0) > memory:
+        return ConfigError("encode.actor_memory_megabytes", f"nodes have at most {memory} MB", "lower it")
+    return ConfigError(
+        "encode.threads_per_actor",
+        f"{settings.threads_per_actor} threads on {cores} cores",
+        "lower it, or set encode.max_actors to wait for nodes of an autoscaler",
+    )

@@ -1,7 +1,9 @@
 """Pool of encoder actors that lives as long as the job, follows the cluster, and retries blocks of dead actors.
 
 An actor reserves its cores, except for the share that the read tasks of the next wave need (``reservations``). An actor
-whose node has no room for it yet gets no block.
+whose node has no room for it yet gets no block, and neither does one whose node has announced its end. While blocks
+wait and the cluster has fewer encoders than it may have, the pool asks for nodes (``demand``). A block that runs far
+longer than the others is given to an idle actor too; the first result counts.
 """
 
 import logging
@@ -13,23 +15,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.exceptions import RayError
 
-from lsr_prod.encoding.actor import BLOCKS_AT_A_TIME, EncoderActor, ModelSettings
+from lsr_prod.encoding.actor import BLOCKS_AT_A_TIME, ModelSettings
+from lsr_prod.encoding.demand import NODES_S, Demand
+from lsr_prod.encoding.members import LOST, Member, ask, start_member
 from lsr_prod.encoding.places import PoolSize
 from lsr_prod.encoding.results import BlockResult
+from lsr_prod.encoding.stragglers import BlockDurations
 from lsr_prod.errors import EncoderLostError
 
 __all__ = ["BlockCall", "EncoderPool", "Outcome", "PoolActivity"]
 
 log = logging.getLogger(__name__)
 
-_LOST = (RayActorError, ActorUnschedulableError)  # the second: its node has left before the actor started
-_PAUSE_S = 0.1  # between two questions to an actor that is restarted
 _IDLE_S = 0.02  # without a call that runs
 _ATTEMPTS = 4  # per block; all but the first run the model in a child process
-_NODES_S = 600.0  # until a cluster without an encoder that runs is an error
 _ASKED_CALLS = 8  # of those that run, the oldest, to tell reading from encoding
 _LOOK_S = 5.0  # between two looks at the nodes of the cluster
 
@@ -74,36 +75,14 @@ class PoolActivity:
     reading: bool
 
 
-@dataclass(eq=False, slots=True)
-class _Member:
-    """An actor, its node, and its state.
-
-    Attributes:
-        actor: handle.
-        node: that it was started on.
-        ready: it runs; an actor that starts, or that Ray restarts, gets no calls: they would fail at once.
-        starting: reference of the call that ends when it runs; None: not called yet.
-        ask_at: time of that call.
-        load: unfinished calls.
-        leaving: it gets no more calls.
-    """
-
-    actor: Any
-    node: str
-    ready: bool = False
-    starting: Any = None
-    ask_at: float = 0.0
-    load: int = 0
-    leaving: bool = False
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Running:
     """A call that an actor has."""
 
-    member: _Member
+    member: Member
     call: BlockCall
     failed: int
+    since: float
 
 
 class EncoderPool:
@@ -112,6 +91,7 @@ class EncoderPool:
     Attributes:
         size: number and placement when the pool was made.
         blocks: blocks that each node has encoded.
+        peak: highest number of encoders that ran at the same time.
     """
 
     def __init__(
@@ -128,16 +108,20 @@ class EncoderPool:
         """
         self.size = size
         self.blocks: Counter[str] = Counter()
+        self.peak = 0
         self._model, self._places, self._looked = model, places, time.monotonic()
         self._members = [self._start(node) for node in size.nodes]
         self._queue: deque[tuple[BlockCall, int]] = deque()  # (call, failed attempts)
         self._running: dict[Any, _Running] = {}
+        self._second: dict[Any, Member] = {}  # calls whose block has a result of another call
+        self._durations, self._demand = BlockDurations(), Demand(size)
         self._without_room: float | None = None  # since when no node has had room for an actor
 
     def __enter__(self) -> "EncoderPool":
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._demand.set(0)
         for member in self._members:
             ray.kill(member.actor)
         log.info("encoder pool closed", extra={"fields": {"blocks_by_node": dict(self.blocks)}})
@@ -184,18 +168,42 @@ class EncoderPool:
         ready, _ = ray.wait([*self._running, *starting], num_returns=1, timeout=min(timeout_s, _LOOK_S))
         if self._running:
             ready, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
-        outcomes = [self._outcome(reference) for reference in ready if reference in self._running]
+        # A block that was given to two actors leaves both calls with its first result.
+        outcomes = (self._outcome(reference) for reference in ready if reference in self._running)
         return [outcome for outcome in outcomes if outcome is not None]
 
     def _dispatch(self) -> None:
         for member in self._members:
             if not member.ready:
-                _ask(member)
+                ask(member)
+        self.peak = max(self.peak, sum(member.ready for member in self._members))
+        if self._second:
+            for reference in ray.wait(list(self._second), num_returns=len(self._second), timeout=0)[0]:
+                self._second.pop(reference).load -= 1
         while self._queue and (free := self._least_loaded()) is not None and free.load < BLOCKS_AT_A_TIME:
             call, failed = self._queue.popleft()
-            reference = free.actor.encode.remote(call.task, *call.extra, *call.rows, isolated=failed > 0)
-            self._running[reference] = _Running(free, call, failed)
-            free.load += 1
+            self._give(free, call, failed)
+        if not self._queue and (idle := self._least_loaded()) is not None and not idle.load:
+            self._give_late_block(idle)
+
+    def _give(self, member: Member, call: BlockCall, failed: int) -> None:
+        reference = member.actor.encode.remote(call.task, *call.extra, *call.rows, isolated=failed > 0)
+        self._running[reference] = _Running(member, call, failed, time.monotonic())
+        member.load += 1
+
+    def _give_late_block(self, idle: Member) -> None:
+        """Give the block to an idle actor that has run far longer than the others; each block at most once."""
+        issued = Counter(running.call for running in self._running.values())
+        for running in list(self._running.values()):
+            seconds = time.monotonic() - running.since
+            if issued[running.call] == 1 and self._durations.is_late(seconds) and _has_rows(running.call):
+                fields = {"wave": running.call.wave, "block": running.call.block, "seconds": round(seconds, 1)}
+                log.warning("late block issued again", extra={"fields": {**fields, "node": running.member.node}})
+                self._give(idle, running.call, running.failed)
+                return
+
+    def _other_calls(self, call: BlockCall) -> list[Any]:
+        return [reference for reference, running in self._running.items() if running.call is call]
 
     def _outcome(self, reference: Any) -> tuple[BlockCall, Outcome] | None:
         """Return a finished block; None: its actor died, and the block is in the queue again."""
@@ -204,21 +212,26 @@ class EncoderPool:
         member.load -= 1
         try:
             result: BlockResult = ray.get(reference)
-        except _LOST as error:
+        except LOST as error:
             fields = {"wave": call.wave, "block": call.block, "attempt": attempt, "error": str(error).split("\n")[0]}
             log.warning("encoder actor lost", extra={"fields": fields})
+            member.ready = False
+            self._looked = -math.inf  # its node may have left
+            if self._other_calls(call):
+                return None
             if attempt == _ATTEMPTS:
                 raise EncoderLostError(
                     f"encoder actors died {_ATTEMPTS} times on one block of wave {call.wave}; look for the "
                     "cause in Ray's logs (out of memory?), then run the job again"
                 ) from error
             self._queue.append((call, attempt))
-            member.ready = False
-            self._looked = -math.inf  # its node may have left
             return None
         except RayError as error:
             return call, error
         self.blocks[result.node] += 1
+        self._durations.add(time.monotonic() - running.since)
+        for other in self._other_calls(call):
+            self._second[other] = self._running.pop(other).member
         return call, result
 
     def _follow_cluster(self) -> None:
@@ -241,6 +254,8 @@ class EncoderPool:
         if added or left:
             fields = {"added": len(added), "left": len(left), "actors": len(self._members)}
             log.info("encoder pool changed", extra={"fields": fields})
+        asked = max(self.size.fewest, min(self.size.most or 0, self.unfinished))
+        self._demand.set(asked - wanted.total())
         self._check_room()
 
     def _check_room(self) -> None:
@@ -250,47 +265,21 @@ class EncoderPool:
             return
         if self._without_room is None:
             self._without_room = time.monotonic()
-            log.info("waiting for encoders", extra={"fields": {"actors": len(self._members), "limit_s": _NODES_S}})
-        elif time.monotonic() > self._without_room + _NODES_S:
+            log.info("waiting for encoders", extra={"fields": {"actors": len(self._members), "limit_s": NODES_S}})
+        elif time.monotonic() > self._without_room + NODES_S:
             raise EncoderLostError(
-                f"no encoder could start for {_NODES_S:g} s; add nodes with room for one, then run the job again"
+                f"no encoder could start for {NODES_S:g} s; add nodes with room for one, then run the job again"
             )
 
-    def _least_loaded(self) -> _Member | None:
+    def _start(self, node: str) -> Member:
+        return start_member(self.size, self._model, node, pinned=self._places is not None)
+
+    def _least_loaded(self) -> Member | None:
         able = [member for member in self._members if member.ready and not member.leaving]
         return min(able, key=lambda member: member.load, default=None)
-
-    def _start(self, node: str) -> _Member:
-        actor: Any = ray.remote(EncoderActor)
-        options = actor.options(
-            num_cpus=self.size.cores,
-            num_gpus=self.size.gpus,
-            max_restarts=-1,
-            max_task_retries=0,
-            max_concurrency=BLOCKS_AT_A_TIME,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=self._places is None),
-        )
-        return _Member(options.remote(self._model), node)
 
 
 def _has_rows(call: BlockCall) -> bool:
     """Return whether the read tasks of a call are finished."""
     rows = list(call.rows)
     return not rows or len(ray.wait(rows, num_returns=len(rows), timeout=0, fetch_local=False)[0]) == len(rows)
-
-
-def _ask(member: _Member) -> None:
-    """Find out whether an actor runs, and ask again some time after a call that failed, because it is restarted.
-
-    An actor is never restarted on another node: a node without cores, such as the head, must not encode.
-    """
-    if member.starting is None and time.monotonic() >= member.ask_at:
-        member.starting = member.actor.__ray_ready__.remote()
-    if member.starting is None or not ray.wait([member.starting], timeout=0)[0]:
-        return
-    try:
-        ray.get(member.starting)
-        member.ready = True
-    except _LOST:
-        member.ask_at = time.monotonic() + _PAUSE_S
-    member.starting = None

@@ -11,6 +11,7 @@ from ray.data import DataContext, Dataset
 PACKAGE = Path(__file__).parents[2] / "lsr_prod"
 
 PRIVATE_IMPORTS = {
+    "ray._private.state.state",
     "ray._common.tls_utils.add_port_to_grpc_server",
     "ray._raylet.PlacementGroupID",
     "ray.serve._private.replica",

@@ -139,6 +139,21 @@ def test_pool_uses_new_places_within_wave_and_retires_actors_of_left_ones(
     assert sum(pool.blocks.values()) == 10
 
 
+def test_late_block_is_issued_again_and_its_first_result_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("lsr_prod.encoding.stragglers._LEAST_S", 0.0)
+    monkeypatch.setattr("lsr_prod.encoding.stragglers._ENOUGH", 1)
+    monkeypatch.setattr("lsr_prod.encoding.stragglers._TIMES", 0.0)
+    task = wave(tmp_path)
+    with EncoderPool(pool_size(settings(actors=2)), model(poison_factory())) as pool, caplog.at_level("WARNING"):
+        results = list(encode(pool, task, [block(0, ["fox"]), *(block(i, [f"fox {i}", "PAUSE"]) for i in (1, 2, 3))]))
+        again = list(encode(pool, task, [block(0, ["fox"])]))  # the second calls end unheard
+    assert "late block issued again" in caplog.messages
+    assert sorted(cell.cell for result in results for cell in result.cells) == [0, 1, 2, 3]
+    assert [cell.cell for cell in again[0].cells] == [0]
+
+
 def test_pool_size_follows_machine_and_settings():
     size = pool_size(settings())
     cores = int(ray.cluster_resources()["CPU"])

@@ -1,0 +1,22 @@
+"""Label selectors of Ray: conditions on the labels of a node, ``value``, ``!value``, ``in(a,b)`` or ``!in(a,b)``."""
+
+from collections.abc import Mapping
+
+__all__ = ["matches"]
+
+
+def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Return whether the labels of a node fulfill all conditions.
+
+    Args:
+        selector: label -> condition.
+        labels: label -> value.
+    """
+    return all(_fulfills(condition, labels.get(key)) for key, condition in selector.items())
+
+
+def _fulfills(condition: str, value: str | None) -> bool:
+    negated, positive = condition.startswith("!"), condition.removeprefix("!")
+    listed = positive.removeprefix("in(").removesuffix(")") if positive.startswith("in(") else None
+    values = [positive] if listed is None else [each.strip() for each in listed.split(",")]
+    return (value in values) != negated
