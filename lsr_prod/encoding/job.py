@@ -168,7 +168,7 @@ def _encode(work: Work) -> EncodeSummary:
 def _run_waves(
     work: Work, size: "PoolSize", properties: TableProperties, committer: Committer, totals: Totals, skipped: int
 ) -> int:
-    """Encode and commit the waves that are left; returns the highest number of encoders that ran at the same time."""
+    """Encode and commit the waves that are left; returns the highest number of encoders that the job had."""
     from lsr_prod.encoding.actor import ModelSettings
     from lsr_prod.encoding.metrics import WaveMetrics
     from lsr_prod.encoding.pipeline import Pipeline
@@ -198,7 +198,7 @@ def _run_waves(
 
         opener = WaveOpener(work, properties, WaveReader(work), size.planned)
         Pipeline(opener, pool, progress, commit, totals.add_costs).run(skipped, work.plan.waves)
-    return max(pool.peak, 1)
+    return max(pool.peak, size.actors)
 
 
 def _check_overflow(work: Work, result: WaveResult, totals: Totals) -> None:
