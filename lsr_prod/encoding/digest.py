@@ -23,7 +23,7 @@ def table_digest_on_ray(table: Table) -> str:
     Returns:
         64 hex digits.
     """
-    named = {file.path: digest_in_name(file.path) for file in table.files()}
+    named = {path: digest_in_name(path) for path in table.file_table()["path"].to_pylist()}
     paths = [path for path, found in named.items() if found is None]
     groups = [paths[start : start + _FILES_PER_TASK] for start in range(0, len(paths), _FILES_PER_TASK)]
     sums = run_tasks(_sum_of, [(table.store, group) for group in groups], task="digesting the table")

@@ -16,6 +16,7 @@ from lsr_prod.formats.digest import record_bytes
 from lsr_prod.inference import Counters
 from lsr_prod.storage.counts import StoreCounts
 from lsr_prod.tables import Table
+from lsr_prod.tables.file_table import total
 from lsr_prod.tables.quarantine import quarantined_by_reason
 
 __all__ = ["EncodeSummary", "Totals", "document_count", "table_bytes"]
@@ -203,9 +204,9 @@ def _saved_totals(plan: str) -> str:
 
 def document_count(table: Table) -> int:
     """Return the number of rows of a snapshot."""
-    return sum(file.rows or 0 for file in table.files())
+    return total(table.file_table(), "rows")
 
 
 def table_bytes(table: Table) -> int:
     """Return the bytes of the parts of a snapshot."""
-    return sum(file.size for file in table.files())
+    return total(table.file_table(), "size")

@@ -1,12 +1,13 @@
 """The sparse table of the encode job: create it with its properties, check it, digest it."""
 
-from collections import defaultdict
+import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
 from lsr_prod.storage.drafts import is_draft
 from lsr_prod.tables import Sink, Table, create_table, open_table
+from lsr_prod.tables.file_table import bucket_numbers
 from lsr_prod.tables.row_digest import combine_digests, digest_in_name, file_digest
 
 __all__ = [
@@ -103,10 +104,10 @@ def check_table(store: Store, wanted: TableProperties, sink: Sink) -> TablePrope
 
 def files_by_bucket(table: Table) -> dict[int, list[str]]:
     """Return the paths of the committed parts by bucket."""
-    found: dict[int, list[str]] = defaultdict(list)
-    for file in table.files():
-        found[int(file.partition["bucket"] or 0)].append(file.path)
-    return dict(found)
+    files = table.file_table()
+    paths = pa.table({"bucket": bucket_numbers(files), "path": files["path"]})
+    grouped = paths.group_by("bucket", use_threads=False).aggregate([("path", "list")])
+    return dict(zip(grouped["bucket"].to_pylist(), grouped["path_list"].to_pylist(), strict=True))
 
 
 def table_digest(
@@ -133,5 +134,6 @@ def table_digest(
     table = open_table(store, version)
     if table is None:
         raise ArtifactError(f"{store.uri} is not a table; give the folder that lsr-prod encode wrote")
-    named = ((file.path, None if verify else digest_in_name(file.path)) for file in table.files())
+    paths = table.file_table()["path"].to_pylist()
+    named = ((path, None if verify else digest_in_name(path)) for path in paths)
     return combine_digests(file_digest(store, path) if found is None else found for path, found in named)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lsr_prod.storage import Store
 from lsr_prod.tables import Table, TableFile, read_part
+from lsr_prod.tables.file_table import to_files
 from lsr_prod.tables.schema import large_strings
 
 __all__ = ["PartChange", "RowChange", "changed_parts", "changed_rows", "find_rows", "row_schema"]
@@ -64,13 +65,12 @@ def row_schema(table: Table, stored_fields: Sequence[str]) -> pa.Schema:
 
 def changed_parts(old: Table, new: Table) -> list[PartChange]:
     """Return the parts that differ, by bucket; buckets without differences are omitted."""
-    before = {file.path: file for file in old.files()}
-    after = {file.path: file for file in new.files()}
+    before, after = old.file_table(), new.file_table()
     buckets: dict[int, tuple[list[TableFile], list[TableFile]]] = defaultdict(lambda: ([], []))
     for place, mine, others in ((0, before, after), (1, after, before)):
-        for path, file in mine.items():
-            if path not in others:
-                buckets[int(file.partition["bucket"] or 0)][place].append(file)
+        only = mine.filter(pc.invert(pc.is_in(mine["path"], value_set=others["path"])))
+        for file in to_files(only):
+            buckets[int(file.partition["bucket"] or 0)][place].append(file)
     return [PartChange(bucket, tuple(gone), tuple(came)) for bucket, (gone, came) in sorted(buckets.items())]
 
 

@@ -23,6 +23,7 @@ from lsr_prod.indexing.versions import write_version
 from lsr_prod.indexing.workers import Workers
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.index_versions import check_files
+from lsr_prod.tables.file_table import total
 
 __all__ = ["DerivedVersion", "Mode", "derive_version"]
 
@@ -122,7 +123,7 @@ def _reason_not_to_keep(index: Store, base: IndexVersion | None) -> str:
 def _build_all(
     plan: IndexPlan, index: Store, base: IndexVersion | None, takedowns: list[str], workers: Workers
 ) -> tuple[IndexVersion, tuple[BuiltShard, ...]]:
-    size = sum(file.size for file in plan.snapshot.files())
+    size = total(plan.snapshot.file_table(), "size")
     built = dict(workers.run(_build_base, [(shard, index) for shard in plan.shards], size=size))
     shards = tuple(built[place] for place in range(len(plan.shards)))
     manifests = tuple(shard.manifest for shard in shards)

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.config.index import DocumentOrder
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError, PublicationError
@@ -21,6 +23,7 @@ from lsr_prod.storage.folders import absolute, folder_exists, open_bundle
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication
 from lsr_prod.tables import Table, open_table
+from lsr_prod.tables.file_table import files_of_buckets, total
 from lsr_prod.terms.term_reader import TermReader
 
 __all__ = ["IndexPlan", "ShardLayout", "ShardPlan", "digest_parts", "plan_index"]
@@ -163,7 +166,7 @@ def plan_index(deployment: Deployment) -> IndexPlan:
 
 def digest_parts(table: Table) -> str:
     """Return the sha256 of the names and sizes of all parts of a snapshot; parts are named by their content."""
-    return digest_json(sorted([file.path, file.size] for file in table.files()))
+    return digest_json(_paths_with_sizes(table.file_table()))
 
 
 def _open_bundle(settings: IndexSettings, options: dict[str, str]) -> tuple[Path, Bundle]:
@@ -244,17 +247,21 @@ def _open(store: Store, version: int | None) -> Table:
     return pinned
 
 
+def _paths_with_sizes(files: pa.Table) -> list[list[Any]]:
+    return [[*one] for one in zip(files["path"].to_pylist(), files["size"].to_pylist(), strict=True)]
+
+
 def _plan_shard(table: Table, buckets: Sequence[int], layout: ShardLayout, bundle: str) -> ShardPlan:
-    mine = [file for file in table.files() if int(file.partition["bucket"] or 0) in buckets]
-    if any(file.rows is None for file in mine):
+    mine = files_of_buckets(table.file_table(), buckets)
+    if mine["rows"].null_count:
         raise ArtifactError(f"{table.store.uri} has parts without a row count; encode the corpus again")
     identity = {
         "format": INDEX_FORMAT,
         "buckets": list(buckets),
-        "parts": sorted([file.path, file.size] for file in mine),
+        "parts": _paths_with_sizes(mine),
         "layout": layout.identity(),
     }
-    rows = sum(file.rows or 0 for file in mine)
+    rows = total(mine, "rows")
     return ShardPlan(
         digest_json(identity), table.store, table.version, tuple(buckets), rows, layout, bundle=bundle
     )  # fmt: skip

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.plan import ShardPlan
 from lsr_prod.tables import open_table, read_part
+from lsr_prod.tables.file_table import files_of_buckets
 from lsr_prod.tables.schema import large_strings
 
 __all__ = ["SpilledRows", "merge_by_id", "read_buckets", "spill_sorted"]
@@ -32,11 +33,10 @@ def read_buckets(plan: ShardPlan) -> Iterator[pa.Table]:
         raise ArtifactError(f"{plan.table.uri} is no longer a table; encode the corpus again")
     columns = ["doc_id", "terms", "impacts", *plan.layout.stored_fields]
     schema = pa.schema([table.schema.field(name) for name in columns])
-    paths: dict[int, list[str]] = {bucket: [] for bucket in plan.buckets}
-    for file in table.files():
-        paths.get(int(file.partition["bucket"] or 0), []).append(file.path)
+    files = files_of_buckets(table.file_table(), plan.buckets)
     for bucket in plan.buckets:
-        parts = (read_part(table.store, path, schema) for path in paths[bucket])
+        paths = files_of_buckets(files, [bucket])["path"].to_pylist()
+        parts = (read_part(table.store, path, schema) for path in paths)
         yield pa.concat_tables([schema.empty_table(), *parts])
 
 

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsr_prod.errors import ArtifactError, CommitError, TableConflictError
 from lsr_prod.maintenance.summaries import CompactionSummary
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Table, TableFile, check_part, open_table, read_part, write_part
+from lsr_prod.tables.file_table import files_with_paths, to_files
 from lsr_prod.tables.schema import large_strings
 
 __all__ = ["Merge", "compact", "merge_parts", "plan_merges"]
@@ -62,7 +64,7 @@ def compact(
         CommitError: other writers committed first, too many times.
     """
     table = _load(store)
-    before = len(table.files())
+    before = table.file_table().num_rows
     merged = skipped = commits = 0
     merges = plan_merges(table, target_bytes)
     for done in _batches((run or _one_by_one)(store, merges)):
@@ -70,15 +72,15 @@ def compact(
         merged += sum(len(merge.files) for merge in committed)
         skipped += len(done) - len(committed)
         commits += bool(committed)
-    return CompactionSummary(before, len(_load(store).files()), merged, skipped, commits)
+    return CompactionSummary(before, _load(store).file_table().num_rows, merged, skipped, commits)
 
 
 def plan_merges(table: Table, target_bytes: int) -> list[Merge]:
     """Group the small parts of each bucket, smallest first, into groups of at most ``target_bytes``."""
     small = defaultdict(list)
-    for file in table.files():
-        if 2 * file.size < target_bytes:
-            small[file.partition["bucket"] or ""].append(file)
+    files = table.file_table()
+    for file in to_files(files.filter(pc.less(files["size"], target_bytes / 2))):
+        small[file.partition["bucket"] or ""].append(file)
     merges = []
     for bucket, files in small.items():
         group: list[TableFile] = []
@@ -132,7 +134,8 @@ def _commit(store: Store, done: Sequence[tuple[Merge, Part]]) -> list[Merge]:
         check_part(store, part)
     for attempt in range(_CONFLICT_TRIES):
         table = _load(store)
-        current = {file.path for file in table.files()}
+        merged = [file.path for merge, _ in done for file in merge.files]
+        current = {*files_with_paths(table.file_table(), merged)["path"].to_pylist()}
         valid = [(merge, part) for merge, part in done if {file.path for file in merge.files} <= current]
         if not valid:
             return []

@@ -118,7 +118,7 @@ def kept_paths(table: Table, horizon: float, keep_versions: Collection[int]) -> 
     # The version before the first young commit was the newest one until then.
     young = [entry.version for entry in commits if entry.committed_at >= horizon]
     oldest = max(0, min(young, default=table.version + 1) - 1)
-    kept = {file.path for file in table.files()} | _files_of(table.store, oldest) | table.added_since(oldest)
+    kept = _paths(table) | _files_of(table.store, oldest) | table.added_since(oldest)
     for version in set(keep_versions):
         kept |= _files_of(table.store, version)
     return kept
@@ -130,4 +130,8 @@ def _files_of(store: Store, version: int) -> set[str]:
     except OSError as error:
         raise ArtifactError(f"version {version} of {store.uri} must be kept, but cannot be read ({error})") from error
     assert table is not None
-    return {file.path for file in table.files()}
+    return _paths(table)
+
+
+def _paths(table: Table) -> set[str]:
+    return {*table.file_table()["path"].to_pylist()}

@@ -5,7 +5,7 @@ quarantine of an encode run is a table with a log; an import, a training set and
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from lsr_prod.corpus.rows import RAW_LIMIT, BadRow
 from lsr_prod.storage import Store
+from lsr_prod.tables.file_table import partition_column
 from lsr_prod.tables.open import Sink, create_table, open_table
 from lsr_prod.tables.part import Part, write_part
 from lsr_prod.tables.schema import large_strings
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 PARTITION = ("plan", "wave")
+_PLAN, _WAVE = map(partition_column, PARTITION)
 PART_SCHEMA = pa.schema(
     [
         pa.field("reason", pa.string(), nullable=False),
@@ -154,11 +156,8 @@ def duplicates_elsewhere(store: Store, plan: str, doc_ids: pa.Array, present: pa
         (doc_id, location of the source file, its key) of all of them.
     """
     found: list[tuple[str, str, int]] = []
-    table = open_table(store)
-    for file in table.files() if table else []:
-        if file.partition["plan"] == plan:
-            continue
-        rows = read_part(store, file.path, ["reason", "doc_id", "source_file", "source"])
+    for path in _files_of_others(store, plan):
+        rows = read_part(store, path, ["reason", "doc_id", "source_file", "source"])
         known = pc.is_in(rows["doc_id"].cast(pa.large_string()), value_set=doc_ids)
         again = pc.and_(pc.equal(rows["reason"], DUPLICATE), known)
         rows = rows.filter(pc.and_(again, pc.is_in(rows["source_file"], value_set=present)))
@@ -180,11 +179,8 @@ def ids_with_reason(store: Store, plan: str, reasons: Collection[str], source_fi
     """
     found = [pa.array([], pa.large_string())]
     wanted = pa.array(sorted(reasons), pa.string())
-    table = open_table(store)
-    for file in table.files() if table else []:
-        if file.partition["plan"] == plan:
-            continue
-        rows = read_part(store, file.path, ["reason", "doc_id", "source_file"])
+    for path in _files_of_others(store, plan):
+        rows = read_part(store, path, ["reason", "doc_id", "source_file"])
         of_files = pc.is_in(rows["source_file"], value_set=source_files)
         rows = rows.filter(pc.and_(pc.is_in(rows["reason"].cast(pa.string()), value_set=wanted), of_files))
         found += rows["doc_id"].cast(pa.large_string()).drop_null().chunks
@@ -193,18 +189,35 @@ def ids_with_reason(store: Store, plan: str, reasons: Collection[str], source_fi
 
 def committed_files(table: Table, plan: str, wave: int | None = None) -> list[str]:
     """Paths of the committed parts of a plan, or of one of its waves."""
-    return [file.path for file in table.files() if _belongs_to(file.partition, plan, wave)]
+    return _paths(_files_of_plan(table, plan, None if wave is None else [wave]))
 
 
 def quarantined_by_reason(store: Store, plan: str, waves: int) -> Counter[str]:
     """Count the rows of the first ``waves`` waves of a plan by reason; one part is in memory at a time."""
     counts: Counter[str] = Counter()
     table = open_table(store)
-    for file in table.files() if table else []:
-        if _belongs_to(file.partition, plan, None) and int(file.partition["wave"] or 0) < waves:
-            counts.update(read_part(store, file.path, ["reason"])["reason"].to_pylist())
+    for path in _paths(_files_of_plan(table, plan, range(waves))) if table else []:
+        counts.update(read_part(store, path, ["reason"])["reason"].to_pylist())
     return counts
 
 
-def _belongs_to(partition: Mapping[str, str | None], plan: str, wave: int | None) -> bool:
-    return partition["plan"] == plan and (wave is None or partition["wave"] == str(wave))
+def _files_of_plan(table: Table, plan: str, waves: Sequence[int] | None) -> pa.Table:
+    files = table.file_table()
+    files = files.filter(pc.equal(files[_PLAN], plan))
+    if waves is None:
+        return files
+    return files.filter(pc.is_in(files[_WAVE], value_set=pa.array(map(str, waves), pa.large_string())))
+
+
+def _files_of_others(store: Store, plan: str) -> list[str]:
+    """Return the paths of the parts of other plans."""
+    table = open_table(store)
+    if table is None:
+        return []
+    files = table.file_table()
+    return _paths(files.filter(pc.not_equal(files[_PLAN], plan)))
+
+
+def _paths(files: pa.Table) -> list[str]:
+    paths: list[str] = files["path"].to_pylist()
+    return paths

@@ -19,6 +19,7 @@ from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.errors import CommitError, StaleWaveError, StorageError, TableConflictError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Table, check_part, count_rows, open_table
+from lsr_prod.tables.file_table import files_with_paths, to_files
 from lsr_prod.tables.quarantine import PARTITION, committed_files
 
 __all__ = ["Committer", "check_cell", "check_for_commit", "waves_done"]
@@ -209,7 +210,7 @@ def _check_and_touch(store: Store, part: Part, began: float) -> None:
 def _check_replaced(table: Table, result: WaveResult) -> None:
     """Check the parts that a wave replaces: their paths, and what became of their rows."""
     removes = set(result.removes)
-    found = [file for file in table.files() if file.path in removes] if removes else []
+    found = to_files(files_with_paths(table.file_table(), removes))
     if missing := len(removes) - len(found):
         raise StaleWaveError(
             f"wave {result.wave} replaces {missing} parts that another commit has replaced (a compaction?); "
