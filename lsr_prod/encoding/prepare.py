@@ -58,7 +58,7 @@ def prepare(deployment: Deployment, *, abandon: str | None = None, actors: int |
     Args:
         deployment: sections ``source``, ``encode`` and ``storage``.
         abandon: first digits of the newest plan, if it is to be abandoned.
-        actors: encoders that the job may use; None: ``encode.actors``, or one per core of this machine.
+        actors: encoders that the job may use; None: the settings, or one per core of this machine.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -96,7 +96,7 @@ def prepare(deployment: Deployment, *, abandon: str | None = None, actors: int |
     )
     found = check_table(table, wanted, encode.sink)
     _check_quarantine(quarantine, encode.sink)
-    actors = actors or encode.actors or max((os.cpu_count() or 1) // encode.threads_per_actor, 1)
+    actors = actors or encode.actors or encode.max_actors or max((os.cpu_count() or 1) // encode.threads_per_actor, 1)
     plan = _plan(source, encode, bundle.digest, table, found, abandon, actors)
     pinned = PinnedBundle(absolute(encode.bundle), bundle.digest, options)
     factory = document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)

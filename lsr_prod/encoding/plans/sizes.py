@@ -4,8 +4,8 @@ A plan keeps its sizes: a later attempt continues it on any cluster, and markers
 
 - A cell becomes a part. Its bytes grow with the corpus, so that a table has a few thousand parts, of 64 to 512 MB where
   the corpus is large; but every encoder has several cells.
-- A wave has a cell for every encoder or more. Waves overlap (``encoding.pipeline``), so that no encoder waits for its
-  last cell.
+- A wave has a cell for every encoder or more, and a corpus has some dozens of waves at most. Waves overlap
+  (``encoding.pipeline``), so that no encoder waits for the last cell of a wave.
 - A table has as many buckets as a wave has cells, as far as is useful: then the ids of a bucket are looked up once per
   wave, by the encoder of its only cell.
 - A slice is what one read task reads: small enough to be held in memory, and large enough that read tasks times blocks
@@ -24,6 +24,7 @@ SIZE_SETTINGS = ("buckets", "wave_megabytes", "cell_megabytes", "slice_megabytes
 
 _MEGABYTE = 1_000_000
 _WAVE = 256  # MB of a small corpus
+_WAVES = 64  # of a large one: each looks up its ids in the parts of those before
 _CELL, _LARGEST_CELL = 8, 128
 _CELLS = 1024  # of a corpus of some size; a larger one has more of the largest cells
 _CELLS_PER_ACTOR = 8
@@ -67,7 +68,7 @@ def choose_sizes(source_bytes: int, actors: int, encode: EncodeSettings, buckets
     cell = encode.cell_megabytes or min(
         _between(_CELL, megabytes // _CELLS, _LARGEST_CELL), max(megabytes // (_CELLS_PER_ACTOR * actors), _CELL)
     )
-    wave = encode.wave_megabytes or max(_WAVE, actors * cell)
+    wave = encode.wave_megabytes or max(_WAVE, actors * cell, megabytes // _WAVES)
     wanted = 1 << max(math.ceil(min(wave, megabytes) / cell) - 1, 0).bit_length()
     chosen = _BUCKETS if megabytes <= _SMALL else _between(_BUCKETS, wanted, _MOST_BUCKETS)
     return Sizes(

@@ -43,6 +43,7 @@ def test_cells_and_waves_do_not_shrink_when_the_corpus_grows(size: int, more: in
         (4000 * MB, 2, Sizes(16, 256, 8, 32)),
         (100_000 * MB, 100, Sizes(128, 9700, 97, 75)),
         (1_000_000 * MB, 1000, Sizes(1024, 125_000, 125, 512)),
+        (64_000 * MB, 2, Sizes(32, 1000, 62, 32)),
     ],
 )
 def test_sizes_of_some_corpora(size: int, actors: int, wanted: Sizes):
