@@ -13,24 +13,32 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.cluster.campaign import SCENARIOS, run_scenario, run_single_machine
+from tests.cluster.autoscaler import run_autoscaler
+from tests.cluster.campaign import SCENARIOS, Outcome, run_scenario, run_single_machine
 from tests.cluster.namespaces import missing
 
 
 def main() -> int:
     """Run the scenarios and compare them with the single machine."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster")
-    parser.add_argument("--scenario", action="append", choices=list(SCENARIOS), help="default: all")
+    parser.add_argument("--scenario", action="append", choices=[*SCENARIOS, "autoscaler"], help="default: all")
     parser.add_argument("--logs", type=Path, default=None, help="folder for the output of all programs")
     given = parser.parse_args()
     if reason := missing():
         sys.stdout.write(f"skipped: {reason}\n")
         return 3
     logs = given.logs or Path(tempfile.mkdtemp(prefix="lsr-cluster-"))
-    single = run_single_machine(_folder(logs, "single"))
-    sys.stdout.write(f"single machine: {json.dumps(asdict(single))}\n")
+    names = given.scenario or [*SCENARIOS, "autoscaler"]
     equal, rows = 1, {}
-    for name in given.scenario or SCENARIOS:
+    if "autoscaler" in names:
+        made, elastic = run_autoscaler(_folder(logs, "autoscaler"))
+        equal &= made == elastic.made
+        sys.stdout.write(f"autoscaler: {made} {json.dumps(asdict(elastic))}\n")
+        rows["autoscaler"] = elastic.seconds
+    disturbed = [name for name in names if name != "autoscaler"]
+    single = run_single_machine(_folder(logs, "single")) if disturbed else Outcome()
+    sys.stdout.write(f"single machine: {json.dumps(asdict(single))}\n")
+    for name in disturbed:
         outcome = run_scenario(name, _folder(logs, name))
         different = {
             key: [value, outcome.made[key]] for key, value in single.made.items() if outcome.made[key] != value

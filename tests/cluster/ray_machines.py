@@ -69,6 +69,11 @@ class RayMachines:
             environment["PYTHONPATH"] = self.endpoint.environment["PYTHONPATH"]
         return {**environment, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": _TOKEN}
 
+    @property
+    def address(self) -> str:
+        """Address of the cluster's control store."""
+        return f"{self.head.address}:{_PORT}"
+
     def add_worker(self, name: str, cores: int = 1) -> Machine:
         """Add a machine, and its node to the cluster."""
         machine = self._machine(name)
