@@ -1,7 +1,7 @@
 """Stand-in for an autoscaler: adds machines while Ray has demand, and takes one away with notice.
 
-The corpus is encoded on a cluster that begins with the head alone, a node without cores. The first machine is taken away
-while it encodes: its end is announced to Ray, and some seconds later all of its programs are killed.
+The corpus is encoded on a cluster that begins with the head alone, a node without cores. The first machine is taken
+away while it encodes: its end is announced to Ray, and some seconds later all of its programs are killed.
 """
 
 import json
@@ -135,7 +135,7 @@ class _Autoscaler(threading.Thread):
 
 
 def run_autoscaler(logs: Path) -> tuple[dict[str, Any], Elastic]:
-    """Encode a corpus on one machine and on the elastic cluster; returns what the first made, and the second's result."""
+    """Encode a corpus on one machine and on the elastic cluster; return what each made."""
     seen = Elastic()
     with network() as machines:
         endpoint = EndpointMachine(machines, logs)
