@@ -98,11 +98,13 @@ def _encode(work: Work) -> EncodeSummary:
     from lsr_prod.encoding.demand import wait_for_room
     from lsr_prod.encoding.digest import table_digest_on_ray
     from lsr_prod.encoding.gpu import check_gpu_nodes
+    from lsr_prod.encoding.places import pool_size
 
     started, counted = time.monotonic(), store_counts()
-    size = wait_for_room(work.encode)
+    finished = work.found is not None and waves_done(_newest(work), work.plan.digest) >= work.plan.waves
+    size = pool_size(work.encode) if finished else wait_for_room(work.encode)  # nothing to do needs no node
     actors = size.actors
-    if size.gpus:
+    if size.gpus and not finished:
         check_gpu_nodes(work.encode.provider, size.nodes)
     fields = {"actors": size.actors, "threads": size.threads, "gpus": size.gpus, "nodes": len(set(size.nodes))}
     log.info("encoder pool", extra={"fields": fields})
