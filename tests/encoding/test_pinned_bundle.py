@@ -22,6 +22,7 @@ from lsr_prod.formats.card import CARD_FILE
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import user_cache
 from lsr_prod.storage.folders import save_folder
+from tests.encoding.test_actor import rows, wave
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_bundle_replaced_before_the_probe_creates_no_table(bundle: Path, tmp_pat
     assert not (tmp_path / "table" / "_delta_log").exists()
 
 
-def test_bundle_that_is_not_on_the_node_is_named_with_the_node(bundle: Path, ray_local: None):
+def test_bundle_that_is_not_on_the_node_is_named_with_the_node(bundle: Path, tmp_path: Path, ray_local: None):
     factory = document_factory(PinnedBundle.of(bundle), deployment(str(bundle), bundle.parent).encode)
     shutil.rmtree(bundle)
     message = rf"bundle {bundle} is not on node {os.uname().nodename}.*; give a URI"
@@ -84,7 +85,7 @@ def test_bundle_that_is_not_on_the_node_is_named_with_the_node(bundle: Path, ray
         factory.open()
     actor = EncoderActor(ModelSettings(factory, batch_timeout_s=60, document_timeout_s=30))
     with pytest.raises(ArtifactError, match=message):
-        actor.encode(None, None, isolated=False)
+        actor.encode(wave(tmp_path), {}, rows(0), isolated=False)
     with IsolatedEncoder(factory, timeout_s=60) as child, pytest.raises(ArtifactError, match=message):
         child.encode(["fox"])
 

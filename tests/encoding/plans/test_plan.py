@@ -114,6 +114,10 @@ ENCODE_CHANGES: dict[str, tuple[Any, bool]] = {
     "cell_megabytes": (1, True),
     "batch_tokens": (8, False),
     "actors": (3, False),
+    "min_actors": (2, False),
+    "max_actors": (9, False),
+    "actor_memory_megabytes": (500, False),
+    "labels": ({"market": "spot"}, False),
     "threads_per_actor": (2, False),
     "provider": ("cpu", False),
     "batch_timeout_s": (3600.0, False),
@@ -235,7 +239,8 @@ def test_memory_of_a_plan_is_bounded_by_its_arrow_columns():
     )
     tracemalloc.start()
     arrow = pa.total_allocated_bytes()
-    plan = make_plan(files, SOURCE, ENCODE, bundle_digest="b", options={})
+    encode = ENCODE.model_copy(update={"wave_megabytes": 256})
+    plan = make_plan(files, SOURCE, encode, bundle_digest="b", options={})
     seen = sum(len(plan.wave(wave)) for wave in range(plan.waves))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
