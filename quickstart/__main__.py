@@ -22,8 +22,8 @@ from lsr_prod.evaluation import evaluate_index
 from lsr_prod.export import export_bundle
 from lsr_prod.indexing import build_index
 from lsr_prod.jobs.evaluate import print_systems
-from lsr_prod.jobs.run import log_to_stderr, print_result
-from lsr_prod.jobs.tables import print_columns
+from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
+from lsr_prod.jobs.terminal.tables import print_columns
 from lsr_prod.training.chain import run_chain
 from quickstart.docstrings import collect, write_collection
 from quickstart.models import model_folder

@@ -33,7 +33,7 @@ from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.export import export_bundle
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.jobs.run import print_result, print_table
+from lsr_prod.jobs.terminal.run import print_result, print_table
 
 COLLECTIONS = ("scifact", "debian_packages")
 ROOT = Path(__file__).resolve().parents[2]

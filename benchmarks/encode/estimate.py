@@ -31,8 +31,8 @@ from benchmarks.encode.models import make_tiny
 from lsr_prod.config import EncodeSettings, ExportSettings, SourceSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.export import export_bundle
-from lsr_prod.jobs.run import print_result
-from lsr_prod.jobs.tables import print_columns
+from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.tables import print_columns
 from lsr_prod.operations.measured import EncodeRun
 from lsr_prod.operations.sample import sample_tokens
 from lsr_prod.operations.speed import fit_speed

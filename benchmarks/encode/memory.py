@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from lsr_prod.jobs.run import print_result, print_table
+from lsr_prod.jobs.terminal.run import print_result, print_table
 
 TOKENS = 12  # of a document, about
 FLAT = 1.1

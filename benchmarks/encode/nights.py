@@ -33,8 +33,8 @@ from lsr_prod.encoding import EncodeSummary, check_encode, encode_corpus
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import Counters
-from lsr_prod.jobs.run import print_result
-from lsr_prod.jobs.tables import print_table
+from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.tables import print_table
 
 _TERMS, _VOCABULARY = 100, 30_000  # of a document
 _WORDS = [f"word{i}" for i in range(2000)]

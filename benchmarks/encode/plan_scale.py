@@ -31,8 +31,8 @@ from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.encoding.plans.increment import newest_plan, plan_increment
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.plans.saved import load_plan, save_plan
-from lsr_prod.jobs.run import print_result
-from lsr_prod.jobs.tables import print_table
+from lsr_prod.jobs.terminal.run import print_result
+from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.storage import Store
 
 SOURCE = SourceSettings(paths=["s3://corpus/"])

@@ -38,7 +38,7 @@ from lsr_prod.formats.bundle import GRAPH_FILE
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.jobs.run import print_result, print_table
+from lsr_prod.jobs.terminal.run import print_result, print_table
 
 MEASURES = ["nDCG@10", "RR@10"]
 BLOCK = 32  # weights that share a scale in 4 bits

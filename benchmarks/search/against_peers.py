@@ -28,7 +28,7 @@ from rich.table import Table
 from benchmarks.search.data import KS, Collection, Spec, default_specs, make
 from benchmarks.search.limit import Limits, measure_limits
 from benchmarks.search.race import ENOUGH, Contestant, Row, percentiles, race, tune
-from lsr_prod.jobs.run import print_result, print_table
+from lsr_prod.jobs.terminal.run import print_result, print_table
 
 EXACT, TWO, RATIO = "ours, any term", "ours, >= 2 terms", "ours, ratio 0.4"
 COMPRESSED = "ours compressed"  # a row of the index with compressed ids, where there is one

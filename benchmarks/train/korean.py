@@ -34,7 +34,7 @@ from lsr_prod.evaluation import evaluate_index
 from lsr_prod.export import export_bundle
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.indexing import build_index
-from lsr_prod.jobs.run import log_to_stderr, print_result
+from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
 from lsr_prod.training.chain import run_chain
 
 MEASURES = ["R@100", "R@10", "RR@10"]

@@ -21,7 +21,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.formats.card import EncoderCard
-from lsr_prod.jobs.run import print_result, print_table
+from lsr_prod.jobs.terminal.run import print_result, print_table
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer

@@ -23,7 +23,7 @@ from benchmarks.train.pruning_models import Recipe, Workshop
 from benchmarks.train.pruning_report import PRUNED, compared, draw, rows, sentence, summary, table
 from lsr_prod import SparseEncoder
 from lsr_prod.evaluation.validation import Collection
-from lsr_prod.jobs.run import log_to_stderr, print_result
+from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
 from quickstart.models import model_folder
 
 TESTS = {  # ours, theirs, threshold

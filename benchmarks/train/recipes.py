@@ -42,7 +42,7 @@ from lsr_prod.encoding import encode_corpus
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.export import export_bundle
 from lsr_prod.indexing import build_index
-from lsr_prod.jobs.run import print_result
+from lsr_prod.jobs.terminal.run import print_result
 from quickstart.models import model_folder
 
 ROOT = Path(__file__).resolve().parents[2]

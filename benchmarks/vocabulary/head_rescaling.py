@@ -37,7 +37,7 @@ from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.config.vocabulary import RescaleHeadSettings
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.formats.digest import digest_json
-from lsr_prod.jobs.run import log_to_stderr, print_result
+from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
 from lsr_prod.model import model_digest
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer

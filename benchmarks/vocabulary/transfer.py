@@ -27,7 +27,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lsr_prod import SparseEncoder
-from lsr_prod.jobs.run import log_to_stderr, print_result
+from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.terms.surfaces import overlap_share
 from lsr_prod.vocabulary.combination import semantic

@@ -11,12 +11,12 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.encoding.batches import ENCODER_REASONS
+from lsr_prod.encoding.actors.idle import report_idle_actors
+from lsr_prod.encoding.cells.batches import ENCODER_REASONS
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.give_up import give_up_base
 from lsr_prod.encoding.commit.markers import delete_markers
-from lsr_prod.encoding.idle import report_idle_actors
 from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
 from lsr_prod.encoding.on_nodes import require_on_nodes
 from lsr_prod.encoding.plans.saved import save_plan
@@ -34,7 +34,7 @@ from lsr_prod.tables.impact_scale import ImpactScale
 from lsr_prod.tables.quarantine import create_quarantine
 
 if TYPE_CHECKING:
-    from lsr_prod.encoding.places import PoolSize
+    from lsr_prod.encoding.actors.places import PoolSize
 
 __all__ = ["check_encode", "encode_corpus"]
 
@@ -88,17 +88,17 @@ def _prepare(deployment: Deployment, abandon: str | None) -> Work:
     if encode.actors is not None or not (deployment.ray.address or os.environ.get("RAY_ADDRESS")):
         return prepare(deployment, abandon=abandon)
     with ray_session(deployment.ray):
-        from lsr_prod.encoding.places import pool_size
+        from lsr_prod.encoding.actors.places import pool_size
 
         return prepare(deployment, abandon=abandon, actors=pool_size(encode).planned)
 
 
 def _encode(work: Work) -> EncodeSummary:
+    from lsr_prod.encoding.actors.demand import wait_for_room
+    from lsr_prod.encoding.actors.gpu import check_gpu_nodes
+    from lsr_prod.encoding.actors.places import pool_size
     from lsr_prod.encoding.commit.on_workers import check_on_workers
-    from lsr_prod.encoding.demand import wait_for_room
     from lsr_prod.encoding.digest import table_digest_on_ray
-    from lsr_prod.encoding.gpu import check_gpu_nodes
-    from lsr_prod.encoding.places import pool_size
 
     started, counted = time.monotonic(), store_counts()
     finished = work.found is not None and waves_done(_newest(work), work.plan.digest) >= work.plan.waves
@@ -171,11 +171,11 @@ def _run_waves(
     work: Work, size: "PoolSize", properties: TableProperties, committer: Committer, totals: Totals, skipped: int
 ) -> int:
     """Encode and commit the waves that are left; returns the highest number of encoders that the job had."""
-    from lsr_prod.encoding.actor import ModelSettings
+    from lsr_prod.encoding.actors.actor import ModelSettings
+    from lsr_prod.encoding.actors.places import current_places
+    from lsr_prod.encoding.actors.pool import EncoderPool
     from lsr_prod.encoding.metrics import WaveMetrics
     from lsr_prod.encoding.pipeline import Pipeline
-    from lsr_prod.encoding.places import current_places
-    from lsr_prod.encoding.pool import EncoderPool
     from lsr_prod.encoding.progress import Progress
     from lsr_prod.encoding.reading import WaveReader
     from lsr_prod.encoding.waves import WaveOpener

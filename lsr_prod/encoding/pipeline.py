@@ -14,10 +14,10 @@ from typing import Any
 from ray.exceptions import RayError
 
 from lsr_prod.cluster.errors import describe, our_error
-from lsr_prod.encoding.pool import BlockCall, EncoderPool
+from lsr_prod.encoding.actors.pool import BlockCall, EncoderPool
+from lsr_prod.encoding.cells.reuse import followed_outputs
 from lsr_prod.encoding.progress import Progress
 from lsr_prod.encoding.results import BlockResult, CellResult, WaveCosts, WaveResult
-from lsr_prod.encoding.reuse import followed_outputs
 from lsr_prod.encoding.waves import OpenWave, WaveOpener
 from lsr_prod.errors import EncoderLostError, LsrError, StaleWaveError
 

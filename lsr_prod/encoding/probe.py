@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from lsr_prod.corpus.pinned_file import check_pinned
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.encoding.batches import encode_batches
+from lsr_prod.encoding.cells.batches import encode_batches
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE
 from lsr_prod.encoding.plans.plan import Plan

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from lsr_prod.encoding.pool import PoolActivity
+from lsr_prod.encoding.actors.pool import PoolActivity
 from lsr_prod.encoding.rates import Rates, Sample
 from lsr_prod.encoding.results import BlockResult
 

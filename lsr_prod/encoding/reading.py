@@ -23,9 +23,9 @@ import ray
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.slices import Slice
+from lsr_prod.encoding.cells.row_counts import with_row_counts
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.reservations import READING_CORES
-from lsr_prod.encoding.row_counts import with_row_counts
 
 __all__ = ["BlockRows", "WaveReader", "blocks_of_cells"]
 

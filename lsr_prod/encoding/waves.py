@@ -9,14 +9,14 @@ from typing import Any
 import ray
 
 from lsr_prod.encoding.busy import BusyTime
+from lsr_prod.encoding.cells.lookup import WaveTask, all_displaced, displaced_parts, may_displace
+from lsr_prod.encoding.cells.reuse import reusable_results
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.on_workers import read_markers_on_workers
-from lsr_prod.encoding.lookup import WaveTask, all_displaced, displaced_parts, may_displace
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.reading import BlockRows, WaveReader, blocks_of_cells
 from lsr_prod.encoding.reservations import READING_CORES
 from lsr_prod.encoding.results import BlockResult, CellResult, WaveCosts, WaveResult
-from lsr_prod.encoding.reuse import reusable_results
 from lsr_prod.encoding.table import files_by_bucket
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.formats.table import TableProperties

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from lsr_prod.errors import MissingExtraError
 from lsr_prod.jobs import command
-from lsr_prod.jobs.shell import CommandParser, exit_code
+from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
 
 __all__ = ["bash", "main", "options_by_command", "parser", "zsh"]
 

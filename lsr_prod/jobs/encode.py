@@ -24,9 +24,9 @@ from typing import Any
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import check_encode, encode_corpus
 from lsr_prod.errors import ConfigError
-from lsr_prod.jobs.run import Job, run_job
-from lsr_prod.jobs.shell import CommandParser
-from lsr_prod.jobs.tables import print_columns, print_table
+from lsr_prod.jobs.terminal.run import Job, run_job
+from lsr_prod.jobs.terminal.shell import CommandParser
+from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.operations.dry_run import describe_run
 from lsr_prod.operations.measured import read_runs
 

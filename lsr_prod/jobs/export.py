@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lsr_prod.config import Deployment
-from lsr_prod.jobs.run import Job, run_job
+from lsr_prod.jobs.terminal.run import Job, run_job
 
 __all__ = ["JOB", "main"]
 

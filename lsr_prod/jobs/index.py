@@ -11,7 +11,7 @@ Prints a table and one line ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 b
 from collections.abc import Sequence
 
 from lsr_prod.indexing import build_index
-from lsr_prod.jobs.run import Job, run_job
+from lsr_prod.jobs.terminal.run import Job, run_job
 
 __all__ = ["JOB", "main"]
 

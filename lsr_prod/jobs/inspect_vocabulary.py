@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.jobs.shell import CommandParser, add_store_option, exit_code, local_path, location, store_options
+from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, local_path, location, store_options
 
 if TYPE_CHECKING:
     from lsr_prod.vocabulary.inspect import Inspection
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
 
 def print_inspection(found: "Inspection", title: str) -> None:
     """Print the result of ``inspect_vocabulary``."""
-    from lsr_prod.jobs.tables import print_columns, print_table
+    from lsr_prod.jobs.terminal.tables import print_columns, print_table
 
     norms = found.norms
     print_columns(

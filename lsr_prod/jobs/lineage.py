@@ -9,7 +9,7 @@ Exit codes: 0 done, 1 failed, 2 bad usage.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lsr_prod.jobs.shell import CommandParser, add_store_option, exit_code, location, store_options
+from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
 
 if TYPE_CHECKING:
     from lsr_prod.training.lineage import Ancestor
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
 
 def print_lineage(ancestors: Sequence["Ancestor"]) -> None:
     """Print a model and the models it was made from, newest first; digests of models are printed in full."""
-    from lsr_prod.jobs.tables import print_columns
+    from lsr_prod.jobs.terminal.tables import print_columns
 
     rows = []
     for ancestor in ancestors:

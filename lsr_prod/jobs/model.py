@@ -10,7 +10,7 @@ Exit codes: 0 done, 1 damaged source, 2 bad usage or impossible settings (nothin
 import sys
 from collections.abc import Sequence
 
-from lsr_prod.jobs.shell import CommandParser, add_store_option, exit_code, location, store_options
+from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
 
 __all__ = ["main", "parser"]
 

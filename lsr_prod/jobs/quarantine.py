@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.jobs.shell import CommandParser, add_store_option, exit_code, location, store_options
-from lsr_prod.jobs.visible import json_line, visible
+from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
+from lsr_prod.jobs.terminal.visible import json_line, visible
 
 __all__ = ["main", "parser"]
 
@@ -88,7 +88,7 @@ def _place(given: argparse.Namespace) -> tuple[str, dict[str, str]]:
 
 
 def _print(counts: dict[tuple[str, str], int], rows: Sequence[dict[str, Any]]) -> None:
-    from lsr_prod.jobs.tables import print_columns
+    from lsr_prod.jobs.terminal.tables import print_columns
 
     if not counts:
         sys.stdout.write("no row matches\n")

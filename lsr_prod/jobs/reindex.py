@@ -24,8 +24,8 @@ from lsr_prod.evaluation.evaluate import check_evaluation
 from lsr_prod.indexing import build_index, collect_garbage
 from lsr_prod.jobs.encode import print_encoded
 from lsr_prod.jobs.evaluate import print_systems
-from lsr_prod.jobs.run import Job, run_job, scalars
-from lsr_prod.jobs.tables import print_table
+from lsr_prod.jobs.terminal.run import Job, run_job, scalars
+from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 

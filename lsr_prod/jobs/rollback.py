@@ -17,8 +17,8 @@ from lsr_prod.config import Deployment
 from lsr_prod.errors import ConfigError
 from lsr_prod.indexing import rollback
 from lsr_prod.jobs.index_changes import index_to_change
-from lsr_prod.jobs.run import Job, run_job
-from lsr_prod.jobs.shell import CommandParser
+from lsr_prod.jobs.terminal.run import Job, run_job
+from lsr_prod.jobs.terminal.shell import CommandParser
 
 __all__ = ["JOB", "main"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lsr_prod.errors import QueryError
-from lsr_prod.jobs.shell import CommandParser, add_store_option, exit_code, location, store_options
+from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
 from lsr_prod.search.result import Hit, SearchResult
 from lsr_prod.search.searcher import Searcher
 

@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any
 
 from lsr_prod.config import Deployment
-from lsr_prod.jobs.run import Job, run_job
-from lsr_prod.jobs.shell import CommandParser
-from lsr_prod.jobs.tables import print_table
+from lsr_prod.jobs.terminal.run import Job, run_job
+from lsr_prod.jobs.terminal.shell import CommandParser
+from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.serving.job import serve_index
 
 __all__ = ["JOB", "main"]

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.jobs.shell import CommandParser, add_store_option, exit_code, location, store_options
-from lsr_prod.jobs.visible import visible
+from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
+from lsr_prod.jobs.terminal.visible import visible
 
 if TYPE_CHECKING:
     from lsr_prod.operations.status import PlanStatus, TableStatus
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
 
 def print_status(status: "TableStatus") -> None:
     """Print the table, its plans, and a sentence about the plan that is not finished."""
-    from lsr_prod.jobs.tables import print_columns, print_table
+    from lsr_prod.jobs.terminal.tables import print_columns, print_table
 
     facts = {"table": status.table, "documents": status.documents, "version": status.version, "sink": status.sink}
     print_table("sparse table", {**facts, "committed": _ago(status.committed_at)})
@@ -123,6 +123,6 @@ def _status(argv: Sequence[str]) -> None:
         return
     print_status(status)
     if index is not None:
-        from lsr_prod.jobs.tables import print_table
+        from lsr_prod.jobs.terminal.tables import print_table
 
         print_table("index", {"index": index, **({"publication": "none"} if published is None else published)})

@@ -18,8 +18,8 @@ from typing import Any
 from lsr_prod.config import Deployment
 from lsr_prod.indexing import delete_documents
 from lsr_prod.jobs.index_changes import index_to_change
-from lsr_prod.jobs.run import Job, run_job
-from lsr_prod.jobs.shell import id_options, read_ids
+from lsr_prod.jobs.terminal.run import Job, run_job
+from lsr_prod.jobs.terminal.shell import id_options, read_ids
 
 __all__ = ["JOB", "main"]
 

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lsr_prod.config import Deployment
-from lsr_prod.jobs.run import Job, run_job, scalars
-from lsr_prod.jobs.tables import print_columns, print_table
+from lsr_prod.jobs.terminal.run import Job, run_job, scalars
+from lsr_prod.jobs.terminal.tables import print_columns, print_table
 
 __all__ = ["JOB", "main", "print_stages"]
 

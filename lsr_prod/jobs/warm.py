@@ -9,7 +9,7 @@ that a cold start takes. Exit codes: 0 done, 1 failed, 2 bad usage.
 import sys
 from collections.abc import Sequence
 
-from lsr_prod.jobs.shell import CommandParser, add_store_option, exit_code, location, store_options
+from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
 from lsr_prod.search.warm import warm
 
 __all__ = ["main", "parser"]

@@ -26,7 +26,7 @@ from lsr_prod.errors import (
     StorageError,
     WorkerError,
 )
-from lsr_prod.jobs.shell import exit_code
+from lsr_prod.jobs.terminal.shell import exit_code
 
 OURS = [
     ConfigError("encode.bundle", "bundle.json is missing", "export the model"),

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
-from lsr_prod.encoding.actor import EncoderActor, ModelSettings
+from lsr_prod.encoding.actors.actor import EncoderActor, ModelSettings
 from lsr_prod.encoding.isolation.isolated import IsolatedEncoder
 from lsr_prod.encoding.job import _encode
 from lsr_prod.encoding.passages import document_factory
@@ -22,7 +22,7 @@ from lsr_prod.formats.card import CARD_FILE
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import user_cache
 from lsr_prod.storage.folders import save_folder
-from tests.encoding.test_actor import rows, wave
+from tests.encoding.actors.test_actor import rows, wave
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from lsr_prod.encoding.pool import PoolActivity
+from lsr_prod.encoding.actors.pool import PoolActivity
 from lsr_prod.encoding.progress import Progress
 from lsr_prod.encoding.results import BlockResult, CellResult
 from lsr_prod.inference import Counters

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.sources import resolve_source
+from lsr_prod.encoding.cells.row_counts import check_row_counts
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.plans.increment import plan_increment
 from lsr_prod.encoding.plans.plan import make_plan
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.reading import BlockRows, WaveReader, blocks_of_cells
-from lsr_prod.encoding.row_counts import check_row_counts
 from lsr_prod.formats.table import cell_of
 from lsr_prod.storage import Store
 from tests.encoding.opened_files import opened_files

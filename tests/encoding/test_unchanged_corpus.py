@@ -48,7 +48,7 @@ def test_unchanged_corpus_is_listed_only(
     before = store_counts()
     monkeypatch.setattr("lsr_prod.cluster.tasks.ray.remote", None)  # no work for workers
     monkeypatch.setattr("lsr_prod.storage.digest_cache.hashlib.file_digest", None)  # no file of the source is read
-    monkeypatch.setattr("lsr_prod.encoding.demand.wait_for_room", None)  # nor a node that an autoscaler would add
+    monkeypatch.setattr("lsr_prod.encoding.actors.demand.wait_for_room", None)  # nor a new node
     again = encode_corpus(given)
     assert [name for name in read if name.endswith(".parquet") and "/plans/" not in name] == []
     assert [name for name in read if "/done/" in name] == []

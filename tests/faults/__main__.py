@@ -31,7 +31,7 @@ os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing
 
 import boto3
 
-from lsr_prod.jobs.run import print_result
+from lsr_prod.jobs.terminal.run import print_result
 from tests.faults.attempts import ROOT
 from tests.faults.campaign import plan_worlds, resume_at_half, run_worlds
 from tests.faults.chain import make_chain

@@ -15,23 +15,23 @@ from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.sources import resolve_source
-from lsr_prod.encoding.batches import encode_batches
-from lsr_prod.encoding.cell import prepare_cell, write_cell
+from lsr_prod.encoding.cells.batches import encode_batches
+from lsr_prod.encoding.cells.cell import prepare_cell, write_cell
+from lsr_prod.encoding.cells.duplicates import Rule
+from lsr_prod.encoding.cells.lookup import WaveTask, all_displaced, displaced_parts, look_up_cells, may_displace
+from lsr_prod.encoding.cells.reuse import followed_outputs, reusable_results
+from lsr_prod.encoding.cells.row_counts import with_row_counts
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.give_up import give_up_base
 from lsr_prod.encoding.commit.markers import mark_finished
-from lsr_prod.encoding.duplicates import Rule
 from lsr_prod.encoding.encoder import TextEncoder
-from lsr_prod.encoding.lookup import WaveTask, all_displaced, displaced_parts, look_up_cells, may_displace
 from lsr_prod.encoding.plans.increment import newest_plan, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.encoding.reading import _read_slices
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.encoding.reuse import followed_outputs, reusable_results
-from lsr_prod.encoding.row_counts import with_row_counts
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, create_sparse_table, files_by_bucket
 from lsr_prod.errors import StaleWaveError
 from lsr_prod.formats.table import TableProperties

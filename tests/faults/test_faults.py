@@ -32,7 +32,7 @@ def test_wrong_protocols_are_detected_and_a_crash_is_no_detection(tmp_path: Path
     names = ["no fence", "commit from a fresh handle", "increment drops kept rows"]
     wrong = [mutant for mutant in MUTANTS if mutant.name in names]
     edits = (("= check_row_counts(mine,", "= undefined(mine,"),)
-    broken = Mutant("broken", "encoding/lookup.py", edits, "killed_before_a_commit")
+    broken = Mutant("broken", "encoding/cells/lookup.py", edits, "killed_before_a_commit")
     *verdicts, crashed = run_mutants(tmp_path, make_chain(1), [*wrong, broken])
     assert [verdict.mutant.name for verdict in verdicts if verdict.caught] == [mutant.name for mutant in wrong]
     assert len(wrong) == len(names)

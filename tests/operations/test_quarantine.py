@@ -11,7 +11,7 @@ from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.jobs.command import main
-from lsr_prod.jobs.visible import json_line, visible
+from lsr_prod.jobs.terminal.visible import json_line, visible
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import write_quarantine
 from tests.encoding.tables import make_cell, make_tables

@@ -10,8 +10,8 @@ from typing import Any
 
 from lsr_prod.config import load_deployment
 from lsr_prod.config.load import settings_parser
-from lsr_prod.jobs.shell import exit_code
-from lsr_prod.jobs.tables import print_table
+from lsr_prod.jobs.terminal.shell import exit_code
+from lsr_prod.jobs.terminal.tables import print_table
 
 __all__ = ["Job", "log_to_stderr", "print_result", "run_job", "scalars"]
 

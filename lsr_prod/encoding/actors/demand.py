@@ -12,7 +12,7 @@ from typing import Any
 import ray
 
 from lsr_prod.config import EncodeSettings
-from lsr_prod.encoding.places import PoolSize, demand_step, pool_size
+from lsr_prod.encoding.actors.places import PoolSize, demand_step, pool_size
 from lsr_prod.errors import EncoderLostError
 
 __all__ = ["NODES_S", "Demand", "wait_for_room"]

@@ -16,14 +16,14 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from lsr_prod.encoding.batches import BATCH_SIZE, encode_batches
-from lsr_prod.encoding.cell import prepare_cell
-from lsr_prod.encoding.cell_writer import CellWriter
+from lsr_prod.encoding.actors.gpu import require_gpu_runtime
+from lsr_prod.encoding.cells.batches import BATCH_SIZE, encode_batches
+from lsr_prod.encoding.cells.cell import prepare_cell
+from lsr_prod.encoding.cells.cell_writer import CellWriter
+from lsr_prod.encoding.cells.lookup import WaveTask, look_up_cells
 from lsr_prod.encoding.encoder import EncoderFactory, TextEncoder
-from lsr_prod.encoding.gpu import require_gpu_runtime
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
 from lsr_prod.encoding.isolation.watchdog import WatchedEncoder
-from lsr_prod.encoding.lookup import WaveTask, look_up_cells
 from lsr_prod.encoding.metrics import EncodeMetrics
 from lsr_prod.encoding.results import BlockResult, CellOutput
 from lsr_prod.formats.sparse import SparseBatch

@@ -5,7 +5,7 @@ import pytest
 
 from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.source_file import SourceFile
-from lsr_prod.encoding.idle import report_idle_actors
+from lsr_prod.encoding.actors.idle import report_idle_actors
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import ray
 
-from lsr_prod.encoding.actor import EncoderActor, ModelSettings
-from lsr_prod.encoding.gpu import check_gpu_nodes, require_gpu_runtime
+from lsr_prod.encoding.actors.actor import EncoderActor, ModelSettings
+from lsr_prod.encoding.actors.gpu import check_gpu_nodes, require_gpu_runtime
 from lsr_prod.errors import ConfigError
+from tests.encoding.actors.test_pool import block, wave
 from tests.encoding.poison_encoder import poison_factory
-from tests.encoding.test_pool import block, wave
 
 _JOB = """
 import sys

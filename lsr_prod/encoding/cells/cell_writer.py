@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from lsr_prod.encoding.batches import Failure
-from lsr_prod.encoding.cell import PreparedCell, write_cell
+from lsr_prod.encoding.cells.batches import Failure
+from lsr_prod.encoding.cells.cell import PreparedCell, write_cell
+from lsr_prod.encoding.cells.lookup import WaveTask
 from lsr_prod.encoding.commit.markers import mark_finished
-from lsr_prod.encoding.lookup import WaveTask
 from lsr_prod.encoding.results import CellOutput, CellResult
 from lsr_prod.formats.sparse import SparseBatch
 

@@ -17,12 +17,12 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from lsr_prod.encoding.actor import BLOCKS_AT_A_TIME, ModelSettings
-from lsr_prod.encoding.demand import NODES_S, Demand
-from lsr_prod.encoding.members import LOST, Member, ask, start_member
-from lsr_prod.encoding.places import PoolSize
+from lsr_prod.encoding.actors.actor import BLOCKS_AT_A_TIME, ModelSettings
+from lsr_prod.encoding.actors.demand import NODES_S, Demand
+from lsr_prod.encoding.actors.members import LOST, Member, ask, start_member
+from lsr_prod.encoding.actors.places import PoolSize
+from lsr_prod.encoding.actors.stragglers import BlockDurations
 from lsr_prod.encoding.results import BlockResult
-from lsr_prod.encoding.stragglers import BlockDurations
 from lsr_prod.errors import EncoderLostError
 
 __all__ = ["BlockCall", "EncoderPool", "Outcome", "PoolActivity"]

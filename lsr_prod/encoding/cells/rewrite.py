@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsr_prod.encoding.duplicates import SourceOrder
+from lsr_prod.encoding.cells.duplicates import SourceOrder
 from lsr_prod.errors import CommitError
 from lsr_prod.formats.table import TableProperties, cell_of
 from lsr_prod.storage import Store

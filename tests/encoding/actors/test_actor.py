@@ -8,13 +8,13 @@ import pytest
 
 from lsr_prod.config import EncodeSettings
 from lsr_prod.corpus.rows import row_schema
-from lsr_prod.encoding.actor import EncoderActor, ModelSettings
+from lsr_prod.encoding.actors.actor import EncoderActor, ModelSettings
+from lsr_prod.encoding.cells.lookup import WaveTask
+from lsr_prod.encoding.cells.row_counts import with_row_counts
 from lsr_prod.encoding.commit.markers import finished_cells
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.lookup import WaveTask
 from lsr_prod.encoding.passages import document_factory
 from lsr_prod.encoding.pinned_bundle import PinnedBundle
-from lsr_prod.encoding.row_counts import with_row_counts
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.inference import BundleEncoder
 from tests.encoding.poison_encoder import poison_factory

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsr_prod.encoding.duplicates import Rule, SourceOrder, choose_rows
+from lsr_prod.encoding.cells.duplicates import Rule, SourceOrder, choose_rows
+from lsr_prod.encoding.cells.rewrite import Known, find_known
+from lsr_prod.encoding.cells.row_counts import check_row_counts
 from lsr_prod.encoding.results import CellOutput, CellResult
-from lsr_prod.encoding.rewrite import Known, find_known
-from lsr_prod.encoding.row_counts import check_row_counts
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
 

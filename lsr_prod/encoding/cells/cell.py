@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.corpus.rows import shorten
-from lsr_prod.encoding.batches import ENCODER_REASONS, Failure
-from lsr_prod.encoding.duplicates import DETAILS, SourceOrder, displaced_rows, refuse_duplicates
-from lsr_prod.encoding.lookup import CellRows, WaveTask
+from lsr_prod.encoding.cells.batches import ENCODER_REASONS, Failure
+from lsr_prod.encoding.cells.duplicates import DETAILS, SourceOrder, displaced_rows, refuse_duplicates
+from lsr_prod.encoding.cells.lookup import CellRows, WaveTask
+from lsr_prod.encoding.cells.rewrite import rewrite, unchanged_rows
 from lsr_prod.encoding.results import CellOutput, CellResult
-from lsr_prod.encoding.rewrite import rewrite, unchanged_rows
 from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, cell_of, content_hash, quantize

@@ -8,8 +8,8 @@ import ray
 from ray.exceptions import ActorUnschedulableError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from lsr_prod.encoding.actor import BLOCKS_AT_A_TIME, EncoderActor, ModelSettings
-from lsr_prod.encoding.places import PoolSize
+from lsr_prod.encoding.actors.actor import BLOCKS_AT_A_TIME, EncoderActor, ModelSettings
+from lsr_prod.encoding.actors.places import PoolSize
 
 __all__ = ["LOST", "Member", "ask", "start_member"]
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.corpus.rows import row_schema
-from lsr_prod.encoding.batches import encode_batches
-from lsr_prod.encoding.cell import prepare_cell, write_cell
-from lsr_prod.encoding.lookup import WaveTask, look_up_cells
+from lsr_prod.encoding.cells.batches import encode_batches
+from lsr_prod.encoding.cells.cell import prepare_cell, write_cell
+from lsr_prod.encoding.cells.lookup import WaveTask, look_up_cells
+from lsr_prod.encoding.cells.row_counts import ROW_COUNT
 from lsr_prod.encoding.results import CellResult, WaveResult
-from lsr_prod.encoding.row_counts import ROW_COUNT
 from lsr_prod.formats.table import bucket_of, cell_of, content_hash
 from lsr_prod.storage import Store
 from lsr_prod.tables import read_part

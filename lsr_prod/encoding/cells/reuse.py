@@ -7,8 +7,8 @@ earlier wave again may have other documents, because the model failed on others.
 
 from collections.abc import Collection, Iterator, Mapping
 
+from lsr_prod.encoding.cells.lookup import WaveTask
 from lsr_prod.encoding.commit.markers import ReadMarkers, finished_cells, read_markers
-from lsr_prod.encoding.lookup import WaveTask
 from lsr_prod.encoding.results import CellOutput, CellResult
 from lsr_prod.tables import open_table
 from lsr_prod.tables.quarantine import committed_files

@@ -9,7 +9,7 @@ import pytest
 
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ConfigError, MissingExtraError, SourceError
-from lsr_prod.jobs.run import Job, run_job
+from lsr_prod.jobs.terminal.run import Job, run_job
 
 JOB = Job("x", "", needs=("source",))
 

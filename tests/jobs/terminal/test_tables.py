@@ -6,7 +6,7 @@ import pytest
 
 from lsr_prod.jobs.encode import print_encoded
 from lsr_prod.jobs.evaluate import print_systems
-from lsr_prod.jobs.tables import print_columns, print_table
+from lsr_prod.jobs.terminal.tables import print_columns, print_table
 
 WIDTHS = (60, 80, 200)
 PATH = "s3://bucket/deployments/production/news-2026/sparse-table/of/the/long/name"

@@ -16,13 +16,13 @@ from ray.exceptions import RayError
 from lsr_prod.cluster.errors import our_error
 from lsr_prod.config import EncodeSettings
 from lsr_prod.corpus.rows import row_schema
-from lsr_prod.encoding.actor import ModelSettings
+from lsr_prod.encoding.actors.actor import ModelSettings
+from lsr_prod.encoding.actors.places import pool_size
+from lsr_prod.encoding.actors.pool import BlockCall, EncoderPool
+from lsr_prod.encoding.cells.lookup import WaveTask
+from lsr_prod.encoding.cells.row_counts import ROW_COUNT
 from lsr_prod.encoding.encoder import EncoderFactory
-from lsr_prod.encoding.lookup import WaveTask
-from lsr_prod.encoding.places import pool_size
-from lsr_prod.encoding.pool import BlockCall, EncoderPool
 from lsr_prod.encoding.results import BlockResult
-from lsr_prod.encoding.row_counts import ROW_COUNT
 from lsr_prod.errors import ConfigError, EncoderBrokenError
 from tests.encoding.poison_encoder import poison_factory
 from tests.encoding.tables import PROPERTIES, make_tables
@@ -122,7 +122,7 @@ def test_model_that_does_not_open_raises_encoder_broken_error(tmp_path: Path):
 def test_pool_uses_new_places_within_wave_and_retires_actors_of_left_ones(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("lsr_prod.encoding.pool._LOOK_S", 0.1)
+    monkeypatch.setattr("lsr_prod.encoding.actors.pool._LOOK_S", 0.1)
     node = ray.get_runtime_context().get_node_id()
     places = [node]
     blocks = [block(i, [f"fox {i}", "PAUSE"]) for i in range(10)]
@@ -142,9 +142,9 @@ def test_pool_uses_new_places_within_wave_and_retires_actors_of_left_ones(
 def test_late_block_is_issued_again_and_its_first_result_counts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("lsr_prod.encoding.stragglers._LEAST_S", 0.0)
-    monkeypatch.setattr("lsr_prod.encoding.stragglers._ENOUGH", 1)
-    monkeypatch.setattr("lsr_prod.encoding.stragglers._TIMES", 0.0)
+    monkeypatch.setattr("lsr_prod.encoding.actors.stragglers._LEAST_S", 0.0)
+    monkeypatch.setattr("lsr_prod.encoding.actors.stragglers._ENOUGH", 1)
+    monkeypatch.setattr("lsr_prod.encoding.actors.stragglers._TIMES", 0.0)
     task = wave(tmp_path)
     with EncoderPool(pool_size(settings(actors=2)), model(poison_factory())) as pool, caplog.at_level("WARNING"):
         results = list(encode(pool, task, [block(0, ["fox"]), *(block(i, [f"fox {i}", "PAUSE"]) for i in (1, 2, 3))]))

@@ -9,7 +9,7 @@ import ray
 
 from lsr_prod.cluster.draining import draining_nodes
 from lsr_prod.config import EncodeSettings
-from lsr_prod.encoding.labels import matches
+from lsr_prod.encoding.actors.labels import matches
 from lsr_prod.encoding.reservations import actor_cores
 from lsr_prod.errors import ConfigError
 

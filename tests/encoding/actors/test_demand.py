@@ -8,10 +8,10 @@ import ray
 from ray._raylet import GcsClient
 from ray.autoscaler.v2.sdk import get_cluster_resource_state
 
-from lsr_prod.encoding.demand import Demand, wait_for_room
-from lsr_prod.encoding.places import current_places, demand_step, pool_size
+from lsr_prod.encoding.actors.demand import Demand, wait_for_room
+from lsr_prod.encoding.actors.places import current_places, demand_step, pool_size
 from lsr_prod.errors import ConfigError, EncoderLostError
-from tests.encoding.test_pool import settings
+from tests.encoding.actors.test_pool import settings
 
 NONE: frozenset[str] = frozenset()
 NODE = {"NodeID": "n1", "Alive": True, "Labels": {"disk": "ssd"}}
@@ -35,7 +35,7 @@ def nodes(
 ) -> None:
     found = [{**NODE, "NodeID": f"n{number}", "Resources": each} for number, each in enumerate(resources)]
     monkeypatch.setattr("ray.nodes", lambda: found)
-    monkeypatch.setattr("lsr_prod.encoding.places.draining_nodes", lambda: draining)
+    monkeypatch.setattr("lsr_prod.encoding.actors.places.draining_nodes", lambda: draining)
 
 
 def test_missing_encoders_are_demand_of_the_autoscaler(ray_local: None):

@@ -1,0 +1,1 @@
+"""Encoder actors: one actor, where actors run, and the pool that gives them blocks."""

@@ -1,0 +1,1 @@
+"""What every job does at a terminal: read options, print tables, end with a line and an exit code."""
