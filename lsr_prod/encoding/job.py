@@ -97,7 +97,6 @@ def _encode(work: Work) -> EncodeSummary:
     from lsr_prod.encoding.actors.demand import wait_for_room
     from lsr_prod.encoding.actors.gpu import check_gpu_nodes
     from lsr_prod.encoding.actors.places import pool_size
-    from lsr_prod.encoding.commit.on_workers import check_on_workers
     from lsr_prod.encoding.digest import table_digest_on_ray
 
     started, counted = time.monotonic(), store_counts()
@@ -117,7 +116,7 @@ def _encode(work: Work) -> EncodeSummary:
     properties = work.found or _create(work)
     create_quarantine(work.quarantine, work.encode.sink)
     give_up_base(work.plan, work.table, work.quarantine)
-    committer = Committer(epoch, work.table, work.quarantine, check_on_workers)
+    committer = Committer(epoch, work.table, work.quarantine)
     skipped = waves_done(_newest(work), work.plan.digest)
     totals = Totals.before(work, _newest(work), skipped)
     if skipped < work.plan.waves:
@@ -174,7 +173,9 @@ def _run_waves(
     from lsr_prod.encoding.actors.actor import ModelSettings
     from lsr_prod.encoding.actors.places import current_places
     from lsr_prod.encoding.actors.pool import EncoderPool
+    from lsr_prod.encoding.commit.on_workers import check_on_workers
     from lsr_prod.encoding.metrics import WaveMetrics
+    from lsr_prod.encoding.node_tasks import NodeTasks
     from lsr_prod.encoding.pipeline import Pipeline
     from lsr_prod.encoding.progress import Progress
     from lsr_prod.encoding.reading import WaveReader
@@ -188,6 +189,8 @@ def _run_waves(
         EncoderPool(size, model, partial(current_places, size)) as pool,
         Progress(work.plan.wave_shares().tolist(), skipped, pool.activity) as progress,
     ):
+        tasks = NodeTasks(pool.nodes, size.threads)
+        committer = replace(committer, check=partial(check_on_workers, tasks))
 
         def commit(result: WaveResult) -> None:
             _check_overflow(work, result, totals)
@@ -198,9 +201,9 @@ def _run_waves(
             metrics.committed(result.wave, dict(result.reasons), seconds)
             progress.committed(result.wave, totals.rows_out, totals.quarantined, seconds)
 
-        opener = WaveOpener(work, properties, WaveReader(work), size.planned)
+        opener = WaveOpener(work, properties, WaveReader(work, tasks), size.planned)
         Pipeline(opener, pool, progress, commit, totals.add_costs).run(skipped, work.plan.waves)
-    return max(pool.peak, size.actors)
+    return pool.peak or size.actors
 
 
 def _check_overflow(work: Work, result: WaveResult, totals: Totals) -> None:

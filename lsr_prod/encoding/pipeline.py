@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 _OPEN_WAVES = 2  # with rows in the object store: one is encoded, one is read
 _CLOSED_WAVES = 2  # that wait for their commit
 _WAIT_S = 0.5  # for a block, before the pipeline looks at its other parts again
+_STARTING_S = 0.05  # the same without a block
 _LOST_TRIES = 10  # of a wave: a lost node loses one
 _STALE_TRIES = 5
 
@@ -76,18 +77,25 @@ class Pipeline:
         """
         self._next, self._committed, self._end = first, first, end
         with ThreadPoolExecutor(1, "open") as opener, ThreadPoolExecutor(1, "commit") as committer:
-            while self._committed < self._end:
-                self._look_at_commit(committer)
-                self._open_next(opener)
-                self._submit()
-                if not self._pool.unfinished:
-                    background: list[Future[Any]] = [each for each in (self._opening, self._committing) if each]
-                    wait(background, _WAIT_S, FIRST_COMPLETED)
-                    continue
-                for call, outcome in self._pool.wait(_WAIT_S):
-                    self._take(call, outcome)
+            try:
+                while self._committed < self._end:
+                    self._look_at_commit(committer)
+                    self._open_next(opener)
+                    self._submit()
+                    self._wait()
+            finally:
+                self._pool.stop()  # the threads may wait for an encoder
         if self._failure is not None:
             raise self._failure
+
+    def _wait(self) -> None:
+        if self._pool.unfinished:
+            for call, outcome in self._pool.wait(_WAIT_S):
+                self._take(call, outcome)
+            return
+        self._pool.wait(0)  # encoders start, and reading waits for the first one
+        background: list[Future[Any]] = [each for each in (self._opening, self._committing) if each]
+        wait(background, _STARTING_S, FIRST_COMPLETED)
 
     def _open_next(self, threads: ThreadPoolExecutor) -> None:
         if self._opening is not None:
@@ -194,6 +202,7 @@ class Pipeline:
             lost.__cause__ = error
             self._fail(wave, lost)
             return
+        self._pool.look_again()
         self._drop(wave)
 
     def _fail(self, wave: int, error: LsrError) -> None:
@@ -205,6 +214,7 @@ class Pipeline:
     def _drop(self, wave: int) -> None:
         """Forget what is known of this and of later waves; their finished cells have markers."""
         if self._opening is not None:
+            self._opener.reader.tasks.interrupt()
             self._opening.exception()  # wait: it reads with the same reader
             self._opening = None
         for number in [number for number in self._open if number >= wave]:

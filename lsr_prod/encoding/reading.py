@@ -24,8 +24,8 @@ from lsr_prod.corpus.read import Reader
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.cells.row_counts import with_row_counts
+from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.prepare import Work
-from lsr_prod.encoding.reservations import READING_CORES
 
 __all__ = ["BlockRows", "WaveReader", "blocks_of_cells"]
 
@@ -76,9 +76,11 @@ class WaveReader:
 
     Attributes:
         work: the checked job.
+        tasks: starts tasks beside the encoders.
     """
 
     work: Work
+    tasks: NodeTasks
     _new: dict[int, list[Any]] = field(default_factory=dict)  # wave of an increment -> a reference per read task
 
     def read(self, wave: int, blocks: Mapping[int, Sequence[int]]) -> BlockRows:
@@ -87,6 +89,13 @@ class WaveReader:
         Args:
             wave: number of the wave.
             blocks: block -> its cells that are to be encoded.
+
+        Returns:
+            References of tables, when the last read task has been started.
+
+        Raises:
+            RayError: a read task was lost with its process or node, or read a file that has changed.
+            EncoderLostError: the pool has ended.
         """
         plan = self.work.plan
         if plan.base is None or plan.waves == 1:
@@ -109,16 +118,15 @@ class WaveReader:
         todo = frozenset(cell for some in cells for cell in some)
         reader = ray.put(self._reader(None if len(todo) == self.work.plan.cells else todo))
         shared = ray.put(cells)
-        task = _task(_read_slices, len(cells))
-        return _by_block([task.remote(reader, group, shared) for group in found], tuple(blocks))
+        calls = [(reader, group, shared) for group in found]
+        return _by_block(self.tasks.start(_read_slices, calls, len(cells)), tuple(blocks))
 
     def _read_new(self, wave: int, blocks: Mapping[int, Sequence[int]]) -> BlockRows:
         if wave not in self._new:
             self._new = self._read_all(range(wave, self.work.plan.waves))
         shared = ray.put([tuple(some) for some in blocks.values()])
-        task = _task(_split_table, len(blocks))
-        cells = self.work.plan.cells
-        return _by_block([task.remote(table, shared, cells) for table in self._new[wave]], tuple(blocks))
+        calls = [(table, shared, self.work.plan.cells) for table in self._new[wave]]
+        return _by_block(self.tasks.start(_split_table, calls, len(blocks)), tuple(blocks))
 
     def _read_all(self, waves: range) -> dict[int, list[Any]]:
         """Read every new file once and split its rows by wave."""
@@ -130,27 +138,21 @@ class WaveReader:
         cells = frozenset(cell for some in by_wave.values() for cell in some)
         reader = ray.put(self._reader(None if len(cells) == plan.cells else cells))
         shared = ray.put(list(by_wave.values()))
-        task = _task(_read_slices, len(waves))
-        rows = _by_block([task.remote(reader, group, shared) for group in groups], tuple(waves))
+        calls = [(reader, group, shared) for group in groups]
+        rows = _by_block(self.tasks.start(_read_slices, calls, len(waves)), tuple(waves))
         return {wave: list(tables) for wave, tables in rows.tables.items()}
 
     def _reader(self, keep: frozenset[int] | None) -> Reader:
         return Reader(self.work.source, self.work.plan.cells, self.work.table.options, keep)
 
 
-def _task(function: Any, returns: int) -> Any:
-    options = {"num_cpus": READING_CORES, "num_returns": returns, "max_retries": 0, "scheduling_strategy": "SPREAD"}
-    return ray.remote(function).options(**options)
-
-
-def _by_block(calls: Sequence[Any], blocks: Sequence[int]) -> BlockRows:
-    tables = [[call] if len(blocks) == 1 else call for call in calls]
+def _by_block(tables: Sequence[Sequence[Any]], blocks: Sequence[int]) -> BlockRows:
     by_block = {block: tuple(some[place] for some in tables) for place, block in enumerate(blocks)}
-    return BlockRows(by_block, len(calls))
+    return BlockRows(by_block, len(tables))
 
 
-def _read_slices(reader: Reader, group: Sequence[Slice], cells: Sequence[Sequence[int]]) -> Any:
-    """Return a table of rows and row counts for each group of cells, or the only one.
+def _read_slices(reader: Reader, group: Sequence[Slice], cells: Sequence[Sequence[int]]) -> list[pa.Table]:
+    """Return a table of rows and row counts for each group of cells.
 
     Args:
         reader: of the plan.
@@ -159,17 +161,15 @@ def _read_slices(reader: Reader, group: Sequence[Slice], cells: Sequence[Sequenc
     """
     schema = row_schema(reader.source.stored_fields)
     rows = pa.concat_tables([schema.empty_table(), *(table for piece in group for table in reader.read(piece))])
-    tables = [
+    return [
         pa.concat_tables(with_row_counts([mine], some, schema))
         for mine, some in zip(_split(rows, cells, reader.cells), cells, strict=True)
     ]
-    return tables if len(tables) > 1 else tables[0]
 
 
-def _split_table(rows: pa.Table, cells: Sequence[Sequence[int]], all_cells: int) -> Any:
-    """Return the rows and row counts of each group of cells, or of the only one."""
-    tables = [*_split(rows, cells, all_cells)]
-    return tables if len(tables) > 1 else tables[0]
+def _split_table(rows: pa.Table, cells: Sequence[Sequence[int]], all_cells: int) -> list[pa.Table]:
+    """Return the rows and row counts of each group of cells."""
+    return [*_split(rows, cells, all_cells)]
 
 
 def _split(rows: pa.Table, cells: Sequence[Sequence[int]], all_cells: int) -> Iterator[pa.Table]:

@@ -4,8 +4,10 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import ray
 
 from lsr_prod.encoding.busy import BusyTime
@@ -15,7 +17,6 @@ from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.on_workers import read_markers_on_workers
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.reading import BlockRows, WaveReader, blocks_of_cells
-from lsr_prod.encoding.reservations import READING_CORES
 from lsr_prod.encoding.results import BlockResult, CellResult, WaveCosts, WaveResult
 from lsr_prod.encoding.table import files_by_bucket
 from lsr_prod.errors import IncompleteWaveError
@@ -138,7 +139,7 @@ class WaveOpener:
         """
         plan, task = self.work.plan, self._task(wave)
         cells = plan.cells_of(wave)
-        reused = reusable_results(task, cells, earlier, read_markers_on_workers)
+        reused = reusable_results(task, cells, earlier, partial(read_markers_on_workers, self.reader.tasks))
         count = max(_BLOCKS_PER_ACTOR * self.actors, math.ceil(plan.largest_wave_bytes / _BLOCK_BYTES))
         blocks = {}
         for block, some in enumerate(blocks_of_cells(cells, self.properties.buckets, count)):
@@ -147,7 +148,7 @@ class WaveOpener:
         rows = self.reader.read(wave, blocks) if blocks else BlockRows({}, 0)
         task = replace(task, read_tasks=rows.tasks)
         if blocks and may_displace(task):
-            task = replace(task, displaced=all_displaced(_displaced(task, rows), reused.values()))
+            task = replace(task, displaced=all_displaced(self._displaced(task, rows), reused.values()))
         return OpenWave(task, ray.put(task), cells, blocks, rows, reused)
 
     def _task(self, wave: int) -> WaveTask:
@@ -168,12 +169,14 @@ class WaveOpener:
             done=waves_done(table, plan.digest),
         )
 
+    def _displaced(self, task: WaveTask, rows: BlockRows) -> list[Mapping[int, Sequence[str]]]:
+        """Look up the rows of the blocks in the table, on workers."""
+        shared = ray.put(task)
+        calls = [(shared, *tables) for tables in rows.tables.values()]
+        started = self.reader.tasks.start(_displaced_parts, calls, returns=1)
+        found: list[Mapping[int, Sequence[str]]] = ray.get([values[0] for values in started])
+        return found
 
-def _displaced(task: WaveTask, rows: BlockRows) -> list[Mapping[int, Sequence[str]]]:
-    """Look up the rows of the blocks in the table, on workers."""
-    look_up: Any = ray.remote(displaced_parts).options(num_cpus=READING_CORES, max_retries=0)
-    shared = ray.put(task)
-    found: list[Mapping[int, Sequence[str]]] = ray.get(
-        [look_up.remote(shared, *tables) for tables in rows.tables.values()]
-    )
-    return found
+
+def _displaced_parts(task: WaveTask, *tables: pa.Table) -> list[Mapping[int, Sequence[str]]]:
+    return [displaced_parts(task, *tables)]

@@ -68,6 +68,15 @@ def lost_object() -> Any:
     return reference
 
 
+def test_job_shares_its_node_with_an_actor_of_another_job(tmp_path: Path, tiny_bundle: Path, ray_local: None):
+    other: Any = ray.remote(Owner).options(num_cpus=1).remote()  # one of the two cores
+    ray.get(other.__ray_ready__.remote())
+    corpus = write_corpus(tmp_path / "corpus")
+    summary = encode_corpus(deployment(tiny_bundle, tmp_path / "t", corpus, wave_megabytes=1, max_bad_fraction=1.0))
+    ray.kill(other)
+    assert (summary.documents, summary.actors) == (4 * FILES, 1)
+
+
 def test_wave_whose_rows_are_lost_is_read_again(tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch):
     reads: list[int] = []
     read = WaveReader.read

@@ -16,6 +16,7 @@ from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.cells.row_counts import check_row_counts
 from lsr_prod.encoding.encoder import EncoderFactory
+from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.plans.increment import plan_increment
 from lsr_prod.encoding.plans.plan import make_plan
 from lsr_prod.encoding.prepare import Work
@@ -28,6 +29,7 @@ from tests.encoding.tables import PROPERTIES
 pytestmark = pytest.mark.usefixtures("ray_local")
 
 DOCUMENTS = 60
+TASKS = NodeTasks(lambda: (ray.get_runtime_context().get_node_id(),) * 2, threads=1)
 
 
 def work_of(folder: Path) -> Work:
@@ -63,7 +65,7 @@ def test_blocks_have_every_cell_once_and_whole_buckets_where_they_can(cells: set
 
 def test_new_files_are_opened_once_for_all_waves_and_again_after_a_loss(tmp_path: Path):
     work = work_of(tmp_path)
-    plan, new_rows = work.plan, WaveReader(work)
+    plan, new_rows = work.plan, WaveReader(work, TASKS)
     assert (plan.waves, plan.cells) == (2, 4)
     with opened_files(tmp_path) as opened:
         found = []
@@ -89,5 +91,5 @@ def test_increment_without_new_files_has_row_counts_of_every_cell(tmp_path: Path
     work = work_of(tmp_path)
     source, encode = work.source, work.encode
     plan = plan_increment(work.plan, [], source, encode, options={}, done=work.plan.waves)
-    read = WaveReader(replace(work, plan=plan)).read(0, {0: plan.cells_of(0)})
+    read = WaveReader(replace(work, plan=plan), TASKS).read(0, {0: plan.cells_of(0)})
     assert (read.tasks, rows_of(read)["cell"].to_pylist()) == (1, list(plan.cells_of(0)))

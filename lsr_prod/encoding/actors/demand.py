@@ -1,18 +1,17 @@
 """Demand for encoders that the cluster has no room for, in a form that Ray's autoscaler sees: pending actors.
 
-A pending actor does nothing. It asks for the resources of so many encoders that it fits on no node beside the encoders
-there, so it starts on a new node only. Then it ends, and the pool starts its encoders there.
+A pending actor does nothing. It asks for the resources of an encoder, which no node has left beside the encoders there,
+so it starts on a new node only. Then it ends, and the pool starts its encoders there.
 """
 
 import logging
-import math
 import time
 from typing import Any
 
 import ray
 
 from lsr_prod.config import EncodeSettings
-from lsr_prod.encoding.actors.places import PoolSize, demand_step, pool_size
+from lsr_prod.encoding.actors.places import PoolSize, pool_size
 from lsr_prod.errors import EncoderLostError
 
 __all__ = ["NODES_S", "Demand", "wait_for_room"]
@@ -34,7 +33,6 @@ class Demand:
 
     def __init__(self, size: PoolSize) -> None:
         self._size = size
-        self._step = 1
         self._pending: list[tuple[Any, Any]] = []  # (actor, reference of the call that ends when it runs)
 
     def __enter__(self) -> "Demand":
@@ -45,11 +43,7 @@ class Demand:
 
     def set(self, encoders: int) -> None:
         """Ask for a number of encoders beyond those that the cluster has room for, in place of what was asked for."""
-        step = demand_step(self._size) if encoders > 0 else self._step
-        if step != self._step:
-            self._withdraw(0)
-        self._step = step
-        wanted = math.ceil(max(encoders, 0) / step)
+        wanted = max(encoders, 0)
         placed = ray.wait([call for _, call in self._pending], num_returns=len(self._pending), timeout=0)[0]
         for pending in [pending for pending in self._pending if pending[1] in placed]:
             ray.kill(pending[0])
@@ -64,13 +58,12 @@ class Demand:
         del self._pending[keep:]
 
     def _ask(self) -> tuple[Any, Any]:
-        size, step = self._size, self._step
-        memory = None if size.memory_bytes is None else step * size.memory_bytes
+        size = self._size
         actor: Any = ray.remote(_Pending)
         options = actor.options(
-            num_cpus=step * size.threads,
-            num_gpus=step * size.gpus,
-            memory=memory,
+            num_cpus=size.threads,
+            num_gpus=size.gpus,
+            memory=size.memory_bytes,
             label_selector=dict(size.labels),
         )
         handle = options.remote()

@@ -53,7 +53,7 @@ def start_member(size: PoolSize, model: ModelSettings, node: str, *, pinned: boo
     """
     actor: Any = ray.remote(EncoderActor)
     options = actor.options(
-        num_cpus=size.cores,
+        num_cpus=size.threads,
         num_gpus=size.gpus,
         memory=size.memory_bytes,
         max_restarts=-1,

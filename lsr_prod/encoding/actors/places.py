@@ -1,6 +1,5 @@
 """Places of encoder actors: how many the nodes of the cluster have room for."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,10 +9,9 @@ import ray
 from lsr_prod.cluster.draining import draining_nodes
 from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.actors.labels import matches
-from lsr_prod.encoding.reservations import actor_cores
 from lsr_prod.errors import ConfigError
 
-__all__ = ["PoolSize", "current_places", "demand_step", "pool_size"]
+__all__ = ["PoolSize", "current_places", "pool_size"]
 
 _MEGABYTE = 1_000_000
 
@@ -24,8 +22,7 @@ class PoolSize:
 
     Attributes:
         actors: encoder actors that the cluster has room for.
-        threads: ONNX Runtime threads of each.
-        cores: cores reserved by each.
+        threads: ONNX Runtime threads of each, and cores reserved by each.
         gpus: GPUs reserved by each.
         nodes: Ray node id of each actor.
         memory_bytes: memory reserved by each; None: none.
@@ -36,7 +33,6 @@ class PoolSize:
 
     actors: int
     threads: int
-    cores: float
     gpus: int
     nodes: tuple[str, ...]
     memory_bytes: int | None
@@ -75,7 +71,6 @@ def pool_size(settings: EncodeSettings) -> PoolSize:
     size = PoolSize(
         actors=0,
         threads=settings.threads_per_actor,
-        cores=actor_cores(settings),
         gpus=1 if on_gpu else 0,
         nodes=(),
         memory_bytes=None if memory is None else memory * _MEGABYTE,
@@ -96,23 +91,6 @@ def current_places(size: PoolSize) -> tuple[str, ...]:
         size: of the pool when the job started; its actors need the same resources now.
     """
     return _places(size, _alive())
-
-
-def demand_step(size: PoolSize) -> int:
-    """Return the smallest number of actors whose resources together fit in no node beside the actors that it has."""
-    return max((_left(size, node) for node in _alive() if matches(dict(size.labels), node["Labels"])), default=0) + 1
-
-
-def _left(size: PoolSize, node: Any) -> int:
-    """Return how many actors' full resources a node has left when its places are taken."""
-    found: dict[str, float] = node["Resources"]
-    room = _room(size, node)
-    left = [(found.get("CPU", 0) - room * size.cores) / size.threads]
-    if size.gpus:
-        left.append(found.get("GPU", 0) - room)
-    if size.memory_bytes:
-        left.append(found.get("memory", 0) / size.memory_bytes - room)
-    return max(math.floor(min(left)), 0)
 
 
 def _room(size: PoolSize, node: Any) -> int:

@@ -1,9 +1,9 @@
 """Pool of encoder actors that lives as long as the job, follows the cluster, and retries blocks of dead actors.
 
-An actor reserves its cores, except for the share that the read tasks of the next wave need (``reservations``). An actor
-whose node has no room for it yet gets no block, and neither does one whose node has announced its end. While blocks
-wait and the cluster has fewer encoders than it may have, the pool asks for nodes (``demand``). A block that runs far
-longer than the others is given to an idle actor too; the first result counts.
+An actor reserves its cores; read tasks of the next wave run within them (``node_tasks``). An actor whose node has no
+room for it yet gets no block, and neither does one whose node has announced its end. While blocks wait and the cluster
+has fewer encoders than it may have, the pool asks for nodes (``demand``). A block that runs far longer than the others
+is given to an idle actor too; the first result counts.
 """
 
 import logging
@@ -115,6 +115,7 @@ class EncoderPool:
         self._running: dict[Any, _Running] = {}
         self._second: dict[Any, Member] = {}  # calls whose block has a result of another call
         self._durations, self._demand = BlockDurations(), Demand(size)
+        self._stopped = False
         self._without_room: float | None = None  # since when no node has had room for an actor
 
     def __enter__(self) -> "EncoderPool":
@@ -131,6 +132,16 @@ class EncoderPool:
         """Number of blocks that were submitted and are not finished."""
         return len(self._queue) + len(self._running)
 
+    def nodes(self) -> tuple[str, ...]:
+        """Return the Ray node id of every encoder that runs; it may be called from another thread.
+
+        Raises:
+            EncoderLostError: ``stop`` was called.
+        """
+        if self._stopped:
+            raise EncoderLostError("the encoders were stopped")
+        return tuple(member.node for member in list(self._members) if member.ready and not member.leaving)
+
     def activity(self) -> PoolActivity:
         """Return the state of the encoders; it may be called from another thread."""
         members, calls = list(self._members), [running.call for running in list(self._running.values())]
@@ -141,6 +152,14 @@ class EncoderPool:
     def submit(self, call: BlockCall) -> None:
         """Add a block to the queue; ``wait`` gives it to an actor."""
         self._queue.append((call, 0))
+
+    def stop(self) -> None:
+        """End the calls of other threads that wait for an encoder."""
+        self._stopped = True
+
+    def look_again(self) -> None:
+        """Look at the nodes of the cluster with the next ``wait``: some may have left."""
+        self._looked = -math.inf
 
     def cancel(self, wave: int) -> None:
         """Forget the blocks of this and of later waves. A call that runs ends unheard; its markers are valid."""
@@ -216,7 +235,7 @@ class EncoderPool:
             fields = {"wave": call.wave, "block": call.block, "attempt": attempt, "error": str(error).split("\n")[0]}
             log.warning("encoder actor lost", extra={"fields": fields})
             member.ready = False
-            self._looked = -math.inf  # its node may have left
+            self.look_again()
             if self._other_calls(call):
                 return None
             if attempt == _ATTEMPTS:

@@ -1,11 +1,10 @@
-"""Checks of many parts and markers by Ray tasks in groups; few are checked in this process."""
+"""Checks of many parts and markers by Ray tasks in groups, beside the encoders; few are checked in this process."""
 
 from collections.abc import Sequence
 
-from lsr_prod.cluster.tasks import run_tasks
 from lsr_prod.encoding.commit.committer import check_for_commit
 from lsr_prod.encoding.commit.markers import read_markers
-from lsr_prod.encoding.reservations import READING_CORES
+from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.results import CellResult
 from lsr_prod.storage import Store
 
@@ -15,7 +14,9 @@ _FEW = 32
 _GROUP = 64  # cells per task: seconds, at a few requests of 20 ms each
 
 
-def check_on_workers(table: Store, quarantine: Store, cells: Sequence[CellResult], began: float) -> None:
+def check_on_workers(
+    tasks: NodeTasks, table: Store, quarantine: Store, cells: Sequence[CellResult], began: float
+) -> None:
     """See ``committer.check_for_commit``.
 
     Raises:
@@ -25,14 +26,15 @@ def check_on_workers(table: Store, quarantine: Store, cells: Sequence[CellResult
         check_for_commit(table, quarantine, cells, began)
         return
     calls = [(table, quarantine, cells[start : start + _GROUP], began) for start in range(0, len(cells), _GROUP)]
-    for _ in run_tasks(check_for_commit, calls, task="checking parts before their commit", cpus=READING_CORES):
-        pass
+    tasks.run(check_for_commit, calls, task="checking parts before their commit")
 
 
-def read_markers_on_workers(table: Store, quarantine: Store, names: Sequence[str]) -> list[CellResult]:
+def read_markers_on_workers(
+    tasks: NodeTasks, table: Store, quarantine: Store, names: Sequence[str]
+) -> list[CellResult]:
     """See ``markers.read_markers``."""
     if len(names) <= _FEW:
         return read_markers(table, quarantine, names)
     calls = [(table, quarantine, names[start : start + _GROUP]) for start in range(0, len(names), _GROUP)]
-    found = run_tasks(read_markers, calls, task="reading markers", cpus=READING_CORES)
-    return [result for _, results in found for result in results]
+    found = tasks.run(read_markers, calls, task="reading markers")
+    return [result for results in found for result in results]

@@ -9,7 +9,7 @@ from ray._raylet import GcsClient
 from ray.autoscaler.v2.sdk import get_cluster_resource_state
 
 from lsr_prod.encoding.actors.demand import Demand, wait_for_room
-from lsr_prod.encoding.actors.places import current_places, demand_step, pool_size
+from lsr_prod.encoding.actors.places import current_places, pool_size
 from lsr_prod.errors import ConfigError, EncoderLostError
 from tests.encoding.actors.test_pool import settings
 
@@ -70,17 +70,6 @@ def test_places_follow_memory_labels_and_announced_ends(monkeypatch: pytest.Monk
     size = pool_size(settings(max_actors=20))
     nodes(monkeypatch, big, big, draining=frozenset(["n0"]))
     assert current_places(size) == ("n1",) * 8
-
-
-@pytest.mark.parametrize(
-    ("resources", "changes", "step"),
-    [({"CPU": 1}, {}, 1), ({"CPU": 8}, {}, 5), ({"CPU": 8, "GPU": 2}, {"provider": "cuda"}, 1), ({"CPU": 0}, {}, 1)],
-)
-def test_demand_fits_on_no_node_beside_its_encoders(
-    monkeypatch: pytest.MonkeyPatch, resources: dict[str, float], changes: dict[str, Any], step: int
-):
-    nodes(monkeypatch, resources)
-    assert demand_step(pool_size(settings(max_actors=99, **changes))) == step
 
 
 @pytest.mark.parametrize(
