@@ -1,14 +1,11 @@
-"""Mine slices with a pool of actors that each keep the index open; Ray Data distributes the slices."""
+"""Mine slices with a pool of actors that each keep the index open."""
 
-import json
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
 import ray
-from ray.data import ActorPoolStrategy
 
-from lsr_prod.cluster.data import data_settings
 from lsr_prod.cluster.errors import worker_errors
 from lsr_prod.config import MineSettings
 from lsr_prod.corpus.slices import Slice
@@ -22,6 +19,8 @@ from lsr_prod.negatives.teacher import TeacherScores
 from lsr_prod.storage import Store
 
 __all__ = ["mine_slices", "pool_size"]
+
+_RESTARTS = 3  # of an actor whose process or node was lost, and tries of its slice
 
 
 def pool_size(settings: MineSettings) -> int:
@@ -47,35 +46,46 @@ def mine_slices(
     Raises:
         LsrError: a slice failed, or its process ended; the parts of the finished slices remain.
     """
-    items = [{"number": number, "slice": json.dumps(plan.slices[number].to_json())} for number in todo]
     shared = [ray.put(known), ray.put(teacher)]  # references in a list: the actors of a machine share one copy
-    with data_settings():
-        slices = ray.data.from_items(items, override_num_blocks=len(items))
-        reports = slices.map_batches(
-            _MineActor,
-            fn_constructor_args=(plan.settings, plan.output, plan.version, plan.digest, shared),
-            batch_size=1,
-            batch_format="pyarrow",
-            compute=ActorPoolStrategy(size=actors),
-            num_cpus=plan.settings.threads_per_actor,
-        )
-        with worker_errors("mining negatives"):
-            for row in reports.iter_rows():
-                yield row["number"], PartReport.from_json(json.loads(row["report"]), row["seconds"])
+    actor: Any = ray.remote(_MineActor).options(
+        num_cpus=plan.settings.threads_per_actor, max_restarts=_RESTARTS, max_task_retries=_RESTARTS
+    )
+    miners = [
+        actor.remote(plan.settings, plan.output, plan.version, plan.digest, shared)
+        for _ in range(min(actors, len(todo)))
+    ]
+    waiting = iter(todo)
+    running = {}
+
+    def give(miner: Any) -> None:
+        for number in itertools.islice(waiting, 1):
+            running[miner.mine.remote(number, plan.slices[number])] = (number, miner)
+
+    try:
+        for miner in miners:
+            give(miner)
+        while running:
+            ((done, *_), _) = ray.wait(list(running), num_returns=1)
+            number, miner = running.pop(done)
+            with worker_errors("mining negatives"):
+                report: PartReport = ray.get(done)
+            give(miner)
+            yield number, report
+    finally:
+        for miner in miners:
+            ray.kill(miner)
 
 
 class _MineActor:
-    """Actor that opens the index once, then mines one slice at a time."""
+    """Actor that opens the index with its first slice, then mines one slice at a time."""
 
     def __init__(self, settings: MineSettings, output: Store, version: str, plan: str, shared: list[Any]) -> None:
-        known, teacher = ray.get(shared)
-        index = MinedIndex(settings, output.options, version=version)
-        self._miner = Miner(index, settings, known, teacher)
+        self._settings, self._version, self._shared = settings, version, shared
         self._output, self._plan = output, plan
+        self._miner: Miner | None = None  # an error of its constructor would end the actor
 
-    def __call__(self, items: pa.Table) -> Iterator[pa.Table]:
-        for item in items.to_pylist():
-            piece = Slice.from_json(json.loads(item["slice"]))
-            report = mine_slice(item["number"], piece, self._miner, self._output, self._plan)
-            row = {"number": item["number"], "report": json.dumps(report.to_json()), "seconds": report.seconds}
-            yield pa.Table.from_pylist([row])
+    def mine(self, number: int, piece: Slice) -> PartReport:
+        if self._miner is None:
+            index = MinedIndex(self._settings, self._output.options, version=self._version)
+            self._miner = Miner(index, self._settings, *ray.get(self._shared))
+        return mine_slice(number, piece, self._miner, self._output, self._plan)

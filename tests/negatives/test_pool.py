@@ -1,9 +1,11 @@
 """Tests of the size of the actor pool, and of errors raised by a slice."""
 
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import ray
 
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.negatives.known import KnownPositives
@@ -28,3 +30,7 @@ def test_file_changed_since_planning_raises_source_error(mined_index: Path, tmp_
     nothing = KnownPositives(np.empty(0, np.uint64), np.empty(0, np.uint64))
     with pytest.raises(SourceError, match=r"pairs\.jsonl has changed since it was pinned"):
         list(mine_slices(plan, [0], nothing, None, 1))
+    end = time.monotonic() + 20
+    while ray.available_resources().get("CPU") != 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert ray.available_resources()["CPU"] == 2  # no actor is left
