@@ -14,6 +14,7 @@ from typing import Any
 from quickstart.models import model_folder
 from tests.cluster.endpoint_machine import EndpointMachine, result
 from tests.cluster.namespaces import network
+from tests.cluster.onlooker import look_on
 from tests.cluster.pipeline import STAGES, command, deployment, digests, query, upload_inputs
 from tests.cluster.ray_machines import RayMachines, ray_machines
 
@@ -107,6 +108,12 @@ def _kill_and_add(cluster: RayMachines, stage: str, outcome: Outcome) -> None:
     outcome.notes[stage] = f"killed {victim} with {killed} programs, added {newest.name}"
 
 
+def _look_on(cluster: RayMachines, stage: str, outcome: Outcome) -> None:
+    """Look at the table while it is encoded."""
+    if stage == "encode" and _wait_until_at_work(cluster, stage):
+        outcome.notes["seen while encoding"] = json.dumps(look_on(cluster, deployment(cluster.endpoint.options)))
+
+
 def _cut_off(cluster: RayMachines, stage: str, outcome: Outcome) -> None:
     """Take a worker off the network for 20 s while the corpus is encoded."""
     if stage != "encode" or not _wait_until_at_work(cluster, stage):
@@ -144,7 +151,7 @@ def _timed(outcome: Outcome, stage: str) -> Iterator[None]:
 
 
 SCENARIOS: dict[str, tuple[Disturb | None, list[str]]] = {
-    "undisturbed": (None, []),
+    "undisturbed": (_look_on, []),
     "node killed in each stage": (_kill_and_add, []),
     "node off the network for 20 s": (_cut_off, []),
     "busy endpoint": (None, _BUSY),
