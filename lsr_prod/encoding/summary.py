@@ -19,7 +19,9 @@ from lsr_prod.tables import Table
 from lsr_prod.tables.file_table import total
 from lsr_prod.tables.quarantine import quarantined_by_reason
 
-__all__ = ["EncodeSummary", "Totals", "document_count", "table_bytes"]
+__all__ = ["TOTALS_FOLDER", "EncodeSummary", "Totals", "document_count", "table_bytes"]
+
+TOTALS_FOLDER = f"{PROTOCOL_FOLDER}/totals"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,7 @@ class Totals:
 
 
 def _saved_totals(plan: str) -> str:
-    return f"{PROTOCOL_FOLDER}/totals/{plan}.json"
+    return f"{TOTALS_FOLDER}/{plan}.json"
 
 
 def document_count(table: Table) -> int:

@@ -9,11 +9,10 @@ has written its version touches the version.
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bundle import BUNDLE_FILE
@@ -21,20 +20,18 @@ from lsr_prod.formats.index import SHARD_FILE
 from lsr_prod.indexing.summaries import GarbageSummary
 from lsr_prod.storage import Entry, Store
 from lsr_prod.storage.drafts import is_draft
+from lsr_prod.storage.threads import in_threads
 
 __all__ = ["collect_objects"]
 
 log = logging.getLogger(__name__)
 
-_THREADS = 16
 _SHA = "[0-9a-f]{64}"
 _PUBLICATION = re.compile(r"publications/(\d{6,})\.json")
 _VERSION = re.compile(rf"versions/({_SHA})\.json")
 _SHARD = re.compile(rf"shards/({_SHA})/{re.escape(SHARD_FILE)}")
 _BUNDLE = re.compile(rf"bundles/({_SHA})/{re.escape(BUNDLE_FILE)}")
 _FILE = re.compile(rf"files/({_SHA})")
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +107,7 @@ def _read_all(store: Store, names: Sequence[str], *, missing: bool = False) -> l
         except ValueError as error:
             raise ArtifactError(f"{store.uri}/{name} cannot be read ({error}); publish another version") from error
 
-    return [one for one in _in_threads(read, names) if one is not None]
+    return [one for one in in_threads(read, names) if one is not None]
 
 
 def _delete(store: Store, garbage: Sequence[Entry], horizon: float) -> list[Entry]:
@@ -123,9 +120,4 @@ def _delete(store: Store, garbage: Sequence[Entry], horizon: float) -> list[Entr
         store.delete(listed.name)
         return True
 
-    return [entry for entry, deleted in zip(garbage, _in_threads(delete, garbage), strict=True) if deleted]
-
-
-def _in_threads(work: Callable[[Any], Result], items: Sequence[Any]) -> list[Result]:
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="lsr-garbage") as pool:
-        return list(pool.map(work, items))
+    return [entry for entry, deleted in zip(garbage, in_threads(delete, garbage), strict=True) if deleted]

@@ -1,4 +1,4 @@
-"""Merge the small parts of every bucket; encode jobs may run at the same time.
+"""Merge the small parts of every partition; encode jobs may run at the same time.
 
 A commit removes the small parts and adds the merged one, based on the snapshot that was read. Of two concurrent commits
 the second is rejected, loads the table and decides again. A merged part is valid as long as the table has all of the
@@ -8,8 +8,9 @@ small parts that it replaces.
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,11 +18,12 @@ import pyarrow.compute as pc
 from lsr_prod.errors import ArtifactError, CommitError, TableConflictError
 from lsr_prod.maintenance.summaries import CompactionSummary
 from lsr_prod.storage import Store
+from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Part, Table, TableFile, check_part, open_table, read_part, write_part
 from lsr_prod.tables.file_table import files_with_paths, to_files
 from lsr_prod.tables.schema import large_strings
 
-__all__ = ["Merge", "compact", "merge_parts", "plan_merges"]
+__all__ = ["Merge", "Merger", "compact", "merge_parts", "plan_merges"]
 
 log = logging.getLogger(__name__)
 
@@ -29,28 +31,37 @@ APP = "lsr_prod.compact"
 _CONFLICT_TRIES = 100
 _MERGES_A_COMMIT = 64
 _LONGEST_WAIT_S = 600.0  # a part that waits for its commit must stay younger than the retention of a vacuum
+_DOCUMENT_ORDER = ("doc_id",)
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Parts of one bucket to merge into one.
+    """Parts of one partition to merge into one.
 
     Attributes:
-        bucket: partition value of the bucket.
+        partition: values of the partition columns.
         files: two or more small parts.
+        order: columns that the rows of the merged part are sorted by.
     """
 
-    bucket: str
+    partition: Mapping[str, str]
     files: tuple[TableFile, ...]
+    order: tuple[str, ...] = _DOCUMENT_ORDER
+
+
+Merger = Callable[[Store, Sequence[Merge]], Iterable[tuple[Merge, Part]]]
 
 
 def compact(
     store: Store,
     target_bytes: int,
     *,
-    run: Callable[[Store, Sequence[Merge]], Iterable[tuple[Merge, Part]]] | None = None,
+    run: Merger | None = None,
+    files: Callable[[Table], pa.Table] | None = None,
+    order: tuple[str, ...] = _DOCUMENT_ORDER,
+    dry_run: bool = False,
 ) -> CompactionSummary:
-    """Merge the parts of each bucket that are smaller than half of ``target_bytes`` into parts of about that size.
+    """Merge the parts of each partition that are smaller than half of ``target_bytes`` into parts of about that size.
 
     The rows of the table do not change. A run that is killed leaves a valid table; the next run resumes.
 
@@ -58,6 +69,9 @@ def compact(
         store: the table's folder.
         target_bytes: size of a merged part.
         run: makes the merged parts, in any order; default: one after the other in this process.
+        files: returns the files of a snapshot that may be merged; default: all of them.
+        order: columns that the rows of merged parts are sorted by.
+        dry_run: count the merges, but write nothing.
 
     Raises:
         ArtifactError: there is no table, or a part is damaged.
@@ -66,7 +80,10 @@ def compact(
     table = _load(store)
     before = table.file_table().num_rows
     merged = skipped = commits = 0
-    merges = plan_merges(table, target_bytes)
+    merges = plan_merges(table.file_table() if files is None else files(table), target_bytes, order)
+    if dry_run:
+        merged = sum(len(merge.files) for merge in merges)
+        return CompactionSummary(before, before - merged + len(merges), merged, 0, 0)
     for done in _batches((run or _one_by_one)(store, merges)):
         committed = _commit(store, done)
         merged += sum(len(merge.files) for merge in committed)
@@ -75,26 +92,32 @@ def compact(
     return CompactionSummary(before, _load(store).file_table().num_rows, merged, skipped, commits)
 
 
-def plan_merges(table: Table, target_bytes: int) -> list[Merge]:
-    """Group the small parts of each bucket, smallest first, into groups of at most ``target_bytes``."""
-    small = defaultdict(list)
-    files = table.file_table()
+def plan_merges(files: pa.Table, target_bytes: int, order: tuple[str, ...] = _DOCUMENT_ORDER) -> list[Merge]:
+    """Group the small parts of each partition, smallest first, into groups of at most ``target_bytes``.
+
+    Args:
+        files: files of a snapshot.
+        target_bytes: size of a merged part.
+        order: of the merges.
+    """
+    small: dict[tuple[tuple[str, str], ...], list[TableFile]] = defaultdict(list)
     for file in to_files(files.filter(pc.less(files["size"], target_bytes / 2))):
-        small[file.partition["bucket"] or ""].append(file)
+        small[tuple((name, value or "") for name, value in file.partition.items())].append(file)
     merges = []
-    for bucket, files in small.items():
+    for values, some in small.items():
+        merge = partial(Merge, dict(values), order=order)
         group: list[TableFile] = []
-        for file in sorted(files, key=lambda one: (one.size, one.path)):
+        for file in sorted(some, key=lambda one: (one.size, one.path)):
             if group and sum(one.size for one in group) + file.size > target_bytes:
-                merges.append(Merge(bucket, tuple(group)))
+                merges.append(merge(tuple(group)))
                 group = []
             group.append(file)
-        merges.append(Merge(bucket, tuple(group)))
+        merges.append(merge(tuple(group)))
     return [merge for merge in merges if len(merge.files) > 1]
 
 
 def merge_parts(store: Store, merge: Merge) -> Part:
-    """Write the rows of the small parts, sorted by id, as one part; all of them are in memory at once.
+    """Write the rows of the small parts, sorted, as one part; all of them are in memory at once.
 
     Raises:
         ArtifactError: a part is damaged, or its number of rows differs from the table's log.
@@ -108,7 +131,9 @@ def merge_parts(store: Store, merge: Merge) -> Part:
                 "encode the table again"
             )
         tables.append(table.cast(large_strings(table.schema)))
-    return write_part(store, f"bucket={merge.bucket}", pa.concat_tables(tables).sort_by("doc_id"))
+    folder = "/".join(f"{name}={value}" for name, value in merge.partition.items())
+    rows = pa.concat_tables(tables, promote_options="default")  # an earlier release wrote fewer columns
+    return write_part(store, folder, rows.sort_by([(name, "ascending") for name in merge.order]))
 
 
 def _one_by_one(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part]]:
@@ -130,8 +155,8 @@ def _batches(done: Iterable[tuple[Merge, Part]]) -> Iterator[list[tuple[Merge, P
 
 def _commit(store: Store, done: Sequence[tuple[Merge, Part]]) -> list[Merge]:
     """Replace the small parts of the merges that are still valid, and return these merges."""
-    for _, part in done:
-        check_part(store, part)
+    # The worker has verified what it wrote; a part that waited for a slow merge may have been deleted since.
+    in_threads(partial(check_part, store), [part for _, part in done])
     for attempt in range(_CONFLICT_TRIES):
         table = _load(store)
         merged = [file.path for merge, _ in done for file in merge.files]
@@ -139,7 +164,7 @@ def _commit(store: Store, done: Sequence[tuple[Merge, Part]]) -> list[Merge]:
         valid = [(merge, part) for merge, part in done if {file.path for file in merge.files} <= current]
         if not valid:
             return []
-        adds = [(part, {"bucket": merge.bucket}) for merge, part in valid]
+        adds = [(part, merge.partition) for merge, part in valid]
         removes = [file.path for merge, _ in valid for file in merge.files]
         version = (table.transaction_version(APP) or 0) + 1
         try:

@@ -1,5 +1,6 @@
-"""The maintenance job: compact the sparse table, then vacuum it and its quarantine."""
+"""The maintenance job: compact the sparse table and its quarantine, then delete what nothing needs."""
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,9 +9,11 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, MaintainSettings
 from lsr_prod.errors import ConfigError, FormatVersionError
 from lsr_prod.formats.table import TableProperties
-from lsr_prod.maintenance.compact import Merge, compact, merge_parts
-from lsr_prod.maintenance.summaries import MaintenanceSummary
-from lsr_prod.maintenance.vacuum import vacuum
+from lsr_prod.maintenance.compact import Merge, Merger, compact, merge_parts
+from lsr_prod.maintenance.compact_quarantine import compact_quarantine, is_quarantine
+from lsr_prod.maintenance.plans import shorten_chain
+from lsr_prod.maintenance.summaries import CompactionSummary, MaintenanceSummary
+from lsr_prod.maintenance.vacuum import paths_in_markers, vacuum
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.location import same_location
@@ -19,9 +22,13 @@ from lsr_prod.tables import Part, open_table
 
 __all__ = ["maintain", "versions_of_indexes"]
 
+log = logging.getLogger(__name__)
+
 
 def maintain(deployment: Deployment) -> MaintenanceSummary:
-    """Compact and vacuum a table; encode jobs may run at the same time. A repeated run finds nothing to do.
+    """Compact and vacuum a table and its quarantine; encode jobs may run at the same time.
+
+    A repeated run finds nothing to do.
 
     The digest of the table does not change.
 
@@ -39,11 +46,70 @@ def maintain(deployment: Deployment) -> MaintenanceSummary:
     quarantine = Store(
         _absolute(settings.quarantine or f"{settings.table.rstrip('/')}_quarantine"), deployment.storage.options
     )
-    newest = _check(table, settings)
-    if (asked := max(settings.keep_versions, default=0)) > newest:
-        raise ConfigError(
-            "maintain.keep_versions", f"the table has no version {asked}", f"keep versions up to {newest}"
-        )
+    keep = _versions_to_keep(table, settings)
+    has_quarantine = is_quarantine(open_table(quarantine))
+    compaction, bad_rows = _compact(deployment, table, quarantine if has_quarantine else None)
+    retention = settings.retention_hours * 3600
+    marked = paths_in_markers(table)  # before any of them is deleted
+    found = [("", table, vacuum(table, retention, keep_versions=keep, marked=marked, dry_run=settings.dry_run))]
+    if has_quarantine:
+        garbage = vacuum(quarantine, retention, marked=marked, dry_run=settings.dry_run)
+        found.append(("quarantine_", quarantine, garbage))
+    if not settings.dry_run:
+        snapshot = open_table(table)
+        assert snapshot is not None
+        shorten_chain(snapshot)
+    return MaintenanceSummary(
+        compaction=compaction,
+        quarantine=bad_rows,
+        garbage=tuple(f"{store.uri}/{entry.name}" for _, store, one in found for entry in one.entries),
+        kinds={f"{prefix}{kind}": number for prefix, _, one in found for kind, number in one.counts().items()},
+        bytes_garbage=sum(one.size for _, _, one in found),
+        versions_kept=tuple(keep),
+        dry_run=settings.dry_run,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _compact(
+    deployment: Deployment, table: Store, quarantine: Store | None
+) -> tuple[CompactionSummary | None, CompactionSummary | None]:
+    settings = deployment.maintain
+    assert settings is not None
+    target = settings.target_megabytes * 1_000_000
+
+    def compact_both(run: Merger | None) -> tuple[CompactionSummary, CompactionSummary | None]:
+        documents = compact(table, target, run=run, dry_run=settings.dry_run)
+        if quarantine is None:
+            return documents, None
+        return documents, compact_quarantine(quarantine, table, target, run=run, dry_run=settings.dry_run)
+
+    if not settings.compact:
+        return None, None
+    if settings.dry_run:
+        return compact_both(None)
+    with ray_session(deployment.ray):
+        return compact_both(_on_ray)
+
+
+def _versions_to_keep(table: Store, settings: MaintainSettings) -> list[int]:
+    """Return the versions that are kept at any age.
+
+    Raises:
+        ConfigError: a setting names a version that the table does not have.
+    """
+    newest, logged = _check(table, settings)
+    for asked in settings.keep_versions:
+        if asked > newest:
+            raise ConfigError(
+                "maintain.keep_versions", f"the table has no version {asked}", f"keep versions up to {newest}"
+            )
+        if asked not in logged:
+            raise ConfigError(
+                "maintain.keep_versions",
+                f"version {asked} of the table was deleted by an earlier run",
+                f"keep versions from {min(logged)} on",
+            )
     named = versions_of_indexes(table, settings.indexes)
     if (last := max(named, default=0)) > newest:
         raise ConfigError(
@@ -51,24 +117,10 @@ def maintain(deployment: Deployment) -> MaintenanceSummary:
             f"an index was built from version {last} of {table.uri}, which has {newest} as its newest version",
             "name indexes of this table",
         )
-    keep = sorted({*settings.keep_versions, *named})
-    compaction = None
-    if settings.compact and not settings.dry_run:
-        with ray_session(deployment.ray):
-            compaction = compact(table, settings.target_megabytes * 1_000_000, run=_on_ray)
-    retention = settings.retention_hours * 3600
-    found = []
-    if open_table(quarantine) is not None:  # first: the markers that name its parts are in the other folder
-        found.append((quarantine, vacuum(quarantine, retention, markers_of=table, dry_run=settings.dry_run)))
-    found.append((table, vacuum(table, retention, keep_versions=keep, dry_run=settings.dry_run)))
-    return MaintenanceSummary(
-        compaction=compaction,
-        garbage=tuple(f"{store.uri}/{entry.name}" for store, one in found for entry in one.entries),
-        bytes_garbage=sum(one.size for _, one in found),
-        versions_kept=tuple(keep),
-        dry_run=settings.dry_run,
-        seconds=time.monotonic() - started,
-    )
+    if lost := named - logged:
+        fields = {"table": table.uri, "versions": sorted(lost)}
+        log.warning("published versions of the table are no longer in its log", extra={"fields": fields})
+    return sorted({*settings.keep_versions, *(named & logged)})
 
 
 def versions_of_indexes(table: Store, indexes: Sequence[str]) -> set[int]:
@@ -102,7 +154,8 @@ def _versions_of_index(table: Store, index: Store) -> set[int]:
     return versions
 
 
-def _check(table: Store, settings: MaintainSettings) -> int:
+def _check(table: Store, settings: MaintainSettings) -> tuple[int, set[int]]:
+    """Return the newest version of the table, and all versions in its log."""
     found = open_table(table)
     if found is None:
         raise ConfigError(
@@ -112,7 +165,7 @@ def _check(table: Store, settings: MaintainSettings) -> int:
         TableProperties.from_delta(dict(found.properties))
     except FormatVersionError as error:
         raise ConfigError("maintain.table", str(error), "maintain only tables of this release") from error
-    return found.version
+    return found.version, {entry.version for entry in found.log()}
 
 
 def _on_ray(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part]]:

@@ -1,5 +1,6 @@
 """Summaries that the functions of this package return to jobs; ``result`` gives the keys of the line ``RESULT``."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,15 +25,16 @@ class CompactionSummary:
     skipped: int
     commits: int
 
-    def result(self) -> dict[str, int]:
-        """Return the flat summary of a job."""
-        return {
+    def result(self, prefix: str = "") -> dict[str, int]:
+        """Return the flat summary of a job, with ``prefix`` before each key."""
+        values = {
             "parts_before": self.parts_before,
             "parts_after": self.parts_after,
             "parts_merged": self.merged,
             "merges_skipped": self.skipped,
             "commits": self.commits,
         }
+        return {f"{prefix}{name}": value for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,10 @@ class MaintenanceSummary:
     """Summary of a maintenance job.
 
     Attributes:
-        compaction: summary of the compaction; None if the table was not compacted.
-        garbage: URIs of the files that no kept version names; deleted unless ``dry_run``.
+        compaction: summary of the compaction of the table; None if it was not compacted. A dry run counts the merges.
+        quarantine: the same, of the quarantine.
+        garbage: URIs of the files that nothing needs; deleted unless ``dry_run``.
+        kinds: number of these files by kind, those of the quarantine with ``quarantine_`` before the kind.
         bytes_garbage: bytes of these files.
         versions_kept: versions of the table that were kept besides the recent ones.
         dry_run: nothing was changed.
@@ -49,7 +53,9 @@ class MaintenanceSummary:
     """
 
     compaction: CompactionSummary | None
+    quarantine: CompactionSummary | None
     garbage: tuple[str, ...]
+    kinds: Mapping[str, int]
     bytes_garbage: int
     versions_kept: tuple[int, ...]
     dry_run: bool
@@ -61,12 +67,14 @@ class MaintenanceSummary:
         return 0 if self.dry_run else len(self.garbage)
 
     def result(self) -> dict[str, Any]:
-        """Return the flat summary of a job; only a dry run lists the files."""
+        """Return the summary of a job; only a dry run lists the files."""
         return {
             **(self.compaction.result() if self.compaction else {}),
+            **(self.quarantine.result("quarantine_") if self.quarantine else {}),
             "files_deleted": self.files_deleted,
             "files_garbage": len(self.garbage),
             "bytes_garbage": self.bytes_garbage,
+            "garbage_by_kind": dict(self.kinds),
             "versions_kept": list(self.versions_kept),
             "dry_run": self.dry_run,
             "seconds": self.seconds,

@@ -1,8 +1,8 @@
-"""Delete files that no kept version names: leftovers of interrupted runs, replaced parts, drafts and old markers.
+"""Delete files that nothing needs: parts that no kept version names, drafts, old markers, plans and log entries.
 
 Only files with names that lsr_prod gives are deleted. A young file is kept, since a commit in progress may use it: an
 attempt that reuses a part of an earlier attempt touches it, and the vacuum checks the modification time again right
-before it deletes a file. A part that a marker names is deleted only by a later vacuum, after its marker: then no
+before it deletes a part. A part that a marker names is deleted only by a later vacuum, after its marker: then no
 attempt can reuse it. Modification times are those of the store's clock.
 """
 
@@ -10,16 +10,18 @@ import logging
 import re
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from lsr_prod.encoding.commit.markers import MARKERS_FOLDER, marked_parts
 from lsr_prod.errors import ArtifactError
+from lsr_prod.maintenance.garbage import Garbage, delete_garbage
+from lsr_prod.maintenance.plans import find_old_plans
+from lsr_prod.maintenance.table_log import find_old_log, oldest_kept_version
 from lsr_prod.storage import Store
 from lsr_prod.storage.drafts import is_draft
-from lsr_prod.storage.local import Entry
+from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table, open_table
 
-__all__ = ["Garbage", "find_garbage", "kept_paths", "vacuum"]
+__all__ = ["find_garbage", "paths_in_markers", "vacuum"]
 
 log = logging.getLogger(__name__)
 
@@ -27,33 +29,15 @@ _PART = re.compile(r"^([^/]+=[^/]*/)+part-[0-9a-f]{64}(-[0-9a-f]{64})?(-\d+)?\.p
 _MARKER = re.compile(r"^_lsr_prod/done/.+\.json$")
 
 
-@dataclass(frozen=True, slots=True)
-class Garbage:
-    """Files that a vacuum deletes.
-
-    Attributes:
-        entries: files that no kept version names; markers come first, so that none ever names a deleted part.
-        kept: number of files that a kept version names.
-    """
-
-    entries: tuple[Entry, ...]
-    kept: int
-
-    @property
-    def size(self) -> int:
-        """Total bytes of the files."""
-        return sum(entry.size for entry in self.entries)
-
-
 def vacuum(
     store: Store,
     retention_s: float,
     *,
     keep_versions: Collection[int] = (),
-    markers_of: Store | None = None,
+    marked: Collection[str] | None = None,
     dry_run: bool = False,
 ) -> Garbage:
-    """Delete the files of a table that no kept version names.
+    """Delete the files of a table that nothing needs.
 
     The kept versions are those that were the newest one at some time in the last ``retention_s`` seconds, and
     ``keep_versions``. A run that is killed leaves a valid table.
@@ -62,62 +46,63 @@ def vacuum(
         store: the table's folder.
         retention_s: seconds; longer than a wave takes and longer than a reader uses a version.
         keep_versions: further versions, for example those that index versions name.
-        markers_of: the folder with the markers that name its parts, if it is the folder of another table.
+        marked: paths of the parts that markers name (``paths_in_markers``); None: read the markers in this folder.
         dry_run: find the files, but delete nothing.
 
     Raises:
         ArtifactError: there is no table, or a version to keep cannot be read; nothing was deleted.
     """
     now = time.time() if dry_run else store.now("_lsr_prod")
-    garbage = find_garbage(store, now - retention_s, keep_versions, markers_of or store)
+    garbage = find_garbage(
+        store, now - retention_s, keep_versions, paths_in_markers(store) if marked is None else marked
+    )
     if dry_run:
         return garbage
-    for entry in garbage.entries:
-        current = store.entry(entry.name)
-        if current is not None and current.modified == entry.modified:  # otherwise an attempt has reused it
-            store.delete(entry.name)
-    fields = {"table": store.uri, "files": len(garbage.entries), "bytes": garbage.size}
+    delete_garbage(store, garbage)
+    fields = {"table": store.uri, "files": garbage.counts(), "bytes": garbage.size}
     log.info("vacuumed", extra={"fields": fields})
     return garbage
 
 
-def find_garbage(store: Store, horizon: float, keep_versions: Collection[int], markers_of: Store) -> Garbage:
+def paths_in_markers(store: Store) -> frozenset[str]:
+    """Return the paths of the parts, of a sparse table and its quarantine, that the markers in a folder name."""
+
+    def paths(name: str) -> list[str]:
+        return [part.path for part in marked_parts(store, [name])]
+
+    names = filter(_MARKER.match, store.names(MARKERS_FOLDER))
+    return frozenset(path for some in in_threads(paths, names) for path in some)
+
+
+def find_garbage(store: Store, horizon: float, keep_versions: Collection[int], marked: Collection[str]) -> Garbage:
     """Find the files that a vacuum would delete.
 
     Args:
         store: the table's folder.
         horizon: seconds since 1970; newer files are not deleted.
         keep_versions: versions to keep at any age.
-        markers_of: the folder with the markers.
+        marked: paths of the parts that markers name, read before.
     """
     # List the files before reading the versions: a part of a commit that lands in between is young.
-    marked = {part.path for part in marked_parts(markers_of, filter(_MARKER.match, markers_of.names(MARKERS_FOLDER)))}
     entries = store.entries()
     table = open_table(store)
     if table is None:
         raise ArtifactError(f"{store.uri} is not a table; give a folder that lsr-prod encode wrote")
-    kept = kept_paths(table, horizon, keep_versions)
+    oldest = oldest_kept_version(table, horizon)
+    kept = _kept_paths(table, oldest, keep_versions)
     old = [entry for entry in entries if entry.modified < horizon and entry.name not in kept]
-    markers = [entry for entry in old if _MARKER.match(entry.name)]
-    others = [entry for entry in old if (_PART.match(entry.name) and entry.name not in marked) or is_draft(entry.name)]
-    return Garbage((*markers, *others), len(kept))
+    kinds = {
+        "markers": [entry for entry in old if _MARKER.match(entry.name)],
+        "parts": [entry for entry in old if _PART.match(entry.name) and entry.name not in marked],
+        "drafts": [entry for entry in old if is_draft(entry.name)],
+        "log": find_old_log(table, old, {oldest, *keep_versions}),
+        **find_old_plans(table, entries, horizon),
+    }
+    return Garbage(len(kept), kinds)
 
 
-def kept_paths(table: Table, horizon: float, keep_versions: Collection[int]) -> set[str]:
-    """Return the paths that kept versions name.
-
-    Args:
-        table: the newest snapshot.
-        horizon: seconds since 1970; versions that were the newest one at some time after it are kept.
-        keep_versions: versions to keep at any age.
-
-    Raises:
-        ArtifactError: a kept version cannot be read.
-    """
-    commits = [entry for entry in table.log() if entry.version <= table.version]
-    # The version before the first young commit was the newest one until then.
-    young = [entry.version for entry in commits if entry.committed_at >= horizon]
-    oldest = max(0, min(young, default=table.version + 1) - 1)
+def _kept_paths(table: Table, oldest: int, keep_versions: Collection[int]) -> set[str]:
+    """Return the paths that ``keep_versions`` and the versions from ``oldest`` on name."""
     kept = _paths(table) | _files_of(table.store, oldest) | table.added_since(oldest)
     for version in set(keep_versions):
         kept |= _files_of(table.store, version)

@@ -7,7 +7,7 @@ create an object only if it is absent. Readers of artifacts get a local folder a
 import hashlib
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 __all__ = ["Entry", "Store", "as_store", "is_remote", "require_exists", "store_digest"]
+
+_DELETED_AT_ONCE = 1000  # the limit of S3
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +254,22 @@ class Store:
                 self._remote().delete(_safe(name))
             except FileNotFoundError:
                 return
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        """Delete objects, up to 1,000 per request; objects that do not exist are no error."""
+        for start in range(0, len(names), _DELETED_AT_ONCE):
+            some = names[start : start + _DELETED_AT_ONCE]
+            if not is_remote(self.uri):
+                for name in some:
+                    self.delete(name)
+                continue
+            with _failures(f"{self.uri}/{some[0]}", "deleted"):
+                count("delete")
+                try:
+                    self._remote().delete([_safe(name) for name in some])
+                except FileNotFoundError:  # of a service that deletes them one by one
+                    for name in some:
+                        self.delete(name)
 
     def touch(self, name: str) -> None:
         """Set the modification time of an object to now, so that garbage collection takes it for new.

@@ -21,6 +21,7 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 from lsr_prod.errors import ArtifactError, StorageError, TableConflictError
 from lsr_prod.storage import Store
 from lsr_prod.storage.remote import is_remote_failure, short_message
+from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables.file_table import TableFile, file_schema, partition_column, to_files
 from lsr_prod.tables.part import Part
 from lsr_prod.tables.table import LogEntry, check_removes
@@ -126,16 +127,17 @@ class DeltaSink:
 
     def added_since(self, version: int) -> set[str]:
         """Return the paths that commits after ``version`` added."""
-        added = set()
-        for number in range(version + 1, self.version + 1):
-            data = self.store.get(_commit_name(number))
-            if data is None:
-                raise ArtifactError(
-                    f"{self.store.uri} has lost the log of version {number}; restore {_commit_name(number)}"
-                )
-            actions = [json.loads(line) for line in data.splitlines() if line]
-            added |= {action["add"]["path"] for action in actions if "add" in action}
-        return added
+        numbers = range(version + 1, self.version + 1)
+        return {path for paths in in_threads(self._added_by, numbers) for path in paths}
+
+    def _added_by(self, number: int) -> list[str]:
+        data = self.store.get(_commit_name(number))
+        if data is None:
+            raise ArtifactError(
+                f"{self.store.uri} has lost the log of version {number}; restore {_commit_name(number)}"
+            )
+        actions = [json.loads(line) for line in data.splitlines() if line]
+        return [action["add"]["path"] for action in actions if "add" in action]
 
 
 def open_delta(store: Store, version: int | None) -> DeltaSink | None:

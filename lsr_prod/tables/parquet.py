@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from io import BytesIO
 from typing import Any
 
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from lsr_prod.errors import ArtifactError, FormatVersionError, StorageError, TableConflictError
 from lsr_prod.formats.digest import canonical_json, record_bytes
 from lsr_prod.storage import Store
+from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables.file_table import TableFile, file_schema, files_without_paths, to_files
 from lsr_prod.tables.part import Part
 from lsr_prod.tables.schema import schema_from_json, schema_to_json, stored_strings
@@ -156,7 +157,7 @@ class ParquetSink:
 
     def added_since(self, version: int) -> set[str]:
         """Return the paths that commits after ``version`` added."""
-        commits = (_commit(self.store, number) for number in range(version + 1, self.version + 1))
+        commits = in_threads(partial(_commit, self.store), range(version + 1, self.version + 1))
         return {add["path"] for commit in commits for add in commit["adds"]}
 
 

@@ -22,7 +22,10 @@ from typing import Any
 import lsr_prod
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.maintenance.compact import compact
-from lsr_prod.maintenance.vacuum import vacuum
+from lsr_prod.maintenance.compact_quarantine import compact_quarantine
+from lsr_prod.maintenance.plans import shorten_chain
+from lsr_prod.maintenance.vacuum import paths_in_markers, vacuum
+from lsr_prod.tables import open_table
 from tests.faults.corpus import POISON, fake_vectors, is_flaky
 from tests.faults.inject import inject
 from tests.faults.protocol import Job, run_attempt
@@ -111,10 +114,14 @@ def _work(stage: _Stage, job: Job, script: Script) -> int:
     """Return the number of committed waves, merged parts or deleted files."""
     table, quarantine = job.stores
     if script.work == "compact":
-        return compact(table, _TARGET_BYTES).merged
+        merged = compact(table, _TARGET_BYTES).merged
+        return merged + (compact_quarantine(quarantine, table, _TARGET_BYTES).merged if open_table(quarantine) else 0)
     if script.work == "vacuum":
-        bad = vacuum(quarantine, script.retention, markers_of=table)
-        found = vacuum(table, script.retention, keep_versions=script.keep)
+        marked = paths_in_markers(table)
+        bad = vacuum(quarantine, script.retention, marked=marked)
+        found = vacuum(table, script.retention, keep_versions=script.keep, marked=marked)
+        if snapshot := open_table(table):
+            shorten_chain(snapshot)
         return len(bad.entries) + len(found.entries)
     return run_attempt(job, stage.phase, _Encoder(stage, script.flaky), abandon=script.abandon)
 

@@ -85,7 +85,7 @@ def _gated_commit(stage: Stage, commit: Callable[..., None]) -> Callable[..., No
     def gated(table: Table, adds: Sequence[Any], removes: Sequence[str], **values: Any) -> None:
         whose = "quarantine" if table.store.uri.endswith("_quarantine") else "table"
         if values["app"] == APP:
-            stage.moment("log-compact")
+            stage.moment("log-compact" if whose == "table" else f"log-compact-{whose}")
         else:
             stage.moment(f"log-{whose}" if adds or removes else f"fence-{whose}")
         commit(table, adds, removes, **values)

@@ -279,14 +279,14 @@ MUTANTS = (
     ),
     Mutant(
         "vacuum deletes parts that were reused since it listed them",
-        "maintenance/vacuum.py",
-        (("if current is not None and current.modified == entry.modified:", "if current is not None:"),),
+        "maintenance/garbage.py",
+        (("if current is not None and current.modified == listed.modified:", "if current is not None:"),),
         "vacuum_lists_parts_that_are_reused",
     ),
     Mutant(
         "compaction drops a row",
         "maintenance/compact.py",
-        (('pa.concat_tables(tables).sort_by("doc_id")', 'pa.concat_tables(tables).sort_by("doc_id")[1:]'),),
+        (("write_part(store, folder, rows.sort_by(", "write_part(store, folder, rows[1:].sort_by("),),
         "chain_without_faults",
     ),
 )

@@ -25,6 +25,7 @@ Vectors = Mapping[str, frozenset[tuple[Any, ...]]]
 _CONTENT = ("terms", "impacts", "content_hash", "source_file")
 
 _COMMIT = re.compile(r"_manifest/(\d{20})\.json$")
+_CHECKPOINT = re.compile(r"_manifest/(\d{20})\.checkpoint\.parquet$")
 
 
 @dataclass(slots=True)
@@ -182,12 +183,15 @@ def _read(store: Store, columns: list[str], findings: Findings, version: int | N
 
 def _snapshot(store: Store, version: int | None = None) -> list[_File] | None:
     """Return the files of a snapshot; None if its log contradicts itself."""
-    commits = sorted(name for name in store.names("_manifest") if _COMMIT.search(name))
-    commits = commits if version is None else commits[: version + 1]
+    names = store.names("_manifest")
+    commits = {int(match[1]): name for name in names if (match := _COMMIT.search(name))}
     if commits:
-        files: dict[str, _File] = {}
-        for name in commits[1:]:
-            commit = json.loads(store.get(name) or b"")
+        newest = max(commits) if version is None else version
+        saved = {int(match[1]): name for name in names if (match := _CHECKPOINT.search(name))}
+        base = max((number for number in saved if number <= newest), default=0)
+        files = _checkpoint(store, saved[base]) if base else {}
+        for number in range(base + 1, newest + 1):
+            commit = json.loads(store.get(commits[number]) or b"")
             if not files.keys() >= {*commit["removes"]}:
                 return None
             for path in commit["removes"]:
@@ -202,3 +206,8 @@ def _snapshot(store: Store, version: int | None = None) -> list[_File] | None:
         return []
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     return [_File(action["path"], action["size_bytes"], action["num_records"]) for action in actions]
+
+
+def _checkpoint(store: Store, name: str) -> dict[str, _File]:
+    rows = pq.read_table(pa.BufferReader(store.get(name) or b"")).to_pylist()
+    return {row["path"]: _File(row["path"], row["size"], row["rows"]) for row in rows}

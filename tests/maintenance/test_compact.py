@@ -58,7 +58,7 @@ def test_parts_with_more_than_two_gigabytes_of_text_are_merged(tmp_path: Path):
         text = pa.chunked_array([pa.array(["x" * 100_000_000], pa.large_string())] * count)
         part = write_part(store, "bucket=0", pa.table({"doc_id": ids, "text": text}))
         files.append(TableFile(part.path, part.size, part.rows, {"bucket": "0"}))
-    merged = merge_parts(store, Merge("0", tuple(files)))
+    merged = merge_parts(store, Merge({"bucket": "0"}, tuple(files)))
     found = pq.ParquetFile(tmp_path / merged.path)
     assert (merged.rows, found.metadata.num_row_groups, found.schema_arrow.field("text").type) == (22, 4, pa.string())
     assert found.read(["doc_id"])["doc_id"].to_pylist() == [f"{name}{i:02}" for name in "ab" for i in range(count)]
@@ -68,9 +68,9 @@ def test_plan_merges_takes_only_small_parts_up_to_the_target_size(tmp_path: Path
     table, _ = encoded(tmp_path, sink, [c * 1 for c in "abcdefgh"])
     sizes = {file.size for file in newest(table).files()}
     target = 3 * max(sizes) + 1
-    merges = plan_merges(newest(table), target)
+    merges = plan_merges(newest(table).file_table(), target)
     assert sorted(len(merge.files) for merge in merges) == [2, 3, 3]
-    assert plan_merges(newest(table), max(sizes)) == []
+    assert plan_merges(newest(table).file_table(), max(sizes)) == []
 
 
 def test_wave_prepared_before_a_compaction_commits_after_it(tmp_path: Path, sink: Sink):
@@ -88,7 +88,7 @@ def test_compact_skips_a_merge_whose_parts_were_replaced(tmp_path: Path, sink: S
 
     def replace_part_then_merge(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part]]:
         made = [(merge, merge_parts(store, merge)) for merge in merges]
-        victim = next(merge for merge in merges if merge.bucket == "0").files[0].path
+        victim = next(merge for merge in merges if merge.partition["bucket"] == "0").files[0].path
         replaced = make_cell(store, committer.quarantine, 9, "a", impact=9).parts[0]
         newest(store).commit([(replaced, {"bucket": "0"})], [victim], app="i", version=0, epoch=1)
         yield from made

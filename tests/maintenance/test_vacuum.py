@@ -11,7 +11,7 @@ from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import mark_finished
 from lsr_prod.errors import ArtifactError
 from lsr_prod.maintenance.compact import compact
-from lsr_prod.maintenance.vacuum import vacuum
+from lsr_prod.maintenance.vacuum import paths_in_markers, vacuum
 from lsr_prod.storage import Store
 from lsr_prod.tables import Sink, open_table
 from tests.encoding.tables import as_wave, ids_of, make_cell, make_tables, make_wave, newest
@@ -148,11 +148,11 @@ def test_vacuum_deletes_a_marked_part_only_after_its_marker(tmp_path: Path):
     mark_finished(table, quarantine, "p", 0, cell)
     age(tmp_path)
     assert cell.quarantine
-    assert vacuum(quarantine, DAY, markers_of=table).entries == ()
+    assert vacuum(quarantine, DAY, marked=paths_in_markers(table)).entries == ()
     (marker,) = vacuum(table, DAY).entries
     assert marker.name.startswith("_lsr_prod/done/")
     assert [entry.name for entry in vacuum(table, DAY).entries] == [cell.parts[0].path]
-    assert [entry.name for entry in vacuum(quarantine, DAY, markers_of=table).entries] == [cell.quarantine.path]
+    assert [entry.name for entry in vacuum(quarantine, DAY).entries] == [cell.quarantine.path]
 
 
 def test_vacuum_deletes_unnamed_parts_in_an_object_store(s3_options: dict[str, str], tmp_path: Path):

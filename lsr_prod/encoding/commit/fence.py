@@ -16,7 +16,9 @@ from lsr_prod.errors import ArtifactError, CommitError, FencedError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.storage import Store
 
-__all__ = ["Attempt", "Epoch", "newest_attempt", "take_epoch"]
+__all__ = ["EPOCHS_FOLDER", "Attempt", "Epoch", "newest_attempt", "take_epoch"]
+
+EPOCHS_FOLDER = f"{PROTOCOL_FOLDER}/epochs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Epoch:
         """Return the start of the attempt, in seconds since 1970 by the clock of the store."""
         entry = self.store.entry(_name(self.plan, self.number))
         if entry is None:
+            self.check()
             raise CommitError(f"the epoch of this attempt was deleted from {self.store.uri}; run the job again")
         return entry.modified
 
@@ -44,13 +47,20 @@ class Epoch:
         """Check that this is the newest attempt.
 
         Raises:
-            FencedError: a newer attempt has begun.
+            FencedError: a newer attempt has begun, or the record of this one was deleted: it stalled for longer than
+                the retention of ``lsr-prod maintain``, and the table has a newer plan.
         """
-        newest = _newest(self.store, self.plan)
+        numbers = _numbers(self.store, self.plan)
+        newest = max(numbers, default=0)
         if newest > self.number:
             raise FencedError(
                 f"attempt {newest} of plan {self.plan[:12]} has taken over from attempt {self.number}; "
                 "this attempt stops; let the newer one finish"
+            )
+        if self.number not in numbers:
+            raise FencedError(
+                f"the record of attempt {self.number} of plan {self.plan[:12]} was deleted from {self.store.uri}; "
+                "this attempt stops; run the job again"
             )
 
 
@@ -119,8 +129,12 @@ def take_epoch(store: Store, plan: str, sources: Sequence[str]) -> Epoch:
 
 
 def _newest(store: Store, plan: str) -> int:
+    return max(_numbers(store, plan), default=0)
+
+
+def _numbers(store: Store, plan: str) -> set[int]:
     stems = [name.rpartition("/")[2].removesuffix(".json") for name in store.names(_folder(plan))]
-    return max((int(stem) for stem in stems if stem.isdigit()), default=0)
+    return {int(stem) for stem in stems if stem.isdigit()}
 
 
 def _name(plan: str, number: int) -> str:
@@ -128,4 +142,4 @@ def _name(plan: str, number: int) -> str:
 
 
 def _folder(plan: str) -> str:
-    return f"{PROTOCOL_FOLDER}/epochs/{plan}"
+    return f"{EPOCHS_FOLDER}/{plan}"

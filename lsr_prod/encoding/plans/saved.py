@@ -19,17 +19,29 @@ from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionErr
 from lsr_prod.formats.digest import digest_json, record_bytes
 from lsr_prod.storage import Store
 
-__all__ = ["file_locations", "load_plan", "save_plan"]
+__all__ = ["PLANS_FOLDER", "file_locations", "load_plan", "plan_objects", "record_name", "save_plan"]
+
+PLANS_FOLDER = f"{PROTOCOL_FOLDER}/plans"
 
 
 def save_plan(plan: Plan, table: Store) -> None:
     """Write the plan next to the table unless an earlier attempt did."""
-    folder = f"{PROTOCOL_FOLDER}/plans/{plan.digest}"
-    if table.size(f"{folder}.json") is not None:
+    record, files, slices = plan_objects(plan.digest)
+    if table.size(record) is not None:
         return
-    table.put_new(f"{folder}.files.parquet", _parquet(without_location_facts(plan.files)))
-    table.put_new(f"{folder}.slices.parquet", _parquet(plan.slice_table))
-    table.put_new(f"{folder}.json", record_bytes(plan.header.to_json()))
+    table.put_new(files, _parquet(without_location_facts(plan.files)))
+    table.put_new(slices, _parquet(plan.slice_table))
+    table.put_new(record, record_bytes(plan.header.to_json()))
+
+
+def record_name(digest: str) -> str:
+    """Return the name of the header of a plan, which is written last and deleted first."""
+    return f"{PLANS_FOLDER}/{digest}.json"
+
+
+def plan_objects(digest: str) -> tuple[str, str, str]:
+    """Return the names of the objects of a plan: header, files, slices."""
+    return record_name(digest), f"{PLANS_FOLDER}/{digest}.files.parquet", f"{PLANS_FOLDER}/{digest}.slices.parquet"
 
 
 def load_plan(table: Store, digest: str) -> Plan:
@@ -43,8 +55,8 @@ def load_plan(table: Store, digest: str) -> Plan:
         DigestMismatchError: its objects do not match its digest.
         FormatVersionError: another release wrote it.
     """
-    folder = f"{PROTOCOL_FOLDER}/plans/{digest}"
-    header, *tables = (table.get(f"{folder}{ending}") for ending in (".json", ".files.parquet", ".slices.parquet"))
+    folder = f"{PLANS_FOLDER}/{digest}"
+    header, *tables = (table.get(name) for name in plan_objects(digest))
     found = [data for data in tables if data is not None]
     if header is None or len(found) < len(tables):
         raise ArtifactError(f"{table.uri} has no plan {digest[:12]}: {folder}.* was deleted; encode into a new table")
@@ -63,7 +75,8 @@ def load_plan(table: Store, digest: str) -> Plan:
 
 def file_locations(table: Store, digest: str, keys: Collection[int]) -> dict[int, str]:
     """Return the locations of some files of a saved plan by ``SourceFile.key``."""
-    data = table.get(f"{PROTOCOL_FOLDER}/plans/{digest}.files.parquet")
+    _, name, _ = plan_objects(digest)
+    data = table.get(name)
     if data is None:
         return {}
     files = pq.read_table(io.BytesIO(data))

@@ -4,28 +4,49 @@ A plan is followed when it is finished, or when it is given up: a plan without a
 some is abandoned on request. A link to the successor of an unfinished plan names the number of waves that the plan has
 committed. It is valid only as long as that number is right: a plan that commits another wave at the same moment makes
 the link invalid, and a plan with a valid link commits no further wave (``check_not_followed``).
+
+Of several valid links of a plan the newest counts. A shortcut is a further link of the first plan to a later plan of
+the chain (``link_shortcut``), so that finding the newest plan reads few links, and plans between can be deleted.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lsr_prod.encoding.plans.plan import Plan
+from lsr_prod.encoding.plans.saved import PLANS_FOLDER, plan_objects, record_name
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import CommitError, FencedError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.storage import Store
 
-__all__ = ["check_not_followed", "link_successor", "successor_of"]
+__all__ = [
+    "SUCCESSORS_FOLDER",
+    "PlanLink",
+    "check_not_followed",
+    "link_shortcut",
+    "link_successor",
+    "successor_of",
+    "valid_links",
+]
+
+SUCCESSORS_FOLDER = f"{PROTOCOL_FOLDER}/successors"
 
 WavesDone = Callable[[str], int]
 """Returns the number of committed waves of a plan."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Link:
-    """A link: the successor, and the committed waves of the unfinished plan that it follows."""
+class PlanLink:
+    """A link.
 
+    Attributes:
+        name: of its object.
+        plan: digest of the successor.
+        waves: committed waves of the unfinished plan that it follows; None: that plan is finished.
+    """
+
+    name: str
     plan: str
     waves: int | None
 
@@ -35,36 +56,57 @@ def link_successor(table: Store, plan: Plan, waves_done: WavesDone) -> None:
 
     Args:
         table: the sparse table's folder.
-        plan: not the first plan of the table.
+        plan: saved; not the first plan of the table.
         waves_done: of the newest snapshot.
 
     Raises:
-        CommitError: another plan follows the base, or the base has committed a wave since the plan was made.
+        CommitError: another plan follows the base, or the base has committed a wave since the plan was made; or one of
+            the plans was deleted, because this run stalled for longer than the retention of ``lsr-prod maintain``.
     """
     base, waves = plan.base, plan.header.base_waves
     assert base is not None
     record = record_bytes({"plan": plan.digest} if waves is None else {"plan": plan.digest, "waves": waves})
     while True:
-        done, number = waves_done(base), len(_names(table, base)) + 1
-        following = _valid(table, base, done)
-        if following == plan.digest:
-            return
-        if following is not None:
+        done, names = waves_done(base), _names(table, base)
+        following = _newest(_valid(table, names, done))
+        if following not in (None, plan.digest):
             raise CommitError(
                 f"plan {following[:12]} of another run, which read another state of the source, already follows plan "
                 f"{base[:12]} in {table.uri}; let that run finish, then run this one again"
             )
-        if waves is not None and done != waves:
+        if waves not in (None, done):
             raise CommitError(
                 f"plan {base[:12]} in {table.uri} has committed {done} waves, but {waves} when this run began: another "
                 "run continues it; let that run finish, then run this one again"
             )
-        table.put_new(f"{_folder(base)}/{number:06d}.json", record)
+        _check_saved(table, plan)  # after the links were read: those of a plan are deleted after its record
+        if following is not None:
+            return
+        table.put_new(_next_name(base, names), record)
+
+
+def link_shortcut(table: Store, first: str, plan: str, waves: int | None) -> None:
+    """Link the first plan of a chain to a later one.
+
+    Args:
+        table: the sparse table's folder.
+        first: digest of the first plan.
+        plan: digest of a plan of its chain that has committed a wave, so that the chain up to it never changes.
+        waves: of the valid link of the first plan.
+    """
+    record = record_bytes({"plan": plan} if waves is None else {"plan": plan, "waves": waves})
+    table.put_new(_next_name(first, _names(table, first)), record)  # if another process was faster: the next time
 
 
 def successor_of(table: Store, digest: str, waves_done: WavesDone) -> str | None:
     """Return the digest of the plan that follows a plan, or None."""
-    return _valid(table, digest, waves_done(digest)) if _names(table, digest) else None
+    return _newest(valid_links(table, digest, waves_done))
+
+
+def valid_links(table: Store, digest: str, waves_done: WavesDone) -> Iterator[PlanLink]:
+    """Yield the valid links of a plan, newest first; only the first plan of a chain has several."""
+    if names := _names(table, digest):
+        yield from _valid(table, names, waves_done(digest))
 
 
 def check_not_followed(table: Store, plan: str, waves: int) -> None:
@@ -78,7 +120,7 @@ def check_not_followed(table: Store, plan: str, waves: int) -> None:
     Raises:
         FencedError: another plan follows it.
     """
-    following = _valid(table, plan, waves)
+    following = _newest(_valid(table, _names(table, plan), waves))
     if following is not None:
         raise FencedError(
             f"plan {plan[:12]} was given up: plan {following[:12]} of another run follows it; this attempt stops; let "
@@ -86,17 +128,33 @@ def check_not_followed(table: Store, plan: str, waves: int) -> None:
         )
 
 
-def _valid(table: Store, base: str, waves: int) -> str | None:
-    links = (_read(table, name) for name in reversed(_names(table, base)))
-    return next((link.plan for link in links if link.waves is None or link.waves == waves), None)
+def _valid(table: Store, names: Sequence[str], waves: int) -> Iterator[PlanLink]:
+    for name in reversed(names):
+        link = _read(table, name)
+        if link.waves is None or link.waves == waves:
+            yield link
 
 
-def _read(table: Store, name: str) -> _Link:
+def _newest(links: Iterator[PlanLink]) -> str | None:
+    return next((link.plan for link in links), None)
+
+
+def _read(table: Store, name: str) -> PlanLink:
     data = table.get(name)
     if data is None:
         raise CommitError(f"{table.uri}/{name} was deleted during the run; run the job again")
     record = json.loads(data)
-    return _Link(str(record["plan"]), record.get("waves"))
+    return PlanLink(name, str(record["plan"]), record.get("waves"))
+
+
+def _check_saved(table: Store, plan: Plan) -> None:
+    assert plan.base is not None
+    missing = {*plan_objects(plan.digest), record_name(plan.base)} - {*table.names(PLANS_FOLDER)}
+    if missing:
+        raise CommitError(
+            f"{table.uri}/{min(missing)} was deleted during the run: this run stalled for longer than "
+            "maintain.retention_hours; run the job again"
+        )
 
 
 def _names(table: Store, base: str) -> list[str]:
@@ -106,5 +164,12 @@ def _names(table: Store, base: str) -> list[str]:
     return [*([single] if table.size(single) is not None else []), *numbered]
 
 
+def _next_name(base: str, names: Sequence[str]) -> str:
+    """Return a name after those of all links; the oldest of them may have been deleted."""
+    stems = [name.rpartition("/")[2].removesuffix(".json") for name in names]
+    number = max((int(stem) for stem in stems if len(stem) == 6), default=0) + 1
+    return f"{_folder(base)}/{number:06d}.json"
+
+
 def _folder(base: str) -> str:
-    return f"{PROTOCOL_FOLDER}/successors/{base}"
+    return f"{SUCCESSORS_FOLDER}/{base}"

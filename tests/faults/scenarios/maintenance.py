@@ -1,5 +1,7 @@
 """Scenarios of compactions and vacuums, also while an attempt is about to commit."""
 
+from dataclasses import replace
+
 from tests.faults.scene import DAY, Scene
 from tests.faults.script import Script
 
@@ -8,6 +10,10 @@ __all__ = [
     "compaction_commits_before_an_increment",
     "compaction_follows_a_killed_increment",
     "increment_commits_before_a_compaction",
+    "increment_commits_before_a_quarantine_compaction",
+    "plans_are_deleted_while_an_increment_is_unfinished",
+    "quarantine_compaction_commits_before_an_increment",
+    "quarantine_compaction_is_killed",
     "vacuum_keeps_named_versions",
     "vacuum_lists_parts_that_are_reused",
     "vacuum_meets_new_parts",
@@ -110,3 +116,66 @@ def compaction_follows_a_killed_increment(scene: Scene) -> None:
         scene.reach(killed)
     scene.compact()
     scene.finish()
+
+
+def quarantine_compaction_is_killed(scene: Scene) -> None:
+    """Kill a compaction before its commit to the quarantine, then repeat it twice."""
+    _give_waves_several_quarantine_parts(scene)
+    scene.finish()
+    with scene.start(Script(work="compact", gates=(("log-compact-quarantine", 1),))) as compaction:
+        scene.reach(compaction)
+    scene.check(finished=True)
+    for _ in range(2):
+        scene.compact()
+        scene.check(finished=True)
+    scene.age()
+    scene.vacuum()
+    scene.check(finished=True)
+
+
+def increment_commits_before_a_quarantine_compaction(scene: Scene) -> None:
+    """Let an increment commit bad rows while a compaction is about to replace parts of the quarantine."""
+    _give_waves_several_quarantine_parts(scene)
+    scene.finish()
+    with scene.start(Script(work="compact", gates=(("log-compact-quarantine", 1),))) as compaction:
+        scene.reach(compaction)
+        scene.change_source(1)
+        scene.finish()
+        compaction.proceed()
+        scene.ended(compaction)
+    scene.check(finished=True)
+
+
+def quarantine_compaction_commits_before_an_increment(scene: Scene) -> None:
+    """Compact while an attempt is about to commit the bad rows of a wave."""
+    scene.finish()
+    scene.change_source(1)
+    with scene.start(Script(gates=(("log-quarantine", 1),))) as attempt:
+        scene.reach(attempt)
+        scene.compact()
+        scene.check(finished=False)
+        attempt.proceed()
+        scene.ended(attempt)
+    scene.finish()
+    scene.compact()
+    scene.check(finished=True)
+
+
+def plans_are_deleted_while_an_increment_is_unfinished(scene: Scene) -> None:
+    """Delete old plans, links and epochs after some increments, the last of which was killed, then resume it."""
+    last = len(scene.chain) - 1
+    for state in range(last):
+        scene.change_source(state)
+        scene.finish()
+    scene.change_source(last)
+    with scene.start(Script(gates=(("commit", 1),))) as killed:
+        scene.reach(killed)
+    for _ in range(2):  # the first one shortens the chain, the second one deletes the plans that it leaves out
+        scene.age()
+        scene.vacuum()
+        scene.check(finished=False)
+    scene.finish()
+
+
+def _give_waves_several_quarantine_parts(scene: Scene) -> None:
+    scene.job = replace(scene.job, buckets=4)
