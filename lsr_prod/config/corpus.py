@@ -267,7 +267,7 @@ class EncodeSettings(Section):
 
 
 class MaintainSettings(Section):
-    """Maintenance of a sparse table: merge small parts, and delete files that nothing refers to."""
+    """Maintenance of a sparse table and its quarantine: merge small parts, and delete files that nothing needs."""
 
     table: Location = Field(min_length=1, description="folder or URI of the sparse table")
     quarantine: Location | None = Field(
@@ -281,7 +281,7 @@ class MaintainSettings(Section):
         168,
         ge=1,
         description="files younger than this are never deleted, and every version that was current in this "
-        "period is kept",
+        "period is kept; longer than a wave takes, a reader uses a version, or a stalled job may wake up",
     )
     keep_versions: list[int] = Field([], description="versions of the table to keep regardless of age")
     indexes: list[Location] = Field(
@@ -289,7 +289,7 @@ class MaintainSettings(Section):
         description="folders or URIs of indexes of this table; the table versions that their publications refer to are "
         "kept",
     )
-    dry_run: bool = Field(False, description="list garbage without deleting or merging anything")
+    dry_run: bool = Field(False, description="count merges and list garbage without merging or deleting anything")
 
     @field_validator("keep_versions")
     @classmethod

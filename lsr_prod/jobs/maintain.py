@@ -1,18 +1,21 @@
-"""Merge small parts of a sparse table and delete files that nothing refers to.
+"""Merge small parts of a sparse table and its quarantine, and delete files that nothing needs.
 
     lsr-prod maintain --config deployment.yaml [--maintain.dry_run true]
 
 Reads the sections ``maintain``, ``ray`` and ``storage``. It may run while encode jobs and readers use the table: a
 merge is committed only if its parts have not been replaced, and files younger than ``maintain.retention_hours`` are
-never deleted. A dry run lists in ``RESULT`` what would be deleted.
+never deleted: parts that no kept version names, drafts, markers of finished cells, plans that newer ones follow, and
+the log of versions that are not kept. A dry run counts the merges, and lists in ``RESULT`` what would be deleted.
 
-Prints a table and one line ``RESULT {json}``.
+Prints tables and one line ``RESULT {json}``.
 Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from lsr_prod.jobs.terminal.run import Job, run_job
+from lsr_prod.jobs.terminal.run import Job, run_job, scalars
+from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.maintenance import maintain
 
 __all__ = ["JOB", "main"]
@@ -22,4 +25,12 @@ JOB = Job("maintain", __doc__, needs=("maintain",))
 
 def main(argv: Sequence[str]) -> int:
     """Run the job; returns its exit code."""
-    return run_job(JOB, lambda deployment: maintain(deployment).result(), argv)
+    return run_job(JOB, lambda deployment: maintain(deployment).result(), argv, _print)
+
+
+def _print(summary: Mapping[str, Any]) -> None:
+    print_table("lsr-prod maintain", scalars(summary))
+    if summary["garbage_by_kind"]:
+        kinds = [(kind.replace("_", " "), number) for kind, number in summary["garbage_by_kind"].items()]
+        title = "files that would be deleted" if summary["dry_run"] else "deleted files"
+        print_columns(title, ("kind", "files"), kinds)

@@ -2,8 +2,9 @@
 
 A table needs the plans of its chain from the oldest link of the first plan on that a running process may have read.
 ``shorten_chain`` links the first plan to a recent one. Once that link is older than the retention, no process follows
-the older links, and the plans between are deleted. What remains of them: the links of plans that were given up, so
-that an attempt that has stalled for longer than the retention cannot commit such a plan.
+the older links, and the plans between are deleted. What remains of them: the record and the link of a plan that one of
+the chain follows, and the links of plans that were given up, so that an attempt that has stalled for longer than the
+retention cannot commit such a plan.
 
 A plan outside of the chain is kept as long as it may be linked: while its base is the newest plan.
 """
@@ -49,28 +50,30 @@ def find_old_plans(table: Table, entries: Sequence[Entry], horizon: float) -> di
     root = table.properties.get(PLAN_PROPERTY)
     if root is None:
         return {}
-    found: dict[str, list[Entry]] = {
-        kind: [] for kind in ("plan_records", "plan_lists", "epochs", "successors", "totals")
-    }
+    found: dict[str, list[Entry]] = defaultdict(list)
     files = _by_plan(entries)
     links = _links_in_use(table, root, {entry.name: entry.modified for entry in entries}, horizon)
     newest, chain = _reachable(table, root, links)
-    for plan, folders in files.items():
-        for entry in _needless_epochs(folders[EPOCHS_FOLDER], in_chain=plan in chain):
-            found["epochs"].append(entry)
+    for plan, own in files.items():
+        found["epochs"] += _needless_epochs(own[EPOCHS_FOLDER], in_chain=plan in chain)
     if links:
         in_use = {link.name for link in links}
         found["successors"] += [entry for entry in files[root][SUCCESSORS_FOLDER] if entry.name not in in_use]
         found["totals"] += files[root][TOTALS_FOLDER]
-    outside = [plan for plan in files if plan not in chain]
-    for plan, header in zip(outside, in_threads(partial(_header, table.store), outside), strict=True):
-        if header is not None and header.get("base") == newest:
+    plans = [*files]
+    headers = dict(zip(plans, in_threads(partial(_header, table.store), plans), strict=True))
+    bases = {header.get("base") for plan, header in headers.items() if plan in chain and header is not None}
+    for plan, header in headers.items():
+        if plan in chain or (header is not None and header.get("base") == newest):
             continue
-        for entry in files[plan][PLANS_FOLDER]:
-            found["plan_records" if entry.name == record_name(plan) else "plan_lists"].append(entry)
-        found["totals"] += files[plan][TOTALS_FOLDER]
+        own = files[plan]
+        found["plan_lists"] += [entry for entry in own[PLANS_FOLDER] if entry.name != record_name(plan)]
+        found["totals"] += own[TOTALS_FOLDER]
+        if plan in bases:  # an attempt at its successor looks for its record and its link
+            continue
+        found["plan_records"] += [entry for entry in own[PLANS_FOLDER] if entry.name == record_name(plan)]
         if header is not None and waves_done(table, plan) >= header.get("waves", math.inf):
-            found["successors"] += files[plan][SUCCESSORS_FOLDER]
+            found["successors"] += own[SUCCESSORS_FOLDER]
     return {kind: [entry for entry in some if entry.modified < horizon] for kind, some in found.items()}
 
 

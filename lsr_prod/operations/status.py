@@ -70,7 +70,8 @@ class TableStatus:
         version: newest version.
         committed_at: time of that version, in seconds since 1970 by the clock of the store.
         documents: rows of that version.
-        plans: the chain of plans, oldest first, then plans that were saved and are not in the chain.
+        plans: the chain of plans, oldest first, without old plans that ``lsr-prod maintain`` left out of it; then plans
+            that were saved and are not in the chain.
     """
 
     table: str
@@ -108,7 +109,9 @@ def table_status(store: Store) -> TableStatus:
     chain = _chain(store, table)
     followed = {*chain[:-1]}
     plans = [_plan(store, table, digest, committed_at, in_chain=True, followed=digest in followed) for digest in chain]
-    others = [_plan(store, table, digest, None) for digest in digests if digest not in chain]
+    # A plan with a successor is an old one that the chain leaves out (``maintenance.plans``).
+    outside = [digest for digest in digests if digest not in chain]
+    others = [_plan(store, table, digest, None) for digest in outside if _successor(store, table, digest) is None]
     return TableStatus(store.uri, table.sink, table.version, committed_at, document_count(table), (*plans, *others))
 
 
@@ -124,11 +127,15 @@ def published_version(index: Store) -> dict[str, Any] | None:
 
 def _chain(store: Store, table: Table) -> list[str]:
     chain = [table.properties[PLAN_PROPERTY]]
-    while (following := successor_of(store, chain[-1], lambda plan: waves_done(table, plan))) is not None:
+    while (following := _successor(store, table, chain[-1])) is not None:
         if following in chain:
             raise ArtifactError(f"{store.uri}: the plans follow each other in a circle; restore {PROTOCOL_FOLDER}")
         chain.append(following)
     return chain
+
+
+def _successor(store: Store, table: Table, digest: str) -> str | None:
+    return successor_of(store, digest, lambda plan: waves_done(table, plan))
 
 
 def _plan(

@@ -16,6 +16,7 @@ import pytest
 from lsr_prod.errors import ConfigError, DigestMismatchError, StorageError
 from lsr_prod.formats.digest import digest_path
 from lsr_prod.storage import ObjectChangedError, Store, is_remote, require_exists, store_digest
+from lsr_prod.storage.counts import store_counts
 from lsr_prod.storage.remote import PART_BYTES
 
 
@@ -111,6 +112,20 @@ def test_deleted_object_can_be_created_again(store: Store) -> None:
     store.delete("a/b")
     assert store.names() == []
     assert store.put_new("a/b", b"2")
+
+
+def test_many_objects_are_deleted_in_few_requests(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lsr_prod.storage.store._DELETED_AT_ONCE", 4)
+    names = ["a/1", "a/2", "a/none", "a/3", "a/b/4", "a/5"]
+    for name in (*names, "c"):
+        store.put_new(name, b"1")
+    store.delete("a/none")
+    before = store_counts()
+    store.delete_all(names)
+    assert store.names() == ["c"]
+    if is_remote(store.uri):
+        assert (store_counts() - before).requests["delete"] == 2
+    store.delete_all([])
 
 
 def test_touched_object_is_new_and_unchanged(tmp_path: Path, s3_options: dict[str, str]) -> None:
