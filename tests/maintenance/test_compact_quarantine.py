@@ -1,5 +1,8 @@
 """The quarantine of committed waves is compacted; its rows stay the same, also with concurrent commits."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,14 +16,32 @@ from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.maintenance.compact import Merge, merge_parts
 from lsr_prod.maintenance.compact_quarantine import compact_quarantine
+from lsr_prod.maintenance.vacuum import vacuum
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Sink
 from lsr_prod.tables.quarantine import create_quarantine
 from lsr_prod.tables.quarantine_rows import quarantine_parts, quarantined_rows
 from tests.encoding.plans.test_increment import MEGABYTE, first_plan
 from tests.encoding.tables import PROPERTIES, as_wave, bad_rows, make_cell, newest
+from tests.maintenance.test_vacuum import DAY, age
 
 _TARGET = 1_000_000
+
+# Compacts a quarantine and kills its own process before the nth object is written.
+_KILLED = """
+import os, signal, sys
+from lsr_prod.maintenance.compact_quarantine import compact_quarantine
+from lsr_prod.storage import Store
+left, put_new = int(sys.argv[3]), Store.put_new
+def put_or_die(*args):
+    global left
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return put_new(*args)
+Store.put_new = put_or_die
+compact_quarantine(Store(sys.argv[2]), Store(sys.argv[1]), 1_000_000)
+"""
 PLAN = first_plan("abc", size=MEGABYTE)
 
 
@@ -120,3 +141,20 @@ def test_parts_without_columns_of_this_release_are_merged(tables: tuple[Store, S
     pq.write_table(found.cast(pa.schema([field.with_nullable(True) for field in found.schema])), path)
     assert compact_quarantine(quarantine, table, _TARGET).merged == 9
     assert len(rows(quarantine)) == before
+
+
+@pytest.mark.parametrize("sink", ["parquet"])
+def test_killed_compaction_changes_no_row_and_is_repeated(tables: tuple[Store, Store]):
+    table, quarantine = tables
+    commit(tables, 0, 1, 2)
+    before = rows(quarantine)
+    for nth in (2, 4):  # a merged part, the commit
+        command = [sys.executable, "-c", _KILLED, table.uri, quarantine.uri, str(nth)]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        assert len(newest(quarantine).files()) == 9
+        assert rows(quarantine) == before
+    assert compact_quarantine(quarantine, table, _TARGET).parts_after == 3
+    assert rows(quarantine) == before
+    age(Path(quarantine.uri))
+    assert vacuum(quarantine, DAY).counts() == {"parts": 9}
+    assert rows(quarantine) == before

@@ -15,7 +15,7 @@ from lsr_prod.jobs.maintain import main
 from lsr_prod.maintenance import maintain
 from lsr_prod.maintenance.job import versions_of_indexes
 from lsr_prod.storage import Store
-from tests.encoding.tables import ids_of, newest
+from tests.encoding.tables import ids_of, make_cell, make_tables, newest
 from tests.maintenance.test_vacuum import age, two_waves
 
 
@@ -39,16 +39,20 @@ def test_maintain_compacts_and_keeps_table_versions_of_published_indexes(tmp_pat
     publish_version(tmp_path / "index", 2, table, 2)
     publish_version(tmp_path / "index", 3, Store(str(tmp_path / "another")), 77)
     assert versions_of_indexes(table, [str(tmp_path / "index")]) == {1, 2}
-    summary = maintain(deployment(table))
-    assert summary.compaction is not None
-    assert (summary.compaction.parts_before, summary.compaction.parts_after, summary.files_deleted) == (2, 1, 0)
+    planned, summary = maintain(deployment(table, dry_run=True)), maintain(deployment(table))
+    for done in (planned, summary):
+        assert done.compaction is not None
+        assert done.quarantine is not None
+        assert (done.compaction.parts_before, done.compaction.parts_after, done.files_deleted) == (2, 1, 0)
+        assert (done.quarantine.parts_before, done.quarantine.parts_after) == (2, 2)  # one part per wave
     age(tmp_path)
     kept = maintain(deployment(table, indexes=[str(tmp_path / "index")]))
     assert (kept.versions_kept, kept.files_deleted, kept.result()["parts_merged"]) == ((1, 2), 0, 0)
     listed = maintain(deployment(table, dry_run=True))
     assert sorted(listed.garbage) == sorted(f"{table.uri}/{file.path}" for file in old)
     assert listed.files_deleted == 0
-    assert maintain(deployment(table)).files_deleted == 2
+    done = maintain(deployment(table))
+    assert (done.files_deleted, done.kinds, listed.kinds) == (2, {"parts": 2}, {"parts": 2})
     assert table_digest(table.uri) == digest
     assert ids_of(table) == ["a", "b"]
     json.dumps(listed.result())
@@ -108,6 +112,20 @@ def test_maintain_rejects_settings_that_name_nothing(tmp_path: Path, changes: di
     assert table.entries() == before
 
 
+def test_versions_whose_log_was_deleted_are_refused_in_keep_versions_and_ignored_in_indexes(tmp_path: Path):
+    table, _ = make_tables(tmp_path, "parquet")
+    for wave in range(17):
+        newest(table).commit([], [], app="p", version=wave, epoch=1)
+    publish_version(tmp_path / "index", 1, table, 3)
+    age(tmp_path)
+    deleted = maintain(deployment(table, compact=False))
+    assert deleted.kinds == {"log": 16}
+    kept = maintain(deployment(table, compact=False, indexes=[str(tmp_path / "index")]))
+    assert (kept.versions_kept, kept.kinds) == ((), {})
+    with pytest.raises(ConfigError, match=r"maintain\.keep_versions: version 3 of the table was deleted .* from 16 on"):
+        maintain(deployment(table, compact=False, keep_versions=[3]))
+
+
 def test_maintain_rejects_a_table_of_another_program(tmp_path: Path):
     table, quarantine = two_waves(tmp_path, "delta")
     with pytest.raises(ConfigError, match=r"maintain\.table: .*not written by lsr_prod"):
@@ -116,9 +134,16 @@ def test_maintain_rejects_a_table_of_another_program(tmp_path: Path):
 
 def test_maintain_command_prints_result_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     table, _ = two_waves(tmp_path, "parquet")
+    quarantine = str(tmp_path / "quarantine")
     config = tmp_path / "config.yaml"
-    config.write_text(json.dumps({"maintain": {"table": table.uri, "compact": False}}))
+    config.write_text(json.dumps({"maintain": {"table": table.uri, "quarantine": quarantine, "compact": False}}))
+    make_cell(table, Store(quarantine), 5, "z", "z")  # of a killed attempt
+    age(tmp_path)
     assert main(["--config", str(config), "--maintain.dry_run", "true"]) == 0
-    result = json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix("RESULT "))
-    assert (result["files_garbage"], result["dry_run"], result["garbage"]) == (0, True, [])
+    shown = capsys.readouterr().out
+    result = json.loads(shown.splitlines()[-1].removeprefix("RESULT "))
+    assert (result["files_garbage"], result["dry_run"], len(result["garbage"])) == (2, True, 2)
+    assert result["garbage_by_kind"] == {"parts": 1, "quarantine_parts": 1}
+    assert "files that would be deleted" in shown
+    assert "quarantine parts" in shown
     assert main(["--config", str(config), "--maintain.retention_hours", "0"]) == 2
