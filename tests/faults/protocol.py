@@ -225,8 +225,7 @@ class _Rows:
             reader = Reader(self._source, plan.cells, {}, keep)
             read = [_read_slices(reader, [piece], cells) for piece in plan.slices()]
             read = read or [_read_slices(reader, [], cells)]
-            tasks = [[tables] if len(waves) == 1 else tables for tables in read]
-            self._by_wave = {number: [shuffle(some[place]) for some in tasks] for place, number in enumerate(waves)}
+            self._by_wave = {number: [shuffle(some[place]) for some in read] for place, number in enumerate(waves)}
         return self._by_wave[wave]
 
 
