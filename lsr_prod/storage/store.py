@@ -31,6 +31,7 @@ from lsr_prod.storage.remote import (
     put_parts,
     short_message,
 )
+from lsr_prod.storage.threads import in_threads
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -257,19 +258,17 @@ class Store:
 
     def delete_all(self, names: Sequence[str]) -> None:
         """Delete objects, up to 1,000 per request; objects that do not exist are no error."""
+        if not is_remote(self.uri):
+            in_threads(self.delete, names)
+            return
         for start in range(0, len(names), _DELETED_AT_ONCE):
             some = names[start : start + _DELETED_AT_ONCE]
-            if not is_remote(self.uri):
-                for name in some:
-                    self.delete(name)
-                continue
             with _failures(f"{self.uri}/{some[0]}", "deleted"):
                 count("delete")
                 try:
                     self._remote().delete([_safe(name) for name in some])
                 except FileNotFoundError:  # of a service that deletes them one by one
-                    for name in some:
-                        self.delete(name)
+                    in_threads(self.delete, some)
 
     def touch(self, name: str) -> None:
         """Set the modification time of an object to now, so that garbage collection takes it for new.

@@ -1,7 +1,9 @@
 """A vacuum deletes only old files that no kept version names."""
 
 import os
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -166,3 +168,26 @@ def test_vacuum_deletes_unnamed_parts_in_an_object_store(s3_options: dict[str, s
     time.sleep(2.1)  # the endpoint reports whole seconds
     assert [entry.name for entry in vacuum(table, 1.0).entries] == [lost]
     assert table.entry(lost) is None
+
+
+def test_vacuum_makes_requests_of_many_files_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table, quarantine = make_tables(tmp_path)
+    for cell in range(6):
+        mark_finished(table, quarantine, "p", 0, make_cell(table, quarantine, 0, "ab"[: cell % 2 + 1], cell=cell))
+    for number in range(6):
+        Path(table.uri, "bucket=0", f"part-{number:064x}.parquet").write_bytes(b"lost")
+    age(tmp_path)
+    together = threading.Barrier(6, timeout=60)
+
+    def waiting(whole: Callable[[Store, str], object], word: str) -> Callable[[Store, str], object]:
+        def wait_for_others(store: Store, name: str) -> object:
+            if word in name:
+                together.wait()
+            return whole(store, name)
+
+        return wait_for_others
+
+    monkeypatch.setattr(Store, "get", waiting(Store.get, "/done/"))
+    monkeypatch.setattr(Store, "entry", waiting(Store.entry, "/part-0"))
+    monkeypatch.setattr(Store, "delete", waiting(Store.delete, "/part-0"))
+    assert vacuum(table, DAY).counts() == {"markers": 6, "parts": 6}
