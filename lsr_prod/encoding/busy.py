@@ -34,5 +34,8 @@ class BusyTime:
         return max(self.last - self.first, 0.0)
 
     def share(self, actors: int) -> float:
-        """Return the share of that time in which ``actors`` encoders worked; 0 without a block."""
-        return self.seconds / (actors * self.span_s) if self.span_s else 0.0
+        """Return the share of that time in which ``actors`` encoders worked; 0 without a block.
+
+        At most 1: in a run of a second the driver learns of several blocks at once, and takes their ends for one.
+        """
+        return min(self.seconds / (actors * self.span_s), 1.0) if self.span_s else 0.0

