@@ -4,14 +4,14 @@ Only waves that the sparse table has are merged: an attempt may still replace th
 plan is left alone until it is finished, because its later cells name the parts of its earlier waves.
 """
 
-import json
+import math
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.plans.increment import newest_plan
-from lsr_prod.encoding.plans.saved import record_name
+from lsr_prod.encoding.plans.saved import read_record
 from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.errors import ArtifactError
 from lsr_prod.maintenance.compact import Merger, compact
@@ -68,6 +68,5 @@ def _unfinished_plan(table: Table) -> str | None:
     if root is None:
         return None
     newest = newest_plan(table.store, root, lambda plan: waves_done(table, plan))
-    data = table.store.get(record_name(newest))
-    waves = 0 if data is None else int(json.loads(data)["waves"])
-    return newest if waves_done(table, newest) < waves else None
+    record = read_record(table.store, newest)
+    return newest if record is not None and waves_done(table, newest) < record.get("waves", math.inf) else None

@@ -9,22 +9,19 @@ retention cannot commit such a plan.
 A plan outside of the chain is kept as long as it may be linked: while its base is the newest plan.
 """
 
-import json
 import logging
 import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.fence import EPOCHS_FOLDER
-from lsr_prod.encoding.plans.saved import PLANS_FOLDER, record_name
+from lsr_prod.encoding.plans.saved import PLANS_FOLDER, read_record, record_name
 from lsr_prod.encoding.plans.successors import SUCCESSORS_FOLDER, PlanLink, link_shortcut, successor_of, valid_links
 from lsr_prod.encoding.summary import TOTALS_FOLDER
 from lsr_prod.encoding.table import PLAN_PROPERTY
-from lsr_prod.storage import Store
 from lsr_prod.storage.local import Entry
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table
@@ -61,7 +58,7 @@ def find_old_plans(table: Table, entries: Sequence[Entry], horizon: float) -> di
         found["successors"] += [entry for entry in files[root][SUCCESSORS_FOLDER] if entry.name not in in_use]
         found["totals"] += files[root][TOTALS_FOLDER]
     plans = [*files]
-    headers = dict(zip(plans, in_threads(partial(_header, table.store), plans), strict=True))
+    headers = dict(zip(plans, in_threads(partial(read_record, table.store), plans), strict=True))
     bases = {header.get("base") for plan, header in headers.items() if plan in chain and header is not None}
     for plan, header in headers.items():
         if plan in chain or (header is not None and header.get("base") == newest):
@@ -131,9 +128,3 @@ def _needless_epochs(epochs: Sequence[Entry], *, in_chain: bool) -> list[Entry]:
     """Return the epochs without the newest one of a plan of the chain: only that one may commit."""
     ordered = sorted(epochs, key=lambda entry: int(entry.name.rpartition("/")[2].removesuffix(".json")))
     return ordered[:-1] if in_chain else ordered
-
-
-def _header(store: Store, plan: str) -> dict[str, Any] | None:
-    """Return the record of a plan; None: it was not completed, or is deleted."""
-    data = store.get(record_name(plan))
-    return None if data is None else json.loads(data)

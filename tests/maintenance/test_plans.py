@@ -12,7 +12,7 @@ from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.saved import load_plan, plan_objects, save_plan
 from lsr_prod.encoding.plans.successors import check_not_followed, link_successor
 from lsr_prod.encoding.table import create_sparse_table
-from lsr_prod.errors import CommitError, FencedError
+from lsr_prod.errors import ArtifactError, CommitError, FencedError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.maintenance.garbage import Garbage
 from lsr_prod.maintenance.plans import shorten_chain
@@ -186,3 +186,15 @@ def test_chain_is_not_shortened_to_a_plan_without_a_committed_wave(tmp_path: Pat
     commit(table, third)
     night(table)
     assert len(table.names(f"_lsr_prod/successors/{root.digest}")) == 2
+
+
+@pytest.mark.parametrize("record", [b"{", b"[]"])
+def test_damaged_record_of_a_plan_stops_maintenance_before_it_deletes_anything(tmp_path: Path, record: bytes):
+    table, (_, last) = nights(tmp_path, ["a", "ab"])
+    take_epoch(table, last.digest, ())
+    (Path(table.uri) / plan_objects(last.digest)[0]).write_bytes(record)
+    age(Path(table.uri))
+    before = table.names()
+    with pytest.raises(ArtifactError, match="is damaged"):
+        vacuum(table, DAY)
+    assert table.names() == before

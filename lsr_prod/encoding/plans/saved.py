@@ -6,6 +6,7 @@ The header is written last, so that a plan with a header is complete.
 import io
 import json
 from collections.abc import Collection
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +20,7 @@ from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionErr
 from lsr_prod.formats.digest import digest_json, record_bytes
 from lsr_prod.storage import Store
 
-__all__ = ["PLANS_FOLDER", "file_locations", "load_plan", "plan_objects", "record_name", "save_plan"]
+__all__ = ["PLANS_FOLDER", "file_locations", "load_plan", "plan_objects", "read_record", "record_name", "save_plan"]
 
 PLANS_FOLDER = f"{PROTOCOL_FOLDER}/plans"
 
@@ -71,6 +72,23 @@ def load_plan(table: Store, digest: str) -> Plan:
     if (digest_json(document), files_digest(files), slices_digest(slice_table)) != named:
         raise DigestMismatchError(f"{folder}.* in {table.uri} is damaged; encode into a new table")
     return Plan.of(PlanHeader.from_json(document), with_location_facts(files), slice_table)
+
+
+def read_record(table: Store, digest: str) -> dict[str, Any] | None:
+    """Return the header of a plan as it is stored, of any format; None: it was not completed, or is deleted.
+
+    Raises:
+        ArtifactError: it is damaged.
+    """
+    name = record_name(digest)
+    data = table.get(name)
+    try:
+        record = None if data is None else json.loads(data)
+    except ValueError as error:
+        raise ArtifactError(f"{table.uri}/{name} is damaged ({error}); restore it") from error
+    if not isinstance(record, dict | None):
+        raise ArtifactError(f"{table.uri}/{name} is damaged (it is no object); restore it")
+    return record
 
 
 def file_locations(table: Store, digest: str, keys: Collection[int]) -> dict[int, str]:
