@@ -226,7 +226,7 @@ MUTANTS = (
     Mutant(
         "two increments follow one plan",
         "encoding/plans/successors.py",
-        (("        if following is not None:\n", "        if False:\n"),),
+        (("        if following not in (None, plan.digest):\n", "        if False:\n"),),
         "source_changes_before_the_plan_is_saved",
     ),
     Mutant(

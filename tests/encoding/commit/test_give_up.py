@@ -8,6 +8,7 @@ import pytest
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.give_up import give_up_base
+from lsr_prod.encoding.plans.increment import newest_plan
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.successors import successor_of
 from lsr_prod.encoding.results import WaveResult
@@ -98,3 +99,22 @@ def test_attempt_that_begins_after_its_plan_was_given_up_is_fenced(tmp_path: Pat
     with pytest.raises(FencedError, match="was given up"):
         late.commit(wave(table, quarantine, 0, "ab"))
     assert ids_of(table) == []
+
+
+def test_attempt_is_fenced_if_the_run_that_gave_its_plan_up_died_before_its_fence(tmp_path: Path, sink: Sink) -> None:
+    table, quarantine = tables(tmp_path, sink)
+    after: list[Plan] = []
+
+    def two_nights() -> None:
+        linked(table)  # and its run dies
+        after.append(prepare(table, files_of("y"), OLD, done={}))
+        save(after[0], table, lambda _plan: 0)
+        give_up_base(after[0], table, quarantine)
+        attempt(table, quarantine, plan=after[0]).commit(wave(table, quarantine, 0, "ef", plan=after[0]))
+
+    stalled = attempt(table, quarantine, lambda: None, two_nights)
+    with pytest.raises(FencedError):
+        stalled.commit(wave(table, quarantine, 0, "ab", "z"))
+    assert ids_of(table) == ["e", "f"]
+    assert bad_rows(quarantine, OLD.digest) == 0
+    assert newest_plan(table, OLD.digest, lambda plan: waves_done(newest(table), plan)) == after[0].digest
