@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TypeVar
 
 __all__ = ["in_threads"]
 
 _THREADS = 32  # a call waits about 20 ms for an object store
+_HELD = 4096  # calls that are queued at a time: one takes 2 KB
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -18,9 +20,9 @@ def in_threads(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Re
     Raises:
         Exception: the first error of a call, in the order of the items; calls that have not begun are not made.
     """
+    results: list[Result] = []
+    left = iter(items)
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="lsr-store") as pool:
-        running = [pool.submit(work, item) for item in items]
-        try:
-            return [one.result() for one in running]
-        finally:
-            pool.shutdown(cancel_futures=True)
+        while some := list(islice(left, _HELD)):
+            results += pool.map(work, some)
+    return results

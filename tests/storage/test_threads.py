@@ -1,0 +1,23 @@
+import pytest
+
+from lsr_prod.storage.threads import in_threads
+
+
+def test_results_are_in_the_order_of_the_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lsr_prod.storage.threads._HELD", 7)
+    assert in_threads(str, range(50)) == [str(number) for number in range(50)]
+    assert in_threads(str, []) == []
+
+
+def test_first_error_ends_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lsr_prod.storage.threads._HELD", 4)
+    made = []
+
+    def fail(number: int) -> None:
+        made.append(number)
+        if number == 5:
+            raise ValueError(number)
+
+    with pytest.raises(ValueError, match="5"):
+        in_threads(fail, range(100))
+    assert max(made) < 8
