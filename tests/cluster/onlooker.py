@@ -1,6 +1,7 @@
 """A person who looks at a table while the cluster encodes it: what commands print, and that they disturb nothing."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.cluster.endpoint_machine import result
@@ -20,15 +21,17 @@ def look_on(cluster: RayMachines, settings: str) -> dict[str, Any]:
     Returns:
         What each of them says; ``state`` of the plan is "running" if the corpus was encoded before and after.
     """
-    seen: dict[str, Any] = {}
-    seen["before"] = _plan(cluster, settings)
-    dry_run = result(_submit(cluster, settings, [*command("encode"), "--dry-run"]))
     names = ("run", "waves", "waves_done", "parts", "actors", "put_requests")
-    seen["dry run"] = {name: dry_run[name] for name in names}
-    rows = _submit(cluster, settings, [*command("quarantine"), "--json"]).stdout.splitlines()
-    seen["quarantine"] = sum('"reason"' in row for row in rows)
-    seen["after"] = _plan(cluster, settings)
-    return seen
+    runs = [[*command("encode"), "--dry-run"], [*command("quarantine"), "--json"]]
+    with ThreadPoolExecutor() as threads:  # the corpus is encoded within a minute
+        before = threads.submit(_plan, cluster, settings)
+        dry_run, rows = threads.map(lambda run: _submit(cluster, settings, run), runs)
+    return {
+        "before": before.result(),
+        "dry run": {name: result(dry_run)[name] for name in names},
+        "quarantine": sum('"reason"' in row for row in rows.stdout.splitlines()),
+        "after": _plan(cluster, settings),
+    }
 
 
 def _plan(cluster: RayMachines, settings: str) -> dict[str, Any]:
