@@ -47,7 +47,7 @@ def simulate(rows: int, ray_us: float, rate: float) -> dict[str, float]:
         source = SourceSettings(paths=["s3://corpus/"])
         encode = EncodeSettings(bundle="bundle", table=table.uri)
         before, cpu, began = store_counts(), time.process_time(), time.perf_counter()
-        plan = make_plan(_files(rows), source, encode, bundle_digest="b", options={}, actors=ACTORS)
+        plan = make_plan(_files(rows), source, encode, bundle_digest="b", options={}, actors=lambda: ACTORS)
         save_plan(plan, table)
         properties = TableProperties("b" * 64, "v" * 64, 0.01, 8, 256, plan.buckets, (), 30522)
         create_sparse_table(table, "delta", properties, plan.digest)

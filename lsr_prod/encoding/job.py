@@ -87,10 +87,14 @@ def _prepare(deployment: Deployment, abandon: str | None) -> Work:
     assert encode is not None
     if encode.actors is not None or not (deployment.ray.address or os.environ.get("RAY_ADDRESS")):
         return prepare(deployment, abandon=abandon)
-    with ray_session(deployment.ray):
+
+    def planned() -> int:
         from lsr_prod.encoding.actors.places import pool_size
 
-        return prepare(deployment, abandon=abandon, actors=pool_size(encode).planned)
+        with ray_session(deployment.ray):
+            return pool_size(encode).planned
+
+    return prepare(deployment, abandon=abandon, actors=planned)
 
 
 def _encode(work: Work) -> EncodeSummary:

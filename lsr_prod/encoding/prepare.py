@@ -1,7 +1,9 @@
 """Checks of the encode job before it writes anything: settings, bundle, source, tables, plan."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
 from lsr_prod.corpus.sources import resolve_source
@@ -52,13 +54,14 @@ class Work:
     actors: int = 1
 
 
-def prepare(deployment: Deployment, *, abandon: str | None = None, actors: int | None = None) -> Work:
+def prepare(deployment: Deployment, *, abandon: str | None = None, actors: Callable[[], int] | None = None) -> Work:
     """Check every input of the job.
 
     Args:
         deployment: sections ``source``, ``encode`` and ``storage``.
         abandon: first digits of the newest plan, if it is to be abandoned.
-        actors: encoders that the job may use; None: the settings, or one per core of this machine.
+        actors: returns the encoders that the job may use; called after all other checks. None: the settings, or one per
+            core of this machine.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -96,12 +99,13 @@ def prepare(deployment: Deployment, *, abandon: str | None = None, actors: int |
     )
     found = check_table(table, wanted, encode.sink)
     _check_quarantine(quarantine, encode.sink)
-    actors = actors or encode.actors or encode.max_actors or max((os.cpu_count() or 1) // encode.threads_per_actor, 1)
-    plan = _plan(source, encode, bundle.digest, table, found, abandon, actors)
+    given = encode.actors or encode.max_actors or max((os.cpu_count() or 1) // encode.threads_per_actor, 1)
+    counted = cache(actors or (lambda: given))
+    plan = _plan(source, encode, bundle.digest, table, found, abandon, counted)
     pinned = PinnedBundle(absolute(encode.bundle), bundle.digest, options)
     factory = document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)
     wanted = replace(wanted, buckets=plan.buckets)
-    return Work(source, encode, factory, table, quarantine, plan, wanted, found, actors)
+    return Work(source, encode, factory, table, quarantine, plan, wanted, found, counted())
 
 
 def _plan(
@@ -111,7 +115,7 @@ def _plan(
     table: Store,
     found: TableProperties | None,
     abandon: str | None,
-    actors: int,
+    actors: Callable[[], int],
 ) -> Plan:
     snapshot = open_table(table) if found else None
     return prepare_plan(

@@ -235,6 +235,22 @@ def test_wrong_setting_is_named_and_nothing_is_written(
     assert snapshot(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [({"bundle": "nowhere"}, "encode.bundle"), ({"store_k": 30_000}, "encode.store_k"), ({}, "source.paths")],
+)
+def test_inputs_are_checked_before_the_cluster_is_asked(
+    tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], field: str
+):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # nothing listens there
+    settings = deployment(tiny_bundle, tmp_path / "table", tmp_path / "nowhere")
+    assert settings.encode is not None
+    settings = settings.model_copy(update={"encode": settings.encode.model_copy(update=wrong)})
+    with pytest.raises(ConfigError, match=rf"^{field}: "):
+        encode_corpus(settings)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_parquet_without_the_configured_columns_is_refused(tmp_path: Path, tiny_bundle: Path):
     pq.write_table(pa.table({"id": [1], "text": ["x"]}), tmp_path / "c.parquet")
     with pytest.raises(ConfigError, match=r"has no column _id; use one of its columns: id, text"):

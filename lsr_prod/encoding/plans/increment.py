@@ -44,7 +44,7 @@ def prepare_plan(
     root: str | None,
     waves_done: Callable[[str], int],
     abandon: str | None = None,
-    actors: int = 1,
+    actors: Callable[[], int] = lambda: 1,
 ) -> Plan:
     """Return the plan that this run attempts, without writing it (``save_plan`` does).
 
@@ -58,7 +58,8 @@ def prepare_plan(
         root: digest of the table's first plan; None: there is no table yet.
         waves_done: returns the number of committed waves of a plan.
         abandon: first digits of the digest of the newest plan, if it is to be abandoned.
-        actors: encoders that the job may use; they decide sizes of a new plan that the settings leave open.
+        actors: returns the encoders that the job may use, which decide sizes of a new plan that the settings leave
+            open; called after the files are listed.
 
     Returns:
         The first plan; or the newest plan of the table, if the corpus is unchanged; or an increment that follows it.
@@ -110,7 +111,7 @@ def plan_increment(
     options: dict[str, str],
     done: int,
     abandon: bool = False,
-    actors: int = 1,
+    actors: Callable[[], int] = lambda: 1,
 ) -> Plan:
     """Return the plan that brings a table from the committed part of ``base`` to ``files``.
 
@@ -125,7 +126,7 @@ def plan_increment(
         options: options of the object store.
         done: committed waves of ``base``.
         abandon: do not continue ``base``, although it has committed waves.
-        actors: encoders that the job may use.
+        actors: returns the encoders that the job may use.
 
     Returns:
         ``base`` with the current locations of its files if no file differs, else the increment.
@@ -153,7 +154,7 @@ def plan_increment(
         )
     listed = _with_states(base, done, today, new)
     waves = None if finished else done
-    sizes = choose_sizes(bytes_to_read(listed), actors, encode, buckets=int(base.header.encode["buckets"]))
+    sizes = choose_sizes(bytes_to_read(listed), actors(), encode, buckets=int(base.header.encode["buckets"]))
     return plan_files(
         listed, source, encode, sizes, bundle_digest=base.header.bundle_digest, options=options, base=base.digest,
         base_waves=waves,

@@ -6,7 +6,7 @@ commit; two runs with the same digest are attempts at the same work.
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -195,7 +195,7 @@ def make_plan(
     *,
     bundle_digest: str,
     options: dict[str, str],
-    actors: int = 1,
+    actors: Callable[[], int] = lambda: 1,
 ) -> Plan:
     """Make the first plan of a table.
 
@@ -205,13 +205,13 @@ def make_plan(
         encode: the section ``encode``.
         bundle_digest: of the encoder.
         options: options of the object store.
-        actors: encoders that the job may use.
+        actors: returns the encoders that the job may use; called after the files are listed.
 
     Raises:
         ConfigError: the corpus lacks columns that the settings name, or a file is damaged (``slices``).
     """
     listed = list_files(files)
-    sizes = choose_sizes(bytes_to_read(listed), actors, encode)
+    sizes = choose_sizes(bytes_to_read(listed), actors(), encode)
     return plan_files(listed, source, encode, sizes, bundle_digest=bundle_digest, options=options, base=None)
 
 

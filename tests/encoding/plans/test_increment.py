@@ -176,7 +176,7 @@ def test_large_increment_has_cells_of_bounded_size():
     encode = EncodeSettings(bundle="b", table="t")
     base = make_plan(files_of("a"), SOURCE, encode, bundle_digest="b", options={})
     new = files_of("bcdefghijklmnopq", size=1000 * MEGABYTE)
-    plan = plan_increment(base, files_of("a") + new, SOURCE, encode, options={}, done=1_000, actors=100)
+    plan = plan_increment(base, files_of("a") + new, SOURCE, encode, options={}, done=1_000, actors=lambda: 100)
     assert (plan.waves, plan.cells) == (11, 16 * 67)  # of 15 MB
     sizes = [len(plan.cells_of(wave)) for wave in range(plan.waves)]
     assert all(sum(sizes[wave : wave + 2]) >= 100 for wave in range(plan.waves - 1))  # two are encoded at a time
