@@ -156,6 +156,12 @@ class EncodeSettings(Section):
         "with it, a job waits for nodes if the cluster has no room for an actor; default: what the cluster "
         "has room for at the time",
     )
+    node_wait_seconds: int = Field(
+        600,
+        ge=30,
+        description="a job ends with an error if the cluster has had no node for an encoder actor for so long; without "
+        "min_actors and max_actors it does not wait for the first one",
+    )
     actor_memory_megabytes: int | None = Field(
         None, ge=1, description="memory that each encoder actor reserves on its node, MB; default: none"
     )

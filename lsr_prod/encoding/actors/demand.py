@@ -14,12 +14,9 @@ from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.actors.places import PoolSize, pool_size
 from lsr_prod.errors import EncoderLostError
 
-__all__ = ["NODES_S", "Demand", "wait_for_room"]
+__all__ = ["Demand", "wait_for_room"]
 
 log = logging.getLogger(__name__)
-
-NODES_S = 600.0
-"""Seconds until a cluster without an encoder that runs is an error."""
 
 _LOOK_S = 1.0
 
@@ -74,24 +71,24 @@ class _Pending:
     """Actor without methods."""
 
 
-def wait_for_room(settings: EncodeSettings, limit_s: float = NODES_S) -> PoolSize:
+def wait_for_room(settings: EncodeSettings) -> PoolSize:
     """Return the size of the pool, after waiting for a node with room for an encoder.
 
     Raises:
         ConfigError: the cluster has no room, and neither ``encode.min_actors`` nor ``encode.max_actors`` is set.
-        EncoderLostError: no node came within the limit.
+        EncoderLostError: no node came within ``encode.node_wait_seconds``.
     """
     size = pool_size(settings)
     if size.nodes:
         return size
     asked = max(size.fewest, size.most or 0)
-    log.info("waiting for nodes", extra={"fields": {"actors": asked, "gpus": size.gpus, "limit_s": limit_s}})
-    end = time.monotonic() + limit_s
+    log.info("waiting for nodes", extra={"fields": {"actors": asked, "gpus": size.gpus, "limit_s": size.wait_s}})
+    end = time.monotonic() + size.wait_s
     with Demand(size) as demand:
         while not size.nodes:
             if time.monotonic() > end:
                 raise EncoderLostError(
-                    f"no node with room for an encoder joined within {limit_s:g} s; look at the autoscaler, "
+                    f"no node with room for an encoder joined within {size.wait_s:g} s; look at the autoscaler, "
                     "then run the job again"
                 )
             demand.set(asked)

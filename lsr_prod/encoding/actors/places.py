@@ -29,6 +29,7 @@ class PoolSize:
         labels: label selector of their nodes.
         fewest: encoders that the job asks an autoscaler for at any time.
         most: encoders that it asks for while blocks wait; None: it asks for no more than ``fewest``.
+        wait_s: seconds without a node for an encoder that end the job.
     """
 
     actors: int
@@ -39,6 +40,7 @@ class PoolSize:
     labels: tuple[tuple[str, str], ...]
     fewest: int
     most: int | None
+    wait_s: float
 
     @property
     def planned(self) -> int:
@@ -77,6 +79,7 @@ def pool_size(settings: EncodeSettings) -> PoolSize:
         labels=tuple(sorted(settings.labels.items())),
         fewest=settings.actors or settings.min_actors or 1,
         most=most,
+        wait_s=settings.node_wait_seconds,
     )
     nodes = _places(size, alive)
     if not nodes and not may_wait:

@@ -18,7 +18,7 @@ import ray
 from ray.exceptions import RayError
 
 from lsr_prod.encoding.actors.actor import BLOCKS_AT_A_TIME, ModelSettings
-from lsr_prod.encoding.actors.demand import NODES_S, Demand
+from lsr_prod.encoding.actors.demand import Demand
 from lsr_prod.encoding.actors.members import LOST, Member, ask, start_member
 from lsr_prod.encoding.actors.places import PoolSize
 from lsr_prod.encoding.actors.stragglers import BlockDurations
@@ -284,10 +284,12 @@ class EncoderPool:
             return
         if self._without_room is None:
             self._without_room = time.monotonic()
-            log.info("waiting for encoders", extra={"fields": {"actors": len(self._members), "limit_s": NODES_S}})
-        elif time.monotonic() > self._without_room + NODES_S:
+            fields = {"actors": len(self._members), "limit_s": self.size.wait_s}
+            log.info("waiting for encoders", extra={"fields": fields})
+        elif time.monotonic() > self._without_room + self.size.wait_s:
             raise EncoderLostError(
-                f"no encoder could start for {NODES_S:g} s; add nodes with room for one, then run the job again"
+                f"no encoder could start for {self.size.wait_s:g} s; add nodes with room for one, then run the job "
+                "again"
             )
 
     def _start(self, node: str) -> Member:

@@ -38,6 +38,7 @@ RUN_SETTINGS = frozenset(
         "actors",
         "min_actors",
         "max_actors",
+        "node_wait_seconds",
         "actor_memory_megabytes",
         "labels",
         "threads_per_actor",

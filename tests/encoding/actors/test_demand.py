@@ -53,7 +53,7 @@ def test_job_without_room_waits_only_if_the_number_of_actors_is_set(ray_local: N
     with pytest.raises(ConfigError, match=r"set cpu or auto, or encode\.max_actors"):
         wait_for_room(settings(provider="cuda"))
     with caplog.at_level("INFO"), pytest.raises(EncoderLostError, match=r"no node with room .* within 0 s"):
-        wait_for_room(settings(provider="cuda", min_actors=1), limit_s=0)
+        wait_for_room(settings(provider="cuda", min_actors=1).model_copy(update={"node_wait_seconds": 0}))
     assert [record.message for record in caplog.records] == ["waiting for nodes"]
 
 

@@ -116,6 +116,7 @@ ENCODE_CHANGES: dict[str, tuple[Any, bool]] = {
     "actors": (3, False),
     "min_actors": (2, False),
     "max_actors": (9, False),
+    "node_wait_seconds": (90, False),
     "actor_memory_megabytes": (500, False),
     "labels": ({"market": "spot"}, False),
     "threads_per_actor": (2, False),
