@@ -16,11 +16,11 @@ source, or takes 5 s.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import tempfile
 import time
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,8 @@ from lsr_prod.inference import Counters
 from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.jobs.terminal.tables import print_table
 
-_TERMS, _VOCABULARY = 100, 30_000  # of a document
+_TERMS = 100  # of a document
+_DISTANCES = np.random.default_rng(0).integers(1, 440, 1 << 20)  # of terms
 _WORDS = [f"word{i}" for i in range(2000)]
 _TEXT_WORDS = 80
 _SECONDS = 5.0
@@ -54,14 +55,12 @@ class DrawnEncoder:
         return self._counters
 
     def encode(self, texts: Sequence[str]) -> SparseBatch:
-        """Return a vector per text."""
-        rows = []
-        for text in texts:
-            rng = np.random.default_rng(int.from_bytes(hashlib.sha1(text.encode(), usedforsecurity=False).digest()[:8]))
-            rows.append(np.sort(rng.choice(_VOCABULARY, _TERMS, replace=False, shuffle=False)).astype(np.int32))
+        """Return a vector per text: its terms are sums of distances that begin at a place given by its hash."""
         count = len(texts)
+        starts = np.array([zlib.crc32(text.encode()) for text in texts], np.int64)
+        places = (starts[:, None] + np.arange(_TERMS)) % len(_DISTANCES)
+        terms = np.cumsum(_DISTANCES[places], axis=1, dtype=np.int32).ravel()
         self._counters += Counters(count, count * _TEXT_WORDS, count * _TEXT_WORDS)
-        terms = np.concatenate(rows) if rows else np.empty(0, np.int32)
         weights = (terms % 250 + 1).astype(np.float32) / np.float32(100)
         return SparseBatch(np.arange(count + 1) * _TERMS, terms, weights)
 
