@@ -32,7 +32,7 @@ def main() -> int:
     equal, rows = 1, {}
     if "autoscaler" in names:
         made, elastic = run_autoscaler(_folder(logs, "autoscaler"))
-        equal &= made == elastic.made
+        equal &= made == elastic.made and "killed worker1" in elastic.seconds
         sys.stdout.write(f"autoscaler: {made} {json.dumps(asdict(elastic))}\n")
         rows["autoscaler"] = elastic.seconds
     disturbed = [name for name in names if name != "autoscaler"]
