@@ -5,7 +5,7 @@ A Delta table partitioned by ``bucket``. Delta has no unsigned integers, so impa
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,19 @@ import pyarrow as pa
 
 from lsr_prod.errors import FormatVersionError
 
-__all__ = ["CORE_COLUMNS", "TableProperties", "bucket_of", "cell_of", "content_hash", "quantize", "sparse_schema"]
+__all__ = [
+    "CORE_COLUMNS",
+    "TableProperties",
+    "bucket_of",
+    "cell_of",
+    "content_hash",
+    "content_keys",
+    "quantize",
+    "sparse_schema",
+]
 
-TABLE_FORMAT = 2
-CORE_COLUMNS = ("doc_id", "bucket", "terms", "impacts", "content_hash", "source_file")
+TABLE_FORMAT = 3
+CORE_COLUMNS = ("doc_id", "bucket", "terms", "impacts", "content_hash", "content_key", "source_file")
 _PROPERTY_PREFIX = "lsr_prod."
 
 
@@ -37,6 +46,7 @@ def sparse_schema(stored_fields: Sequence[str], bits: int = 8) -> pa.Schema:
             pa.field("terms", pa.list_(pa.field("element", pa.int32(), nullable=False)), nullable=False),
             pa.field("impacts", pa.list_(pa.field("element", impact, nullable=False)), nullable=False),
             pa.field("content_hash", pa.string(), nullable=False),
+            pa.field("content_key", pa.int32(), nullable=False),
             pa.field("source_file", pa.int64(), nullable=False),
             *(pa.field(name, pa.string()) for name in stored_fields),
         ]
@@ -146,6 +156,17 @@ def cell_of(doc_id: str, cells: int) -> int:
 def content_hash(text: str) -> str:
     """Return the first 32 hex digits of the sha256 of the encoded text, without the prompt."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def content_keys(hashes: Iterable[str]) -> npt.NDArray[np.int32]:
+    """Return the first 32 bits of content hashes, int32 [n].
+
+    A key takes 4 bytes of a part, a hash 17: an increment reads the keys of all rows, and the hashes of equal keys.
+
+    Args:
+        hashes: of ``content_hash``.
+    """
+    return np.array([int(one[:8], 16) for one in hashes], np.uint32).view(np.int32)
 
 
 def quantize(

@@ -1,12 +1,14 @@
 """Find the rows that differ between two versions of a sparse table.
 
-Parts are immutable, so a part that both versions name is not read. Rows that a compaction or an increment moved to
-another part do not count as changed.
+Parts are immutable, so of a part that both versions name only the ids are read, and only if its deleted rows differ.
+Rows that a compaction or an increment moved to another part do not count as changed, unless their old copy was deleted
+from a part that stayed: its columns are not read.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.storage import Store
-from lsr_prod.tables import Table, TableFile, read_part
+from lsr_prod.tables import Table, TableFile, read_all_rows, read_part
+from lsr_prod.tables.deletion_vector import deleted_rows, file_of
 from lsr_prod.tables.file_table import to_files
 from lsr_prod.tables.schema import large_strings
 
 __all__ = ["PartChange", "RowChange", "changed_parts", "changed_rows", "find_rows", "row_schema"]
+
+_NO_ROWS = np.empty(0, np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +34,24 @@ class PartChange:
         bucket: number of the bucket.
         removed: parts that only the old version names.
         added: parts that only the new version names.
+        cut: parts that both versions name with other deleted rows: in the old version, in the new one.
     """
 
     bucket: int
     removed: tuple[TableFile, ...]
     added: tuple[TableFile, ...]
+    cut: tuple[tuple[TableFile, TableFile], ...] = ()
 
     @property
     def size(self) -> int:
-        """Total bytes of the parts."""
+        """Total bytes of the parts whose rows are read."""
         return sum(file.size for file in (*self.removed, *self.added))
+
+    @property
+    def old_files(self) -> set[str]:
+        """Paths of the parts and deletion vectors that the new version may not name."""
+        vectors = (file.deleted for file in (*self.removed, *(old for old, _ in self.cut)) if file.deleted)
+        return {*(file.path for file in self.removed), *(path for vector in vectors if (path := file_of(vector)))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +79,18 @@ def row_schema(table: Table, stored_fields: Sequence[str]) -> pa.Schema:
 def changed_parts(old: Table, new: Table) -> list[PartChange]:
     """Return the parts that differ, by bucket; buckets without differences are omitted."""
     before, after = old.file_table(), new.file_table()
-    buckets: dict[int, tuple[list[TableFile], list[TableFile]]] = defaultdict(lambda: ([], []))
-    for place, mine, others in ((0, before, after), (1, after, before)):
-        only = mine.filter(pc.invert(pc.is_in(mine["path"], value_set=others["path"])))
-        for file in to_files(only):
-            buckets[int(file.partition["bucket"] or 0)][place].append(file)
-    return [PartChange(bucket, tuple(gone), tuple(came)) for bucket, (gone, came) in sorted(buckets.items())]
+    places = pc.index_in(after["path"], value_set=before["path"])
+    both = after.filter(places.is_valid())
+    same = before.take(places.drop_null())
+    differ = np.flatnonzero(_vectors_differ(same["deleted"], both["deleted"]))
+    buckets: dict[int, tuple[list[Any], list[Any], list[Any]]] = defaultdict(lambda: ([], [], []))
+    for file in to_files(before.filter(pc.invert(pc.is_in(before["path"], value_set=both["path"])))):
+        buckets[_bucket(file)][0].append(file)
+    for file in to_files(after.filter(places.is_null())):
+        buckets[_bucket(file)][1].append(file)
+    for pair in zip(to_files(same.take(differ)), to_files(both.take(differ)), strict=True):
+        buckets[_bucket(pair[0])][2].append(pair)
+    return [PartChange(bucket, *map(tuple, lists)) for bucket, lists in sorted(buckets.items())]
 
 
 def changed_rows(store: Store, change: PartChange, schema: pa.Schema) -> RowChange:
@@ -91,22 +110,26 @@ def changed_rows(store: Store, change: PartChange, schema: pa.Schema) -> RowChan
     old, new = (_read(store, files, schema) for files in (change.removed, change.added))
     old_ids, new_ids = (table["doc_id"].cast(pa.large_string()) for table in (old, new))
     places = pc.index_in(new_ids, value_set=old_ids.combine_chunks())
-    known = places.is_valid()
     changed = new_ids.filter(pa.array(_rows_that_differ(old, new, pc.fill_null(places, -1).to_numpy())))
-    came = new_ids.filter(pc.invert(known))
-    gone = old_ids.filter(pc.invert(pc.is_in(old_ids, value_set=new_ids.combine_chunks())))
-    upserts = pa.chunked_array([*came.chunks, *changed.chunks], pa.large_string())
-    return RowChange(change.bucket, _sorted(upserts), _sorted(gone), len(changed))
+    came = new_ids.filter(places.is_null())
+    # The rows of the old version in cut parts are not compared: whole parts would be read for a few rows.
+    deleted, restored = _ids_of_cut_rows(store, change)
+    all_old = pa.concat_arrays([*old_ids.chunks, deleted])
+    all_new = pa.concat_arrays([*new_ids.chunks, restored])
+    gone = all_old.filter(pc.invert(pc.is_in(all_old, value_set=all_new)))
+    upserts = pa.concat_arrays([*came.chunks, *changed.chunks, restored])
+    replaced = pc.sum(pc.is_in(upserts, value_set=all_old), min_count=0).as_py()
+    return RowChange(change.bucket, upserts.sort(), gone.sort(), replaced)
 
 
-def find_rows(store: Store, paths: Sequence[str], schema: pa.Schema, ids: pa.Array) -> pa.Table:
+def find_rows(store: Store, files: Sequence[TableFile], schema: pa.Schema, ids: pa.Array) -> pa.Table:
     """Return the rows of chosen documents of one bucket, sorted by id.
 
     Of parts without any of the documents only the ids are read.
 
     Args:
         store: the table's folder.
-        paths: parts of the bucket.
+        files: parts of the bucket.
         schema: columns to read, ``doc_id`` first.
         ids: large_string, ids of the documents; unknown ids are ignored.
 
@@ -119,19 +142,39 @@ def find_rows(store: Store, paths: Sequence[str], schema: pa.Schema, ids: pa.Arr
     wide = large_strings(schema)
     found = [wide.empty_table()]
     id_schema = pa.schema([wide.field("doc_id")])
-    for path in paths:
-        mask = pc.is_in(read_part(store, path, id_schema)["doc_id"], value_set=ids)
+    for file in files:
+        mask = pc.is_in(read_part(store, file, id_schema)["doc_id"], value_set=ids)
         if pc.any(mask).as_py():
-            found.append(read_part(store, path, wide).filter(mask))
+            found.append(read_part(store, file, wide).filter(mask))
     return pa.concat_tables(found).sort_by("doc_id")
 
 
 def _read(store: Store, files: Sequence[TableFile], schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables([schema.empty_table(), *(read_part(store, file.path, schema) for file in files)])
+    return pa.concat_tables([schema.empty_table(), *(read_part(store, file, schema) for file in files)])
 
 
-def _sorted(ids: pa.ChunkedArray) -> pa.Array:
-    return ids.combine_chunks().sort()
+def _bucket(file: TableFile) -> int:
+    return int(file.partition["bucket"] or 0)
+
+
+def _vectors_differ(one: pa.ChunkedArray, other: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Return which deletion vectors differ, bool [n]; vectors that differ may delete the same rows."""
+    differ = np.zeros(len(one), np.bool_)
+    for place in np.flatnonzero(pc.or_(one.is_valid(), other.is_valid()).to_numpy()).tolist():
+        differ[place] = one[place] != other[place]
+    return differ
+
+
+def _ids_of_cut_rows(store: Store, change: PartChange) -> tuple[pa.Array, pa.Array]:
+    """Return the ids of rows in cut parts that only the old version has, and that only the new one has."""
+    schema = pa.schema([pa.field("doc_id", pa.large_string())])
+    deleted, restored = ([pa.array([], pa.large_string())] for _ in range(2))
+    for before, after in change.cut:
+        old, new = (deleted_rows(store, file.deleted) if file.deleted else _NO_ROWS for file in (before, after))
+        ids = read_all_rows(store, after.path, schema)["doc_id"].combine_chunks()
+        deleted.append(ids.take(pa.array(np.setdiff1d(new, old))))
+        restored.append(ids.take(pa.array(np.setdiff1d(old, new))))
+    return pa.concat_arrays(deleted), pa.concat_arrays(restored)
 
 
 def _rows_that_differ(old: pa.Table, new: pa.Table, places: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:

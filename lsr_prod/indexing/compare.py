@@ -53,7 +53,7 @@ def compare_table(plan: IndexPlan, base: IndexVersion, max_delta: float, workers
         return TableChanges(base_parts)
     old = _open_base(base, table)
     parts = changed_parts(old, table) if old else []
-    if old is None or any(table.store.entry(file.path) is None for part in parts for file in part.removed):
+    if old is None or any(table.store.entry(path) is None for part in parts for path in part.old_files):
         reason = f"the table no longer has version {base.table_version}, which the index was built from"
         return TableChanges(base_parts, unknown=reason)
     schema = row_schema(table, plan.properties.stored_fields)

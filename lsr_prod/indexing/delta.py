@@ -19,6 +19,8 @@ from lsr_prod.indexing.shard import BuiltShard, build_shard
 from lsr_prod.indexing.tombstones import as_ids, load_tombstones, read_ids, scan_size
 from lsr_prod.indexing.workers import Workers
 from lsr_prod.storage import Store
+from lsr_prod.tables import TableFile
+from lsr_prod.tables.file_table import files_of_buckets, to_files
 
 __all__ = [
     "RowsDigest",
@@ -65,18 +67,21 @@ class Selection:
     Attributes:
         bucket: the bucket.
         store: the table's folder.
-        paths: the bucket's parts at the pinned version.
-        size: bytes of the parts.
+        files: the bucket's parts at the pinned version.
         schema: columns to read.
         ids: large_string, sorted.
     """
 
     bucket: int
     store: Store
-    paths: tuple[str, ...]
-    size: int
+    files: tuple[TableFile, ...]
     schema: pa.Schema
     ids: pa.Array
+
+    @property
+    def size(self) -> int:
+        """Total bytes of the parts."""
+        return sum(file.size for file in self.files)
 
     def read(self) -> pa.Table:
         """Read the rows of the documents, sorted by id.
@@ -84,7 +89,7 @@ class Selection:
         Raises:
             ArtifactError: a part is missing or damaged.
         """
-        return find_rows(self.store, self.paths, self.schema, self.ids)
+        return find_rows(self.store, self.files, self.schema, self.ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +137,12 @@ def select_documents(
             ids[bucket].append(pa.array(some, pa.large_string()))
     schema = row_schema(plan.snapshot, plan.properties.stored_fields)
     store = plan.snapshot.store
-    parts: dict[int, list[str]] = defaultdict(list)
-    sizes: dict[int, int] = defaultdict(int)
-    for file in plan.snapshot.files():
-        bucket = int(file.partition["bucket"] or 0)
-        parts[bucket].append(file.path)
-        sizes[bucket] += file.size
     wanted = {bucket: pa.chunked_array(some).unique().sort() for bucket, some in sorted(ids.items())}
+    parts: dict[int, list[TableFile]] = defaultdict(list)
+    for file in to_files(files_of_buckets(plan.snapshot.file_table(), wanted)):
+        parts[int(file.partition["bucket"] or 0)].append(file)
     return tuple(
-        Selection(bucket, store, tuple(parts[bucket]), sizes[bucket], schema, some)
-        for bucket, some in wanted.items()
-        if len(some)
+        Selection(bucket, store, tuple(parts[bucket]), schema, some) for bucket, some in wanted.items() if len(some)
     )
 
 

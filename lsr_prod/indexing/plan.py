@@ -23,7 +23,7 @@ from lsr_prod.storage.folders import absolute, folder_exists, open_bundle
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication
 from lsr_prod.tables import Table, open_table
-from lsr_prod.tables.file_table import files_of_buckets, total
+from lsr_prod.tables.file_table import files_of_buckets, to_files, total_live_rows
 from lsr_prod.terms.term_reader import TermReader
 
 __all__ = ["IndexPlan", "ShardLayout", "ShardPlan", "digest_parts", "plan_index"]
@@ -165,8 +165,11 @@ def plan_index(deployment: Deployment) -> IndexPlan:
 
 
 def digest_parts(table: Table) -> str:
-    """Return the sha256 of the names and sizes of all parts of a snapshot; parts are named by their content."""
-    return digest_json(_paths_with_sizes(table.file_table()))
+    """Return the sha256 of the names and sizes of all parts of a snapshot, and of which of their rows are deleted.
+
+    Parts are named by their content, and deletion vectors too.
+    """
+    return digest_json(_identities(table.file_table()))
 
 
 def _open_bundle(settings: IndexSettings, options: dict[str, str]) -> tuple[Path, Bundle]:
@@ -247,8 +250,12 @@ def _open(store: Store, version: int | None) -> Table:
     return pinned
 
 
-def _paths_with_sizes(files: pa.Table) -> list[list[Any]]:
-    return [[*one] for one in zip(files["path"].to_pylist(), files["size"].to_pylist(), strict=True)]
+def _identities(files: pa.Table) -> list[list[Any]]:
+    """Return path and size of each part; where rows are deleted, also what distinguishes their deletion vector."""
+    with_deletions = to_files(files.filter(files["deleted"].is_valid()))
+    vectors = {file.path: [file.deleted.unique_id] for file in with_deletions if file.deleted}
+    named = zip(files["path"].to_pylist(), files["size"].to_pylist(), strict=True)
+    return [[path, size, *vectors.get(path, ())] for path, size in named]
 
 
 def _plan_shard(table: Table, buckets: Sequence[int], layout: ShardLayout, bundle: str) -> ShardPlan:
@@ -258,10 +265,10 @@ def _plan_shard(table: Table, buckets: Sequence[int], layout: ShardLayout, bundl
     identity = {
         "format": INDEX_FORMAT,
         "buckets": list(buckets),
-        "parts": _paths_with_sizes(mine),
+        "parts": _identities(mine),
         "layout": layout.identity(),
     }
-    rows = total(mine, "rows")
+    rows = total_live_rows(mine)
     return ShardPlan(
         digest_json(identity), table.store, table.version, tuple(buckets), rows, layout, bundle=bundle
     )  # fmt: skip

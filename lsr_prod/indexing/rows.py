@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lsr_prod.errors import ArtifactError
 from lsr_prod.indexing.plan import ShardPlan
 from lsr_prod.tables import open_table, read_part
-from lsr_prod.tables.file_table import files_of_buckets
+from lsr_prod.tables.file_table import files_of_buckets, to_files
 from lsr_prod.tables.schema import large_strings
 
 __all__ = ["SpilledRows", "merge_by_id", "read_buckets", "spill_sorted"]
@@ -35,8 +35,8 @@ def read_buckets(plan: ShardPlan) -> Iterator[pa.Table]:
     schema = pa.schema([table.schema.field(name) for name in columns])
     files = files_of_buckets(table.file_table(), plan.buckets)
     for bucket in plan.buckets:
-        paths = files_of_buckets(files, [bucket])["path"].to_pylist()
-        parts = (read_part(table.store, path, schema) for path in paths)
+        mine = to_files(files_of_buckets(files, [bucket]))
+        parts = (read_part(table.store, file, schema) for file in mine)
         yield pa.concat_tables([schema.empty_table(), *parts])
 
 

@@ -31,7 +31,7 @@ from lsr_prod.indexing.versions import take_down, write_version
 from lsr_prod.indexing.workers import IN_PROCESS, Workers
 from lsr_prod.storage import Store, as_store
 from lsr_prod.tables import open_table
-from lsr_prod.tables.file_table import files_of_buckets
+from lsr_prod.tables.file_table import files_of_buckets, to_files
 
 __all__ = ["delete_documents", "restore_documents"]
 
@@ -167,6 +167,6 @@ def _find_in_table(version: IndexVersion, ids: list[str], options: dict[str, str
         wanted.setdefault(bucket_of(doc_id, buckets), []).append(doc_id)
     found: list[str] = []
     for bucket, some in wanted.items():
-        paths = files_of_buckets(table.file_table(), [bucket])["path"].to_pylist()
-        found += find_rows(store, paths, schema, as_ids(some))["doc_id"].to_pylist()
+        files = to_files(files_of_buckets(table.file_table(), [bucket]))
+        found += find_rows(store, files, schema, as_ids(some))["doc_id"].to_pylist()
     return as_ids(found)

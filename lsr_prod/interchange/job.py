@@ -21,7 +21,7 @@ from lsr_prod.storage import Store, is_remote, require_exists, store_digest
 from lsr_prod.storage.drafts import is_draft
 from lsr_prod.storage.folders import absolute, open_bundle
 from lsr_prod.tables import Table, open_table
-from lsr_prod.tables.file_table import total
+from lsr_prod.tables.file_table import total_live_rows
 
 __all__ = ["move_vectors"]
 
@@ -104,7 +104,7 @@ def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
 
 def _finished(table: Table, plan: str) -> FinishedImport:
     properties = TableProperties.from_delta(dict(table.properties))
-    documents = total(table.file_table(), "rows")
+    documents = total_live_rows(table.file_table())
     return FinishedImport(
         documents=documents,
         impact_step=properties.impact_step,

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.interchange.jsonl import write_jsonl
 from lsr_prod.interchange.npz import CsrBlock, write_csr
 from lsr_prod.interchange.vectors import Vocabulary
-from lsr_prod.tables import Table, TableFile
+from lsr_prod.tables import Table, TableFile, live_batches
 
 __all__ = ["TableVectors", "export_csr", "export_jsonl", "ids_path"]
 
@@ -75,12 +74,12 @@ class TableVectors:
         columns = ["doc_id", "terms", "impacts", *([] if self.contents is None else [self.contents])]
         for file in sorted(self.table.files(), key=lambda one: (int(one.partition["bucket"] or 0), one.path)):
             rows = 0
-            for batch in self._read(file, columns):
+            for batch in live_batches(self.table.store, file, columns, _ROWS):
                 self._check(file, batch)
                 rows += batch.num_rows
                 yield batch
-            if file.rows is not None and rows != file.rows:
-                raise ArtifactError(f"{self._name(file)} has {rows} rows, the table says {file.rows}; restore it")
+            if file.live_rows is not None and rows != file.live_rows:
+                raise ArtifactError(f"{self._name(file)} has {rows} rows, the table says {file.live_rows}; restore it")
 
     def weights(self, batch: pa.RecordBatch) -> npt.NDArray[Any]:
         """Return the weights of all terms of a batch, concatenated."""
@@ -95,14 +94,6 @@ class TableVectors:
             return impacts
         weights = (impacts * self.properties.impact_step).astype(self.dtype)
         return np.array([float(str(weight)) for weight in weights])
-
-    def _read(self, file: TableFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        try:
-            with self.table.store.open_reader(file.path) as data:
-                for batch in pq.ParquetFile(data).iter_batches(batch_size=_ROWS, columns=columns):
-                    yield batch.select(columns)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ArtifactError(f"{self._name(file)} cannot be read ({error}); restore it") from error
 
     def _check(self, file: TableFile, batch: pa.RecordBatch) -> None:
         terms = batch["terms"].flatten().to_numpy()

@@ -6,7 +6,6 @@ also accepts the removal of a file that was already removed. So every removal is
 commit with removals is tried at exactly one version number.
 """
 
-import json
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -22,13 +21,15 @@ from lsr_prod.errors import ArtifactError, StorageError, TableConflictError
 from lsr_prod.storage import Store
 from lsr_prod.storage.remote import is_remote_failure, short_message
 from lsr_prod.storage.threads import in_threads
-from lsr_prod.tables.file_table import TableFile, file_schema, partition_column, to_files
+from lsr_prod.tables.deletion_vector import VECTOR_TYPE, DeletionVector, file_of
+from lsr_prod.tables.delta_deletions import FEATURE, CommitInfo, commit_deletions, deletion_vectors
+from lsr_prod.tables.delta_log import LOG_FOLDER, commit_name, is_commit, read_actions
+from lsr_prod.tables.file_table import TableFile, file_schema, partition_column, to_files, vector_column
 from lsr_prod.tables.part import Part
 from lsr_prod.tables.table import LogEntry, check_removes
 
 __all__ = ["DeltaSink", "create_delta", "open_delta"]
 
-LOG_FOLDER = "_delta_log"
 # Published index versions name old table versions, so delta-rs must not delete the log of old versions.
 _KEEP_LOG = {"delta.enableExpiredLogCleanup": "false"}
 
@@ -61,9 +62,21 @@ class DeltaSink:
     @cached_property
     def _files(self) -> pa.Table:
         actions = pa.table(self._handle.get_add_actions(flatten=True))
-        names = ["path", "size_bytes", "num_records", *map(partition_column, self.partition_by)]
+        paths = actions["path"].cast(pa.large_string())
+        deleted = pa.nulls(len(paths), VECTOR_TYPE)
+        if FEATURE in (self._handle.protocol().reader_features or ()):
+            deleted = self._vectors(paths)
+        plain = [paths, actions["size_bytes"], actions["num_records"], deleted]
+        values = [actions[partition_column(name)] for name in self.partition_by]
         schema = file_schema(self.partition_by)
-        return actions.select(names).rename_columns(schema.names).cast(schema).sort_by("path")
+        return pa.table([*plain, *values], names=schema.names).cast(schema).sort_by("path")
+
+    def _vectors(self, paths: pa.ChunkedArray) -> pa.Array:
+        found = deletion_vectors(self.store, self.version)
+        column = vector_column(paths, found)
+        if len(column) - column.null_count != len(found):
+            raise ArtifactError(f"the log of {self.store.uri} deletes rows of files that the table does not have")
+        return column
 
     def file_table(self) -> pa.Table:
         """Return every file of the snapshot, sorted by path (columns: ``file_table.file_schema``)."""
@@ -87,9 +100,16 @@ class DeltaSink:
         version: int,
         epoch: int,
         data_change: bool = True,
+        deletions: Mapping[str, DeletionVector] | None = None,
     ) -> None:
         """See ``tables.Table.commit``."""
-        gone = check_removes(self, removes)
+        changed = {file.path: file for file in check_removes(self, [*removes, *(deletions or ())])}
+        gone = [changed[path] for path in removes]
+        if deletions or any(file.deleted for file in gone):
+            info = CommitInfo(app, version, epoch, data_change)
+            vectors = [(changed[path], vector) for path, vector in (deletions or {}).items()]
+            commit_deletions(self.store, self._handle, adds, gone, vectors, info)
+            return
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(file.path, data_change, now, None, dict(file.partition)) for file in gone
@@ -123,21 +143,17 @@ class DeltaSink:
     def log(self) -> list[LogEntry]:
         """Return the commits of the table, oldest first."""
         found = [(entry.name.rpartition("/")[2], entry.modified) for entry in self.store.entries(LOG_FOLDER)]
-        return [LogEntry(int(name[:20]), modified) for name, modified in sorted(found) if _is_commit(name)]
+        return [LogEntry(int(name[:20]), modified) for name, modified in sorted(found) if is_commit(name)]
 
     def added_since(self, version: int) -> set[str]:
         """Return the paths that commits after ``version`` added."""
         numbers = range(version + 1, self.version + 1)
         return {path for paths in in_threads(self._added_by, numbers) for path in paths}
 
-    def _added_by(self, number: int) -> list[str]:
-        data = self.store.get(_commit_name(number))
-        if data is None:
-            raise ArtifactError(
-                f"{self.store.uri} has lost the log of version {number}; restore {_commit_name(number)}"
-            )
-        actions = [json.loads(line) for line in data.splitlines() if line]
-        return [action["add"]["path"] for action in actions if "add" in action]
+    def _added_by(self, number: int) -> set[str]:
+        adds = [action["add"] for action in read_actions(self.store, number) if "add" in action]
+        vectors = (DeletionVector.from_delta(add["deletionVector"]) for add in adds if add.get("deletionVector"))
+        return {add["path"] for add in adds} | {path for vector in vectors if (path := file_of(vector))}
 
 
 def open_delta(store: Store, version: int | None) -> DeltaSink | None:
@@ -173,13 +189,5 @@ def create_delta(store: Store, schema: pa.Schema, partition_by: Sequence[str], p
             configuration={**_KEEP_LOG, **properties},
             raise_if_key_not_exists=False,
         )
-        first = (Path(scratch) / _commit_name(0)).read_bytes()
-    store.put_new(_commit_name(0), first)
-
-
-def _commit_name(version: int) -> str:
-    return f"{LOG_FOLDER}/{version:020d}.json"
-
-
-def _is_commit(name: str) -> bool:
-    return len(name) == 25 and name[:20].isdigit() and name.endswith(".json")
+        first = (Path(scratch) / commit_name(0)).read_bytes()
+    store.put_new(commit_name(0), first)

@@ -20,7 +20,15 @@ from lsr_prod.errors import ArtifactError, FormatVersionError, StorageError, Tab
 from lsr_prod.formats.digest import canonical_json, record_bytes
 from lsr_prod.storage import Store
 from lsr_prod.storage.threads import in_threads
-from lsr_prod.tables.file_table import TableFile, file_schema, files_without_paths, to_files
+from lsr_prod.tables.deletion_vector import VECTOR_TYPE, DeletionVector, file_of
+from lsr_prod.tables.file_table import (
+    TableFile,
+    file_schema,
+    files_with_paths,
+    files_without_paths,
+    to_files,
+    vector_column,
+)
 from lsr_prod.tables.part import Part
 from lsr_prod.tables.schema import schema_from_json, schema_to_json, stored_strings
 from lsr_prod.tables.table import LogEntry, check_removes
@@ -29,7 +37,8 @@ __all__ = ["ParquetSink", "create_parquet", "open_parquet"]
 
 log = logging.getLogger(__name__)
 
-MANIFEST_FORMAT = 1
+MANIFEST_FORMAT = 1  # of commits without deletions: earlier releases read them
+DELETIONS_FORMAT = 2
 LOG_FOLDER = "_manifest"
 CHECKPOINT_EVERY = 16
 _COMMIT, _CHECKPOINT = ".json", ".checkpoint.parquet"
@@ -42,6 +51,7 @@ _FILES = pa.schema(
         pa.field("partition", pa.large_string()),  # JSON object: partition column -> value
     ]
 )
+_STATE_FILES = _FILES.append(pa.field("deleted", VECTOR_TYPE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,7 @@ class _State:
     Attributes:
         version: number of the newest commit.
         head: content of commit 0.
-        files: one row per file, in any order (``_FILES``).
+        files: one row per file, in any order (``_STATE_FILES``).
         transactions: version of the last commit of each app.
     """
 
@@ -64,7 +74,7 @@ class _State:
         """Return the state after one more commit.
 
         Raises:
-            ArtifactError: the commit removes a file that the table does not have.
+            ArtifactError: the commit removes a file that the table does not have, or deletes rows of one.
         """
         number, removes = self.version + 1, commit["removes"]
         left = files_without_paths(self.files, removes)
@@ -72,8 +82,10 @@ class _State:
             raise ArtifactError(
                 f"{_name(number, _COMMIT)} removes files that the table does not have; restore {LOG_FOLDER}"
             )
+        if deletions := _deletions(commit):
+            left = _with_deletions(left, deletions, number)
         adds = {add["path"]: {**add, "partition": _partition_text(add["partition"])} for add in commit["adds"]}
-        new = pa.Table.from_pylist([*adds.values()], schema=_FILES)
+        new = pa.Table.from_pylist([*adds.values()], schema=_STATE_FILES)
         files = pa.concat_tables([files_without_paths(left, adds), new])
         return _State(number, self.head, files, {**self.transactions, commit["app"]: commit["transaction"]})
 
@@ -101,7 +113,8 @@ class ParquetSink:
             pa.array([values[name] for values in partitions], pa.large_string()).take(encoded.indices)
             for name in self.partition_by
         ]
-        return pa.table([plain["path"], plain["size"], plain["rows"], *columns], schema=file_schema(self.partition_by))
+        same = (plain[name] for name in ("path", "size", "rows", "deleted"))
+        return pa.table([*same, *columns], schema=file_schema(self.partition_by))
 
     def file_table(self) -> pa.Table:
         """Return every file of the snapshot, sorted by path (columns: ``file_table.file_schema``)."""
@@ -124,11 +137,13 @@ class ParquetSink:
         version: int,
         epoch: int,
         data_change: bool = True,
+        deletions: Mapping[str, DeletionVector] | None = None,
     ) -> None:
         """See ``tables.Table.commit``; concurrent commits of two apps that only add files both succeed."""
-        check_removes(self, removes)
-        commit = {
-            "format": MANIFEST_FORMAT,
+        changed = [*removes, *(deletions or ())]
+        check_removes(self, changed)
+        commit: dict[str, Any] = {
+            "format": DELETIONS_FORMAT if deletions else MANIFEST_FORMAT,
             "app": app,
             "transaction": version,
             "epoch": epoch,
@@ -139,10 +154,12 @@ class ParquetSink:
             ],
             "removes": sorted(removes),
         }
+        if deletions:
+            commit["deletions"] = {path: vector.to_delta() for path, vector in deletions.items()}
         state, data = self._state, record_bytes(commit)
         while not self.store.put_new(_name(state.version + 1, _COMMIT), data):
             other = _commit(self.store, state.version + 1)
-            if other["app"] == app or removes or other["removes"]:
+            if other["app"] == app or changed or other["removes"] or _deletions(other):
                 raise TableConflictError(
                     f"{self.store.uri}: commit {state.version + 1} came first; load the table and decide again"
                 )
@@ -157,8 +174,11 @@ class ParquetSink:
 
     def added_since(self, version: int) -> set[str]:
         """Return the paths that commits after ``version`` added."""
-        commits = in_threads(partial(_commit, self.store), range(version + 1, self.version + 1))
-        return {add["path"] for commit in commits for add in commit["adds"]}
+        added: set[str] = set()
+        for commit in in_threads(partial(_commit, self.store), range(version + 1, self.version + 1)):
+            added |= {add["path"] for add in commit["adds"]}
+            added |= {path for vector in _deletions(commit).values() if (path := file_of(vector))}
+        return added
 
 
 def open_parquet(store: Store, version: int | None) -> ParquetSink | None:
@@ -215,15 +235,35 @@ def _commit(store: Store, number: int) -> dict[str, Any]:
         commit: dict[str, Any] = json.loads(data)
     except ValueError as error:
         raise ArtifactError(f"{store.uri}/{_name(number, _COMMIT)} is damaged ({error}); restore it") from error
-    if commit.get("format") != MANIFEST_FORMAT:
-        raise FormatVersionError(
-            f"{store.uri} has manifest format {commit.get('format')}; this release reads {MANIFEST_FORMAT}"
-        )
+    _check_format(store, commit.get("format"))
     return commit
 
 
+def _check_format(store: Store, found: object) -> None:
+    if found not in (MANIFEST_FORMAT, DELETIONS_FORMAT):
+        raise FormatVersionError(
+            f"{store.uri} has manifest format {found}; this release reads {MANIFEST_FORMAT} and {DELETIONS_FORMAT}"
+        )
+
+
+def _deletions(commit: Mapping[str, Any]) -> dict[str, DeletionVector]:
+    return {path: DeletionVector.from_delta(fields) for path, fields in commit.get("deletions", {}).items()}
+
+
+def _with_deletions(files: pa.Table, deletions: Mapping[str, DeletionVector], number: int) -> pa.Table:
+    kept = files_without_paths(files, deletions)
+    cut = files_with_paths(files, deletions)
+    if cut.num_rows != len(deletions):
+        raise ArtifactError(
+            f"{_name(number, _COMMIT)} deletes rows of files that the table does not have; restore {LOG_FOLDER}"
+        )
+    return pa.concat_tables(
+        [kept, cut.drop(["deleted"]).append_column("deleted", vector_column(cut["path"], deletions))]
+    )
+
+
 def _first_state(store: Store) -> _State:
-    return _State(0, _commit(store, 0), _FILES.empty_table(), {})
+    return _State(0, _commit(store, 0), _STATE_FILES.empty_table(), {})
 
 
 def _partition_text(partition: Mapping[str, str | None]) -> str:
@@ -232,9 +272,13 @@ def _partition_text(partition: Mapping[str, str | None]) -> str:
 
 def _save_checkpoint(store: Store, state: _State) -> None:
     kept = {"version": state.version, "head": state.head, "transactions": dict(state.transactions)}
-    schema = stored_strings(_FILES).with_metadata({_STATE: canonical_json(kept)})
+    has_deletions = state.files["deleted"].null_count < state.files.num_rows
+    files = _STATE_FILES if has_deletions else _FILES
+    if has_deletions:
+        kept["format"] = DELETIONS_FORMAT
+    schema = stored_strings(files).with_metadata({_STATE: canonical_json(kept)})
     buffer = BytesIO()
-    pq.write_table(state.files.cast(schema), buffer, compression="zstd")
+    pq.write_table(state.files.select(files.names).cast(schema), buffer, compression="zstd")
     try:
         store.put_new(_name(state.version, _CHECKPOINT), buffer.getvalue())
     except StorageError as error:
@@ -249,4 +293,7 @@ def _load_checkpoint(store: Store, number: int) -> _State:
     except (pa.ArrowInvalid, OSError) as error:
         raise ArtifactError(f"{store.uri}/{_name(number, _CHECKPOINT)} is damaged ({error}); delete it") from error
     kept = json.loads(table.schema.metadata[_STATE])
-    return _State(kept["version"], kept["head"], table.cast(_FILES), kept["transactions"])
+    _check_format(store, kept.get("format", MANIFEST_FORMAT))
+    if "deleted" not in table.column_names:
+        table = table.append_column("deleted", pa.nulls(table.num_rows, VECTOR_TYPE))
+    return _State(kept["version"], kept["head"], table.cast(_STATE_FILES), kept["transactions"])

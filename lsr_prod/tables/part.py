@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,9 +16,11 @@ from lsr_prod.storage import Entry, Store
 from lsr_prod.tables.row_digest import DIGESTED, row_digest
 from lsr_prod.tables.schema import stored_strings
 
-__all__ = ["Part", "check_part", "count_rows", "read_part", "write_part"]
+__all__ = ["Part", "check_part", "count_rows", "read_all_rows", "write_part"]
 
 _PIECE_BYTES = 1 << 30  # of text in a column of a row group
+# An increment reads these columns of all rows of the sparse table. Sorted ids share prefixes, and keys are random.
+_ENCODINGS = {"doc_id": "DELTA_BYTE_ARRAY", "content_key": "PLAIN"}
 # Columns whose smallest and largest values let a reader skip a file.
 _BOUNDED = ("doc_id", "content_hash", "source_file")
 
@@ -105,8 +108,8 @@ def count_rows(store: Store, path: str) -> int:
         raise CommitError(f"{store.uri}/{path} has no readable footer ({error}); run the job again") from error
 
 
-def read_part(store: Store, path: str, schema: pa.Schema | None = None) -> pa.Table:
-    """Read a part of a committed table.
+def read_all_rows(store: Store, path: str, schema: pa.Schema | None = None) -> pa.Table:
+    """Read all rows of a part, also those that the table has deleted; see ``live_rows.read_part``.
 
     Args:
         store: the table's folder.
@@ -128,10 +131,19 @@ def read_part(store: Store, path: str, schema: pa.Schema | None = None) -> pa.Ta
 def _parquet(table: pa.Table) -> bytes:
     schema = stored_strings(table.schema)
     buffer = io.BytesIO()
-    with pq.ParquetWriter(buffer, schema, compression="zstd") as writer:
+    options: dict[str, Any] = {}
+    if set(_ENCODINGS) <= set(schema.names):
+        others = [_leaf(field) for field in schema if field.name not in _ENCODINGS]
+        options = {"column_encoding": _ENCODINGS, "use_dictionary": others}
+    with pq.ParquetWriter(buffer, schema, compression="zstd", **options) as writer:
         for piece in _pieces(table):
             writer.write_table(piece.cast(schema))
     return buffer.getvalue()
+
+
+def _leaf(field: pa.Field) -> str:
+    """Return the name of the only column of values that a field has in a Parquet file."""
+    return f"{field.name}.list.element" if pa.types.is_list(field.type) else str(field.name)
 
 
 def _pieces(table: pa.Table) -> Iterator[pa.Table]:

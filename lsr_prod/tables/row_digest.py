@@ -12,16 +12,15 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from lsr_prod.storage import Store
-
-__all__ = ["DIGESTED", "combine_digests", "digest_in_name", "file_digest", "row_digest"]
+__all__ = ["DIGESTED", "MODULUS", "combine_digests", "digest_batches", "digest_in_name", "row_digest"]
 
 DIGESTED = ("doc_id", "terms", "impacts", "content_hash")
 """Columns that the digest covers."""
 
-_MODULUS = 1 << 256
+MODULUS = 1 << 256
+"""Digests are below this number."""
+
 _BATCH = 4096
 _NAME = re.compile(r"(?:^|/)part-[0-9a-f]{64}-([0-9a-f]{64})(?:-\d+)?\.parquet$")
 
@@ -32,20 +31,16 @@ def row_digest(rows: pa.Table) -> int:
     Args:
         rows: with the columns ``DIGESTED``.
     """
-    batches = rows.select(list(DIGESTED)).to_batches(max_chunksize=_BATCH)
-    return sum(_sum(batch) for batch in batches) % _MODULUS
+    return digest_batches(rows.select(list(DIGESTED)).to_batches(max_chunksize=_BATCH))
 
 
-def file_digest(store: Store, path: str) -> int:
-    """Return the digest of the rows of a file; one batch of them is in memory at a time.
+def digest_batches(batches: Iterable[pa.RecordBatch]) -> int:
+    """Return the digest of the rows of small batches, below 2**256.
 
     Args:
-        store: the table's folder.
-        path: of the file inside it.
+        batches: with the columns ``DIGESTED``.
     """
-    with store.open_reader(path) as file:
-        batches = pq.ParquetFile(file).iter_batches(batch_size=_BATCH, columns=list(DIGESTED))
-        return sum(_sum(batch) for batch in batches) % _MODULUS
+    return sum(_sum(batch) for batch in batches) % MODULUS
 
 
 def digest_in_name(path: str) -> int | None:
@@ -56,7 +51,7 @@ def digest_in_name(path: str) -> int | None:
 
 def combine_digests(digests: Iterable[int]) -> str:
     """Return the digest of a table, 64 hex digits, from the digests of its files."""
-    return f"{sum(digests) % _MODULUS:064x}"
+    return f"{sum(digests) % MODULUS:064x}"
 
 
 def _sum(batch: pa.RecordBatch) -> int:

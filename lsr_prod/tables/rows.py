@@ -6,7 +6,7 @@ from typing import Any
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.formats.table import TableProperties, sparse_schema
+from lsr_prod.formats.table import TableProperties, content_keys, sparse_schema
 from lsr_prod.tables.schema import large_strings
 
 __all__ = ["build_rows", "content_columns", "part_schema", "replace_source"]
@@ -59,6 +59,7 @@ def build_rows(
         "terms": pa.ListArray.from_arrays(offsets, terms, type=terms_type),
         "impacts": pa.ListArray.from_arrays(offsets, pa.array(impacts, impacts_type.value_type), type=impacts_type),
         "content_hash": content_hashes,
+        "content_key": content_keys(content_hashes.to_pylist()),
     }
     return _add_source(columns, source_files, stored, schema)
 

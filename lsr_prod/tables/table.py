@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from lsr_prod.errors import TableConflictError
 from lsr_prod.storage import Store
+from lsr_prod.tables.deletion_vector import DeletionVector
 from lsr_prod.tables.file_table import TableFile, files_with_paths, to_files
 from lsr_prod.tables.part import Part
 
@@ -72,8 +73,9 @@ class Table(Protocol):
         version: int,
         epoch: int,
         data_change: bool = True,
+        deletions: Mapping[str, DeletionVector] | None = None,
     ) -> None:
-        """Add and remove files in one transaction based on this snapshot.
+        """Add and remove files, and delete rows of other files, in one transaction based on this snapshot.
 
         Args:
             adds: verified parts with their partition values.
@@ -82,10 +84,12 @@ class Table(Protocol):
             version: number of the commit, given by ``app``.
             epoch: epoch of the committing attempt; recorded for information.
             data_change: False if the commit only moves rows to other files.
+            deletions: path of a file of this snapshot -> all of its deleted rows, also those that are deleted in this
+                snapshot; a file is not in both ``removes`` and ``deletions``.
 
         Raises:
-            TableConflictError: ``app`` has committed since the snapshot, a file to remove was already removed, or the
-                sink cannot exclude either.
+            TableConflictError: ``app`` has committed since the snapshot, a file to remove or to delete rows of was
+                removed, other rows of it were deleted, or the sink cannot exclude any of this.
             StorageError: the store failed. The commit may have succeeded; load the table to find out.
         """
 
@@ -95,13 +99,15 @@ class Table(Protocol):
     def added_since(self, version: int) -> set[str]:
         """Return the paths that commits after ``version`` added, up to this snapshot; also those removed since.
 
+        The files of deletion vectors that these commits name are included.
+
         Raises:
             ArtifactError: the record of a commit is missing.
         """
 
 
 def check_removes(table: Table, removes: Sequence[str]) -> list[TableFile]:
-    """Return the files to remove.
+    """Return the files to remove or to delete rows of.
 
     Raises:
         TableConflictError: a file is not in the snapshot, or is listed twice.

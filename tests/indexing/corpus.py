@@ -16,7 +16,7 @@ from lsr_prod.formats.bundle import BUNDLE_FILE, VOCABULARY_FILE, Bundle
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json, record_bytes
 from lsr_prod.formats.index import IndexVersion, ShardManifest, Tombstones
-from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, quantize, sparse_schema
+from lsr_prod.formats.table import TableProperties, bucket_of, content_hash, content_keys, quantize, sparse_schema
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
 from lsr_prod.indexing.publish import publish
 from lsr_prod.indexing.shard import build_shard
@@ -49,6 +49,7 @@ def rows(corpus: Mapping[str, Doc], buckets: int, bucket: int | None = None, *, 
             "terms": [list(d.terms) for _, d in chosen],
             "impacts": [list(d.terms.values()) for _, d in chosen],
             "content_hash": [content_hash(d.text) for _, d in chosen],
+            "content_key": content_keys(content_hash(d.text) for _, d in chosen),
             "source_file": [0 for _ in chosen],
             "title": [None for _ in chosen],
             "text": [d.text for _, d in chosen],

@@ -12,8 +12,18 @@ from lsr_prod.formats.table import bucket_of
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table, write_part
 from tests.indexing.corpus import Doc, make_bundle, make_table, rows
+from tests.tables.deletions import delete_ids
 
-__all__ = ["VOCABULARY", "Increment", "change_table", "deployment", "make_world", "random_doc", "random_increment"]
+__all__ = [
+    "VOCABULARY",
+    "Increment",
+    "change_table",
+    "delete_rows",
+    "deployment",
+    "make_world",
+    "random_doc",
+    "random_increment",
+]
 
 VOCABULARY = 64
 
@@ -64,6 +74,16 @@ def change_table(root: Path, increment: Increment, *, buckets: int = 4, options:
         if new.num_rows:
             adds.append((write_part(store, f"bucket={bucket}", new), {"bucket": str(bucket)}))
     table.commit(adds, removes, app="corpus", version=(table.transaction_version("corpus") or 0) + 1, epoch=1)
+
+
+def delete_rows(root: Path, increment: Increment, *, buckets: int = 4) -> None:
+    """Commit an increment with deletion vectors: no part is replaced."""
+    store = Store(str(root / "table"))
+    new = [(bucket, rows(increment.upserts, buckets, bucket).drop(["bucket"])) for bucket in range(buckets)]
+    adds = [
+        (write_part(store, f"bucket={bucket}", part), {"bucket": str(bucket)}) for bucket, part in new if part.num_rows
+    ]
+    delete_ids(store, {*increment.upserts, *increment.deletes}, adds, app="corpus")
 
 
 def random_doc(dice: random.Random) -> Doc:

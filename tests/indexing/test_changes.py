@@ -102,10 +102,10 @@ def test_bucket_with_more_than_two_gigabytes_of_text_is_compared(monkeypatch: py
     count, chunks = 20, 22
     text = pa.array(["x" * 5_000_000] * count)
 
-    def part(store: Store, path: str, schema: pa.Schema) -> pa.Table:
+    def part(store: Store, file: TableFile, schema: pa.Schema) -> pa.Table:
         ids = [pa.array([f"{chunk:02}-{i:02}" for i in range(count)]) for chunk in range(chunks)]
         texts = [text] * chunks
-        if path == "new":
+        if file.path == "new":
             ids[7] = pa.array([f"new-{i}" for i in range(count)])
             texts[9] = pa.array(["changed", *text[1:].to_pylist()])
         vectors = pa.array([[1]] * (count * chunks), pa.list_(pa.int32()))
@@ -124,13 +124,12 @@ def test_bucket_with_more_than_two_gigabytes_of_text_is_compared(monkeypatch: py
 def test_find_rows_returns_rows_of_known_ids(tmp_path):
     make_world(tmp_path, CORPUS, buckets=1)
     table = open_table(Store(str(tmp_path / "table")))
-    paths = [file.path for file in table.files()]
     ids = pa.array(["doc003", "doc050", "unknown"], pa.large_string())
-    found = find_rows(table.store, paths, row_schema(table, FIELDS), ids)
+    found = find_rows(table.store, table.files(), row_schema(table, FIELDS), ids)
     assert found["doc_id"].to_pylist() == ["doc003", "doc050"]
     assert {found.schema.field(name).type for name in ("doc_id", *FIELDS)} == {pa.large_string()}
     assert found["text"].to_pylist() == [CORPUS["doc003"].text, CORPUS["doc050"].text]
-    assert find_rows(table.store, paths, row_schema(table, FIELDS), ids[2:]).num_rows == 0
+    assert find_rows(table.store, table.files(), row_schema(table, FIELDS), ids[2:]).num_rows == 0
 
 
 TERMS = st.dictionaries(st.integers(0, 63), st.integers(1, 255), max_size=4)

@@ -53,9 +53,9 @@ def test_delta_shard_holds_the_selected_documents(tmp_path):
     table = plan.snapshot
     selections = []
     for bucket in range(4):
-        paths = tuple(file.path for file in table.files() if file.partition["bucket"] == str(bucket))
+        files = tuple(file for file in table.files() if file.partition["bucket"] == str(bucket))
         ids = as_ids(["doc003", "doc004", "doc005", "doc038", "unknown"])
-        selections.append(Selection(bucket, table.store, paths, 1, row_schema(table, FIELDS), ids))
+        selections.append(Selection(bucket, table.store, files, row_schema(table, FIELDS), ids))
     shard = plan_delta(plan, selections, [digest_selection(one) for one in selections])
     assert (shard.documents, shard.role, shard.buckets) == (4, "delta", (0, 1, 2, 3))
     built = build_delta(shard, selections, tmp_path / "index")

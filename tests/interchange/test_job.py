@@ -24,6 +24,7 @@ from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import read_part
 from tests.indexing.corpus import STEP, Doc, make_bundle, make_index
 from tests.interchange.conftest import TERMS
+from tests.tables.deletions import delete_ids
 
 CORPUS = {f"doc {i}": {term: 1 + (7 * i * j) % 255 for j, term in enumerate(TERMS[i % 5 : i % 13])} for i in range(80)}
 
@@ -101,6 +102,8 @@ def test_finished_import_is_not_repeated(given, tmp_path, capsys):
     code, result, _ = run(tmp_path, capsys, **given)
     assert (code, result["imported"], result["documents"]) == (0, False, 80)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and p.suffix != ".yaml"} == before
+    delete_ids(Store(str(tmp_path / "table")), ["doc 5"])
+    assert run(tmp_path, capsys, **given)[1]["documents"] == 79
     code, _, errors = run(tmp_path, capsys, **{**given, "impact_step": 0.5})
     assert code == 2
     assert "vectors.table" in errors

@@ -50,7 +50,9 @@ def test_snapshot_lists_its_files_as_arrow_columns_sorted_by_path(sink, tmp_path
 
 
 def test_file_without_a_bucket_value_is_in_bucket_zero():
-    files = pa.table([["a", "b", "c"], [1, 1, 1], [None, 2, None], [None, "", "5"]], schema=file_schema(["bucket"]))
+    files = pa.table(
+        [["a", "b", "c"], [1, 1, 1], [None, 2, None], [None] * 3, [None, "", "5"]], schema=file_schema(["bucket"])
+    )
     assert bucket_numbers(files).to_pylist() == [0, 0, 5]
     assert total(files, "rows") == 2
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsr_prod.storage import Store
-from lsr_prod.tables import write_part
-from lsr_prod.tables.row_digest import combine_digests, digest_in_name, file_digest, row_digest
+from lsr_prod.tables import TableFile, write_part
+from lsr_prod.tables.part_digest import part_digest
+from lsr_prod.tables.row_digest import combine_digests, digest_in_name, row_digest
 
 SCHEMA = pa.schema(
     [
@@ -57,7 +58,11 @@ def test_digest_is_the_sum_over_rows_also_of_slices_and_chunks(rows: list[Any], 
 def test_part_has_the_digest_of_its_rows_in_its_name(tmp_path: Path):
     store, rows = Store(str(tmp_path)), table_of([("a", [(1, 2)], "h"), ("b", [], "i")])
     part = write_part(store, "bucket=0", rows)
-    assert digest_in_name(part.path) == row_digest(rows) == file_digest(store, part.path)
+    assert (
+        digest_in_name(part.path)
+        == row_digest(rows)
+        == part_digest(store, TableFile(part.path, part.size, 2, {}), verify=True)
+    )
     assert combine_digests([row_digest(rows)]) in part.path
     (tmp_path / part.path).write_bytes(b"damaged")
     assert digest_in_name(write_part(store, "bucket=0", rows).path) == row_digest(rows)

@@ -17,12 +17,15 @@ PROPERTIES = TableProperties(
 )
 
 
+HASHES = ["0000000100000000", "0000000200000000", "ffffffff00000000"]
+
+
 def make_rows() -> pa.Table:
     return build_rows(
         PROPERTIES,
         pa.array(["a", "b", "c"]),
         (np.array([0, 2, 2, 3]), pa.array([7, 3, 9], pa.int32()), np.array([5, 1, 255], np.int16)),
-        pa.array(["h1", "h2", "h3"]),
+        pa.array(HASHES),
         pa.array([1, 1, 2]),
         {"title": pa.array(["A", None, "C"])},
     )
@@ -32,17 +35,24 @@ def test_build_rows_fills_every_column_of_a_part() -> None:
     rows = make_rows()
     assert rows.schema == part_schema(PROPERTIES)
     assert rows.schema.field("title").type == pa.large_string()
-    assert rows.to_pylist() == [
-        {"doc_id": "a", "terms": [7, 3], "impacts": [5, 1], "content_hash": "h1", "source_file": 1, "title": "A"},
-        {"doc_id": "b", "terms": [], "impacts": [], "content_hash": "h2", "source_file": 1, "title": None},
-        {"doc_id": "c", "terms": [9], "impacts": [255], "content_hash": "h3", "source_file": 2, "title": "C"},
-    ]
+    found = {name: rows[name].to_pylist() for name in rows.column_names}
+    assert found == {
+        "doc_id": ["a", "b", "c"],
+        "terms": [[7, 3], [], [9]],
+        "impacts": [[5, 1], [], [255]],
+        "content_hash": HASHES,
+        "content_key": [1, 2, -1],
+        "source_file": [1, 1, 2],
+        "title": ["A", None, "C"],
+    }
 
 
 def test_build_rows_rejects_more_terms_than_offsets_address() -> None:
     vectors = np.array([0, 1 << 31]), pa.array([7], pa.int32()), np.array([5], np.int16)
     with pytest.raises(pa.ArrowInvalid):
-        build_rows(PROPERTIES, pa.array(["a"]), vectors, pa.array(["h"]), pa.array([1]), {"title": pa.array(["A"])})
+        build_rows(
+            PROPERTIES, pa.array(["a"]), vectors, pa.array(HASHES[:1]), pa.array([1]), {"title": pa.array(["A"])}
+        )
 
 
 def test_replace_source_keeps_the_columns_of_the_content() -> None:

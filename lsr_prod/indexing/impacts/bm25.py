@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bm25 import word_impacts
 from lsr_prod.formats.shard import BATCH_ROWS, array_name
 from lsr_prod.indexing.impacts.arrays import GrowingArray
 from lsr_prod.indexing.impacts.texts import joined_texts
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
-from lsr_prod.tables import Table
+from lsr_prod.tables import Table, live_batches
 from lsr_prod.terms.analysis import words_of
 
 __all__ = ["WordSpill", "WordVectors", "average_length", "write_dictionary"]
@@ -46,15 +43,9 @@ def average_length(table: Table, fields: Sequence[str], *, sample: int = _SAMPLE
     """
     documents, words = 0, 0
     for file in sorted(table.files(), key=lambda file: (int(file.partition["bucket"] or 0), file.path)):
-        try:
-            with table.store.open_reader(file.path) as source, pq.ParquetFile(source) as part:
-                for batch in part.iter_batches(_BATCH_DOCUMENTS, columns=list(fields)):
-                    words += sum(len(words_of(text)) for text in joined_texts(batch, fields))
-                    documents += batch.num_rows
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ArtifactError(
-                f"{table.store.uri}/{file.path} cannot be read ({error}); encode the table again"
-            ) from error
+        for batch in live_batches(table.store, file, fields, _BATCH_DOCUMENTS):
+            words += sum(len(words_of(text)) for text in joined_texts(batch, fields))
+            documents += batch.num_rows
         if documents >= sample:
             break
     return round(words / documents, 3) if words else 1.0

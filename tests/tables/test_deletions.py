@@ -1,0 +1,178 @@
+"""Deleted rows of parts in both sinks, local and on S3: committed, kept by checkpoints, conflicts, foreign readers."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from lsr_prod.errors import ArtifactError, FormatVersionError, TableConflictError
+from lsr_prod.storage import Store
+from lsr_prod.tables import Sink, Table, create_table, delta, delta_deletions
+from lsr_prod.tables import parquet as parquet_sink
+from lsr_prod.tables.deletion_vector import deleted_rows, save_vectors
+from lsr_prod.tables.delta_log import read_actions
+from tests.tables.test_tables import SCHEMA, make, part, reopen
+
+
+def add(table: Table, names: str, app: str = "first", version: int = 0) -> str:
+    added = part(table.store, names)
+    table.commit([added], [], app=app, version=version, epoch=1)
+    return added[0].path
+
+
+def delete(table: Table, path: str, rows: list[int], app: str = "night", version: int = 0, **others) -> None:
+    vectors = save_vectors(table.store, {path: np.array(rows, np.uint32)})
+    table.commit([], [], app=app, version=version, epoch=1, deletions=vectors, **others)
+
+
+def deleted(table: Table) -> dict[str, list[int]]:
+    return {file.path: deleted_rows(table.store, file.deleted).tolist() for file in table.files() if file.deleted}
+
+
+def rows_for_others(store: Store) -> int:
+    query = QueryBuilder().register("t", DeltaTable(store.location, storage_options=store.delta_options))
+    return pa.table(query.execute("select count(doc_id) as n from t").read_all())["n"][0].as_py()
+
+
+def test_rows_are_deleted_and_older_versions_keep_them(store: Store, sink: Sink):
+    path = add(make(store, sink), "abcd")
+    before = reopen(store)
+    delete(before, path, [1])
+    delete(reopen(store), path, [1, 3], version=1)
+    assert deleted(reopen(store)) == {path: [1, 3]}
+    assert deleted(reopen(store, before.version)) == {}
+    assert reopen(store).files()[0].rows == 4
+    if sink == "delta":
+        assert rows_for_others(store) == 2
+
+
+def test_removed_part_with_deleted_rows_is_gone(store: Store, sink: Sink):
+    path = add(make(store, sink), "abcd")
+    delete(reopen(store), path, [1])
+    new = part(store, "acd")
+    reopen(store).commit([new], [path], app="fold", version=0, epoch=1, data_change=False)
+    assert [file.path for file in reopen(store).files()] == [new[0].path]
+    assert deleted(reopen(store)) == {}
+    if sink == "delta":
+        assert rows_for_others(store) == 3
+
+
+def test_deletion_from_a_stale_snapshot_is_rejected(store: Store, sink: Sink):
+    path = add(make(store, sink), "abcd")
+    stale = reopen(store)
+    add(reopen(store), "ef", "other")
+    with pytest.raises(TableConflictError):
+        delete(stale, path, [1])
+
+
+@pytest.mark.parametrize("app", ["night", "other"])
+def test_commit_from_a_snapshot_before_a_deletion_is_rejected(store: Store, sink: Sink, app: str):
+    path = add(make(store, sink), "abcd")
+    stale = reopen(store)
+    stale.transaction_version(app)
+    delete(reopen(store), path, [1])
+    for removes in ([path], []):
+        with pytest.raises(TableConflictError):
+            stale.commit([part(store, "ef")], removes, app=app, version=0, epoch=1)
+
+
+def test_checkpoints_keep_deleted_rows(store: Store, sink: Sink):
+    path = add(make(store, sink), "abcd")
+    delete(reopen(store), path, [2])
+    if sink == "delta":
+        DeltaTable(store.location, storage_options=store.delta_options).create_checkpoint()
+    for number in range(16):
+        add(reopen(store), f"x{number}", "more", number)
+    checkpoints = [name for name in store.names() if "checkpoint.parquet" in name]
+    assert checkpoints
+    assert deleted(reopen(store)) == {path: [2]}
+    for name in store.names("_delta_log" if sink == "delta" else "_manifest"):
+        number = name.rpartition("/")[2][:20]
+        if name.endswith(".json") and number.isdigit() and 0 < int(number) <= 2:
+            store.delete(name)  # the state comes from the checkpoint
+    assert deleted(reopen(store)) == {path: [2]}
+
+
+def test_checkpoint_follows_a_commit_with_deletions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(delta_deletions, "CHECKPOINT_EVERY", 3)
+    store = Store(str(tmp_path))
+    path = add(make(store, "delta"), "abcd")
+    for number in range(3):
+        delete(reopen(store), path, [*range(number + 1)], version=number)
+    assert [name.rpartition("/")[2] for name in store.names("_delta_log") if "checkpoint." in name] == [
+        f"{3:020d}.checkpoint.parquet"
+    ]
+    assert deleted(reopen(store)) == {path: [0, 1, 2]}
+
+
+def test_vector_of_a_file_that_delta_rs_does_not_list_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = Store(str(tmp_path))
+    path = add(make(store, "delta"), "abcd")
+    delete(reopen(store), path, [1])
+    found = delta_deletions.deletion_vectors(store, 2)
+    monkeypatch.setattr(delta, "deletion_vectors", lambda *_: {**found, "bucket=0/other.parquet": found[path]})
+    with pytest.raises(ArtifactError, match="deletes rows of files that the table does not have"):
+        reopen(store).files()
+
+
+def test_table_without_deletions_keeps_its_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Earlier releases read it, and so do Delta readers without deletion vectors."""
+    monkeypatch.setattr(parquet_sink, "CHECKPOINT_EVERY", 1)
+    plain = Store(str(tmp_path / "plain"))
+    paths = [add(make(plain, "parquet"), "abcd")]
+    delete(reopen(plain), paths[0], [1])
+    reopen(plain).commit([part(plain, "acd")], paths, app="fold", version=0, epoch=1)
+    records = [json.loads(plain.get(f"_manifest/{number:020d}.json") or b"") for number in range(4)]
+    assert [(one["format"], "deletions" in one) for one in records] == [(1, False), (1, False), (2, True), (1, False)]
+    saved = [
+        pq.read_schema(tmp_path / "plain" / "_manifest" / f"{number:020d}.checkpoint.parquet") for number in (1, 2, 3)
+    ]
+    assert [("deleted" in one.names, b'"format":2' in one.metadata[b"lsr_prod.state"]) for one in saved] == [
+        (False, False),
+        (True, True),
+        (False, False),
+    ]
+    other = Store(str(tmp_path / "delta"))
+    path = add(make(other, "delta"), "abcd")
+    assert DeltaTable(other.location).protocol().min_reader_version == 1
+    delete(reopen(other), path, [1])
+    assert DeltaTable(other.location).protocol().reader_features == ["deletionVectors"]
+
+
+def test_checkpoint_of_a_later_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(parquet_sink, "CHECKPOINT_EVERY", 1)
+    monkeypatch.setattr(parquet_sink, "DELETIONS_FORMAT", 3)
+    store = Store(str(tmp_path))
+    path = add(make(store, "parquet"), "abcd")
+    delete(reopen(store), path, [1])
+    monkeypatch.setattr(parquet_sink, "DELETIONS_FORMAT", 2)
+    with pytest.raises(FormatVersionError, match="manifest format 3; this release reads 1 and 2"):
+        reopen(store)
+
+
+def test_first_deletion_adds_its_feature_to_those_of_the_table(tmp_path: Path):
+    store = Store(str(tmp_path))
+    create_table(store, "delta", SCHEMA, ["bucket"], {"delta.enableChangeDataFeed": "true"})
+    path = add(reopen(store), "abcd")
+    before = DeltaTable(store.location)
+    delete(reopen(store), path, [1])
+    delete(reopen(store), path, [1, 2], version=1)
+    after = DeltaTable(store.location)
+    assert before.protocol().min_writer_version == 4
+    wanted = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "deletionVectors"}
+    assert {*after.protocol().writer_features} == wanted
+    assert after.schema() == before.schema()
+    assert after.metadata().configuration == {
+        **before.metadata().configuration,
+        "delta.enableDeletionVectors": "true",
+    }
+    assert [
+        ["protocol" in one or "metaData" in one for one in read_actions(store, at)].count(True) for at in (2, 3)
+    ] == [
+        2,
+        0,
+    ]
