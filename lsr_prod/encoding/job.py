@@ -177,7 +177,7 @@ def _run_waves(
     from lsr_prod.encoding.actors.actor import ModelSettings
     from lsr_prod.encoding.actors.places import current_places
     from lsr_prod.encoding.actors.pool import EncoderPool
-    from lsr_prod.encoding.commit.on_workers import check_on_workers
+    from lsr_prod.encoding.commit.on_workers import check_on_workers, merge_on_workers
     from lsr_prod.encoding.metrics import WaveMetrics
     from lsr_prod.encoding.node_tasks import NodeTasks
     from lsr_prod.encoding.pipeline import Pipeline
@@ -194,7 +194,7 @@ def _run_waves(
         Progress(work.plan.wave_shares().tolist(), skipped, pool.activity) as progress,
     ):
         tasks = NodeTasks(pool.nodes, size.threads)
-        committer = replace(committer, check=partial(check_on_workers, tasks))
+        committer = replace(committer, check=partial(check_on_workers, tasks), merge=partial(merge_on_workers, tasks))
 
         def commit(result: WaveResult) -> None:
             _check_overflow(work, result, totals)

@@ -9,8 +9,9 @@ from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.inference import Counters
 from lsr_prod.storage.counts import StoreCounts
 from lsr_prod.tables import Part
+from lsr_prod.tables.deletion_vector import DeletionVector
 
-__all__ = ["BlockResult", "CellOutput", "CellResult", "WaveCosts", "WaveResult"]
+__all__ = ["BlockResult", "CellOutput", "CellResult", "Deletion", "WaveCosts", "WaveResult"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,28 @@ class CellOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class Deletion:
+    """Rows of a committed part that a wave deletes.
+
+    Attributes:
+        path: of the part.
+        before: ``DeletionVector.unique_id`` of the rows that were deleted in the snapshot; None: no row.
+        vector: these rows and those that the wave deletes.
+        rows: number of rows that the wave deletes.
+    """
+
+    path: str
+    before: str | None
+    vector: DeletionVector
+    rows: int
+
+    @property
+    def rows_before(self) -> int:
+        """Number of rows that were deleted in the snapshot."""
+        return self.vector.rows - self.rows
+
+
+@dataclass(frozen=True, slots=True)
 class CellResult:
     """Result of a cell in one wave; the content of its marker.
 
@@ -40,10 +63,9 @@ class CellResult:
         quarantine: part with the bad rows, or None.
         reasons: bad rows by reason.
         clipped: weights above the largest impact.
-        removes: paths of the parts that the cells of the bucket replace together.
-        deleted: documents of the replaced parts, of this cell, that no new part has.
-        kept: documents copied unchanged from the replaced parts.
-        superseded: documents of the replaced parts that have a new version.
+        deletions: committed rows of this cell that are deleted, by part.
+        deleted: documents of these rows that no new part has.
+        superseded: documents of these rows that have a new version.
         displaced: committed documents that another row of their id replaces; they are quarantined as duplicates.
         encoded: documents that went through the model.
         reused: an earlier attempt finished the cell.
@@ -58,9 +80,8 @@ class CellResult:
     quarantine: Part | None
     reasons: Mapping[str, int]
     clipped: int
-    removes: tuple[str, ...] = ()
+    deletions: tuple[Deletion, ...] = ()
     deleted: int = 0
-    kept: int = 0
     superseded: int = 0
     displaced: int = 0
     encoded: int = 0
@@ -75,7 +96,7 @@ class CellResult:
     @property
     def rows_out(self) -> int:
         """Rows of the source that became documents of ``parts``."""
-        return sum(part.rows for part in self.parts) - self.kept
+        return sum(part.rows for part in self.parts)
 
     @property
     def quarantined(self) -> int:
@@ -137,19 +158,17 @@ class WaveResult:
         return sum(cell.deleted for cell in self.cells)
 
     @property
-    def kept(self) -> int:
-        """Documents copied unchanged from replaced parts."""
-        return sum(cell.kept for cell in self.cells)
-
-    @property
     def superseded(self) -> int:
-        """Documents of replaced parts that have a new version."""
+        """Documents of deleted rows that have a new version."""
         return sum(cell.superseded for cell in self.cells)
 
-    @property
-    def removes(self) -> tuple[str, ...]:
-        """Paths of the parts that the wave replaces, each once."""
-        return tuple(dict.fromkeys(path for cell in self.cells for path in cell.removes))
+    def deletions(self) -> dict[str, list[Deletion]]:
+        """Return the deletions of the cells by the path of their part."""
+        found: dict[str, list[Deletion]] = {}
+        for cell in self.cells:
+            for deletion in cell.deletions:
+                found.setdefault(deletion.path, []).append(deletion)
+        return found
 
     @property
     def displaced(self) -> int:
@@ -170,40 +189,24 @@ class WaveResult:
         """Check that no row was lost or duplicated between source and parts.
 
         Raises:
-            IncompleteWaveError: rows_in + displaced != rows_out + quarantined, a cell occurs twice, or the cells of a
-                bucket do not replace the same parts.
+            IncompleteWaveError: rows_in + displaced != rows_out + quarantined, a cell occurs twice, or a deleted row is
+                neither superseded nor deleted.
         """
         for cell in self.cells:
             out, bad = cell.rows_out, cell.quarantined
-            if out < 0 or cell.rows_in + cell.displaced != out + bad or bad != sum(cell.reasons.values()):
+            if cell.rows_in + cell.displaced != out + bad or bad != sum(cell.reasons.values()):
                 raise self._error(
                     f", cell {cell.cell}: {cell.rows_in} rows in, {cell.displaced} documents displaced, {out} out and "
                     f"{bad} quarantined"
                 )
+            rows = sum(deletion.rows for deletion in cell.deletions)
+            if rows != cell.superseded + cell.deleted:
+                raise self._error(
+                    f", cell {cell.cell}: {rows} rows deleted, but {cell.superseded} documents superseded and "
+                    f"{cell.deleted} deleted"
+                )
         if len({cell.cell for cell in self.cells}) < len(self.cells):
             raise self._error(": a cell was encoded in several pieces, so duplicate ids could be missed")
-        replaced: dict[int, tuple[str, ...]] = {}
-        for cell in self.cells:
-            if replaced.setdefault(cell.bucket, cell.removes) != cell.removes:
-                raise self._error(f": the cells of bucket {cell.bucket} replace different parts")
-        if sum(map(len, replaced.values())) > len(self.removes):
-            raise self._error(": two buckets replace the same part")
-
-    def check_replaced(self, rows: int) -> None:
-        """Check that every row of the replaced parts is kept, superseded or deleted.
-
-        Args:
-            rows: rows of the replaced parts.
-
-        Raises:
-            IncompleteWaveError: a row of a replaced part was lost or written twice.
-        """
-        found = self.kept + self.superseded + self.deleted
-        if found != rows:
-            raise self._error(
-                f": {rows} rows in replaced parts, but {self.kept} kept, {self.superseded} superseded and "
-                f"{self.deleted} deleted"
-            )
 
     def _error(self, problem: str) -> IncompleteWaveError:
         return IncompleteWaveError(f"wave {self.wave}{problem}; nothing was committed, report this")

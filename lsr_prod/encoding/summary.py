@@ -16,7 +16,7 @@ from lsr_prod.formats.digest import record_bytes
 from lsr_prod.inference import Counters
 from lsr_prod.storage.counts import StoreCounts
 from lsr_prod.tables import Table
-from lsr_prod.tables.file_table import total
+from lsr_prod.tables.file_table import total, total_live_rows
 from lsr_prod.tables.quarantine import quarantined_by_reason
 
 __all__ = ["TOTALS_FOLDER", "EncodeSummary", "Totals", "document_count", "table_bytes"]
@@ -63,7 +63,8 @@ class EncodeSummary:
         base_plan: digest of the previous plan.
         bundle_digest: of the encoder.
         table_version: newest version of the table.
-        table_digest: digest of the contents of that version.
+        table_digest: digest of the contents of that version; None if rows of its parts are deleted, since they would
+            have to be read (``encoding.table_digest``, ``lsr-prod status --digest``).
     """
 
     documents: int
@@ -100,7 +101,7 @@ class EncodeSummary:
     base_plan: str | None
     bundle_digest: str
     table_version: int
-    table_digest: str
+    table_digest: str | None
 
     def result(self) -> dict[str, Any]:
         """Return the fields by name, for the ``RESULT`` line."""
@@ -205,8 +206,8 @@ def _saved_totals(plan: str) -> str:
 
 
 def document_count(table: Table) -> int:
-    """Return the number of rows of a snapshot."""
-    return total(table.file_table(), "rows")
+    """Return the number of rows of a snapshot that are not deleted."""
+    return total_live_rows(table.file_table())
 
 
 def table_bytes(table: Table) -> int:

@@ -1,22 +1,25 @@
 """The sparse table of the encode job: create it with its properties, check it, digest it."""
 
+import numpy as np
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
 from lsr_prod.storage.drafts import is_draft
-from lsr_prod.tables import Sink, Table, create_table, open_table
-from lsr_prod.tables.file_table import bucket_numbers
-from lsr_prod.tables.row_digest import combine_digests, digest_in_name, file_digest
+from lsr_prod.tables import Sink, Table, TableFile, create_table, open_table
+from lsr_prod.tables.file_table import bucket_numbers, partition_column, to_files
+from lsr_prod.tables.part_digest import part_digest
+from lsr_prod.tables.row_digest import combine_digests
 
 __all__ = [
     "PLAN_PROPERTY",
     "PROTOCOL_FOLDER",
     "check_first_plan",
     "check_table",
+    "committed_files",
     "create_sparse_table",
-    "files_by_bucket",
+    "files_of_bucket",
     "table_digest",
 ]
 
@@ -102,12 +105,27 @@ def check_table(store: Store, wanted: TableProperties, sink: Sink) -> TablePrope
     return found
 
 
-def files_by_bucket(table: Table) -> dict[int, list[str]]:
-    """Return the paths of the committed parts by bucket."""
+def committed_files(table: Table) -> pa.Table:
+    """Return the parts of a snapshot as an Arrow table: ``file_table``, with the bucket (int64) and sorted by it.
+
+    Actors of a node share one copy of it in Ray's object store.
+    """
     files = table.file_table()
-    paths = pa.table({"bucket": bucket_numbers(files), "path": files["path"]})
-    grouped = paths.group_by("bucket", use_threads=False).aggregate([("path", "list")])
-    return dict(zip(grouped["bucket"].to_pylist(), grouped["path_list"].to_pylist(), strict=True))
+    plain = files.select([name for name in files.column_names if not name.startswith(partition_column(""))])
+    return plain.append_column("bucket", bucket_numbers(files)).sort_by("bucket").combine_chunks()
+
+
+def files_of_bucket(files: pa.Table, bucket: int) -> list[TableFile]:
+    """Return the parts of a bucket.
+
+    Args:
+        files: of ``committed_files``.
+        bucket: number of the bucket.
+    """
+    if not files.num_rows:
+        return []
+    first, last = np.searchsorted(files["bucket"].chunk(0).to_numpy(), [bucket, bucket + 1])
+    return to_files(files.slice(first, last - first))
 
 
 def table_digest(
@@ -116,7 +134,8 @@ def table_digest(
     """Return the digest of the contents of a sparse table, independent of file names and of the order of rows.
 
     The digest is the sum modulo 2**256 of the sha256 of doc_id, terms, impacts and content_hash of every row, so that a
-    duplicated row changes it. Parts have it in their names; only files without it are opened.
+    duplicated row changes it. Parts have it in their names; only parts with deleted rows, whose digests are subtracted,
+    and files without it in their names are opened.
 
     Args:
         table_uri: the table.
@@ -134,6 +153,4 @@ def table_digest(
     table = open_table(store, version)
     if table is None:
         raise ArtifactError(f"{store.uri} is not a table; give the folder that lsr-prod encode wrote")
-    paths = table.file_table()["path"].to_pylist()
-    named = ((path, None if verify else digest_in_name(path)) for path in paths)
-    return combine_digests(file_digest(store, path) if found is None else found for path, found in named)
+    return combine_digests(part_digest(store, file, verify=verify) for file in table.files())

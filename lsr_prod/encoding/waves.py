@@ -2,23 +2,22 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
 import ray
 
 from lsr_prod.encoding.busy import BusyTime
-from lsr_prod.encoding.cells.lookup import WaveTask, all_displaced, displaced_parts, may_displace
+from lsr_prod.encoding.cells.lookup import WaveTask
 from lsr_prod.encoding.cells.reuse import reusable_results
 from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.on_workers import read_markers_on_workers
 from lsr_prod.encoding.prepare import Work
 from lsr_prod.encoding.reading import BlockRows, WaveReader, blocks_of_cells
 from lsr_prod.encoding.results import BlockResult, CellResult, WaveCosts, WaveResult
-from lsr_prod.encoding.table import files_by_bucket
+from lsr_prod.encoding.table import committed_files
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.inference import Counters
@@ -147,8 +146,6 @@ class WaveOpener:
                 blocks[block] = todo
         rows = self.reader.read(wave, blocks) if blocks else BlockRows({}, 0)
         task = replace(task, read_tasks=rows.tasks)
-        if blocks and may_displace(task):
-            task = replace(task, displaced=all_displaced(self._displaced(task, rows), reused.values()))
         return OpenWave(task, ray.put(task), cells, blocks, rows, reused)
 
     def _task(self, wave: int) -> WaveTask:
@@ -162,21 +159,9 @@ class WaveOpener:
             table=self.work.table,
             quarantine=self.work.quarantine,
             properties=self.properties,
-            committed=files_by_bucket(table),
+            committed=committed_files(table),
             removed=plan.removed,
             present=None if plan.base is None else plan.present(),
             on_duplicate=self.work.encode.on_duplicate,
             done=waves_done(table, plan.digest),
         )
-
-    def _displaced(self, task: WaveTask, rows: BlockRows) -> list[Mapping[int, Sequence[str]]]:
-        """Look up the rows of the blocks in the table, on workers."""
-        shared = ray.put(task)
-        calls = [(shared, *tables) for tables in rows.tables.values()]
-        started = self.reader.tasks.start(_displaced_parts, calls, returns=1)
-        found: list[Mapping[int, Sequence[str]]] = ray.get([values[0] for values in started])
-        return found
-
-
-def _displaced_parts(task: WaveTask, *tables: pa.Table) -> list[Mapping[int, Sequence[str]]]:
-    return [displaced_parts(task, *tables)]

@@ -1,11 +1,13 @@
-"""Merge small parts of a sparse table and its quarantine, and delete files that nothing needs.
+"""Merge small parts of a sparse table and its quarantine, drop deleted rows, and delete files that nothing needs.
 
-    lsr-prod maintain --config deployment.yaml [--maintain.dry_run true]
+    lsr-prod maintain --config deployment.yaml [--maintain.dry_run true] [--maintain.purge true]
 
 Reads the sections ``maintain``, ``ray`` and ``storage``. It may run while encode jobs and readers use the table: a
 merge is committed only if its parts have not been replaced, and files younger than ``maintain.retention_hours`` are
 never deleted: parts that no kept version names, drafts, markers of finished cells, plans that newer ones follow, and
-the log of versions that are not kept. A dry run counts the merges, and lists in ``RESULT`` what would be deleted.
+the log of versions that are not kept. Parts of which half of the rows are deleted are written again without these rows,
+with ``maintain.purge`` all parts with deleted rows. A dry run counts the merges, and lists in ``RESULT`` what would be
+deleted.
 
 Prints tables and one line ``RESULT {json}``.
 Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).

@@ -1,12 +1,13 @@
 """Say how far a sparse table is: its plans, their committed waves, and who works on them.
 
-    lsr-prod status TABLE [--index INDEX] [--json]
+    lsr-prod status TABLE [--index INDEX] [--digest] [--json]
     lsr-prod status --config deployment.yaml [--json]
 
 TABLE is the folder or URI of ``encode.table``. It may be asked while a job runs, on any machine that reaches the table:
 only records next to the table are read. A plan that is ``ended`` or ``silent`` is resumed by the same ``lsr-prod
 encode`` command; ``silent`` says that no cell was finished for ten minutes. With a deployment, or with ``--index``, the
-current publication of the index is shown too.
+current publication of the index is shown too. ``--digest`` adds the digest of the contents, equal for equal documents
+and vectors; it reads all parts that have deleted rows.
 
 Prints tables, or one JSON object with ``--json``. Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration.
 """
@@ -33,6 +34,7 @@ def parser() -> CommandParser:
     options.add_argument("table", metavar="TABLE", nargs="?", type=location, help="folder or URI of a sparse table")
     options.add_argument("--config", metavar="FILE", help="YAML file of the deployment, instead of TABLE")
     options.add_argument("--index", metavar="INDEX", type=location, help="folder or URI of an index")
+    options.add_argument("--digest", action="store_true", help="compute the digest of the contents")
     options.add_argument("--json", action="store_true", help="print one JSON object")
     add_store_option(options)
     return options
@@ -113,15 +115,19 @@ def _places(argv: Sequence[str]) -> tuple[Any, str, str | None, dict[str, str]]:
 
 def _status(argv: Sequence[str]) -> None:
     given, table, index, options = _places(argv)
+    from lsr_prod.encoding import table_digest
     from lsr_prod.operations.status import published_version, table_status
     from lsr_prod.storage import Store
 
     status = table_status(Store(table, options))
+    digest = {"digest": table_digest(table, options)} if given.digest else {}
     published = None if index is None else published_version(Store(index, options))
     if given.json:
-        sys.stdout.write(f"{json.dumps({**status.result(), 'publication': published})}\n")
+        sys.stdout.write(f"{json.dumps({**status.result(), **digest, 'publication': published})}\n")
         return
     print_status(status)
+    if digest:
+        sys.stdout.write(f"The digest of the contents is {digest['digest']}.\n")
     if index is not None:
         from lsr_prod.jobs.terminal.tables import print_table
 

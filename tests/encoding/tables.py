@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lsr_prod.corpus.rows import row_schema
 from lsr_prod.encoding.results import CellResult, WaveResult
 from lsr_prod.encoding.table import create_sparse_table
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
-from lsr_prod.tables import Sink, Table, open_table, write_part
+from lsr_prod.tables import Sink, Table, open_table, read_part, write_part
 from lsr_prod.tables.quarantine import create_quarantine, quarantined_by_reason, write_quarantine
 
 PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, (), 30522)
@@ -38,7 +37,7 @@ def make_cell(
     """Write a cell with a document per character of ``ids`` and a bad row per character of ``bad``."""
     schema = sparse_schema(())
     schema = schema.remove(schema.get_field_index("bucket"))
-    vector = {"terms": [1, 5], "impacts": [impact, 1], "content_hash": "h", "source_file": 7}
+    vector = {"terms": [1, 5], "impacts": [impact, 1], "content_hash": "0" * 32, "content_key": 0, "source_file": 7}
     good = pa.Table.from_pylist([{"doc_id": doc_id, **vector} for doc_id in ids], schema=schema)
     bucket = cell % PROPERTIES.buckets
     parts = (write_part(table, f"bucket={bucket}", good),) if ids else ()
@@ -79,7 +78,7 @@ def newest(store: Store) -> Table:
 
 def read(store: Store) -> list[dict]:
     """Return every row of the newest snapshot as a dict."""
-    return [row for file in newest(store).files() for row in _read_file(store, file.path)]
+    return [row for file in newest(store).files() for row in read_part(store, file).to_pylist()]
 
 
 def ids_of(store: Store) -> list[str]:
@@ -90,8 +89,3 @@ def ids_of(store: Store) -> list[str]:
 def bad_rows(quarantine: Store, plan: str = "p") -> int:
     """Return the number of rows of a plan in the quarantine table."""
     return quarantined_by_reason(quarantine, plan, 1000).total()
-
-
-def _read_file(store: Store, path: str) -> list[dict]:
-    with store.open_reader(path) as file:
-        return pq.ParquetFile(file).read().to_pylist()

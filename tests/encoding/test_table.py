@@ -7,20 +7,24 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from lsr_prod.encoding.summary import document_count
 from lsr_prod.encoding.table import (
     PROTOCOL_FOLDER,
     check_first_plan,
     check_table,
+    committed_files,
     create_sparse_table,
-    files_by_bucket,
+    files_of_bucket,
     table_digest,
 )
 from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError, LineageError
 from lsr_prod.formats.table import TableProperties, sparse_schema
 from lsr_prod.storage import Store
-from lsr_prod.tables import Sink, open_table
-from lsr_prod.tables.row_digest import combine_digests, digest_in_name, file_digest
+from lsr_prod.tables import Sink, open_table, write_part
+from lsr_prod.tables.part_digest import part_digest
+from lsr_prod.tables.row_digest import combine_digests, digest_in_name
 from tests.encoding.tables import newest
+from tests.tables.deletions import delete_ids
 
 PROPERTIES = TableProperties("b" * 64, "v" * 64, 0.01, 8, 16, 2, ("title",), 9)
 ROWS = [
@@ -30,6 +34,7 @@ ROWS = [
         "terms": list(range(i)),
         "impacts": [i + 1] * i,
         "content_hash": "h",
+        "content_key": 0,
         "source_file": 0,
     }
     for i in range(9)
@@ -103,7 +108,7 @@ def test_table_keeps_the_impact_step_of_the_attempt_that_created_it(tmp_path: Pa
     again = create_sparse_table(store, sink, replace(PROPERTIES, impact_step=9.0), "p")
     assert again.version == 0
     assert check_table(store, replace(PROPERTIES, impact_step=9.0), sink) == PROPERTIES
-    assert files_by_bucket(again) == {}
+    assert files_of_bucket(committed_files(again), 0) == []
 
 
 def test_concurrent_attempts_create_one_table(tmp_path: Path, sink: Sink):
@@ -151,10 +156,10 @@ def test_table_of_another_sink_is_refused(tmp_path: Path):
 def test_summands_of_files_add_up_to_the_digest(tmp_path: Path):
     digest = digest_of(tmp_path / "a", ROWS[5:], ROWS[:2], ROWS[2:5])
     store = Store(str(tmp_path / "a"))
-    paths = [path for paths in files_by_bucket(newest(store)).values() for path in paths]
-    assert len(paths) > 3
-    assert combine_digests(file_digest(store, path) for path in reversed(paths)) == digest
-    assert {digest_in_name(path) for path in paths} == {None}  # another program wrote them
+    files = newest(store).files()
+    assert len(files) > 3
+    assert combine_digests(part_digest(store, file) for file in reversed(files)) == digest
+    assert {digest_in_name(file.path) for file in files} == {None}  # another program wrote them
     assert combine_digests([]) == digest_of(tmp_path / "empty") == "0" * 64
     with pytest.raises(ArtifactError, match="is not a table"):
         table_digest(str(tmp_path / "none"))
@@ -164,3 +169,21 @@ def test_delta_table_of_another_program_is_refused(tmp_path: Path):
     write_deltalake(tmp_path / "t", pa.table({"x": [1]}))
     with pytest.raises(FormatVersionError, match="not written by lsr_prod"):
         check_table(Store(str(tmp_path / "t")), PROPERTIES, "delta")
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_digest_of_a_table_with_deleted_rows_is_that_of_a_table_without_them(tmp_path: Path, sink: Sink, named: bool):
+    store = Store(str(tmp_path / "a"))
+    table = create_sparse_table(store, sink, PROPERTIES, "p")
+    rows = pa.Table.from_pylist(ROWS, schema=sparse_schema(("title",))).drop(["bucket"])
+    part = write_part(store, "bucket=0", rows)
+    if not named:
+        assert store.put_new("bucket=0/foreign.parquet", store.get(part.path) or b"")
+        part = replace(part, path="bucket=0/foreign.parquet")
+    table.commit([(part, {"bucket": "0"})], [], app="p", version=0, epoch=1)
+    delete_ids(store, ["d1", "d8"])
+    delete_ids(store, ["d5"])
+    wanted = digest_of(tmp_path / "b", [row for row in ROWS if row["doc_id"] not in ("d1", "d5", "d8")])
+    assert table_digest(store.uri) == table_digest(store.uri, verify=True) == wanted
+    assert table_digest(store.uri, version=1) == digest_of(tmp_path / "c", ROWS)
+    assert document_count(newest(store)) == 6

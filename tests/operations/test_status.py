@@ -3,13 +3,16 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.commit.markers import mark_finished
+from lsr_prod.encoding.deletions import write_deletions
 from lsr_prod.encoding.plans.header import ListDigest, PlanHeader
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.encoding.table import PROTOCOL_FOLDER, create_sparse_table
@@ -18,7 +21,7 @@ from lsr_prod.jobs.command import main
 from lsr_prod.operations.status import PlanStatus, table_status
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import create_quarantine
-from tests.encoding.tables import PROPERTIES, make_cell
+from tests.encoding.tables import PROPERTIES, make_cell, newest
 
 # Takes the epoch of a plan, says so, and lives until its input ends.
 _HOLDER = """
@@ -106,6 +109,22 @@ def test_status_of_given_up_and_finished_plans(tmp_path: Path) -> None:
         (second, "increment", "finished"),
     ]
     assert (status.documents, status.version) == (2, 1)
+
+
+def test_digest_of_a_table_with_deleted_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, quarantine, digest = tables(str(tmp_path))
+    old = make_cell(table, quarantine, 0, "abc", plan=digest)
+    Committer(take_epoch(table, digest, ()), table, quarantine).commit(WaveResult(0, (old,)))
+    files = newest(table).files()
+    going = pa.table({"path": [files[0].path], "row": pa.array([1], pa.int64())})
+    new = replace(make_cell(table, quarantine, 1, "d", plan=digest), deletions=write_deletions(table, files, going))
+    new = replace(new, deleted=1)
+    Committer(take_epoch(table, digest, ()), table, quarantine).commit(WaveResult(1, (new,)))
+    other, other_quarantine, plan = tables(str(tmp_path / "whole"))
+    same = make_cell(other, other_quarantine, 0, "acd", plan=plan)
+    Committer(take_epoch(other, plan, ()), other, other_quarantine).commit(WaveResult(0, (same,)))
+    assert shown(capsys, table.uri, "--digest")["digest"] == shown(capsys, other.uri, "--digest")["digest"]
+    assert "digest" not in shown(capsys, table.uri)
 
 
 def test_status_before_the_table_is_created(tmp_path: Path) -> None:

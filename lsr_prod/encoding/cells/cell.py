@@ -14,12 +14,14 @@ import pyarrow.compute as pc
 from lsr_prod.corpus.rows import shorten
 from lsr_prod.encoding.cells.batches import ENCODER_REASONS, Failure
 from lsr_prod.encoding.cells.duplicates import DETAILS, SourceOrder, displaced_rows, refuse_duplicates
+from lsr_prod.encoding.cells.known import unchanged_rows
 from lsr_prod.encoding.cells.lookup import CellRows, WaveTask
-from lsr_prod.encoding.cells.rewrite import rewrite, unchanged_rows
+from lsr_prod.encoding.deletions import write_deletions
 from lsr_prod.encoding.results import CellOutput, CellResult
 from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, cell_of, content_hash, quantize
+from lsr_prod.tables import write_part
 from lsr_prod.tables.quarantine import DUPLICATE, duplicates_elsewhere, ids_with_reason, write_quarantine
 from lsr_prod.tables.rows import build_rows
 
@@ -92,13 +94,12 @@ def write_cell(
     """
     found, known = cell.found, cell.found.known
     encoded, failed, clipped = _new_rows(cell, task.properties, vectors, failures)
-    carried = unchanged_rows(task.table, known, cell.unchanged, task.properties)
+    files = task.files_of(found.bucket)
+    carried = unchanged_rows(task.table, files, known, cell.unchanged, task.properties)
     fresh = pa.concat_tables([encoded, carried]).sort_by("doc_id")
-    touched = sorted({*known.touched, *task.displaced.get(found.bucket, ())})
-    rewritten = rewrite(
-        task.table, found.cell, task.cells, task.properties.buckets, known, touched, fresh, task.removed
-    )
-    _refuse_returning_duplicates(task, cell, rewritten.deleted)
+    going = known.going["doc_id"].combine_chunks()
+    deleted = going.filter(pc.invert(pc.is_in(going, value_set=fresh["doc_id"].combine_chunks())))
+    _refuse_returning_duplicates(task, cell, deleted)
     detail = (DUPLICATE, DETAILS[task.on_duplicate])
     lost = known.superseded.filter(pc.is_in(known.superseded["doc_id"], value_set=known.displaced))
     displaced = zip(lost["doc_id"].to_pylist(), lost["source_file"].to_pylist(), strict=True)
@@ -114,14 +115,13 @@ def write_cell(
         cell=found.cell,
         bucket=found.bucket,
         rows_in=found.rows.num_rows,
-        parts=rewritten.parts,
+        parts=(write_part(task.table, f"bucket={found.bucket}", fresh),) if fresh.num_rows else (),
         quarantine=write_quarantine(task.quarantine, task.plan, task.wave, bad) if bad.num_rows else None,
         reasons=_count(bad["reason"]),
         clipped=clipped,
-        removes=rewritten.removes,
-        deleted=len(rewritten.deleted),
-        kept=rewritten.kept,
-        superseded=rewritten.superseded,
+        deletions=write_deletions(task.table, files, known.going),
+        deleted=len(deleted),
+        superseded=len(going) - len(deleted),
         displaced=lost.num_rows,
         encoded=encoded.num_rows,
         follows=tuple(follows),

@@ -5,20 +5,22 @@ looked up too: those of the same cell, which have every row of the earlier wave 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.encoding.cells.duplicates import Rule, SourceOrder, choose_rows
-from lsr_prod.encoding.cells.rewrite import Known, find_known
+from lsr_prod.encoding.cells.known import Known, find_known
 from lsr_prod.encoding.cells.row_counts import check_row_counts
-from lsr_prod.encoding.results import CellOutput, CellResult
+from lsr_prod.encoding.results import CellOutput
+from lsr_prod.encoding.table import files_of_bucket
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
+from lsr_prod.tables import TableFile
 
-__all__ = ["CellRows", "WaveTask", "all_displaced", "displaced_parts", "look_up_cells", "may_displace"]
+__all__ = ["CellRows", "WaveTask", "look_up_cells"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,10 @@ class WaveTask:
         table: the sparse table's folder.
         quarantine: the quarantine table's folder.
         properties: of the sparse table.
-        committed: bucket -> paths of its parts in the snapshot that the wave is based on.
+        committed: parts of the snapshot that the wave is based on (``table.committed_files``).
         removed: keys of the removed source files, whose rows are deleted.
         present: int64, keys of the current source files in their order; only for an increment.
         on_duplicate: which row of an id becomes the document.
-        displaced: bucket -> parts that all of its cells replace, because rows of some of them displace documents.
         read_tasks: tasks that read the wave; each sends every cell a row count.
         done: waves of the plan that the snapshot has.
     """
@@ -47,13 +48,16 @@ class WaveTask:
     table: Store
     quarantine: Store
     properties: TableProperties
-    committed: Mapping[int, Sequence[str]]
+    committed: pa.Table
     removed: frozenset[int] = frozenset()
     present: pa.Array | None = None
     on_duplicate: Rule = "first"
-    displaced: Mapping[int, Sequence[str]] = field(default_factory=dict)
     read_tasks: int = 1
     done: int = 0
+
+    def files_of(self, bucket: int) -> list[TableFile]:
+        """Return the committed parts of a bucket."""
+        return files_of_bucket(self.committed, bucket)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,52 +108,12 @@ def look_up_cells(
     for bucket, cells in buckets.items():
         together = pa.concat_tables([by_cell[cell] for cell in cells])
         good, repeated = choose_rows(together.filter(pc.is_null(together["reason"])), task.on_duplicate)
-        paths = [*task.committed.get(bucket, ())]
-        paths += [path for cell in cells for output in (follows or {}).get(cell, ()) for path in output.parts]
-        known = find_known(task.table, paths, good, task.removed, SourceOrder(task.on_duplicate, task.present))
+        ahead = [path for cell in cells for output in (follows or {}).get(cell, ()) for path in output.parts]
+        files = [*task.files_of(bucket), *(TableFile(path, 0, None, {}) for path in ahead)]
+        order = SourceOrder(task.on_duplicate, task.present)
+        known = find_known(task.table, files, good, task.removed, order, task.cells)
         for cell in cells:
             mine = good.filter(pc.equal(good["cell"], cell))
             others = repeated.filter(pc.equal(repeated["cell"], cell))
-            found.append(CellRows(cell, bucket, by_cell[cell], mine, others, known.of(mine["doc_id"])))
+            found.append(CellRows(cell, bucket, by_cell[cell], mine, others, known.of(cell, mine["doc_id"])))
     return sorted(found, key=lambda each: each.cell)
-
-
-def displaced_parts(task: WaveTask, *tables: pa.Table) -> dict[int, tuple[str, ...]]:
-    """Return the parts with documents that rows of some cells displace, by bucket.
-
-    All cells of a bucket have to replace the same parts, and each block knows its own rows only.
-
-    Args:
-        task: the wave.
-        *tables: together all rows of some cells, with their row counts.
-    """
-    found: dict[int, set[str]] = defaultdict(set)
-    for each in look_up_cells(task, pa.concat_tables(tables)):
-        known = each.known
-        lost = known.superseded.filter(pc.is_in(known.superseded["doc_id"], value_set=known.displaced))
-        found[each.bucket].update(lost["path"].to_pylist())
-    return {bucket: tuple(sorted(paths)) for bucket, paths in found.items() if paths}
-
-
-def all_displaced(
-    found: Iterable[Mapping[int, Sequence[str]]], done: Iterable[CellResult]
-) -> dict[int, tuple[str, ...]]:
-    """Return the parts that all cells of each bucket replace.
-
-    Args:
-        found: of ``displaced_parts``, for the cells that are encoded.
-        done: cells that an earlier attempt has finished.
-    """
-    parts: dict[int, set[str]] = defaultdict(set)
-    for some in found:
-        for bucket, paths in some.items():
-            parts[bucket].update(paths)
-    for cell in done:
-        parts[cell.bucket].update(cell.removes)
-    return {bucket: tuple(sorted(paths)) for bucket, paths in parts.items() if paths}
-
-
-def may_displace(task: WaveTask) -> bool:
-    """Return whether cells of one bucket have to agree on the parts of displaced documents before they are encoded."""
-    several = task.cells > task.properties.buckets
-    return several and (task.on_duplicate == "last" or (task.on_duplicate == "first" and task.present is not None))

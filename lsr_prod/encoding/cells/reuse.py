@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from lsr_prod.encoding.cells.lookup import WaveTask
 from lsr_prod.encoding.commit.markers import ReadMarkers, finished_cells, read_markers
-from lsr_prod.encoding.results import CellOutput, CellResult
+from lsr_prod.encoding.results import CellOutput, CellResult, Deletion
 from lsr_prod.tables import open_table
 from lsr_prod.tables.quarantine import committed_files
 
@@ -58,11 +58,12 @@ def reusable_results(
         result = earlier.get(output.wave, {}).get(cell)
         return result is not None and result.output(output.wave) == output
 
-    # A cell that replaces a part which was compacted in the meantime is encoded again.
+    # A cell that deletes rows of a part which was compacted in the meantime is encoded again.
     return {
         cell: result
         for cell, result in found.items()
-        if committed.has_parts(result.bucket, result.removes) and all(stands(cell, output) for output in result.follows)
+        if committed.has_bases(result.bucket, result.deletions)
+        and all(stands(cell, output) for output in result.follows)
     }
 
 
@@ -71,17 +72,22 @@ class _Committed:
 
     def __init__(self, task: WaveTask, waves: Collection[int]) -> None:
         self._task = task
-        self._parts: dict[int, frozenset[str]] = {}
+        self._parts: dict[int, dict[str, str | None]] = {}  # bucket -> path -> unique id of its deletion vector
         self._bad = frozenset(_bad_parts(task, waves))
 
-    def has_parts(self, bucket: int, paths: Collection[str]) -> bool:
-        if paths and bucket not in self._parts:
-            self._parts[bucket] = frozenset(self._task.committed.get(bucket, ()))
-        return not paths or self._parts[bucket].issuperset(paths)
+    def has_bases(self, bucket: int, deletions: Collection[Deletion]) -> bool:
+        parts = self._parts_of(bucket) if deletions else {}
+        return all(each.path in parts and parts[each.path] == each.before for each in deletions)
 
     def has(self, cell: int, output: CellOutput) -> bool:
         bad = output.quarantine is None or output.quarantine in self._bad
-        return bad and self.has_parts(cell % self._task.properties.buckets, output.parts)
+        return bad and self._parts_of(cell % self._task.properties.buckets).keys() >= {*output.parts}
+
+    def _parts_of(self, bucket: int) -> dict[str, str | None]:
+        if bucket not in self._parts:
+            files = self._task.files_of(bucket)
+            self._parts[bucket] = {file.path: file.deleted.unique_id if file.deleted else None for file in files}
+        return self._parts[bucket]
 
 
 def _bad_parts(task: WaveTask, waves: Collection[int]) -> Iterator[str]:

@@ -14,23 +14,38 @@ from dataclasses import dataclass
 from functools import partial
 
 from lsr_prod.encoding.commit.fence import Epoch
+from lsr_prod.encoding.deletions import merge_deletions
 from lsr_prod.encoding.plans.successors import check_not_followed
-from lsr_prod.encoding.results import CellResult, WaveResult
-from lsr_prod.errors import CommitError, StaleWaveError, StorageError, TableConflictError
+from lsr_prod.encoding.results import CellResult, Deletion, WaveResult
+from lsr_prod.errors import (
+    ArtifactError,
+    CommitError,
+    IncompleteWaveError,
+    StaleWaveError,
+    StorageError,
+    TableConflictError,
+)
 from lsr_prod.storage import Store
-from lsr_prod.tables import Part, Table, check_part, count_rows, open_table
+from lsr_prod.tables import Part, Table, TableFile, check_part, count_rows, open_table
+from lsr_prod.tables.deletion_vector import DeletionVector, check_vectors, file_of
 from lsr_prod.tables.file_table import files_with_paths, to_files
 from lsr_prod.tables.quarantine import PARTITION, committed_files
 
-__all__ = ["Committer", "check_cell", "check_for_commit", "waves_done"]
+__all__ = ["Committer", "check_cell", "check_for_commit", "merge_all", "waves_done"]
 
 log = logging.getLogger(__name__)
 
 CheckParts = Callable[[Store, Store, Sequence[CellResult], float], None]
+MergeDeletions = Callable[[Store, Sequence[Sequence[Deletion]]], Sequence[Deletion]]
 
 _STORE_TRIES = 5
 # A refusal means that another commit succeeded: with 16 busy writers of one table, dozens of tries were needed.
 _CONFLICT_TRIES = 200
+
+
+def merge_all(table: Store, groups: Sequence[Sequence[Deletion]]) -> list[Deletion]:
+    """Return one deletion for the deletions of each part; see ``deletions.merge_deletions``."""
+    return [merge_deletions(table, group) for group in groups]
 
 
 def check_cell(table: Store, quarantine: Store, cell: CellResult) -> None:
@@ -43,6 +58,7 @@ def check_cell(table: Store, quarantine: Store, cell: CellResult) -> None:
         check_part(table, part)
     if cell.quarantine:
         check_part(quarantine, cell.quarantine)
+    _check_vectors(table, cell)
 
 
 def check_for_commit(table: Store, quarantine: Store, cells: Sequence[CellResult], began: float) -> None:
@@ -62,6 +78,11 @@ def check_for_commit(table: Store, quarantine: Store, cells: Sequence[CellResult
             _check_and_touch(table, part, began)
         if cell.quarantine:
             _check_and_touch(quarantine, cell.quarantine, began)
+        _check_vectors(table, cell)
+        for path in {path for deletion in cell.deletions if (path := file_of(deletion.vector))}:
+            entry = table.entry(path)
+            if entry is not None and entry.modified < math.floor(began):
+                _touch(table, path)
 
 
 def waves_done(table: Table, plan: str) -> int:
@@ -79,12 +100,14 @@ class Committer:
         table: the sparse table's folder.
         quarantine: the quarantine table's folder.
         check: ``check_for_commit``, or a function that spreads it over workers: the driver makes no request per part.
+        merge: ``merge_all``, or a function that spreads it over workers.
     """
 
     epoch: Epoch
     table: Store
     quarantine: Store
     check: CheckParts = check_for_commit
+    merge: MergeDeletions = merge_all
 
     def fence(self) -> None:
         """Make all snapshots of the two tables stale that older attempts have read.
@@ -128,15 +151,17 @@ class Committer:
             False if the table had it already.
 
         Raises:
-            IncompleteWaveError: its row counts, or those of the parts that it replaces, do not add up.
-            StaleWaveError: a part that it replaces was replaced by another commit.
+            IncompleteWaveError: its row counts, or those of the parts that it deletes rows of, do not add up.
+            StaleWaveError: another commit has replaced a part that it deletes rows of, or deleted rows of it.
             FencedError: a newer attempt has taken over, or the plan was given up.
             CommitError: a part does not match its description, an earlier wave is missing, or the store refused every
                 try.
         """
         result.check()
         self.check(self.table, self.quarantine, result.cells, self.epoch.began())
-        return self._until_accepted(lambda: self._decide(result), f"wave {result.wave}")
+        groups = list(result.deletions().values())
+        deletions = {deletion.path: deletion for deletion in self.merge(self.table, groups)} if groups else {}
+        return self._until_accepted(lambda: self._decide(result, deletions), f"wave {result.wave}")
 
     def _until_accepted(self, decide: Callable[[], bool], what: str) -> bool:
         refused: Exception | None = None
@@ -156,7 +181,7 @@ class Committer:
             f"{what} was refused {conflicts + failures} times ({refused}); run the job again"
         ) from refused
 
-    def _decide(self, result: WaveResult) -> bool:
+    def _decide(self, result: WaveResult, deletions: Mapping[str, Deletion]) -> bool:
         table = _load(self.table)
         done = waves_done(table, self.epoch.plan)
         if done > result.wave:
@@ -164,11 +189,12 @@ class Committer:
         if done < result.wave:
             raise CommitError(f"wave {result.wave} is next but the table has {done} waves; run the job again")
         check_not_followed(self.table, self.epoch.plan, done)
-        _check_replaced(table, result)
+        whole = _check_deletions(table, result.wave, deletions)
         self._commit_quarantine(result.wave, [cell.quarantine for cell in result.cells if cell.quarantine])
         adds = [(part, {"bucket": str(cell.bucket)}) for cell in result.cells for part in cell.parts]
         self.epoch.check()
-        self._write(table, adds, result.removes, result.wave)
+        vectors = {path: deletion.vector for path, deletion in deletions.items() if path not in whole}
+        self._write(table, adds, whole, result.wave, vectors)
         return True
 
     def _commit_quarantine(self, wave: int, bad: Sequence[Part]) -> None:
@@ -185,9 +211,15 @@ class Committer:
         self._write(table, adds, removes, wave)
 
     def _write(
-        self, table: Table, adds: Sequence[tuple[Part, Mapping[str, str | None]]], removes: Sequence[str], wave: int
+        self,
+        table: Table,
+        adds: Sequence[tuple[Part, Mapping[str, str | None]]],
+        removes: Sequence[str],
+        wave: int,
+        deletions: Mapping[str, DeletionVector] | None = None,
     ) -> None:
-        table.commit(adds, removes, app=self.epoch.plan, version=wave, epoch=self.epoch.number)
+        epoch = self.epoch
+        table.commit(adds, removes, app=epoch.plan, version=wave, epoch=epoch.number, deletions=deletions)
 
 
 def _load(store: Store) -> Table:
@@ -199,22 +231,58 @@ def _load(store: Store) -> Table:
 
 def _check_and_touch(store: Store, part: Part, began: float) -> None:
     """Check a part, and touch it if it is older than this attempt: a vacuum would delete it as garbage."""
-    if check_part(store, part).modified >= math.floor(began):
-        return
+    if check_part(store, part).modified < math.floor(began):
+        _touch(store, part.path)
+
+
+def _touch(store: Store, path: str) -> None:
     try:
-        store.touch(part.path)
+        store.touch(path)
     except FileNotFoundError as error:
-        raise CommitError(f"{store.uri}/{part.path} was deleted; run the job again") from error
+        raise CommitError(f"{store.uri}/{path} was deleted; run the job again") from error
 
 
-def _check_replaced(table: Table, result: WaveResult) -> None:
-    """Check the parts that a wave replaces: their paths, and what became of their rows."""
-    removes = set(result.removes)
-    found = to_files(files_with_paths(table.file_table(), removes))
-    if missing := len(removes) - len(found):
+def _check_vectors(table: Store, cell: CellResult) -> None:
+    """Check that the deletion vectors of a cell can be read.
+
+    Raises:
+        CommitError: one is missing or damaged.
+    """
+    try:
+        check_vectors(table, (deletion.vector for deletion in cell.deletions))
+    except ArtifactError as error:
+        raise CommitError(f"{error}, or run the job again") from error
+
+
+def _check_deletions(table: Table, wave: int, deletions: Mapping[str, Deletion]) -> list[str]:
+    """Check the parts that a wave deletes rows of, and return those of which no row is left.
+
+    Raises:
+        StaleWaveError: a part is not in the snapshot, or other rows of it are deleted than the wave has seen.
+        IncompleteWaveError: a row that is deleted is not in the part.
+    """
+    files = {file.path: file for file in to_files(files_with_paths(table.file_table(), deletions.keys()))}
+    stale = [
+        path for path, deletion in deletions.items() if path not in files or _vector_id(files[path]) != deletion.before
+    ]
+    if stale:
         raise StaleWaveError(
-            f"wave {result.wave} replaces {missing} parts that another commit has replaced (a compaction?); "
-            "run the job again"
+            f"wave {wave} deletes rows of {len(stale)} parts that another commit has replaced or changed (a "
+            "compaction?); run the job again"
         )
-    rows = (count_rows(table.store, file.path) if file.rows is None else file.rows for file in found)
-    result.check_replaced(sum(rows))
+    whole = []
+    for path, deletion in deletions.items():
+        file, deleted = files[path], deletion.vector.rows
+        rows = count_rows(table.store, path) if file.rows is None else file.rows
+        if deleted > rows or deletion.rows_before != (file.deleted.rows if file.deleted else 0):
+            raise IncompleteWaveError(
+                f"wave {wave} deletes {deletion.rows} rows of {path}, which has {rows}; nothing was committed, report "
+                "this"
+            )
+        if deleted == rows:
+            whole.append(path)
+    return whole
+
+
+def _vector_id(file: TableFile) -> str | None:
+    return file.deleted.unique_id if file.deleted else None

@@ -10,12 +10,13 @@ from dataclasses import asdict
 from typing import Any
 
 from lsr_prod.encoding.commit.committer import check_cell
-from lsr_prod.encoding.results import CellOutput, CellResult
+from lsr_prod.encoding.results import CellOutput, CellResult, Deletion
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import CommitError, IncompleteWaveError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part
+from lsr_prod.tables.deletion_vector import DeletionVector, file_of
 
 __all__ = [
     "MARKERS_FOLDER",
@@ -23,7 +24,7 @@ __all__ = [
     "delete_markers",
     "finished_cells",
     "mark_finished",
-    "marked_parts",
+    "marked_files",
     "read_markers",
 ]
 
@@ -43,8 +44,8 @@ def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, result:
         result: of the cell; its parts are written.
 
     Returns:
-        This result; or the result of another attempt that was first, if its parts are complete, it replaces the same
-        parts (after a compaction in the meantime it could not be committed), and it follows the same results.
+        This result; or the result of another attempt that was first, if its parts are complete, it deletes rows of
+        the same parts (after a compaction in the meantime it could not be committed), and it follows the same results.
     """
     name = f"{_folder(plan, wave)}/{result.cell}.json"
     data = record_bytes(asdict(result))
@@ -56,7 +57,7 @@ def mark_finished(table: Store, quarantine: Store, plan: str, wave: int, result:
             f"wave {wave}, cell {result.cell}: {result.rows_in} rows in this attempt, {earlier.rows_in} in another; "
             "nothing was committed, report this"
         )
-    if earlier is None or (earlier.removes, earlier.follows) != (result.removes, result.follows):
+    if earlier is None or _base(earlier) != _base(result):
         table.delete(name)
         table.put_new(name, data)
         return result
@@ -100,8 +101,8 @@ def delete_markers(table: Store, plan: str, wave: int, cells: Collection[int]) -
             table.delete(name)
 
 
-def marked_parts(table: Store, names: Iterable[str]) -> Iterator[Part]:
-    """Yield the parts, of both tables, that markers name.
+def marked_files(table: Store, names: Iterable[str]) -> Iterator[str]:
+    """Yield the paths of the parts, of both tables, and of the deletion vectors that markers name.
 
     Args:
         table: the sparse table's folder.
@@ -111,9 +112,10 @@ def marked_parts(table: Store, names: Iterable[str]) -> Iterator[Part]:
         data = table.get(name)
         if data is not None:
             result = _from_json(json.loads(data))
-            yield from result.parts
+            yield from (part.path for part in result.parts)
             if result.quarantine:
-                yield result.quarantine
+                yield result.quarantine.path
+            yield from (path for each in result.deletions if (path := file_of(each.vector)))
 
 
 def _folder(plan: str, wave: int) -> str:
@@ -135,10 +137,18 @@ def _read(table: Store, quarantine: Store, name: str) -> CellResult | None:
 def _from_json(fields: dict[str, Any]) -> CellResult:
     parts = tuple(Part(**part) for part in fields.pop("parts"))
     bad = fields.pop("quarantine")
-    removes = tuple(fields.pop("removes"))
+    deletions = tuple(
+        Deletion(**{**deletion, "vector": DeletionVector(**deletion["vector"])}) for deletion in fields.pop("deletions")
+    )
     follows = tuple(
         CellOutput(output["wave"], tuple(output["parts"]), output["quarantine"])
         for output in fields.pop("follows", ())  # earlier releases wrote none
     )
     fields["reused"] = True
-    return CellResult(parts=parts, quarantine=Part(**bad) if bad else None, removes=removes, follows=follows, **fields)
+    quarantine = Part(**bad) if bad else None
+    return CellResult(parts=parts, quarantine=quarantine, deletions=deletions, follows=follows, **fields)
+
+
+def _base(result: CellResult) -> object:
+    """Return what a result was based on: the parts that it deletes rows of, and the results that it follows."""
+    return {(deletion.path, deletion.before) for deletion in result.deletions}, result.follows

@@ -18,21 +18,27 @@ from lsr_prod.encoding.cells.batches import encode_batches
 from lsr_prod.encoding.cells.cell import prepare_cell, write_cell
 from lsr_prod.encoding.cells.lookup import WaveTask, look_up_cells
 from lsr_prod.encoding.cells.row_counts import ROW_COUNT
+from lsr_prod.encoding.commit.committer import Committer
+from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.results import CellResult, WaveResult
-from lsr_prod.formats.table import bucket_of, cell_of, content_hash
+from lsr_prod.encoding.table import committed_files
+from lsr_prod.formats.table import bucket_of, cell_of, content_hash, content_keys
 from lsr_prod.storage import Store
-from lsr_prod.tables import read_part
+from lsr_prod.tables import Part, read_all_rows
 from tests.encoding.poison_encoder import PoisonEncoder, term_of
-from tests.encoding.tables import PROPERTIES, make_tables
+from tests.encoding.tables import PROPERTIES, make_tables, newest, read
 
 encode = partial(encode_batches, PoisonEncoder())
 
 
 def task(
-    folder: Path, committed: Sequence[str] = (), removed: frozenset[int] = frozenset(), cells: int = 2
+    folder: Path, committed: Sequence[Part] = (), removed: frozenset[int] = frozenset(), cells: int = 2
 ) -> WaveTask:
     table, quarantine = make_tables(folder)
-    return WaveTask("p", 0, cells, table, quarantine, PROPERTIES, {0: list(committed)}, removed)
+    if committed:
+        adds = [(part, {"bucket": "0"}) for part in committed]
+        newest(table).commit(adds, [], app="before", version=0, epoch=1)
+    return WaveTask("p", 0, cells, table, quarantine, PROPERTIES, committed_files(newest(table)), removed)
 
 
 def rows(*records: tuple[str, str, int], bad: int = 0, cell: int = 0) -> pa.Table:
@@ -69,7 +75,7 @@ def encode_only(wave: WaveTask, rows: pa.Table) -> CellResult:
 
 def balance(result: CellResult) -> int:
     quarantined = result.quarantine.rows if result.quarantine else 0
-    return result.rows_in + result.kept - sum(part.rows for part in result.parts) - quarantined
+    return result.rows_in - sum(part.rows for part in result.parts) - quarantined
 
 
 def test_cell_encodes_documents_and_quarantines_bad_rows(tmp_path: Path):
@@ -83,6 +89,7 @@ def test_cell_encodes_documents_and_quarantines_bad_rows(tmp_path: Path):
         "terms": 0,
         "impacts": 0,
         "content_hash": content_hash("one"),
+        "content_key": content_keys([content_hash("one")])[0],
         "source_file": 1,
     }
     assert result.reasons == {"broken_json": 2, "encode_failed": 1}
@@ -99,10 +106,10 @@ def test_first_row_of_an_id_in_source_order_is_the_document(tmp_path: Path):
 def test_committed_ids_are_duplicates(tmp_path: Path):
     first = task(tmp_path)
     before = encode_only(first, rows(("a", "one", 1), ("b", "two", 1)))
-    second = task(tmp_path, [part.path for part in before.parts])
+    second = task(tmp_path, before.parts)
     result = encode_only(second, rows(("a", "other", 2), ("c", "three", 2)))
     assert list(documents(second.table, result)) == ["c"]
-    assert (result.reasons, result.removes, result.kept) == ({"duplicate_id": 1}, (), 0)
+    assert (result.reasons, result.deletions) == ({"duplicate_id": 1}, ())
 
 
 def test_cell_without_rows_writes_nothing(tmp_path: Path):
@@ -115,7 +122,7 @@ def test_cell_with_more_than_two_gigabytes_of_text_is_encoded(tmp_path: Path):
     """Needs about 14 GB of memory."""
     count, properties = 22, replace(PROPERTIES, stored_fields=("text",))
     table, quarantine = make_tables(tmp_path)
-    wave = WaveTask("p", 0, 2, table, quarantine, properties, {})
+    wave = WaveTask("p", 0, 2, table, quarantine, properties, committed_files(newest(table)))
     schema = row_schema(properties.stored_fields)
     records = [{"cell": 0, "file": 0, "source_key": 1, "position": i, "doc_id": f"{i:02}"} for i in range(count)]
     block = pa.Table.from_pylist([record | {"text": "a text"} for record in records], schema=schema)
@@ -125,7 +132,7 @@ def test_cell_with_more_than_two_gigabytes_of_text_is_encoded(tmp_path: Path):
     counts = pa.Table.from_pylist([{"cell": 0, "reason": ROW_COUNT, "position": count}], schema=schema)
     result = encode_only(wave, pa.concat_tables([block, counts]))
     assert (result.rows_in, result.encoded, balance(result)) == (count, count, 0)
-    found = read_part(table, result.parts[0].path, pa.schema([("text", pa.large_string())]))
+    found = read_all_rows(table, result.parts[0].path, pa.schema([("text", pa.large_string())]))
     assert pc.sum(pc.binary_length(found["text"])).as_py() == count * 100_000_000
 
 
@@ -151,7 +158,7 @@ def test_cells_of_a_bucket_give_together_the_documents_of_the_new_corpus(
         part for half in halves for part in encode_only(first, rows(*((n, t, k) for n, (t, k) in half.items()))).parts
     ]
     cells = splits * PROPERTIES.buckets
-    wave = task(folder, [part.path for part in old], frozenset({1, 2}), cells)
+    wave = task(folder, old, frozenset({1, 2}), cells)
     results = []
     for cell in range(0, cells, PROPERTIES.buckets):
         mine = ((n, t, k) for n, (t, k) in changed.items() if cell_of(n, cells) == cell)
@@ -160,14 +167,8 @@ def test_cells_of_a_bucket_give_together_the_documents_of_the_new_corpus(
         assert len(results[-1].parts) <= 1
     result = WaveResult(0, tuple(results))
     result.check()
-    result.check_replaced(sum(part.rows for part in old if part.path in result.removes))
-
-    left_alone = {part.path for part in old} - set(result.removes)
-    found = [
-        row
-        for path in [*left_alone, *(part.path for cell in results for part in cell.parts)]
-        for row in pq.read_table(f"{wave.table.uri}/{path}", partitioning=None).to_pylist()
-    ]
+    Committer(take_epoch(wave.table, "p", []), wave.table, wave.quarantine).commit(result)
+    found = read(wave.table)
     assert sorted((row["doc_id"], row["content_hash"], row["source_file"], row["terms"]) for row in found) == sorted(
         (name, content_hash(text), key, [term_of(text)]) for name, (text, key) in (stays | changed).items()
     )

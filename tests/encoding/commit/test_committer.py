@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lsr_prod.encoding.commit.committer import Committer, check_cell, waves_done
 from lsr_prod.encoding.commit.fence import Epoch, take_epoch
-from lsr_prod.encoding.results import CellResult, WaveResult
+from lsr_prod.encoding.deletions import write_deletions
+from lsr_prod.encoding.results import CellResult, Deletion, WaveResult
 from lsr_prod.errors import CommitError, FencedError, IncompleteWaveError, StaleWaveError, StorageError
 from lsr_prod.storage import Store
 from lsr_prod.tables import Sink, create_table
@@ -166,17 +168,13 @@ def test_wave_result_sums_its_cells_and_refuses_a_wrong_count(tmp_path: Path):
         replace(one, quarantine=None, reasons={}),
         replace(one, reasons={"broken_json": 2}),
         replace(one, parts=()),
-        replace(one, kept=1),
-        replace(one, kept=9),
+        replace(one, superseded=1),
+        replace(one, deleted=1),
         other,
     ]
     for cell in wrong:
         with pytest.raises(IncompleteWaveError, match=r"wave 0[:,] "):
             as_wave(0, cell, other).check()
-    with pytest.raises(IncompleteWaveError, match="two buckets replace the same part"):
-        as_wave(0, replace(one, removes=("x",)), replace(other, removes=("x",))).check()
-    with pytest.raises(IncompleteWaveError, match="the cells of bucket 0 replace different parts"):
-        as_wave(0, replace(one, removes=("x",)), make_cell(table, quarantine, 0, "d", cell=2)).check()
 
 
 def test_cells_of_one_bucket_become_parts_of_it(tmp_path: Path, sink: Sink):
@@ -189,19 +187,25 @@ def test_cells_of_one_bucket_become_parts_of_it(tmp_path: Path, sink: Sink):
     assert sorted(file.partition["bucket"] for file in newest(table).files()) == ["0", "0", "0", "1"]
 
 
+def deletion(table: Store, old: CellResult, *rows: int) -> tuple[Deletion, ...]:
+    """Delete rows of the only part of a committed cell."""
+    files = [file for file in newest(table).files() if file.path == old.parts[0].path]
+    going = pa.table({"path": [files[0].path] * len(rows), "row": pa.array(rows, pa.int64())})
+    return write_deletions(table, files, going)
+
+
 def increment(table: Store, quarantine: Store, old: CellResult) -> CellResult:
-    """An increment of the rows a, b and c: a is kept, b replaced, c deleted, d added."""
-    new = make_cell(table, quarantine, 0, "abd", impact=3)
-    (part,) = old.parts
-    return replace(new, rows_in=2, removes=(part.path,), kept=1, superseded=1, deleted=1)
+    """An increment of the rows a, b and c: a stays, b is replaced, c deleted, d added."""
+    new = make_cell(table, quarantine, 0, "bd", impact=3)
+    return replace(new, deletions=deletion(table, old, 1, 2), superseded=1, deleted=1)
 
 
-def test_increment_replaces_parts_in_one_commit(tmp_path: Path, sink: Sink):
+def test_increment_adds_and_deletes_rows_in_one_commit(tmp_path: Path, sink: Sink):
     table, quarantine = make_tables(tmp_path, sink)
     old = make_cell(table, quarantine, 0, "abc")
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
     wave = as_wave(0, increment(table, quarantine, old))
-    assert (wave.rows_in, wave.rows_out, wave.kept, wave.deleted) == (2, 2, 1, 1)
+    assert (wave.rows_in, wave.rows_out, wave.superseded, wave.deleted) == (2, 2, 1, 1)
     committer = Committer(take_epoch(table, "q", []), table, quarantine)
     assert committer.commit(wave) is True
     assert committer.commit(wave) is False
@@ -209,20 +213,51 @@ def test_increment_replaces_parts_in_one_commit(tmp_path: Path, sink: Sink):
     assert newest(table).version == 2
 
 
-def test_cells_of_one_bucket_replace_a_part_together(tmp_path: Path, sink: Sink):
+def test_cells_of_one_bucket_delete_rows_of_one_part(tmp_path: Path, sink: Sink):
     table, quarantine = make_tables(tmp_path, sink)
     old = make_cell(table, quarantine, 0, "abc")
     assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
-    removes = (old.parts[0].path,)
-    one = replace(make_cell(table, quarantine, 0, "ad", cell=0), rows_in=1, removes=removes, kept=1)
-    other = replace(make_cell(table, quarantine, 0, "b", cell=2), removes=removes, superseded=1, deleted=1)
+    one = replace(make_cell(table, quarantine, 0, "d", cell=0), deletions=deletion(table, old, 2), deleted=1)
+    other = replace(make_cell(table, quarantine, 0, "b", cell=2), deletions=deletion(table, old, 1), superseded=1)
+    same = replace(other, deletions=deletion(table, old, 2))
     committer = Committer(take_epoch(table, "q", []), table, quarantine)
-    for lost in (as_wave(0, one), as_wave(0, one, replace(other, deleted=0)), as_wave(0, one, replace(other, kept=1))):
-        with pytest.raises(IncompleteWaveError, match=r"wave 0(: 3 rows in replaced parts, but|, cell 2: 1 rows in)"):
-            committer.commit(lost)
+    with pytest.raises(IncompleteWaveError, match="some of them are the same rows"):
+        committer.commit(as_wave(0, one, same))
     assert committer.commit(as_wave(0, one, other)) is True
     assert ids_of(table) == ["a", "b", "d"]
-    assert not {file.path for file in newest(table).files()} & {*removes}
+    again = replace(make_cell(table, quarantine, 1, "e"), deletions=deletion(table, old, 0), deleted=1)
+    assert committer.commit(as_wave(1, again)) is True
+    assert ids_of(table) == ["b", "d", "e"]
+    assert old.parts[0].path not in {file.path for file in newest(table).files()}  # no row of it is left
+
+
+def test_row_that_the_part_does_not_have_is_not_deleted(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
+    old = make_cell(table, quarantine, 0, "a")
+    assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
+    wrong = replace(make_cell(table, quarantine, 0, "d"), deletions=deletion(table, old, 0, 1), deleted=2)
+    with pytest.raises(IncompleteWaveError, match=r"deletes 2 rows of .*, which has 1"):
+        Committer(take_epoch(table, "q", []), table, quarantine).commit(as_wave(0, wrong))
+    assert ids_of(table) == ["a"]
+
+
+def test_damaged_deletion_vector_is_not_committed(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
+    ids = "".join(map(chr, range(0x4E00, 0x4E00 + 400)))
+    old = make_cell(table, quarantine, 0, ids)
+    assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
+    rows = range(0, 400, 2)
+    cell = replace(make_cell(table, quarantine, 0, "d"), deletions=deletion(table, old, *rows), deleted=len(rows))
+    (file,) = Path(table.uri).glob("deletion_vector_*.bin")
+    content = file.read_bytes()
+    file.write_bytes(content[:-5])
+    committer = Committer(take_epoch(table, "q", []), table, quarantine)
+    with pytest.raises(CommitError, match=r"deletion_vector_.* is damaged; restore it, or run the job again"):
+        committer.commit(as_wave(0, cell))
+    repaired = replace(cell, deletions=deletion(table, old, *rows))
+    assert committer.commit(as_wave(0, repaired)) is True
+    assert len(ids_of(table)) == 201
+    assert file.read_bytes() == content[:-5]  # a delayed attempt may have damaged a file that others use
 
 
 def test_wave_whose_parts_were_compacted_in_the_meantime_is_stale(tmp_path: Path, sink: Sink):
@@ -237,7 +272,7 @@ def test_wave_whose_parts_were_compacted_in_the_meantime_is_stale(tmp_path: Path
 
     epoch = take_epoch(table, "q", [])
     committer = Committer(Interrupted(epoch.store, epoch.plan, epoch.number, iter([compact])), table, quarantine)
-    with pytest.raises(StaleWaveError, match="wave 0 replaces 1 parts"):
+    with pytest.raises(StaleWaveError, match="wave 0 deletes rows of 1 parts"):
         committer.commit(wave)
     assert ids_of(table) == ["a", "b", "c"]
 

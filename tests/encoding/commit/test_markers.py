@@ -1,7 +1,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from lsr_prod.encoding.commit.markers import delete_markers, finished_cells, mark_finished
+from lsr_prod.encoding.results import Deletion
+from lsr_prod.tables.deletion_vector import save_vectors
 from tests.encoding.tables import make_cell, make_tables, make_wave
 
 
@@ -52,10 +56,11 @@ def test_draft_of_an_interrupted_process_is_not_a_marker(tmp_path: Path):
     assert finished_cells(table, quarantine, "p", 0) == {0: replace(cell, reused=True)}
 
 
-def test_marker_that_replaces_compacted_parts_is_replaced(tmp_path: Path):
+def test_marker_that_deletes_rows_of_compacted_parts_is_replaced(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     (cell,) = make_wave(table, quarantine, 0, "ab").cells
-    before, after = replace(cell, removes=("old",)), replace(cell, removes=("compacted",))
+    vector = save_vectors(table, {"old": np.array([3], np.uint32)})["old"]
+    before, after = (replace(cell, deletions=(Deletion(path, None, vector, 1),)) for path in ("old", "compacted"))
     mark_finished(table, quarantine, "p", 0, before)
     assert mark_finished(table, quarantine, "p", 0, after) == after
     assert finished_cells(table, quarantine, "p", 0) == {0: replace(after, reused=True)}

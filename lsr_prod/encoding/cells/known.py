@@ -1,0 +1,218 @@
+"""Committed rows of a bucket: active ids, rows that the wave deletes, and vectors to keep.
+
+A committed row is never written again. A wave that replaces or removes it adds its number to the deletion vector of its
+part. Of all rows the id and the source file are read (7 to 12 bytes a row, if ids share prefixes), of parts with a row
+that is replaced the content keys too. Content hashes and vectors are read only of parts in which a text is unchanged.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lsr_prod.encoding.cells.duplicates import SourceOrder
+from lsr_prod.errors import CommitError
+from lsr_prod.formats.table import TableProperties, cell_of, content_hash, content_keys
+from lsr_prod.storage import Store
+from lsr_prod.tables import TableFile
+from lsr_prod.tables.deletion_vector import deleted_rows
+from lsr_prod.tables.rows import content_columns, part_schema, replace_source
+
+__all__ = ["Known", "find_known", "unchanged_rows"]
+
+_SUPERSEDED = pa.schema(
+    [
+        ("doc_id", pa.large_string()),
+        ("content_hash", pa.large_string()),
+        ("path", pa.large_string()),
+        ("row", pa.int64()),
+        ("source_file", pa.int64()),
+    ]
+)
+_GOING = pa.schema(
+    [("doc_id", pa.large_string()), ("cell", pa.int64()), ("path", pa.large_string()), ("row", pa.int64())]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Committed rows of some ids.
+
+    Attributes:
+        active: large_string, ids whose committed row stays the document.
+        superseded: doc_id, part, row number and source file of rows that new rows of their ids replace: their source
+            file was removed, or they are displaced. content_hash is null if the new text differs.
+        displaced: large_string, ids of committed documents whose source file is still part of the corpus, but whose new
+            row takes their place.
+        going: doc_id, cell, part and row number of all rows to delete: those of removed source files, and displaced
+            ones.
+    """
+
+    active: pa.Array
+    superseded: pa.Table
+    displaced: pa.Array
+    going: pa.Table
+
+    def of(self, cell: int, doc_ids: pa.ChunkedArray) -> "Known":
+        """Return what is known of a cell; the active ids are those of all cells.
+
+        Args:
+            cell: number of the cell.
+            doc_ids: of its new rows.
+        """
+        wanted = doc_ids.combine_chunks()
+        superseded = self.superseded.filter(pc.is_in(self.superseded["doc_id"], value_set=wanted))
+        displaced = self.displaced.filter(pc.is_in(self.displaced, value_set=wanted))
+        going = self.going.filter(pc.equal(self.going["cell"], cell))
+        return replace(self, superseded=superseded, displaced=displaced, going=going)
+
+    def has_vector(self, doc_ids: pa.ChunkedArray, hashes: pa.Array) -> pa.Array:
+        """Return whether the table has the vector of the same text under the same id; bool [n]."""
+        if not self.superseded.num_rows:
+            return pa.array([False] * len(doc_ids), pa.bool_())
+        places = pc.index_in(doc_ids, value_set=self.superseded["doc_id"].combine_chunks())
+        before = self.superseded["content_hash"].take(places)
+        return pc.fill_null(pc.equal(before, hashes), False)
+
+
+def find_known(
+    table: Store, files: Sequence[TableFile], rows: pa.Table, removed: frozenset[int], order: SourceOrder, cells: int
+) -> Known:
+    """Look up ids in the parts of their bucket; only the found ones are kept in memory.
+
+    Args:
+        table: the sparse table's folder.
+        files: the bucket's parts.
+        rows: ``rows.row_schema``, one new row per id.
+        removed: keys of the removed source files.
+        order: decides between a new and a committed row.
+        cells: number of cells that ids are hashed to.
+
+    Raises:
+        CommitError: a part is missing or damaged.
+    """
+    wanted, numbers = (rows[name].combine_chunks() for name in ("doc_id", "file"))
+    gone = pa.array(sorted(removed), pa.int64())
+    active, superseded, displaced, going = [], [_SUPERSEDED.empty_table()], [], [_GOING.empty_table()]
+    for file in files:
+        hits = []
+        for start, batch, live in _batches(table, file, ["doc_id", "source_file"]):
+            keys, ids = batch["source_file"], batch["doc_id"].cast(pa.large_string())
+            leaves = pc.and_(pc.is_in(keys, value_set=gone), live)
+            places = pc.if_else(live, pc.index_in(ids, value_set=wanted), None)
+            found = places.is_valid()
+            loses = _loses(order, numbers, places, keys, leaves)
+            goes = pc.or_(leaves, loses)
+            active.append(ids.filter(pc.and_not(found, goes)))
+            displaced.append(ids.filter(loses))
+            at = pa.array(np.arange(start, start + batch.num_rows))
+            going.append(_going(file.path, ids.filter(goes), at.filter(goes), cells))
+            replaced = pc.and_(found, goes)
+            columns = {"doc_id": ids, "source_file": keys, "row": at, "new": places}
+            hits.append(pa.table({name: values.filter(replaced) for name, values in columns.items()}))
+        if sum(some.num_rows for some in hits):
+            superseded.append(_with_hashes(table, file, pa.concat_tables(hits), rows["text"]))
+    return Known(_joined(active), pa.concat_tables(superseded), _joined(displaced), pa.concat_tables(going))
+
+
+def unchanged_rows(
+    table: Store, files: Sequence[TableFile], known: Known, rows: pa.Table, properties: TableProperties
+) -> pa.Table:
+    """Return rows of the sparse table for documents with the same text: new source and stored fields, the old vector.
+
+    Args:
+        table: the sparse table's folder.
+        files: the bucket's parts.
+        known: committed rows of these ids.
+        rows: ``rows.row_schema``, each with a vector in ``known``.
+        properties: of the table.
+    """
+    whole = part_schema(properties)
+    schema = pa.schema([whole.field(name) for name in content_columns(properties)])
+    old = known.superseded.filter(pc.is_in(known.superseded["doc_id"], value_set=rows["doc_id"].combine_chunks()))
+    found = [schema.empty_table()]
+    for file in files:
+        numbers = old.filter(pc.equal(old["path"], file.path))["row"].to_numpy()
+        if len(numbers):
+            found += [batch.select(schema.names).cast(schema) for batch in _rows(table, file, schema.names, numbers)]
+    vectors, rows = pa.concat_tables(found).sort_by("doc_id"), rows.sort_by("doc_id")
+    stored = {name: rows[f"stored.{name}"] for name in properties.stored_fields}
+    return replace_source(properties, vectors, rows["source_key"], stored)
+
+
+def _going(path: str, ids: pa.Array, rows: pa.Array, cells: int) -> pa.Table:
+    of_cell = [cell_of(doc_id, cells) for doc_id in ids.to_pylist()]
+    columns = [ids, pa.array(of_cell, pa.int64()), pa.array([path] * len(ids), pa.large_string()), rows]
+    return pa.table(columns, schema=_GOING)
+
+
+def _with_hashes(table: Store, file: TableFile, rows: pa.Table, texts: pa.ChunkedArray) -> pa.Table:
+    """Return replaced rows of a part in ``_SUPERSEDED``, with the content hashes of probably unchanged texts.
+
+    Args:
+        table: the sparse table's folder.
+        file: the part.
+        rows: doc_id, source_file, row (number in the part) and new (place of the new row in ``texts``).
+        texts: of all new rows.
+    """
+    numbers = rows["row"].to_numpy()
+    new = content_keys(content_hash(text) for text in texts.take(rows["new"]).to_pylist())
+    old = np.concatenate([part["content_key"].to_numpy() for part in _rows(table, file, ["content_key"], numbers)])
+    hashes = np.full(len(numbers), None, object)
+    if len(same := np.flatnonzero(new == old)):
+        parts = _rows(table, file, ["content_hash"], numbers[same])
+        hashes[same] = [one for part in parts for one in part["content_hash"].to_pylist()]
+    columns = {
+        "doc_id": rows["doc_id"],
+        "content_hash": pa.array(hashes, pa.large_string()),
+        "path": pa.array([file.path] * rows.num_rows, pa.large_string()),
+        "row": rows["row"],
+        "source_file": rows["source_file"],
+    }
+    return pa.table(columns, schema=_SUPERSEDED)
+
+
+def _rows(table: Store, file: TableFile, columns: Sequence[str], numbers: npt.NDArray[np.int64]) -> Iterator[pa.Table]:
+    """Yield columns of some rows of a part, whose numbers ascend."""
+    for start, batch, _ in _batches(table, file, columns):
+        first, last = np.searchsorted(numbers, [start, start + batch.num_rows])
+        if first < last:
+            yield pa.Table.from_batches([batch]).take(pa.array(numbers[first:last] - start))
+
+
+def _batches(table: Store, file: TableFile, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch, pa.Array]]:
+    """Yield the rows of a part: number of the first one, batch, and which of them are not deleted (bool).
+
+    A part that is not committed yet may be damaged, or deleted as garbage.
+    """
+    deleted = np.empty(0, np.uint32) if file.deleted is None else deleted_rows(table, file.deleted)
+    start = 0
+    try:
+        with table.open_reader(file.path) as data:
+            for batch in pq.ParquetFile(data).iter_batches(batch_size=65536, columns=list(columns)):
+                first, last = np.searchsorted(deleted, [start, start + batch.num_rows])
+                live = np.ones(batch.num_rows, np.bool_)
+                live[deleted[first:last] - np.uint32(start)] = False
+                yield start, batch, pa.array(live)
+                start += batch.num_rows
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        raise CommitError(
+            f"{table.uri}/{file.path} was deleted or is damaged ({type(error).__name__}); run the job again"
+        ) from error
+
+
+def _loses(order: SourceOrder, files: pa.Array, places: pa.Array, keys: pa.Array, leaves: pa.Array) -> pa.Array:
+    """Return which committed rows new rows displace, bool [rows of the batch]."""
+    meets = pc.and_not(places.is_valid(), leaves).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(meets)
+    displaced = order.displaces(files.take(places.take(pa.array(rows))), keys.take(pa.array(rows)))
+    meets[rows] = displaced.to_numpy(zero_copy_only=False)
+    return pa.array(meets)
+
+
+def _joined(ids: list[pa.Array]) -> pa.Array:
+    return pa.concat_arrays(ids) if ids else pa.array([], pa.large_string())
