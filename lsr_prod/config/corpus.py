@@ -283,6 +283,11 @@ class MaintainSettings(Section):
     target_megabytes: int = Field(
         256, ge=1, le=1024, description="size of a merged part, MB; parts larger than half of it are not merged"
     )
+    purge: bool = Field(
+        False,
+        description="write every part with deleted rows again, so that the newest version has no file with them; by "
+        "default only parts of which half of the rows are deleted",
+    )
     retention_hours: float = Field(
         168,
         ge=1,
@@ -296,6 +301,13 @@ class MaintainSettings(Section):
         "kept",
     )
     dry_run: bool = Field(False, description="count merges and list garbage without merging or deleting anything")
+
+    @field_validator("purge")
+    @classmethod
+    def _with_compact(cls, purge: bool, info: ValidationInfo) -> bool:
+        if purge and not info.data.get("compact", True):
+            raise ValueError("deleted rows are purged by compaction; set maintain.compact to true, or purge to false")
+        return purge
 
     @field_validator("keep_versions")
     @classmethod

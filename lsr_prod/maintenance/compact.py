@@ -1,29 +1,29 @@
-"""Merge the small parts of every partition; encode jobs may run at the same time.
+"""Merge the small parts of every partition, and write parts with many deleted rows again without these rows.
+
+Encode jobs may run at the same time.
 
 A commit removes the small parts and adds the merged one, based on the snapshot that was read. Of two concurrent commits
 the second is rejected, loads the table and decides again. A merged part is valid as long as the table has all of the
-small parts that it replaces.
+parts that it replaces, with the same deleted rows.
 """
 
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsr_prod.errors import ArtifactError, CommitError, TableConflictError
+from lsr_prod.maintenance.merges import DOCUMENT_ORDER, Merge, plan_merges
 from lsr_prod.maintenance.summaries import CompactionSummary
 from lsr_prod.storage import Store
 from lsr_prod.storage.threads import in_threads
-from lsr_prod.tables import Part, Table, TableFile, check_part, open_table, read_part, write_part
-from lsr_prod.tables.file_table import files_with_paths, to_files
+from lsr_prod.tables import DeletionVector, Part, Table, check_part, open_table, read_part, write_part
+from lsr_prod.tables.file_table import files_with_paths, to_files, total_deleted_rows
 from lsr_prod.tables.schema import large_strings
 
-__all__ = ["Merge", "Merger", "compact", "merge_parts", "plan_merges"]
+__all__ = ["Merger", "compact", "merge_parts"]
 
 log = logging.getLogger(__name__)
 
@@ -31,25 +31,10 @@ APP = "lsr_prod.compact"
 _CONFLICT_TRIES = 100
 _MERGES_A_COMMIT = 64
 _LONGEST_WAIT_S = 600.0  # a part that waits for its commit must stay younger than the retention of a vacuum
-_DOCUMENT_ORDER = ("doc_id",)
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """Parts of one partition to merge into one.
-
-    Attributes:
-        partition: values of the partition columns.
-        files: two or more small parts.
-        order: columns that the rows of the merged part are sorted by.
-    """
-
-    partition: Mapping[str, str]
-    files: tuple[TableFile, ...]
-    order: tuple[str, ...] = _DOCUMENT_ORDER
-
-
-Merger = Callable[[Store, Sequence[Merge]], Iterable[tuple[Merge, Part]]]
+Merger = Callable[[Store, Sequence[Merge]], Iterable[tuple[Merge, Part | None]]]
+"""Makes the merged parts, in any order; None: all rows of the merge are deleted."""
 
 
 def compact(
@@ -58,12 +43,14 @@ def compact(
     *,
     run: Merger | None = None,
     files: Callable[[Table], pa.Table] | None = None,
-    order: tuple[str, ...] = _DOCUMENT_ORDER,
+    order: tuple[str, ...] = DOCUMENT_ORDER,
+    purge: bool = False,
     dry_run: bool = False,
 ) -> CompactionSummary:
     """Merge the parts of each partition that are smaller than half of ``target_bytes`` into parts of about that size.
 
-    The rows of the table do not change. A run that is killed leaves a valid table; the next run resumes.
+    Parts of which half of the rows are deleted are written again without these rows, whatever their size. What readers
+    see does not change. A run that is killed leaves a valid table; the next run resumes.
 
     Args:
         store: the table's folder.
@@ -71,6 +58,7 @@ def compact(
         run: makes the merged parts, in any order; default: one after the other in this process.
         files: returns the files of a snapshot that may be merged; default: all of them.
         order: columns that the rows of merged parts are sorted by.
+        purge: write every part with deleted rows again.
         dry_run: count the merges, but write nothing.
 
     Raises:
@@ -78,71 +66,56 @@ def compact(
         CommitError: other writers committed first, too many times.
     """
     table = _load(store)
-    before = table.file_table().num_rows
-    merged = skipped = commits = 0
-    merges = plan_merges(table.file_table() if files is None else files(table), target_bytes, order)
+    before = table.file_table()
+    merged = skipped = commits = dropped = 0
+    merges = plan_merges(before if files is None else files(table), target_bytes, order, purge=purge)
     if dry_run:
-        merged = sum(len(merge.files) for merge in merges)
-        return CompactionSummary(before, before - merged + len(merges), merged, 0, 0)
+        merged, dropped = sum(len(merge.files) for merge in merges), sum(merge.deleted for merge in merges)
+        after = before.num_rows - merged + len(merges)
+        return CompactionSummary(before.num_rows, after, merged, 0, 0, dropped, total_deleted_rows(before) - dropped)
     for done in _batches((run or _one_by_one)(store, merges)):
         committed = _commit(store, done)
         merged += sum(len(merge.files) for merge in committed)
+        dropped += sum(merge.deleted for merge in committed)
         skipped += len(done) - len(committed)
         commits += bool(committed)
-    return CompactionSummary(before, _load(store).file_table().num_rows, merged, skipped, commits)
+    left = _load(store).file_table()
+    counts = (merged, skipped, commits, dropped, total_deleted_rows(left))
+    return CompactionSummary(before.num_rows, left.num_rows, *counts)
 
 
-def plan_merges(files: pa.Table, target_bytes: int, order: tuple[str, ...] = _DOCUMENT_ORDER) -> list[Merge]:
-    """Group the small parts of each partition, smallest first, into groups of at most ``target_bytes``.
+def merge_parts(store: Store, merge: Merge) -> Part | None:
+    """Write the rows of the parts, sorted, as one part; all of them are in memory at once.
 
-    Args:
-        files: files of a snapshot.
-        target_bytes: size of a merged part.
-        order: of the merges.
-    """
-    small: dict[tuple[tuple[str, str], ...], list[TableFile]] = defaultdict(list)
-    for file in to_files(files.filter(pc.less(files["size"], target_bytes / 2))):
-        small[tuple((name, value or "") for name, value in file.partition.items())].append(file)
-    merges = []
-    for values, some in small.items():
-        merge = partial(Merge, dict(values), order=order)
-        group: list[TableFile] = []
-        for file in sorted(some, key=lambda one: (one.size, one.path)):
-            if group and sum(one.size for one in group) + file.size > target_bytes:
-                merges.append(merge(tuple(group)))
-                group = []
-            group.append(file)
-        merges.append(merge(tuple(group)))
-    return [merge for merge in merges if len(merge.files) > 1]
-
-
-def merge_parts(store: Store, merge: Merge) -> Part:
-    """Write the rows of the small parts, sorted, as one part; all of them are in memory at once.
+    Returns:
+        The part; None if all rows are deleted.
 
     Raises:
         ArtifactError: a part is damaged, or its number of rows differs from the table's log.
     """
     tables = []
     for file in merge.files:
-        table = read_part(store, file.path)
-        if file.rows is not None and table.num_rows != file.rows:
+        table = read_part(store, file)
+        if file.live_rows is not None and table.num_rows != file.live_rows:
             raise ArtifactError(
-                f"{store.uri}/{file.path} has {table.num_rows} rows, but the table's log says {file.rows}; "
+                f"{store.uri}/{file.path} has {table.num_rows} rows, but the table's log says {file.live_rows}; "
                 "encode the table again"
             )
         tables.append(table.cast(large_strings(table.schema)))
     folder = "/".join(f"{name}={value}" for name, value in merge.partition.items())
     rows = pa.concat_tables(tables, promote_options="default")  # an earlier release wrote fewer columns
+    if not rows.num_rows:
+        return None
     return write_part(store, folder, rows.sort_by([(name, "ascending") for name in merge.order]))
 
 
-def _one_by_one(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part]]:
+def _one_by_one(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part | None]]:
     for merge in merges:
         yield merge, merge_parts(store, merge)
 
 
-def _batches(done: Iterable[tuple[Merge, Part]]) -> Iterator[list[tuple[Merge, Part]]]:
-    batch: list[tuple[Merge, Part]] = []
+def _batches(done: Iterable[tuple[Merge, Part | None]]) -> Iterator[list[tuple[Merge, Part | None]]]:
+    batch: list[tuple[Merge, Part | None]] = []
     began = time.monotonic()
     for one in done:
         batch.append(one)
@@ -153,18 +126,18 @@ def _batches(done: Iterable[tuple[Merge, Part]]) -> Iterator[list[tuple[Merge, P
         yield batch
 
 
-def _commit(store: Store, done: Sequence[tuple[Merge, Part]]) -> list[Merge]:
-    """Replace the small parts of the merges that are still valid, and return these merges."""
+def _commit(store: Store, done: Sequence[tuple[Merge, Part | None]]) -> list[Merge]:
+    """Replace the parts of the merges that are still valid, and return these merges."""
     # The worker has verified what it wrote; a part that waited for a slow merge may have been deleted since.
-    in_threads(partial(check_part, store), [part for _, part in done])
+    in_threads(partial(check_part, store), [part for _, part in done if part])
     for attempt in range(_CONFLICT_TRIES):
         table = _load(store)
         merged = [file.path for merge, _ in done for file in merge.files]
-        current = {*files_with_paths(table.file_table(), merged)["path"].to_pylist()}
-        valid = [(merge, part) for merge, part in done if {file.path for file in merge.files} <= current]
+        current = {file.path: file.deleted for file in to_files(files_with_paths(table.file_table(), merged))}
+        valid = [(merge, part) for merge, part in done if _is_valid(merge, current)]
         if not valid:
             return []
-        adds = [(part, merge.partition) for merge, part in valid]
+        adds = [(part, merge.partition) for merge, part in valid if part]
         removes = [file.path for merge, _ in valid for file in merge.files]
         version = (table.transaction_version(APP) or 0) + 1
         try:
@@ -177,6 +150,11 @@ def _commit(store: Store, done: Sequence[tuple[Merge, Part]]) -> list[Merge]:
     raise CommitError(
         f"{store.uri}: other writers committed first {_CONFLICT_TRIES} times; compact when fewer of them run"
     )
+
+
+def _is_valid(merge: Merge, current: Mapping[str, DeletionVector | None]) -> bool:
+    """Return whether the table has the parts, with the deleted rows that the merge left out."""
+    return all(file.path in current and current[file.path] == file.deleted for file in merge.files)
 
 
 def _load(store: Store) -> Table:

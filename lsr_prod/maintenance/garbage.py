@@ -10,14 +10,25 @@ from lsr_prod.storage.threads import in_threads
 
 __all__ = ["KINDS", "Garbage", "delete_garbage"]
 
-KINDS = ("markers", "plan_records", "parts", "drafts", "plan_lists", "epochs", "successors", "totals", "log")
+KINDS = (
+    "markers",
+    "plan_records",
+    "parts",
+    "deletion_vectors",
+    "drafts",
+    "plan_lists",
+    "epochs",
+    "successors",
+    "totals",
+    "log",
+)
 """Kinds of files, in the order of their deletion.
 
 A marker goes before any part, so that none names a deleted part. The record of a plan goes before its links
 (``successors.link_successor``).
 """
 
-_REUSED = ("parts", "drafts")  # a running attempt may reuse or complete such a file
+_REUSED = ("parts", "deletion_vectors", "drafts")  # a running attempt may reuse or complete such a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +36,7 @@ class Garbage:
     """Files that a vacuum deletes.
 
     Attributes:
-        kept: number of parts that a kept version names.
+        kept: number of parts and files of deletion vectors that a kept version names.
         kinds: kind -> files.
     """
 
@@ -50,9 +61,9 @@ class Garbage:
 
 
 def delete_garbage(store: Store, garbage: Garbage) -> None:
-    """Delete the files: parts and drafts in threads, the others in groups.
+    """Delete the files: parts, deletion vectors and drafts in threads, the others in groups.
 
-    A part or a draft is deleted only if it was not written or touched since it was listed.
+    One of the former is deleted only if it was not written or touched since it was listed.
     """
 
     def delete_if_unchanged(listed: Entry) -> None:

@@ -9,8 +9,9 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, MaintainSettings
 from lsr_prod.errors import ConfigError, FormatVersionError
 from lsr_prod.formats.table import TableProperties
-from lsr_prod.maintenance.compact import Merge, Merger, compact, merge_parts
+from lsr_prod.maintenance.compact import Merger, compact, merge_parts
 from lsr_prod.maintenance.compact_quarantine import compact_quarantine, is_quarantine
+from lsr_prod.maintenance.merges import Merge
 from lsr_prod.maintenance.plans import shorten_chain
 from lsr_prod.maintenance.summaries import CompactionSummary, MaintenanceSummary
 from lsr_prod.maintenance.vacuum import paths_in_markers, vacuum
@@ -79,7 +80,7 @@ def _compact(
     target = settings.target_megabytes * 1_000_000
 
     def compact_both(run: Merger | None) -> tuple[CompactionSummary, CompactionSummary | None]:
-        documents = compact(table, target, run=run, dry_run=settings.dry_run)
+        documents = compact(table, target, run=run, purge=settings.purge, dry_run=settings.dry_run)
         if quarantine is None:
             return documents, None
         return documents, compact_quarantine(quarantine, table, target, run=run, dry_run=settings.dry_run)
@@ -168,7 +169,7 @@ def _check(table: Store, settings: MaintainSettings) -> tuple[int, set[int]]:
     return found.version, {entry.version for entry in found.log()}
 
 
-def _on_ray(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part]]:
+def _on_ray(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part | None]]:
     from lsr_prod.cluster.tasks import run_tasks  # imports Ray
 
     for number, part in run_tasks(merge_parts, [(store, merge) for merge in merges], task="merging small parts"):

@@ -14,9 +14,11 @@ class CompactionSummary:
     Attributes:
         parts_before: parts of the table before it.
         parts_after: parts of the table after it.
-        merged: small parts that were replaced.
-        skipped: merges that were dropped, since another commit had replaced their parts.
+        merged: parts that were replaced.
+        skipped: merges that were dropped, since another commit had replaced their parts or deleted rows of them.
         commits: commits that the compaction made.
+        dropped: deleted rows that are in no part of the newest version any more.
+        deleted_rows: deleted rows that still are in parts of the newest version.
     """
 
     parts_before: int
@@ -24,6 +26,8 @@ class CompactionSummary:
     merged: int
     skipped: int
     commits: int
+    dropped: int = 0
+    deleted_rows: int = 0
 
     def result(self, prefix: str = "") -> dict[str, int]:
         """Return the flat summary of a job, with ``prefix`` before each key."""
@@ -33,6 +37,8 @@ class CompactionSummary:
             "parts_merged": self.merged,
             "merges_skipped": self.skipped,
             "commits": self.commits,
+            "deleted_rows_dropped": self.dropped,
+            "deleted_rows_left": self.deleted_rows,
         }
         return {f"{prefix}{name}": value for name, value in values.items()}
 

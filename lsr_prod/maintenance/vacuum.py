@@ -1,9 +1,9 @@
-"""Delete files that nothing needs: parts that no kept version names, drafts, old markers, plans and log entries.
+"""Delete files that nothing needs: parts and deletion vectors that no kept version names, drafts, markers, plans, log.
 
 Only files with names that lsr_prod gives are deleted. A young file is kept, since a commit in progress may use it: an
-attempt that reuses a part of an earlier attempt touches it, and the vacuum checks the modification time again right
-before it deletes a part. A part that a marker names is deleted only by a later vacuum, after its marker: then no
-attempt can reuse it. Modification times are those of the store's clock.
+attempt that reuses a file of an earlier attempt touches it, and the vacuum checks the modification time again right
+before it deletes a part or a file of deletion vectors. A part that a marker names is deleted only by a later vacuum,
+after its marker: then no attempt can reuse it. Modification times are those of the store's clock.
 """
 
 import logging
@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Collection
 
-from lsr_prod.encoding.commit.markers import MARKERS_FOLDER, marked_parts
+from lsr_prod.encoding.commit.markers import MARKERS_FOLDER, marked_files
 from lsr_prod.errors import ArtifactError
 from lsr_prod.maintenance.garbage import Garbage, delete_garbage
 from lsr_prod.maintenance.plans import find_old_plans
@@ -20,12 +20,14 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.drafts import is_draft
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table, open_table
+from lsr_prod.tables.file_table import vector_files
 
 __all__ = ["find_garbage", "paths_in_markers", "vacuum"]
 
 log = logging.getLogger(__name__)
 
 _PART = re.compile(r"^([^/]+=[^/]*/)+part-[0-9a-f]{64}(-[0-9a-f]{64})?(-\d+)?\.parquet$")
+_VECTORS = re.compile(r"^deletion_vector_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin$")
 _MARKER = re.compile(r"^_lsr_prod/done/.+\.json$")
 
 
@@ -46,7 +48,7 @@ def vacuum(
         store: the table's folder.
         retention_s: seconds; longer than a wave takes and longer than a reader uses a version.
         keep_versions: further versions, for example those that index versions name.
-        marked: paths of the parts that markers name (``paths_in_markers``); None: read the markers in this folder.
+        marked: paths of the files that markers name (``paths_in_markers``); None: read the markers in this folder.
         dry_run: find the files, but delete nothing.
 
     Raises:
@@ -68,7 +70,7 @@ def paths_in_markers(store: Store) -> frozenset[str]:
     """Return the paths of the parts, of a sparse table and its quarantine, that the markers in a folder name."""
 
     def paths(name: str) -> list[str]:
-        return [part.path for part in marked_parts(store, [name])]
+        return [*marked_files(store, [name])]
 
     names = filter(_MARKER.match, store.names(MARKERS_FOLDER))
     return frozenset(path for some in in_threads(paths, names) for path in some)
@@ -81,7 +83,7 @@ def find_garbage(store: Store, horizon: float, keep_versions: Collection[int], m
         store: the table's folder.
         horizon: seconds since 1970; newer files are not deleted.
         keep_versions: versions to keep at any age.
-        marked: paths of the parts that markers name, read before.
+        marked: paths of the files that markers name, read before.
     """
     # List the files before reading the versions: a part of a commit that lands in between is young.
     entries = store.entries()
@@ -94,6 +96,7 @@ def find_garbage(store: Store, horizon: float, keep_versions: Collection[int], m
     kinds = {
         "markers": [entry for entry in old if _MARKER.match(entry.name)],
         "parts": [entry for entry in old if _PART.match(entry.name) and entry.name not in marked],
+        "deletion_vectors": [entry for entry in old if _VECTORS.match(entry.name) and entry.name not in marked],
         "drafts": [entry for entry in old if is_draft(entry.name)],
         "log": find_old_log(table, old, {oldest, *keep_versions}),
         **find_old_plans(table, entries, horizon),
@@ -119,4 +122,5 @@ def _files_of(store: Store, version: int) -> set[str]:
 
 
 def _paths(table: Table) -> set[str]:
-    return {*table.file_table()["path"].to_pylist()}
+    files = table.file_table()
+    return {*files["path"].to_pylist()} | vector_files(files)

@@ -12,9 +12,11 @@ from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.table import table_digest
 from lsr_prod.errors import ArtifactError
-from lsr_prod.maintenance.compact import Merge, compact, merge_parts, plan_merges
+from lsr_prod.maintenance.compact import compact, merge_parts
+from lsr_prod.maintenance.merges import Merge, plan_merges
 from lsr_prod.storage import Store
-from lsr_prod.tables import Part, Sink, TableFile, write_part
+from lsr_prod.tables import Part, Sink, TableFile, read_part, write_part
+from lsr_prod.tables.file_table import file_schema
 from tests.encoding.commit.test_committer import Interrupted
 from tests.encoding.tables import as_wave, ids_of, make_cell, make_tables, newest
 
@@ -88,7 +90,8 @@ def test_compact_skips_a_merge_whose_parts_were_replaced(tmp_path: Path, sink: S
 
     def replace_part_then_merge(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part]]:
         made = [(merge, merge_parts(store, merge)) for merge in merges]
-        victim = next(merge for merge in merges if merge.partition["bucket"] == "0").files[0].path
+        files = [file for merge in merges for file in merge.files]
+        (victim,) = [file.path for file in files if read_part(store, file)["doc_id"].to_pylist() == ["a"]]
         replaced = make_cell(store, committer.quarantine, 9, "a", impact=9).parts[0]
         newest(store).commit([(replaced, {"bucket": "0"})], [victim], app="i", version=0, epoch=1)
         yield from made
@@ -123,3 +126,17 @@ def test_compact_commits_to_delta_without_data_change(tmp_path: Path):
     changes = [next(iter(action.values())).get("dataChange") for action in map(json.loads, lines)]
     assert changes.count(False) == 3
     assert True not in changes
+
+
+def test_large_part_is_not_written_again_for_few_bytes():
+    def planned(*sizes: int) -> list[list[int]]:
+        columns = [[f"bucket=0/{place}" for place in range(len(sizes))], sizes, sizes, [None] * len(sizes)]
+        files = pa.table([*columns, ["0"] * len(sizes)], schema=file_schema(["bucket"]))
+        return sorted([file.size for file in merge.files] for merge in plan_merges(files, 1600))
+
+    assert planned(100, 10) == planned(799) == []
+    assert planned(99, 1) == [[1, 99]]
+    assert planned(110, 20, 30) == [[20, 30]]
+    assert planned(110, 20, 36) == [[20, 36, 110]]
+    assert planned(799, 10, 10) == [[10, 10]]
+    assert planned(700, 700, 700, 700) == [[700, 700], [700, 700]]

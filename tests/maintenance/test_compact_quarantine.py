@@ -14,8 +14,9 @@ from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.table import create_sparse_table
-from lsr_prod.maintenance.compact import Merge, merge_parts
+from lsr_prod.maintenance.compact import merge_parts
 from lsr_prod.maintenance.compact_quarantine import compact_quarantine
+from lsr_prod.maintenance.merges import Merge
 from lsr_prod.maintenance.vacuum import vacuum
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Sink
