@@ -1,16 +1,21 @@
-"""Truncate or delete parts that are not committed yet, as a power failure or a wrong clean-up does."""
+"""Truncate or delete parts and deletion vectors that are not committed yet: a power failure, a wrong clean-up."""
 
 import random
+import re
 import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from lsr_prod.storage import Store
-from tests.faults.oracle import visible
+from lsr_prod.tables import open_table
+from lsr_prod.tables.file_table import vector_files
 from tests.faults.protocol import Job
+from tests.faults.snapshots import visible
 
 __all__ = ["Damaged", "clear", "remove", "tear"]
+
+_WRITTEN = re.compile(r"(^|/)(part-.*\.parquet|deletion_vector_.*\.bin)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,7 @@ class Damaged:
 
     def committed(self) -> bool:
         """Return whether the newest snapshot names it; a leftover of an earlier attempt may stay damaged."""
-        return self.name in visible(self.store)
+        return self.name in _committed(self.store)
 
 
 def tear(job: Job, rng: random.Random, skip: Collection[str] = ()) -> Damaged | None:
@@ -73,11 +78,14 @@ def _pick(job: Job, rng: random.Random, skip: Collection[str]) -> tuple[Store, s
     found = [
         (store, name)
         for store in job.stores
-        for name in sorted(
-            {name for name in store.names() if "part-" in name and name.endswith(".parquet")} - visible(store) - {*skip}
-        )
+        for name in sorted({name for name in store.names() if _WRITTEN.search(name)} - _committed(store) - {*skip})
     ]
     return rng.choice(found) if found else None
+
+
+def _committed(store: Store) -> set[str]:
+    table = open_table(store)
+    return visible(store) | (vector_files(table.file_table()) if table else set())
 
 
 def _whose(job: Job, store: Store) -> str:

@@ -20,7 +20,7 @@ from lsr_prod.encoding.commit import committer
 from lsr_prod.errors import StorageError
 from lsr_prod.maintenance.compact import APP
 from lsr_prod.storage import Store
-from lsr_prod.tables import Table
+from lsr_prod.tables import Table, deletion_vector
 from lsr_prod.tables import part as parts
 from lsr_prod.tables.delta import DeltaSink
 from lsr_prod.tables.parquet import ParquetSink
@@ -30,6 +30,7 @@ from tests.faults.script import Script
 
 __all__ = ["Stage", "inject"]
 
+_INLINE_BYTES = 40  # a vector of five or more rows is stored in a file
 _STORE_CALLS = {"put": "put_new", "get": "get", "list": "entries", "entry": "entry"}
 
 
@@ -57,8 +58,10 @@ def inject(stage: Stage, script: Script) -> None:
     def put_new(store: Store, name: str, data: bytes) -> bool:
         if MANIFEST.search(name):
             return commits(whole_put)(store, name, data)
-        return (put_part if "/part-" in f"/{name}" or "/done/" in name else whole_put)(store, name, data)
+        written = any(word in f"/{name}" for word in ("/part-", "/deletion_vector_", "/done/"))
+        return (put_part if written else whole_put)(store, name, data)
 
+    deletion_vector._INLINE_BYTES = _INLINE_BYTES
     commits = _Commits(stage, script)
     Store.put_new = put_new
     DeltaTable.create_write_transaction = commits(DeltaTable.create_write_transaction)
@@ -87,7 +90,7 @@ def _gated_commit(stage: Stage, commit: Callable[..., None]) -> Callable[..., No
         if values["app"] == APP:
             stage.moment("log-compact" if whose == "table" else f"log-compact-{whose}")
         else:
-            stage.moment(f"log-{whose}" if adds or removes else f"fence-{whose}")
+            stage.moment(f"log-{whose}" if adds or removes or values.get("deletions") else f"fence-{whose}")
         commit(table, adds, removes, **values)
 
     return gated

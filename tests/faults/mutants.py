@@ -1,61 +1,12 @@
-"""Mutants of the exactly-once protocol: one wrong line each, which the scenarios must detect.
+"""Mutants of the exactly-once protocol."""
 
-A mutant is an exact replacement of text in a copy of the package. Text that is no longer there is an error: then the
-mutant must be brought up to date.
-"""
+from tests.faults.deletion_mutants import DELETION_MUTANTS
+from tests.faults.mutant import Mutant
 
-from dataclasses import dataclass
-
-__all__ = ["MUTANTS", "Mutant"]
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One wrong change of the protocol.
-
-    Attributes:
-        name: of the change.
-        file: path inside ``lsr_prod``.
-        edits: (text, replacement) pairs; every text occurs exactly once in the file.
-        scenario: the scenario that detects it.
-        sink: of the scenario.
-        buckets: of the scenario's table.
-    """
-
-    name: str
-    file: str
-    edits: tuple[tuple[str, str], ...]
-    scenario: str
-    sink: str = "delta"
-    buckets: int = 4
-
+__all__ = ["MUTANTS"]
 
 MUTANTS = (
-    Mutant(
-        "increment drops kept rows",
-        "encoding/cells/rewrite.py",
-        (('pc.is_in(before["source_file"], value_set=gone), pc', 'pc.is_valid(before["source_file"]), pc'),),
-        "chain_without_faults",
-    ),
-    Mutant(
-        "increment keeps rows of removed files",
-        "encoding/cells/rewrite.py",
-        (('pc.is_in(before["source_file"], value_set=gone), pc', 'pc.is_null(before["source_file"]), pc'),),
-        "chain_without_faults",
-    ),
-    Mutant(
-        "every cell of a bucket keeps all rows of the bucket",
-        "encoding/cells/rewrite.py",
-        (("        if cells > buckets:\n", "        if False:\n"),),
-        "chain_without_faults",
-        buckets=1,
-    ),
-    Mutant(
-        "changed document keeps its old vector",
-        "encoding/cells/rewrite.py",
-        (("pc.fill_null(pc.equal(before, hashes), False)", "pc.is_valid(before)"),),
-        "chain_without_faults",
-    ),
+    *DELETION_MUTANTS,
     Mutant(
         "duplicates of earlier waves are not looked up",
         "encoding/cells/cell.py",
@@ -106,7 +57,12 @@ MUTANTS = (
     Mutant(
         "log of the Parquet sink ignores commits of the same plan",
         "tables/parquet.py",
-        (('if other["app"] == app or removes or other["removes"]:', 'if removes or other["removes"]:'),),
+        (
+            (
+                'if other["app"] == app or changed or other["removes"] or _deletions(other):',
+                'if changed or other["removes"] or _deletions(other):',
+            ),
+        ),
         "older_stalls_until_newer_is_done",
         "parquet",
     ),
@@ -119,7 +75,12 @@ MUTANTS = (
     Mutant(
         "log of the Parquet sink ignores removals",
         "tables/parquet.py",
-        (('if other["app"] == app or removes or other["removes"]:', 'if other["app"] == app:'),),
+        (
+            (
+                'if other["app"] == app or changed or other["removes"] or _deletions(other):',
+                'if other["app"] == app:',
+            ),
+        ),
         "compaction_commits_before_an_increment",
         "parquet",
     ),
@@ -142,8 +103,8 @@ MUTANTS = (
         (
             ("        self._commit_quarantine(result.wave,", "        bad = (result.wave,"),
             (
-                "table, adds, result.removes, result.wave)\n",
-                "table, adds, result.removes, result.wave)\n        self._commit_quarantine(*bad)\n",
+                "table, adds, whole, result.wave, vectors)\n",
+                "table, adds, whole, result.wave, vectors)\n        self._commit_quarantine(*bad)\n",
             ),
         ),
         "killed_before_a_commit",
@@ -169,7 +130,7 @@ MUTANTS = (
     Mutant(
         "reused parts are not touched before their commit",
         "encoding/commit/committer.py",
-        (("        store.touch(part.path)\n", "        pass\n"),),
+        (("        store.touch(path)\n", "        pass\n"),),
         "vacuum_meets_reused_parts",
     ),
     Mutant(
@@ -187,7 +148,7 @@ MUTANTS = (
     Mutant(
         "markers that replace compacted parts are used",
         "encoding/cells/reuse.py",
-        (("return not paths or self._parts[bucket]", "return True or self._parts[bucket]"),),
+        (("return all(each.path in parts and parts[each.path] == each.before", "return all(True"),),
         "compaction_follows_a_killed_increment",
     ),
     Mutant(
@@ -264,29 +225,5 @@ MUTANTS = (
         "encoding/plans/increment.py",
         (("whole, some = base.committed_files(done)", "whole, some = base.committed_files(base.waves)"),),
         "plan_is_abandoned_between_its_waves",
-    ),
-    Mutant(
-        "vacuum ignores the retention",
-        "maintenance/vacuum.py",
-        (("if entry.modified < horizon and entry.name not in kept]", "if entry.name not in kept]"),),
-        "vacuum_meets_new_parts",
-    ),
-    Mutant(
-        "vacuum deletes kept versions",
-        "maintenance/vacuum.py",
-        (("for version in set(keep_versions):", "for version in set[int]():"),),
-        "vacuum_keeps_named_versions",
-    ),
-    Mutant(
-        "vacuum deletes parts that were reused since it listed them",
-        "maintenance/garbage.py",
-        (("if current is not None and current.modified == listed.modified:", "if current is not None:"),),
-        "vacuum_lists_parts_that_are_reused",
-    ),
-    Mutant(
-        "compaction drops a row",
-        "maintenance/compact.py",
-        (("write_part(store, folder, rows.sort_by(", "write_part(store, folder, rows[1:].sort_by("),),
-        "chain_without_faults",
     ),
 )

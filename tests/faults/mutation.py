@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.faults.attempts import ROOT, launcher
 from tests.faults.chain import SourceChain
-from tests.faults.mutants import Mutant
+from tests.faults.mutant import Mutant
 from tests.faults.oracle import Findings, Vectors
 from tests.faults.protocol import Job
 from tests.faults.scenarios import SCENARIOS

@@ -1,31 +1,24 @@
 """Contents of the tables, read without the code under test and compared with the expected outcome of the corpus."""
 
-import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 from lsr_prod.storage import Store
 from tests.faults.corpus import Corpus
 from tests.faults.protocol import Job
+from tests.faults.snapshots import deleted_rows, delta_rows, snapshot
 
-__all__ = ["Findings", "Vectors", "inspect", "vectors", "visible"]
+__all__ = ["Findings", "Vectors", "inspect", "vectors"]
 
 Vectors = Mapping[str, frozenset[tuple[Any, ...]]]
 """doc_id -> accepted contents (terms, impacts, content_hash, source_file)."""
 
 _CONTENT = ("terms", "impacts", "content_hash", "source_file")
-
-_COMMIT = re.compile(r"_manifest/(\d{20})\.json$")
-_CHECKPOINT = re.compile(r"_manifest/(\d{20})\.checkpoint\.parquet$")
 
 
 @dataclass(slots=True)
@@ -62,13 +55,6 @@ class Findings:
     def clean(self) -> bool:
         """Whether no error was found."""
         return not self.sentences
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    path: str
-    size: int
-    rows: int | None
 
 
 def inspect(
@@ -152,17 +138,12 @@ def _content(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(tuple(row[name]) if isinstance(row[name], list) else row[name] for name in _CONTENT)
 
 
-def visible(store: Store) -> set[str]:
-    """Return the paths of the newest snapshot."""
-    return {file.path for file in _snapshot(store) or ()}
-
-
 def _read(store: Store, columns: list[str], findings: Findings, version: int | None = None) -> list[dict[str, Any]]:
-    """Return the rows of every file of a snapshot, read one by one."""
+    """Return the live rows of a snapshot; every file is read and checked."""
     rows: list[dict[str, Any]] = []
-    files = _snapshot(store, version)
+    files = snapshot(store, version)
     if files is None:
-        findings.note("torn_visible", 1, f"the log of {store.uri} removes a file that it does not have")
+        findings.note("torn_visible", 1, f"the log of {store.uri} changes a file that it does not have")
         return rows
     for file in files:
         data = store.get(file.path)
@@ -172,42 +153,16 @@ def _read(store: Store, columns: list[str], findings: Findings, version: int | N
             continue
         try:
             found = pq.ParquetFile(pa.BufferReader(data)).read(columns=columns)
-        except (pa.ArrowException, OSError) as error:
-            findings.note("torn_visible", 1, f"{file.path} cannot be read: {error}")
+            gone = deleted_rows(store, file.deleted) if file.deleted else ()
+        except (pa.ArrowException, OSError, ValueError) as error:
+            findings.note("torn_visible", 1, f"{file.path} or its deleted rows cannot be read: {error}")
             continue
         if found.num_rows != file.rows:
             findings.note("torn_visible", 1, f"{file.path} has {found.num_rows} rows, expected {file.rows}")
-        rows += found.to_pylist()
-    return rows
-
-
-def _snapshot(store: Store, version: int | None = None) -> list[_File] | None:
-    """Return the files of a snapshot; None if its log contradicts itself."""
-    names = store.names("_manifest")
-    commits = {int(match[1]): name for name in names if (match := _COMMIT.search(name))}
-    if commits:
-        newest = max(commits) if version is None else version
-        saved = {int(match[1]): name for name in names if (match := _CHECKPOINT.search(name))}
-        base = max((number for number in saved if number <= newest), default=0)
-        files = _checkpoint(store, saved[base]) if base else {}
-        for number in range(base + 1, newest + 1):
-            commit = json.loads(store.get(commits[number]) or b"")
-            if not files.keys() >= {*commit["removes"]}:
-                return None
-            for path in commit["removes"]:
-                del files[path]
-            files |= {add["path"]: _File(add["path"], add["size"], add["rows"]) for add in commit["adds"]}
-        return list(files.values())
-    if not Path(store.uri).exists() and "://" not in store.uri:
-        return []
+        rows += [row for number, row in enumerate(found.to_pylist()) if number not in gone]
     try:
-        table = DeltaTable(store.location, version=version, storage_options=store.delta_options)
-    except TableNotFoundError:
-        return []
-    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    return [_File(action["path"], action["size_bytes"], action["num_records"]) for action in actions]
-
-
-def _checkpoint(store: Store, name: str) -> dict[str, _File]:
-    rows = pq.read_table(pa.BufferReader(store.get(name) or b"")).to_pylist()
-    return {row["path"]: _File(row["path"], row["size"], row["rows"]) for row in rows}
+        live = delta_rows(store, columns, version)
+    except Exception as error:  # noqa: BLE001 (delta-rs raises many kinds)
+        findings.note("torn_visible", 1, f"delta-rs cannot read {store.uri}: {error}")
+        return rows
+    return rows if live is None else live

@@ -18,7 +18,7 @@ from lsr_prod.corpus.sources import resolve_source
 from lsr_prod.encoding.cells.batches import encode_batches
 from lsr_prod.encoding.cells.cell import prepare_cell, write_cell
 from lsr_prod.encoding.cells.duplicates import Rule
-from lsr_prod.encoding.cells.lookup import WaveTask, all_displaced, displaced_parts, look_up_cells, may_displace
+from lsr_prod.encoding.cells.lookup import WaveTask, look_up_cells
 from lsr_prod.encoding.cells.reuse import followed_outputs, reusable_results
 from lsr_prod.encoding.cells.row_counts import with_row_counts
 from lsr_prod.encoding.commit.committer import Committer, waves_done
@@ -32,7 +32,7 @@ from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.encoding.reading import _read_slices
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, create_sparse_table, files_by_bucket
+from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, committed_files, create_sparse_table
 from lsr_prod.errors import StaleWaveError
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
@@ -41,8 +41,8 @@ from lsr_prod.tables.quarantine import create_quarantine
 
 __all__ = ["MANIFEST", "Job", "run_attempt"]
 
-MANIFEST = re.compile(r"_manifest/0*[1-9]\d*\.json$")
-"""Name of an object whose creation commits a Parquet table."""
+MANIFEST = re.compile(r"_(manifest|delta_log)/0*[1-9]\d*\.json$")
+"""Name of an object whose creation commits a Parquet table, or deletions to a Delta table."""
 
 _STEP = 0.01
 _STALE_TRIES = 5
@@ -172,7 +172,7 @@ def _wave_task(job: Job, plan: Plan, properties: TableProperties, wave: int) -> 
         table=table,
         quarantine=quarantine,
         properties=properties,
-        committed=files_by_bucket(_open(table)),
+        committed=committed_files(_open(table)),
         removed=plan.removed,
         present=None if plan.base is None else plan.present(),
         on_duplicate=job.on_duplicate,
@@ -192,9 +192,6 @@ def _encode_wave(
     results = [*done.values()]
     by_cell = {cell: pa.concat_tables([rows.filter(pc.equal(rows["cell"], cell)) for rows in tables]) for cell in todo}
     task = replace(task, read_tasks=len(tables))
-    if may_displace(task):
-        displaced = [displaced_parts(task, some) for some in by_cell.values()]
-        task = replace(task, displaced=all_displaced(displaced, results))
     follows = followed_outputs(task, todo, earlier if plan.base is None else {})
     for cell in todo:
         (found,) = look_up_cells(task, by_cell[cell], follows)

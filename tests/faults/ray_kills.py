@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lsr_prod.encoding import table_digest
 from lsr_prod.maintenance import compact, vacuum
 from tests.faults.attempts import ROOT
 from tests.faults.chain import SourceChain
@@ -105,11 +106,11 @@ class RayKills:
 
     def _check(self, summary: dict[str, Any]) -> None:
         if len(self._baseline) <= self._state:
-            self._baseline.append((summary["table_digest"], vectors(self._job)))
+            self._baseline.append((table_digest(summary["table"]), vectors(self._job)))
         digest, expected = self._baseline[self._state]
         corpus = self._chain.expected(range(self._state + 1))
         found = inspect(self._job, corpus, expected, finished=True)
-        changed = summary["table_digest"] != digest
+        changed = table_digest(summary["table"]) != digest
         found.note("wrong", int(changed), f"state {self._state} has another table digest than without kills")
         off = abs(summary["rows_in"] - summary["rows_out"] - summary["quarantined"])
         found.note("lost", off, "rows_in is not rows_out + quarantined")

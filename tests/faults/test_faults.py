@@ -11,7 +11,8 @@ import pytest
 from tests.faults.campaign import plan_worlds
 from tests.faults.chain import make_chain
 from tests.faults.corpus import make_corpus
-from tests.faults.mutants import MUTANTS, Mutant
+from tests.faults.mutant import Mutant
+from tests.faults.mutants import MUTANTS
 from tests.faults.mutation import mutated, run_mutants
 from tests.faults.oracle import Findings, inspect
 from tests.faults.protocol import Job
@@ -29,7 +30,7 @@ def faults(*arguments: str) -> dict[str, Any]:
 
 
 def test_wrong_protocols_are_detected_and_a_crash_is_no_detection(tmp_path: Path):
-    names = ["no fence", "commit from a fresh handle", "increment drops kept rows"]
+    names = ["no fence", "commit from a fresh handle", "increment deletes rows that stay"]
     wrong = [mutant for mutant in MUTANTS if mutant.name in names]
     edits = (("= check_row_counts(mine,", "= undefined(mine,"),)
     broken = Mutant("broken", "encoding/cells/lookup.py", edits, "killed_before_a_commit")

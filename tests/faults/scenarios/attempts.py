@@ -1,5 +1,6 @@
 """Scenarios of attempts at one plan that are killed or stalled, and of commits, parts and rows that fail."""
 
+import itertools
 import random
 
 from tests.faults import damage
@@ -10,6 +11,8 @@ __all__ = [
     "a_row_is_lost_on_the_way_to_its_cell",
     "attempts_read_different_rows",
     "commit_succeeds_but_reports_an_error",
+    "deletion_vectors_are_damaged_before_their_commit",
+    "increments_are_killed_before_a_commit",
     "killed_ahead_of_its_commit",
     "killed_before_a_commit",
     "older_decides_again",
@@ -132,6 +135,39 @@ def parts_are_damaged_before_their_commit(scene: Scene) -> None:
                 attempt.proceed()
                 scene.ended(attempt)
         scene.check(finished=False)
+        scene.finish()
+
+
+def deletion_vectors_are_damaged_before_their_commit(scene: Scene) -> None:
+    """Truncate or delete the deletion vectors of an increment; its attempt continues or is killed."""
+    rng = random.Random(2)
+    table, quarantine = scene.job.stores
+    scene.finish()
+    for state, (strike, killed) in enumerate(((damage.tear, True), (damage.remove, False), (damage.tear, False)), 1):
+        scene.change_source(state)
+        with scene.start(Script(gates=(("commit", 1),))) as attempt:
+            scene.reach(attempt)
+            left = {name for store in (table, quarantine) for name in store.names() if "deletion_vector_" not in name}
+            while struck := strike(scene.job, rng, left):
+                left.add(struck.name)
+            if not killed:
+                attempt.proceed()
+                scene.ended(attempt)
+        scene.check(finished=False)
+        scene.finish()
+
+
+def increments_are_killed_before_a_commit(scene: Scene) -> None:
+    """Kill attempts at two increments before the commit of each table; the next ones have other bad rows."""
+    words = map(str, itertools.count())
+    scene.finish()
+    for state in (1, 2):
+        scene.change_source(state)
+        for number, moment in enumerate(("log-quarantine", "log-table")):
+            with scene.start(Script(flaky=next(words), gates=((moment, 1),))) as attempt:
+                if attempt.until_gate() and number == 0:
+                    scene.delete_markers(0)
+            scene.check(finished=False)
         scene.finish()
 
 

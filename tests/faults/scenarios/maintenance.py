@@ -6,9 +6,12 @@ from tests.faults.scene import DAY, Scene
 from tests.faults.script import Script
 
 __all__ = [
+    "chain_without_compaction",
     "chain_without_faults",
     "compaction_commits_before_an_increment",
+    "compaction_commits_before_deletions",
     "compaction_follows_a_killed_increment",
+    "deletions_are_committed_before_a_compaction",
     "increment_commits_before_a_compaction",
     "increment_commits_before_a_quarantine_compaction",
     "plans_are_deleted_while_an_increment_is_unfinished",
@@ -19,6 +22,17 @@ __all__ = [
     "vacuum_meets_new_parts",
     "vacuum_meets_reused_parts",
 ]
+
+
+def chain_without_compaction(scene: Scene) -> None:
+    """Follow every state of the source, so that parts lose rows several times, and vacuum in between."""
+    for state in range(len(scene.chain)):
+        scene.change_source(state)
+        scene.finish()
+        for _ in range(2):  # the first one deletes only the markers, which protect the files that they name
+            scene.age()
+            scene.vacuum()
+        scene.check(finished=True)
 
 
 def chain_without_faults(scene: Scene) -> None:
@@ -85,8 +99,18 @@ def vacuum_keeps_named_versions(scene: Scene) -> None:
 
 def compaction_commits_before_an_increment(scene: Scene) -> None:
     """Compact while an attempt is about to commit a wave that replaces parts."""
+    _compact_before_a_commit(scene)
+
+
+def compaction_commits_before_deletions(scene: Scene) -> None:
+    """Compact while an attempt is about to commit a wave that deletes rows of parts."""
+    _finish_three_states(scene)
+    _compact_before_a_commit(scene)
+
+
+def _compact_before_a_commit(scene: Scene) -> None:
     scene.finish()
-    scene.change_source(1)
+    scene.change_source(scene.state + 1)
     with scene.start(Script(gates=(("log-table", 1),))) as attempt:
         scene.reach(attempt)
         scene.compact()
@@ -98,14 +122,33 @@ def compaction_commits_before_an_increment(scene: Scene) -> None:
 
 def increment_commits_before_a_compaction(scene: Scene) -> None:
     """Let an increment replace parts while a compaction is about to replace them."""
+    _commit_before_a_compaction(scene)
+
+
+def deletions_are_committed_before_a_compaction(scene: Scene) -> None:
+    """Let an increment delete rows of parts while a compaction is about to replace them."""
+    _finish_three_states(scene)
+    _commit_before_a_compaction(scene)
+
+
+def _commit_before_a_compaction(scene: Scene) -> None:
     scene.finish()
-    scene.change_source(1)
+    scene.change_source(scene.state + 1)
     with scene.start(Script(work="compact", gates=(("log-compact", 1),))) as compaction:
         scene.reach(compaction)
         scene.finish()
         compaction.proceed()
         scene.ended(compaction)
     scene.finish()
+
+
+def _finish_three_states(scene: Scene) -> None:
+    """Write parts with rows of several files, of which the next increment replaces one."""
+    for state in range(3):
+        scene.change_source(state)
+        scene.finish()
+        if state == 1:
+            scene.compact()
 
 
 def compaction_follows_a_killed_increment(scene: Scene) -> None:

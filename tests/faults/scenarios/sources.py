@@ -11,8 +11,16 @@ __all__ = [
     "plan_is_superseded_during_its_commit",
     "source_changes_before_the_plan_is_saved",
     "source_changes_while_it_is_read",
+    "source_returns_to_an_earlier_state",
     "superseded_plan_is_resumed",
 ]
+
+
+def source_returns_to_an_earlier_state(scene: Scene) -> None:
+    """Bring rows back that were deleted from parts whose other rows are still in the table."""
+    for state in (0, 1, 2, 1):
+        scene.change_source(state)
+        scene.finish()
 
 
 def source_changes_before_the_plan_is_saved(scene: Scene) -> None:

@@ -1,0 +1,136 @@
+"""Mutants of deletions, of lookups of committed rows, and of maintenance."""
+
+from tests.faults.mutant import Mutant
+
+__all__ = ["DELETION_MUTANTS"]
+
+DELETION_MUTANTS = (
+    Mutant(
+        "increment deletes rows that stay",
+        "encoding/cells/known.py",
+        (
+            (
+                "            goes = pc.or_(leaves, loses)\n",
+                "            goes = pc.or_(pc.and_not(live, found), leaves)\n",
+            ),
+        ),
+        "chain_without_faults",
+    ),
+    Mutant(
+        "increment keeps rows of removed files",
+        "encoding/cells/known.py",
+        (("leaves = pc.and_(pc.is_in(keys, value_set=gone), live)", "leaves = pc.and_(pc.is_null(keys), live)"),),
+        "chain_without_faults",
+    ),
+    Mutant(
+        "every cell of a bucket deletes the rows of the bucket",
+        "encoding/cells/known.py",
+        (('self.going.filter(pc.equal(self.going["cell"], cell))', "self.going"),),
+        "chain_without_faults",
+        buckets=1,
+    ),
+    Mutant(
+        "rows that earlier commits deleted are looked up",
+        "encoding/cells/known.py",
+        (("                live[deleted[first:last] - np.uint32(start)] = False\n", ""),),
+        "source_returns_to_an_earlier_state",
+    ),
+    Mutant(
+        "new deletions replace the earlier ones of a part",
+        "encoding/deletions.py",
+        (("numbers[file.path] = _union([*old, rows])", "numbers[file.path] = _union([rows])"),),
+        "chain_without_compaction",
+    ),
+    Mutant(
+        "cells of a bucket delete rows of a part without a merge",
+        "encoding/deletions.py",
+        (("    if len(deletions) == 1:\n", "    if True:\n"),),
+        "chain_without_compaction",
+        buckets=1,
+    ),
+    Mutant(
+        "deletion vectors of an earlier attempt are committed unseen",
+        "tables/deletion_vector.py",
+        (("        if store.get(_name(name)) == content:\n", "        if True:\n"),),
+        "deletion_vectors_are_damaged_before_their_commit",
+        buckets=1,
+    ),
+    Mutant(
+        "vacuum deletes deletion vectors",
+        "maintenance/vacuum.py",
+        ((" | vector_files(files)", ""),),
+        "chain_without_compaction",
+    ),
+    Mutant(
+        "changed document keeps its old vector",
+        "encoding/cells/known.py",
+        (
+            ("pc.fill_null(pc.equal(before, hashes), False)", "pc.is_valid(before)"),
+            ("np.flatnonzero(new == old)", "np.arange(len(new))"),
+        ),
+        "chain_without_faults",
+    ),
+    Mutant(
+        "vacuum ignores the retention",
+        "maintenance/vacuum.py",
+        (("if entry.modified < horizon and entry.name not in kept]", "if entry.name not in kept]"),),
+        "vacuum_meets_new_parts",
+    ),
+    Mutant(
+        "vacuum deletes kept versions",
+        "maintenance/vacuum.py",
+        (("for version in set(keep_versions):", "for version in set[int]():"),),
+        "vacuum_keeps_named_versions",
+    ),
+    Mutant(
+        "vacuum deletes parts that were reused since it listed them",
+        "maintenance/garbage.py",
+        (("if current is not None and current.modified == listed.modified:", "if current is not None:"),),
+        "vacuum_lists_parts_that_are_reused",
+    ),
+    Mutant(
+        "compaction keeps deleted rows",
+        "maintenance/compact.py",
+        (
+            ("= read_part(store, file)", "= read_part(store, type(file)(file.path, file.size, file.rows, {}))"),
+            ("        if file.live_rows is not None and table.num_rows != file.live_rows:\n", "        if False:\n"),
+        ),
+        "chain_without_faults",
+    ),
+    Mutant(
+        "compaction brings rows back that were deleted in the meantime",
+        "maintenance/compact.py",
+        (("file.path in current and current[file.path] == file.deleted", "file.path in current"),),
+        "deletions_are_committed_before_a_compaction",
+    ),
+    Mutant(
+        "deletions are tried at several versions",
+        "tables/delta_deletions.py",
+        (
+            (
+                "    if not store.put_new(commit_name(at), data):\n",
+                "    while not store.put_new(commit_name(at), data):\n        at += 1\n    if False:\n",
+            ),
+        ),
+        "compaction_commits_before_deletions",
+    ),
+    Mutant(
+        "compaction drops a row",
+        "maintenance/compact.py",
+        (("write_part(store, folder, rows.sort_by(", "write_part(store, folder, rows[1:].sort_by("),),
+        "chain_without_faults",
+    ),
+    Mutant(
+        "deleted rows are not committed",
+        "encoding/commit/committer.py",
+        (("table, adds, whole, result.wave, vectors)", "table, adds, whole, result.wave, {})"),),
+        "chain_without_compaction",
+    ),
+    Mutant(
+        "deletion vectors are not checked before their commit",
+        "encoding/commit/committer.py",
+        (("        check_vectors(table, (deletion.vector for deletion in cell.deletions))\n", "        pass\n"),),
+        "deletion_vectors_are_damaged_before_their_commit",
+        buckets=1,
+    ),
+)
