@@ -19,7 +19,7 @@ from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.plans.saved import load_plan, save_plan
 from lsr_prod.encoding.reading import blocks_of_cells
 from lsr_prod.encoding.results import CellResult, WaveResult
-from lsr_prod.encoding.table import create_sparse_table, files_by_bucket, table_digest
+from lsr_prod.encoding.table import committed_files, create_sparse_table, table_digest
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
 from lsr_prod.storage.counts import store_counts
@@ -58,7 +58,7 @@ def simulate(rows: int, ray_us: float, rate: float) -> dict[str, float]:
         for wave in range(plan.waves):
             snapshot = open_table(table)
             assert snapshot is not None
-            files_by_bucket(snapshot)
+            committed_files(snapshot)
             blocks = blocks_of_cells(plan.cells_of(wave), plan.buckets, 4 * ACTORS)
             objects += len(blocks) * max(-(-plan.largest_wave_bytes // plan.slice_bytes), 1)
             committer.commit(_receipts(plan, wave, rows))
@@ -70,7 +70,7 @@ def simulate(rows: int, ray_us: float, rate: float) -> dict[str, float]:
         snapshot = open_table(table)
         assert snapshot is not None
         assert waves_done(snapshot, again.digest) == plan.waves
-        files_by_bucket(snapshot)
+        committed_files(snapshot)
         resume = time.perf_counter() - began
         parts = snapshot.file_table().num_rows
         assert digest == table_digest(table.uri)
