@@ -15,15 +15,16 @@ from lsr_prod.encoding.commit.markers import finished_cells
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.passages import document_factory
 from lsr_prod.encoding.pinned_bundle import PinnedBundle
+from lsr_prod.encoding.table import committed_files
 from lsr_prod.errors import IncompleteWaveError
 from lsr_prod.inference import BundleEncoder
 from tests.encoding.poison_encoder import poison_factory
-from tests.encoding.tables import PROPERTIES, make_tables
+from tests.encoding.tables import PROPERTIES, make_tables, newest
 
 
 def wave(folder: Path) -> WaveTask:
     table, quarantine = make_tables(folder)
-    return WaveTask("p", 0, 2, table, quarantine, PROPERTIES, {})
+    return WaveTask("p", 0, 2, table, quarantine, PROPERTIES, committed_files(newest(table)))
 
 
 def rows(*cells: int) -> pa.Table:

@@ -23,9 +23,10 @@ from lsr_prod.encoding.cells.lookup import WaveTask
 from lsr_prod.encoding.cells.row_counts import ROW_COUNT
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.results import BlockResult
+from lsr_prod.encoding.table import committed_files
 from lsr_prod.errors import ConfigError, EncoderBrokenError
 from tests.encoding.poison_encoder import poison_factory
-from tests.encoding.tables import PROPERTIES, make_tables
+from tests.encoding.tables import PROPERTIES, make_tables, newest
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
@@ -41,7 +42,7 @@ def model(factory: EncoderFactory, **changes: float) -> ModelSettings:
 
 def wave(folder: Path) -> WaveTask:
     table, quarantine = make_tables(folder)
-    return WaveTask("p", 0, PROPERTIES.buckets, table, quarantine, PROPERTIES, {})
+    return WaveTask("p", 0, PROPERTIES.buckets, table, quarantine, PROPERTIES, committed_files(newest(table)))
 
 
 def block(cell: int, texts: list[str]) -> Any:
