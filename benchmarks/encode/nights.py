@@ -3,7 +3,7 @@
     python -m benchmarks.encode.nights --bundle .quickstart/bundle [--documents 1000000] [--files 100]
 
 A corpus of files is encoded, then encoded again without a change, then with a new file of 1 % of the documents, then
-with one file replaced by other texts of the same ids, which are 1 % of the documents too. The jobs are real; the
+with 1 % of the files replaced by other texts of the same ids. The jobs are real; the
 encoder draws the terms of a text by its hash, since the model is not the question.
 
 Bytes read are those of the source files that are read, and of everything that the driver and the encoders read from the
@@ -112,6 +112,8 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=100)
     parser.add_argument("--sink", default="delta", choices=["delta", "parquet"])
     arguments = parser.parse_args()
+    if arguments.files % 100 or arguments.documents % arguments.files:
+        parser.error("--files must be a multiple of 100, and --documents one of --files")
     count, per_file = arguments.documents, arguments.documents // arguments.files
     values: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
@@ -133,7 +135,8 @@ def main() -> int:
             _, nights["unchanged"] = encode(deployment)
             write_file(corpus / "new.jsonl", range(count, count + count // 100), 10_001)
             _, nights["new"] = encode(deployment)
-            write_file(files[3], range(3 * per_file, 3 * per_file + count // 100), 10_002)
+            for i in range(0, arguments.files, 100):
+                write_file(files[i], range(i * per_file, (i + 1) * per_file), 20_000 + i)
             _, nights["changed"] = encode(deployment)
     table = nights["first"]["table_bytes"]
     for night, figures in nights.items():

@@ -10,7 +10,8 @@ a Delta log, the list of files by bucket of each wave, and the table digest. Enc
 that nobody wrote; workers verify parts, so the driver makes no request for them. ``requests`` are those to the table's
 store, without those of delta-rs for its log. What Ray costs the driver is measured apart, with real tasks that return
 one object per block and real actor calls that take them: ``ray_us_per_object``. The wall time of a run is that of
-1,000 encoders with ``--rate`` documents per second each.
+1,000 encoders with ``--rate`` documents per second each. Two nights follow, one without a change and one with 1 % of
+the files changed (``simulated_nights``).
 
 Prints seconds of each step and the peak of resident memory of this process, everything imported included, then
 ``RESULT {json}``. Exit code 1 if a figure of the driver misses its goal: 2 GB, 5 % of the wall time, 60 s to resume.

@@ -1,53 +1,53 @@
-"""A run whose encoders cost nothing: the steps of its driver, with receipts of parts that nobody wrote."""
+"""A run whose encoders cost nothing, and two nights after it: the steps of the driver.
 
-import hashlib
+Receipts name parts that nobody wrote.
+"""
+
 import json
 import resource
 import tempfile
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import ray
 
+from benchmarks.encode.simulated_nights import Corpus, newest, nights
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import EncodeSettings, RaySettings, SourceSettings
-from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.plans.plan import Plan, make_plan
 from lsr_prod.encoding.plans.saved import load_plan, save_plan
 from lsr_prod.encoding.reading import blocks_of_cells
 from lsr_prod.encoding.results import CellResult, WaveResult
+from lsr_prod.encoding.summary import table_bytes
 from lsr_prod.encoding.table import committed_files, create_sparse_table, table_digest
 from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
 from lsr_prod.storage.counts import store_counts
-from lsr_prod.tables import Part, open_table
+from lsr_prod.tables import Part
 from lsr_prod.tables.quarantine import create_quarantine
 
 __all__ = ["ACTORS", "ray_us_per_object", "simulate"]
 
 ACTORS = 1000
-_ROW_BYTES = 1000
-_TABLE_SHARE = 0.6  # bytes of the table per byte of the source
-_MOST_FILES = 100_000
 
 
 def simulate(rows: int, ray_us: float, rate: float) -> dict[str, float]:
-    """Plan and commit a corpus, and return the figures of the driver.
+    """Plan and commit a corpus, go on with two nights, and return the figures of the driver.
 
     Args:
         rows: of the corpus.
         ray_us: CPU microseconds of Ray per object of the shuffle.
         rate: documents per second of an encoder.
     """
+    corpus = Corpus(rows)
     with tempfile.TemporaryDirectory() as folder:
         table, quarantine = Store(f"{folder}/table"), Store(f"{folder}/quarantine")
         source = SourceSettings(paths=["s3://corpus/"])
         encode = EncodeSettings(bundle="bundle", table=table.uri)
         before, cpu, began = store_counts(), time.process_time(), time.perf_counter()
-        plan = make_plan(_files(rows), source, encode, bundle_digest="b", options={}, actors=lambda: ACTORS)
+        plan = make_plan(corpus.files(), source, encode, bundle_digest="b", options={}, actors=lambda: ACTORS)
         save_plan(plan, table)
         properties = TableProperties("b" * 64, "v" * 64, 0.01, 8, 256, plan.buckets, (), 30522)
         create_sparse_table(table, "delta", properties, plan.digest)
@@ -56,9 +56,7 @@ def simulate(rows: int, ray_us: float, rate: float) -> dict[str, float]:
         committer.fence()
         objects = 0
         for wave in range(plan.waves):
-            snapshot = open_table(table)
-            assert snapshot is not None
-            committed_files(snapshot)
+            committed_files(newest(table))
             blocks = blocks_of_cells(plan.cells_of(wave), plan.buckets, 4 * ACTORS)
             objects += len(blocks) * max(-(-plan.largest_wave_bytes // plan.slice_bytes), 1)
             committer.commit(_receipts(plan, wave, rows))
@@ -67,20 +65,20 @@ def simulate(rows: int, ray_us: float, rate: float) -> dict[str, float]:
         counts = store_counts() - before
         began = time.perf_counter()
         again = load_plan(table, plan.digest)
-        snapshot = open_table(table)
-        assert snapshot is not None
+        snapshot = newest(table)
         assert waves_done(snapshot, again.digest) == plan.waves
         committed_files(snapshot)
         resume = time.perf_counter() - began
         parts = snapshot.file_table().num_rows
         assert digest == table_digest(table.uri)
+        after = nights(corpus, encode, table, quarantine, _receipts, ACTORS)
     wall = rows / (ACTORS * rate)
     busy = driver_cpu + objects * ray_us / 1e6
     return {
         "waves": plan.waves,
         "parts": parts,
         "buckets": plan.buckets,
-        "megabytes_per_part": round(rows * _ROW_BYTES * _TABLE_SHARE / max(parts, 1) / 1e6, 1),
+        "megabytes_per_part": round(table_bytes(snapshot) / max(parts, 1) / 1e6, 1),
         "read_tasks": plan.sizes()["read_tasks"],
         "objects": objects,
         "driver_cpu_s": round(driver_cpu, 2),
@@ -92,6 +90,7 @@ def simulate(rows: int, ray_us: float, rate: float) -> dict[str, float]:
         "wall_s": round(wall, 1),
         "driver_share": round(busy / wall, 4),
         "resume_s": round(resume, 2),
+        **after,
         "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3),
     }
 
@@ -118,24 +117,18 @@ def ray_us_per_object(tasks: int = 40, blocks: int = 1000) -> float:
         return (time.process_time() - began) / (tasks * blocks) * 1e6
 
 
-def _files(rows: int) -> Iterator[SourceFile]:
-    count = min(_MOST_FILES, max(rows // 10_000, 1))
-    size = rows * _ROW_BYTES // count
-    for number in range(count):
-        tag = hashlib.md5(b"%d" % number, usedforsecurity=False).hexdigest()
-        yield SourceFile("s3://corpus/documents", f"part-{number:09d}-{tag}.jsonl.gz", "jsonl.gz", size, f'"{tag}"')
-
-
 def _receipts(plan: Plan, wave: int, rows: int) -> WaveResult:
     cells = plan.cells_of(wave)
-    share = rows // plan.waves // len(cells)
-    rng = np.random.default_rng(wave)
+    corpus = Corpus(rows)
+    share = max(rows // plan.waves // len(cells), 1)
+    size = int(share * corpus.row_bytes * corpus.table_share)
+    rng = np.random.default_rng([wave, rows])
     results = []
     for cell in cells:
         bucket = cell % plan.buckets
         name = f"bucket={bucket}/part-{rng.bytes(32).hex()}-{rng.bytes(32).hex()}.parquet"
         bounds = {"doc_id": "https://example.org/000000000000", "content_hash": "0" * 64, "source_file": 1 << 62}
         stats = {"numRecords": share, "minValues": bounds, "maxValues": bounds, "nullCount": dict.fromkeys(bounds, 0)}
-        part = Part(name, int(share * _ROW_BYTES * _TABLE_SHARE), share, json.dumps(stats))
+        part = Part(name, size, share, json.dumps(stats))
         results.append(CellResult(cell, bucket, share, (part,), None, {}, 0, encoded=share))
     return WaveResult(wave, tuple(results))
