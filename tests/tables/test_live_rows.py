@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import duckdb
+import duckdb_extension_delta
 import numpy as np
+import polars as pl
 import pytest
 
 from lsr_prod.errors import ArtifactError
@@ -77,14 +80,11 @@ def with_deletions(folder: Store) -> str:
 
 
 def test_polars_reads_no_deleted_rows(with_deletions: str):
-    polars = pytest.importorskip("polars")
-    assert sorted(polars.read_delta(with_deletions)["doc_id"]) == list("acef")
+    assert sorted(pl.read_delta(with_deletions)["doc_id"]) == list("acef")
 
 
 def test_duckdb_reads_no_deleted_rows(with_deletions: str):
-    duckdb = pytest.importorskip("duckdb")
-    extension = pytest.importorskip("duckdb_extension_delta")
-    (path,) = Path(extension.__file__).parent.glob("extensions/*/delta.duckdb_extension")
+    (path,) = Path(duckdb_extension_delta.__file__).parent.glob("extensions/*/delta.duckdb_extension")
     connection = duckdb.connect(config={"allow_unsigned_extensions": True})
     connection.execute(f"LOAD '{path}'")
     found = connection.execute(f"SELECT doc_id FROM delta_scan('{with_deletions}')").fetchall()
