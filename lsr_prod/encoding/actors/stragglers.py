@@ -7,7 +7,7 @@ __all__ = ["BlockDurations"]
 
 _KNOWN = 64  # newest durations
 _ENOUGH = 4  # of them, before a block is late
-_TIMES = 3.0  # longer than the median
+_TIMES = 1.5  # longer than the median: an idle encoder has nothing better to do
 _LEAST_S = 30.0
 
 

@@ -4,7 +4,7 @@ A plan keeps its sizes: a later attempt continues it on any cluster, and markers
 
 - A cell becomes a part. Its bytes grow with the corpus, so that a table has a few thousand parts, of 64 to 512 MB where
   the corpus is large; but every encoder has several cells.
-- A wave has a cell for every encoder or more, and a corpus has some dozens of waves at most. Waves overlap
+- A wave has two cells for every encoder or more, and a corpus has some dozens of waves at most. Waves overlap
   (``encoding.pipeline``), so that no encoder waits for the last cell of a wave.
 - A table has as many buckets as a wave has cells, as far as is useful: then the ids of a bucket are looked up once per
   wave, by the encoder of its only cell.
@@ -28,6 +28,7 @@ _WAVES = 64  # of a large one: each looks up its ids in the parts of those befor
 _CELL, _LARGEST_CELL = 8, 128
 _CELLS = 1024  # of a corpus of some size; a larger one has more of the largest cells
 _CELLS_PER_ACTOR = 8
+_CELLS_PER_WAVE = 2  # and actor: the wave after the next is read when the last cell of a wave is encoded
 _SLICE, _LARGEST_SLICE = 32, 512
 _SLICES_PER_WAVE = 128
 _BUCKETS, _MOST_BUCKETS = 16, 4096
@@ -68,7 +69,7 @@ def choose_sizes(source_bytes: int, actors: int, encode: EncodeSettings, buckets
     cell = encode.cell_megabytes or min(
         _between(_CELL, megabytes // _CELLS, _LARGEST_CELL), max(megabytes // (_CELLS_PER_ACTOR * actors), _CELL)
     )
-    wave = encode.wave_megabytes or max(_WAVE, actors * cell, megabytes // _WAVES)
+    wave = encode.wave_megabytes or max(_WAVE, _CELLS_PER_WAVE * actors * cell, megabytes // _WAVES)
     wanted = 1 << max(math.ceil(min(wave, megabytes) / cell) - 1, 0).bit_length()
     chosen = _BUCKETS if megabytes <= _SMALL else _between(_BUCKETS, wanted, _MOST_BUCKETS)
     return Sizes(

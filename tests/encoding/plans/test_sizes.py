@@ -17,9 +17,9 @@ def settings(**changes: Any) -> EncodeSettings:
 
 
 @given(st.integers(0, 100 * TB), st.integers(1, 5000))
-def test_every_actor_has_a_cell_of_each_wave_and_parts_stay_few(size: int, actors: int):
+def test_every_actor_has_two_cells_of_each_wave_and_parts_stay_few(size: int, actors: int):
     sizes = choose_sizes(size, actors, settings())
-    assert sizes.wave_megabytes >= actors * sizes.cell_megabytes
+    assert sizes.wave_megabytes >= 2 * actors * sizes.cell_megabytes
     assert 8 <= sizes.cell_megabytes <= 128
     assert 32 <= sizes.slice_megabytes <= 512
     assert 16 <= sizes.buckets <= 4096
@@ -41,8 +41,8 @@ def test_cells_and_waves_do_not_shrink_when_the_corpus_grows(size: int, more: in
     [
         (100 * MB, 2, Sizes(16, 256, 8, 32)),
         (4000 * MB, 2, Sizes(16, 256, 8, 32)),
-        (100_000 * MB, 100, Sizes(128, 9700, 97, 75)),
-        (1_000_000 * MB, 1000, Sizes(1024, 125_000, 125, 512)),
+        (100_000 * MB, 100, Sizes(256, 19_400, 97, 151)),
+        (1_000_000 * MB, 1000, Sizes(2048, 250_000, 125, 512)),
         (64_000 * MB, 2, Sizes(32, 1000, 62, 32)),
     ],
 )
