@@ -75,7 +75,8 @@ def plan_files(count: int) -> dict[str, float]:
         lap("waves_s")
         first_total, cpu = time.perf_counter() - started, time.process_time()
         peak_first = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-        head = load_plan(table, newest_plan(table, plan.digest, lambda _: plan.waves))
+        waves = plan.waves
+        head = load_plan(table, newest_plan(table, plan.digest, lambda _: waves))
         del plan
         lap("load_s")
         percent = max(count // 100, 1)

@@ -122,15 +122,17 @@ def commit_succeeds_but_reports_an_error(scene: Scene) -> None:
 
 
 def parts_are_damaged_before_their_commit(scene: Scene) -> None:
-    """Truncate or delete a part of the table after it is written; its attempt continues or is killed."""
+    """Truncate or delete the parts of the table after they are written; the attempt continues or is killed."""
     rng = random.Random(1)
-    quarantine = scene.job.stores[1]
+    table, quarantine = scene.job.stores
     for state, (strike, killed) in enumerate(((damage.tear, False), (damage.remove, True), (damage.tear, True))):
         scene.change_source(state)
-        old = {*scene.job.stores[0].names(), *quarantine.names()}
+        old = set(table.names())
         with scene.start(Script(gates=(("commit", 1),))) as attempt:
             scene.reach(attempt)
-            strike(scene.job, rng, {*old, *quarantine.names()})
+            left = {*old, *quarantine.names(), *(name for name in table.names() if "deletion_vector_" in name)}
+            while struck := strike(scene.job, rng, left):
+                left.add(struck.name)
             if not killed:
                 attempt.proceed()
                 scene.ended(attempt)
