@@ -177,9 +177,9 @@ def test_large_increment_has_cells_of_bounded_size():
     base = make_plan(files_of("a"), SOURCE, encode, bundle_digest="b", options={})
     new = files_of("bcdefghijklmnopq", size=1000 * MEGABYTE)
     plan = plan_increment(base, files_of("a") + new, SOURCE, encode, options={}, done=1_000, actors=lambda: 100)
-    assert (plan.waves, plan.cells) == (11, 16 * 67)  # of 15 MB
+    assert (plan.waves, plan.cells) == (6, 16 * 67)  # of 15 MB
     sizes = [len(plan.cells_of(wave)) for wave in range(plan.waves)]
-    assert all(sum(sizes[wave : wave + 2]) >= 100 for wave in range(plan.waves - 1))  # two are encoded at a time
+    assert all(sum(sizes[wave : wave + 2]) >= 200 for wave in range(plan.waves - 1))  # two are encoded at a time
 
 
 def test_increment_of_removed_files_only_has_one_wave_of_all_buckets():
