@@ -16,7 +16,7 @@ export TOKENIZERS_PARALLELISM := false
 
 DATA ?= ../shared/data
 
-.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale bench-train bench-pruning cluster faults test test-all lint types models optimum lock clean
+.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale bench-train bench-pruning cluster faults test test-all lint types models optimum lock image-test clean
 
 help:
 	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
@@ -31,6 +31,7 @@ help:
 	@echo "make faults      break the encode job some 400 times, and trainings, and count what they lose; detect wrong protocols; LSR_FAULTS_SEED=N repeats one"
 	@echo "make cluster     the whole way on machines that share only an object store, also with killed nodes, partitions and a busy store"
 	@echo "make optimum     open an exported bundle with optimum, in an environment of its own"
+	@echo "make image-test  build the container images for CPUs and encode and search in them (root, buildah, debootstrap)"
 	@echo "make lock        resolve requirements/*.txt anew (needs uv)"
 
 # torch first and pinned, with what its build needs (a CUDA build does not load without it); then everything else by
@@ -117,11 +118,26 @@ $(PEERS)/.ready: requirements/peers.txt
 
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package torch \
 	--no-annotate --no-header --constraint requirements/torch-cpu.txt
+# The images have the versions that the tests run with. Reading a tokenizer from a file needs none of the clients of hubs.
+# The image for GPUs takes torch and CUDA from the package index: there the metadata of torch is that of its CUDA build.
+AS_TESTED := --constraint requirements/dev.txt
+HUB := anyio click colorama filelock fsspec h11 hf-xet httpcore2 httpx2 httpx2-jsfetch huggingface-hub idna pyyaml tqdm \
+	truststore typing-extensions
+LOCK_CUDA := uv pip compile --quiet --no-config --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
+	--generate-hashes --no-annotate --no-header --constraint requirements/torch-cuda.txt
 lock:
 	$(LOCK) pyproject.toml --extra cpu --extra jobs --extra train --extra dev --extra bench -o requirements/dev.txt
 	$(LOCK) pyproject.toml --extra cpu -o requirements/core.txt
 	$(LOCK) requirements/optimum.in -o requirements/optimum.txt
 	$(LOCK) requirements/peers.in -o requirements/peers.txt
+	$(LOCK) requirements/build.in $(AS_TESTED) -o requirements/build.txt
+	$(LOCK) pyproject.toml --extra cpu $(AS_TESTED) $(addprefix --no-emit-package ,$(HUB)) -o requirements/search.txt
+	$(LOCK) pyproject.toml --extra cpu --extra jobs $(AS_TESTED) -o requirements/jobs.txt
+	$(LOCK_CUDA) pyproject.toml --extra gpu --extra jobs --extra train $(AS_TESTED) -o requirements/cuda.txt
+
+# The CPUs of this computer are shared: a build waits for everything else.
+image-test: $(READY) models
+	@nice -n 15 $(BIN)/python -m tests.infra.image $(IMAGE_ARGS)
 
 clean:
 	rm -rf $(VENV) $(OPTIMUM) $(PEERS) .quickstart build dist *.egg-info

@@ -1,4 +1,4 @@
-"""Compile the search kernels before the first query, for example when an image is built.
+"""Compile the search kernels before the first query, for example before a new searcher gets traffic.
 
     lsr-prod warm INDEX
 

@@ -1,4 +1,4 @@
-"""Compile the kernels before the first query: ``lsr-prod warm INDEX``, while building an image or before traffic.
+"""Compile the kernels before the first query: ``lsr-prod warm INDEX``, before traffic.
 
 Compiled kernels are cached next to the package, or in ``NUMBA_CACHE_DIR``, and later processes load them.
 """

@@ -1,0 +1,104 @@
+"""What an image must be and do."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.infra.image.container import Container
+from tests.infra.image.corpus import DOCUMENTS, QUERY
+
+__all__ = ["COMPILERS", "check_jobs", "check_search", "check_static"]
+
+# Programs that build programs; and pip, which would install more.
+COMPILERS = (
+    "cc",
+    "gcc",
+    "g++",
+    "c++",
+    "clang",
+    "tcc",
+    "ld",
+    "as",
+    "make",
+    "cargo",
+    "rustc",
+    "nvcc",
+    "strip",
+    "pip",
+    "pip3",
+)
+_FOLDERS = ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "opt/lsr-prod/bin")
+_LABELS = ("title", "version", "revision", "licenses", "source", "base.name")
+LACKING = "a kernel was compiled that the image lacks"
+
+
+def check_static(root: Path, image: Mapping[str, Any]) -> None:
+    """Check the files and the configuration of an image, without running it."""
+    config = image["config"]
+    found = [f"{folder}/{name}" for folder in _FOLDERS for name in COMPILERS if os.path.lexists(root / folder / name)]
+    assert not found, f"the image has {found}"
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", config["User"]), f"user is {config['User']!r}, not numbers above 0"
+    absent = [name for name in _LABELS if not config["Labels"].get(f"org.opencontainers.image.{name}")]
+    assert not absent, f"labels {absent} are missing"
+    assert config.get("Healthcheck", {}).get("Test"), "the image has no health check"
+    assert not (root / "etc" / "pip.conf").exists(), "the configuration of pip is in the image"
+    built = (root / "opt/lsr-prod/kernels/cpus").read_text().split()
+    assert built == config["Labels"]["lsr-prod.kernel-cpus"].split(), f"kernels are compiled for {built}"
+    special = [
+        str(path) for path in (root / "opt").rglob("*") if not path.is_symlink() and path.stat().st_mode & 0o6002
+    ]
+    assert not special, f"{special} are setuid or writable for everybody"
+
+
+def check_jobs(container: Container) -> dict[str, Any]:
+    """Encode and index 100 documents; returns seconds."""
+    _check_confinement(container)
+    figures = {}
+    for job in ("encode", "index"):
+        done = _succeed(container, "lsr-prod", job, "--config", "/mnt/deployment.yaml")
+        result = json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))
+        assert result["documents"] == DOCUMENTS, f"{job}: {result}"
+        assert LACKING not in done.stdout + done.stderr, done.stderr
+        figures[f"{job}_s"] = result["seconds"]
+    _succeed(container, "healthcheck")
+    return figures
+
+
+def check_search(container: Container) -> dict[str, Any]:
+    """Search the index of the jobs; returns seconds of a cold start."""
+    _check_confinement(container)
+    index = {"LSR_PROD_INDEX": "/mnt/index"}
+    _succeed(container, "healthcheck")
+    warmed = _succeed(container, "healthcheck", environment=index)
+    assert LACKING not in warmed.stderr, warmed.stderr
+    cold = float(re.search(r"first queries ([\d.]+) s", warmed.stdout)[1])
+    found = _succeed(container, "lsr-prod", "search", "/mnt/index", stdin=f"{QUERY}\n")
+    assert re.search(r"^ +1\. +[\d.]+  lock ", found.stdout, re.MULTILINE), found.stdout
+    assert LACKING not in found.stderr, found.stderr
+    broken = container.run("healthcheck", environment={"LSR_PROD_INDEX": "/mnt/nothing"})
+    assert broken.returncode == 1, f"an index that is not there counts as healthy: {broken.stdout}"
+    # As on a machine whose CPU has no kernels in the image.
+    plain = _succeed(container, "lsr-prod", "warm", "/mnt/index", environment={"LSR_PROD_KERNELS": "/mnt"})
+    compiled = float(re.search(r"first queries ([\d.]+) s", plain.stdout)[1])
+    assert cold < compiled / 2, f"the first query takes {cold} s with the kernels of the image, {compiled} s without"
+    return {"first_query_s": cold, "first_query_compiled_s": compiled}
+
+
+def _check_confinement(container: Container) -> None:
+    """Check that the program is not root, writes only where it may, and has no capability."""
+    shown = _succeed(container, "sh", "-c", "id -u; grep CapEff /proc/self/status; touch /tmp/file && echo scratch")
+    user, capabilities, scratch = shown.stdout.splitlines()
+    assert (user, capabilities.split()[1].strip("0"), scratch) == (str(container.user), "", "scratch"), shown.stdout
+    for place in ("/opt/lsr-prod/file", "/home/lsr/file", "/etc/file"):
+        refused = container.run("touch", place)
+        assert refused.returncode == 1, f"{place} can be written"
+        assert "Read-only file system" in refused.stderr, refused.stderr
+
+
+def _succeed(container: Container, *command: str, environment: Mapping[str, str] | None = None, stdin: str = "") -> Any:
+    done = container.run(*command, environment=environment, stdin=stdin)
+    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
