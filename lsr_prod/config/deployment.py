@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from lsr_prod.config.corpus import EncodeSettings, MaintainSettings, SourceSettings
+from lsr_prod.config.gates import GatesSettings
 from lsr_prod.config.index import EvaluateSettings, IndexSettings
 from lsr_prod.config.mine import MineSettings
 from lsr_prod.config.model import ExportSettings
@@ -62,6 +63,7 @@ class Deployment(Section):
     export: ExportSettings | None = Field(None, description="export of a model as an ONNX bundle")
     encode: EncodeSettings | None = Field(None, description="encoding of the documents into a sparse table")
     index: IndexSettings | None = Field(None, description="index version of a sparse table")
+    gates: GatesSettings = Field(GatesSettings(), description="limits of the gates before a publication")
     evaluate: EvaluateSettings | None = Field(None, description="evaluation of a published index")
     maintain: MaintainSettings | None = Field(None, description="maintenance of a sparse table")
     vectors: VectorsSettings | None = Field(None, description="exchange of vectors with other tools")

@@ -55,12 +55,6 @@ class IndexSettings(Section):
         description="stored fields that queries can filter by, with their types: string, int64, float64, bool or "
         "timestamp",
     )
-    max_shrink: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="publication gate: refuse a version that would remove more than this share of the documents",
-    )
     max_delta: float = Field(
         0.1,
         ge=0,

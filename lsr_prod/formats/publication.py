@@ -3,10 +3,32 @@
 from dataclasses import dataclass
 from typing import Any
 
-from lsr_prod.errors import DigestMismatchError
+from lsr_prod.errors import DigestMismatchError, FormatVersionError
 from lsr_prod.formats.digest import digest_json
 
-__all__ = ["Publication", "publication_name"]
+__all__ = ["PUBLICATION_FORMAT", "Forced", "Publication", "publication_name"]
+
+PUBLICATION_FORMAT = 2
+"""Format 1 has no ``by``, ``forced`` and ``report``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """A gate that refused the version, but was overruled.
+
+    Attributes:
+        gate: its name.
+        sentence: what the gate has found.
+        reason: why it was overruled, for people.
+    """
+
+    gate: str
+    sentence: str
+    reason: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return the form stored on disk."""
+        return {"gate": self.gate, "sentence": self.sentence, "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +40,32 @@ class Publication:
         version: sha256 of the version.
         published_at: UTC, ISO 8601.
         note: reason, for people, such as "rollback to 41".
+        by: who published it: user and host.
+        forced: gates that were overruled.
+        report: sha256 of the report of the gates, ``reports/<sha256>.json``; "": they have written none.
+        format: ``PUBLICATION_FORMAT`` of the release that wrote it.
     """
 
     number: int
     version: str
     published_at: str
     note: str = ""
+    by: str = ""
+    forced: tuple[Forced, ...] = ()
+    report: str = ""
+    format: int = PUBLICATION_FORMAT
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk; ``sha256`` is the digest of the other fields."""
-        value = {"number": self.number, "version": self.version, "published_at": self.published_at, "note": self.note}
+        value: dict[str, Any] = {
+            "number": self.number,
+            "version": self.version,
+            "published_at": self.published_at,
+            "note": self.note,
+        }
+        if self.format > 1:
+            forced = [one.to_json() for one in self.forced]
+            value |= {"format": self.format, "by": self.by, "forced": forced, "report": self.report}
         return {**value, "sha256": digest_json(value)}
 
     @classmethod
@@ -36,8 +74,24 @@ class Publication:
 
         Raises:
             DigestMismatchError: a field differs from the recorded digest.
+            FormatVersionError: a newer release wrote it.
         """
-        publication = cls(value["number"], value["version"], value["published_at"], value["note"])
+        written = value.get("format", 1)
+        if written > PUBLICATION_FORMAT:
+            raise FormatVersionError(
+                f"publication {value['number']} has format {written}, this release reads up to {PUBLICATION_FORMAT}; "
+                "install a newer release"
+            )
+        publication = cls(
+            value["number"],
+            value["version"],
+            value["published_at"],
+            value["note"],
+            value.get("by", ""),
+            tuple(Forced(one["gate"], one["sentence"], one["reason"]) for one in value.get("forced", [])),
+            value.get("report", ""),
+            written,
+        )
         if publication.to_json() != value:
             raise DigestMismatchError("the publication differs from its recorded sha256; publish the version again")
         return publication

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lsr_prod.config import Deployment
 from lsr_prod.indexing.derive import DerivedVersion, derive_version
-from lsr_prod.indexing.gates import GateLimits
+from lsr_prod.indexing.gates import Inspect
 from lsr_prod.indexing.on_nodes import require_on_nodes
 from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.publish import Publisher, read_current_version
@@ -24,7 +24,7 @@ __all__ = ["build_index"]
 log = logging.getLogger(__name__)
 
 
-def build_index(deployment: Deployment) -> IndexSummary:
+def build_index(deployment: Deployment, inspect: Inspect | None = None) -> IndexSummary:
     """Bring an index to the pinned version of its sparse table and publish it; a repeated run changes nothing.
 
     If ``index.max_delta`` allows it, the shards of the current version stay, and one delta shard and tombstones are
@@ -32,6 +32,7 @@ def build_index(deployment: Deployment) -> IndexSummary:
 
     Args:
         deployment: sections ``index``, ``storage`` and ``ray``. All nodes have to see a local output folder.
+        inspect: gates before the publication (``operations.gates``); None: there are none.
 
     Raises:
         ConfigError: a setting names nothing that exists or does not fit the table; nothing was written.
@@ -50,7 +51,7 @@ def build_index(deployment: Deployment) -> IndexSummary:
         adopt_current(Path(index.uri), target)
     add_bundle(index, plan.bundle)
     attempts: list[DerivedVersion] = []
-    publisher, publication = Publisher(index, limits=GateLimits.of(settings)), None
+    publisher, publication = Publisher(index, inspect=inspect), None
     with Workers(deployment.ray, check=partial(require_on_nodes, plan.snapshot, settings.output)) as workers:
         while publication is None:
             current = read_current_version(index)

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _NUMBER = re.compile(r"^\d{6,}\.json$")
 _SHA = r"[0-9a-f]{64}"
 _FILES = {"versions": re.compile(rf"^{_SHA}\.json$"), "tombstones": re.compile(rf"^{_SHA}\.npy$")}
-_FILES["takedowns"] = _FILES["versions"]
+_FILES["takedowns"] = _FILES["reports"] = _FILES["versions"]
 _FOLDERS = {"shards": SHARD_FILE, "bundles": BUNDLE_FILE}
 
 
@@ -98,9 +98,10 @@ def _candidates(index: Path) -> Iterator[Path]:
 def _named(index: Path, horizon: float) -> set[str]:
     """Return the paths that kept publications and young versions of any format name."""
     numbers = [path for path in (index / "publications").glob("*.json") if _NUMBER.match(path.name)]
-    shas = {_json(path)["version"] for path in numbers}
+    publications = [_json(path) for path in numbers]
+    shas = {one["version"] for one in publications}
     shas |= {path.stem for path in (index / "versions").glob("*.json") if _modified(path) >= horizon}
-    named = set()
+    named = {f"reports/{one['report']}.json" for one in publications if one.get("report")}
     for sha in shas:
         version = _json(index / "versions" / f"{sha}.json")
         named |= {f"versions/{sha}.json", f"bundles/{version['bundle_digest']}"}

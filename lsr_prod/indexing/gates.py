@@ -1,38 +1,22 @@
-"""Gates: checks that a version must pass before it is published.
+"""What every version must pass before it is published, and the interface to the gates of a deployment.
 
-To add a gate, write a function that takes a ``Candidate`` and list it in ``GATES``. Its limit is a field of
-``GateLimits`` and of ``config.IndexSettings``.
+``check_candidate`` verifies what no reason can excuse: complete files and takedowns in force. The gates with limits are
+in ``operations.gates``; they are given to a publisher as an ``Inspect``.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lsr_prod.config import IndexSettings
 from lsr_prod.errors import PublicationError
 from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.digest import verify_files
 from lsr_prod.formats.index import IndexVersion, ShardManifest
+from lsr_prod.formats.publication import Forced
 from lsr_prod.indexing.tombstones import load_takedowns, load_tombstones
 from lsr_prod.storage import Store, as_store, index_versions, is_remote
 
-__all__ = ["GATES", "Candidate", "GateLimits"]
-
-
-@dataclass(frozen=True, slots=True)
-class GateLimits:
-    """Limits of the gates; the defaults reject nothing.
-
-    Attributes:
-        max_shrink: share of the current documents that the version may lose, 0..1.
-    """
-
-    max_shrink: float = 1.0
-
-    @classmethod
-    def of(cls, settings: IndexSettings) -> "GateLimits":
-        """Return the limits of a configuration."""
-        return cls(max_shrink=settings.max_shrink)
+__all__ = ["Approval", "Candidate", "Inspect", "check_candidate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +28,6 @@ class Candidate:
         version: the version to publish.
         current: the current version; None if there is none that this release can read.
         derived: whether the version was derived from the current one.
-        limits: limits of the gates.
         verified: shards whose files need no further verification, by sha256.
     """
 
@@ -52,8 +35,35 @@ class Candidate:
     version: IndexVersion
     current: IndexVersion | None
     derived: bool
-    limits: GateLimits
     verified: Mapping[str, ShardManifest] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """What the gates of a deployment say of a version that may be published.
+
+    Attributes:
+        forced: gates that refused it and were overruled.
+        report: sha256 of their report; "": there is none.
+    """
+
+    forced: tuple[Forced, ...] = ()
+    report: str = ""
+
+
+Inspect = Callable[[Candidate], Approval]
+"""Runs the gates of a deployment; raises ``PublicationError`` if the version is refused."""
+
+
+def check_candidate(candidate: Candidate) -> None:
+    """Check the files of a version and its takedowns.
+
+    Raises:
+        PublicationError: the version may not be published.
+        ArtifactError: a file is missing or damaged.
+    """
+    check_files(candidate)
+    check_takedowns(candidate)
 
 
 def check_files(candidate: Candidate) -> None:
@@ -89,22 +99,6 @@ def _check_folder(index: Path, candidate: Candidate) -> None:
         raise PublicationError(f"the bundle in {index} is not {version.bundle_digest}; build the index again")
 
 
-def check_shrink(candidate: Candidate) -> None:
-    """Reject a version that loses more than the share ``limits.max_shrink`` of the current documents.
-
-    Raises:
-        PublicationError: the version loses more.
-    """
-    if candidate.current is None:
-        return
-    current, documents = candidate.current.documents, candidate.version.documents
-    if current - documents > candidate.limits.max_shrink * current:
-        raise PublicationError(
-            f"version {candidate.version.sha[:12]} has {documents} documents, the current one has {current}: more than "
-            f"index.max_shrink={candidate.limits.max_shrink} would vanish; check the table, or raise index.max_shrink"
-        )
-
-
 def check_takedowns(candidate: Candidate) -> None:
     """Reject a version that would restore documents that are taken down; a derived version has the same list.
 
@@ -120,6 +114,3 @@ def check_takedowns(candidate: Candidate) -> None:
             f"version {candidate.version.sha[:12]} would bring back {len(lost)} documents that were taken down; "
             "build the index again"
         )
-
-
-GATES: tuple[Callable[[Candidate], None], ...] = (check_files, check_shrink, check_takedowns)

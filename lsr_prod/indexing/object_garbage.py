@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 _SHA = "[0-9a-f]{64}"
 _PUBLICATION = re.compile(r"publications/(\d{6,})\.json")
 _VERSION = re.compile(rf"versions/({_SHA})\.json")
+_REPORT = re.compile(rf"reports/({_SHA})\.json")
 _SHARD = re.compile(rf"shards/({_SHA})/{re.escape(SHARD_FILE)}")
 _BUNDLE = re.compile(rf"bundles/({_SHA})/{re.escape(BUNDLE_FILE)}")
 _FILE = re.compile(rf"files/({_SHA})")
@@ -71,13 +72,14 @@ def _old_publications(listed: Iterable[Entry], keep: int, horizon: float) -> lis
 
 
 def _is_manifest(name: str) -> bool:
-    return any(pattern.fullmatch(name) for pattern in (_VERSION, _SHARD, _BUNDLE))
+    return any(pattern.fullmatch(name) for pattern in (_VERSION, _REPORT, _SHARD, _BUNDLE))
 
 
 def _kept_versions(store: Store, horizon: float) -> _Named:
     """Return everything that versions name which are published or young."""
     published = [name for name in store.names("publications") if _PUBLICATION.fullmatch(name)]
-    names = {f"versions/{one['version']}.json" for one in _read_all(store, published)}
+    publications = _read_all(store, published)
+    names = {f"versions/{one['version']}.json" for one in publications}
     names |= {one.name for one in store.entries("versions") if _VERSION.fullmatch(one.name) and one.modified >= horizon}
     manifests, files = set(names), set()
     for version in _read_all(store, sorted(names)):
@@ -86,6 +88,7 @@ def _kept_versions(store: Store, horizon: float) -> _Named:
         files |= {file["sha256"] for shard in version["shards"] for file in shard["files"]}
         lists = [one["file"] for one in version.get("tombstones", []) if one]
         files |= {file["sha256"] for file in [*lists, version.get("takedowns")] if file}
+    manifests |= {f"reports/{one['report']}.json" for one in publications if one.get("report")}
     return _Named(frozenset(manifests), frozenset(files))
 
 

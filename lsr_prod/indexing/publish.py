@@ -5,7 +5,10 @@ is derived from the current one and is published as the next number or not at al
 the caller derives the version again from the new current one, so that nothing published in between is lost.
 """
 
+import getpass
 import logging
+import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +17,7 @@ from pathlib import Path
 from lsr_prod.errors import FormatVersionError, StaleParentError
 from lsr_prod.formats.index import INDEX_FORMAT, IndexVersion, ShardManifest
 from lsr_prod.formats.publication import Publication
-from lsr_prod.indexing.gates import GATES, Candidate, GateLimits
+from lsr_prod.indexing.gates import Approval, Candidate, Inspect, check_candidate
 from lsr_prod.indexing.tombstones import load_takedowns
 from lsr_prod.indexing.versions import take_down, touch_version, version_format, write_version
 from lsr_prod.indexing.workers import IN_PROCESS, Workers
@@ -25,23 +28,22 @@ from lsr_prod.storage.publications import create_publication, find_current_publi
 __all__ = ["CurrentVersion", "Publisher", "publish", "read_current_version", "rollback"]
 
 log = logging.getLogger(__name__)
-_NO_LIMITS = GateLimits()
 
 
 def publish(
-    index: Store | Path, version: str, *, parent: int | None = None, limits: GateLimits = _NO_LIMITS, note: str = ""
+    index: Store | Path, version: str, *, parent: int | None = None, inspect: Inspect | None = None, note: str = ""
 ) -> Publication:
     """Publish a version after its gates, unless it is current already.
 
-    The gates (``indexing.gates``) verify the files that the current version does not name, and reject a version that
-    loses too many documents or restores documents that are taken down.
+    Files that the current version does not name are verified, and a version that restores documents that are taken down
+    is refused (``indexing.gates``).
 
     Args:
         index: folder or store of the index.
         version: sha256 of a version in the index.
         parent: number of the publication that the version was derived from, 0 if nothing was published. The version
             becomes ``parent + 1``. None: it was not derived from a publication.
-        limits: limits of the gates.
+        inspect: gates of the deployment (``operations.gates``); None: there are none.
         note: note for people, stored in the publication.
 
     Returns:
@@ -52,7 +54,7 @@ def publish(
         PublicationError: a gate rejects the version.
         ArtifactError: a file is missing or damaged.
     """
-    return Publisher(index, limits=limits, note=note).publish(version, parent)
+    return Publisher(index, inspect=inspect, note=note).publish(version, parent)
 
 
 def rollback(index: Store | Path, number: int, workers: Workers = IN_PROCESS) -> Publication:
@@ -120,10 +122,10 @@ def read_current_version(index: Store | Path) -> CurrentVersion:
 class Publisher:
     """Publisher of versions of one index. It verifies the files of a shard once for all its attempts."""
 
-    def __init__(self, index: Store | Path, *, limits: GateLimits = _NO_LIMITS, note: str = "") -> None:
+    def __init__(self, index: Store | Path, *, inspect: Inspect | None = None, note: str = "") -> None:
         """Take the settings of ``publish``."""
         self._index = index
-        self._limits = limits
+        self._inspect = inspect
         self._note = note
         self._verified: Mapping[str, ShardManifest] = {}
 
@@ -155,16 +157,30 @@ class Publisher:
                 raise StaleParentError(
                     f"publication {current.number} came after {parent}; derive the version from it again"
                 )
-            self._pass_gates(found, current.version, derived=parent is not None)
+            approval = self._pass_gates(found, current.version, derived=parent is not None)
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            publication = Publication(current.number + 1, version, now, self._note)
+            publication = Publication(
+                current.number + 1, version, now, self._note, publisher_name(), approval.forced, approval.report
+            )
             # If the number is taken, another writer was faster: decide again from its publication.
             if create_publication(self._index, publication):
                 log.info("published", extra={"fields": publication.to_json()})
                 return publication
 
-    def _pass_gates(self, version: IndexVersion, current: IndexVersion | None, *, derived: bool) -> None:
-        candidate = Candidate(self._index, version, current, derived, self._limits, self._verified)
-        for gate in GATES:
-            gate(candidate)
+    def _pass_gates(self, version: IndexVersion, current: IndexVersion | None, *, derived: bool) -> Approval:
+        candidate = Candidate(self._index, version, current, derived, self._verified)
+        check_candidate(candidate)
         self._verified = {**self._verified, **{shard.sha: shard for shard in version.shards}}
+        return Approval() if self._inspect is None else self._inspect(candidate)
+
+
+def publisher_name() -> str:
+    """Return who publishes: ``LSR_PROD_BY``, or the user and the host."""
+    given = os.environ.get("LSR_PROD_BY")
+    if given:
+        return given
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may have no entry for its user
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

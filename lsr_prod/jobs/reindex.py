@@ -1,16 +1,18 @@
 """Run the nightly chain: encode what has changed, index it, publish it, and delete what is no longer referenced.
 
-    lsr-prod reindex --config deployment.yaml
+    lsr-prod reindex --config deployment.yaml [--force GATE --reason TEXT]
 
-Reads the sections ``source``, ``encode`` and ``index``, and ``evaluate`` if it is given. Every step skips what is
-already done: run twice, started twice at once, or resumed after an interruption, the job ends in the state of one clean
-run. Small changes build small shards (``index.max_delta``). Versions older than the newest ``index.keep_publications``,
-and leftovers of interrupted runs, are deleted once they are older than ``index.keep_hours``.
+Reads the sections ``source``, ``encode``, ``index`` and ``gates``, and ``evaluate`` if it is given. Every step skips
+what is already done: run twice, started twice at once, or resumed after an interruption, the job ends in the state of
+one clean run. Small changes build small shards (``index.max_delta``). A version that a gate refuses is kept, but not
+published; ``--force`` overrules a gate. Versions older than the newest ``index.keep_publications``, and leftovers of
+interrupted runs, are deleted once they are older than ``index.keep_hours``.
 
 Prints tables of every step, measures per system if there is a section ``evaluate``, one row per step, and one line
 ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
 """
 
+import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,14 +26,22 @@ from lsr_prod.evaluation.evaluate import check_evaluation
 from lsr_prod.indexing import build_index, collect_garbage
 from lsr_prod.jobs.encode import print_encoded
 from lsr_prod.jobs.evaluate import print_systems
+from lsr_prod.jobs.terminal.gates import force_options, gate_rows, print_gates
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_table
+from lsr_prod.operations.gates import Gatekeeper
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 
 __all__ = ["JOB", "main"]
 
-JOB = Job("reindex", __doc__, needs=("source", "encode", "index"), optional=("evaluate",))
+JOB = Job(
+    "reindex",
+    __doc__,
+    needs=("source", "encode", "index"),
+    optional=("gates", "evaluate"),
+    options=force_options("reindex"),
+)
 
 _FIGURES = {
     "encode": ("rows_out", "quarantined", "waves", "waves_skipped"),
@@ -46,8 +56,9 @@ def main(argv: Sequence[str]) -> int:
     return run_job(JOB, _reindex, argv, _print_steps)
 
 
-def _reindex(deployment: Deployment) -> Mapping[str, Any]:
+def _reindex(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
     """Run the chain in one Ray session; returns the figures of every step as ``<step>.<figure>``."""
+    gatekeeper = Gatekeeper(deployment, given.force, given.reason)
     _check(deployment)
     work = check_encode(deployment)
     index = deployment.index
@@ -55,13 +66,17 @@ def _reindex(deployment: Deployment) -> Mapping[str, Any]:
     steps: dict[str, Mapping[str, Any]] = {}
     with ray_session(deployment.ray):
         steps["encode"] = _timed(lambda: encode_corpus(deployment, checked=work).result())
-        steps["index"] = _timed(lambda: build_index(deployment).result())
+        try:
+            steps["index"] = _timed(lambda: build_index(deployment, gatekeeper).result())
+        finally:
+            print_gates(gatekeeper.reports)
     if index.publish:
         age, place = index.keep_hours * 3600, Store(absolute(index.output), deployment.storage.options)
         steps["collect"] = _timed(lambda: collect_garbage(place, keep=index.keep_publications, age_s=age).result())
     if deployment.evaluate is not None:
         steps["evaluate"] = _timed(lambda: evaluate_index(deployment).result())
-    return {f"{step}.{name}": value for step, figures in steps.items() for name, value in figures.items()}
+    figures = {f"{step}.{name}": value for step, found in steps.items() for name, value in found.items()}
+    return {**figures, "gates": gate_rows(gatekeeper.reports)}
 
 
 def _timed(step: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -13,8 +13,10 @@ from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, LineageError, PublicationError
 from lsr_prod.indexing import build_index, on_nodes, rollback
 from lsr_prod.jobs.index import main
+from lsr_prod.operations.gates import Gatekeeper
 from lsr_prod.search import Searcher
 from lsr_prod.storage.drafts import is_draft
+from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import Doc, make_bundle, make_table, rows
 
 pytestmark = pytest.mark.usefixtures("ray_local")
@@ -130,10 +132,14 @@ def test_version_that_loses_too_many_documents_is_not_published(made):
     first = build_index(deployment(made))
     table = DeltaTable(str(made / "table"))
     table.delete("doc_id > 'doc020'")
+    settings = deployment(made)
     with pytest.raises(PublicationError, match="max_shrink"):
-        build_index(deployment(made))
+        build_index(settings, Gatekeeper(settings))
     assert Searcher.open(made / "index").version.sha == first.version
-    assert build_index(deployment(made, max_shrink=0.9)).publication == 2
+    forced = Gatekeeper(settings, ["documents"], "the source was halved")
+    assert build_index(settings, forced).publication == 2
+    (overruled,) = current_publication(made / "index").forced
+    assert (overruled.gate, overruled.reason) == ("documents", "the source was halved")
 
 
 def test_version_with_a_damaged_shard_is_not_published(made):

@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from lsr_prod.errors import PublicationError
 from lsr_prod.indexing import build_index
 from lsr_prod.maintenance import compact, vacuum
 from lsr_prod.storage import Store
@@ -191,9 +190,7 @@ def test_empty_index_grows_and_shrinks(tmp_path):
     assert build_index(deployment(tmp_path)).mode == "full"
     check(tmp_path, {"one": Doc({1: 2}, "x")})
     change_table(tmp_path, Increment({}, ["one"]))
-    with pytest.raises(PublicationError, match="max_shrink"):
-        build_index(deployment(tmp_path))
-    assert build_index(deployment(tmp_path, max_shrink=1.0)).documents == 0
+    assert build_index(deployment(tmp_path)).documents == 0
 
 
 def test_delta_shards_with_equal_rows_have_equal_names(world, corpus):

@@ -123,7 +123,7 @@ def test_files_that_a_build_reuses_are_kept(index, tmp_path):
     age(index, 2)
     build_index(deployment(tmp_path, table_version=1, publish=False))  # reuses the two shards of the first build
     assert collect_garbage(index, keep=1, age_s=HOUR).publications == 5
-    build_index(deployment(tmp_path, table_version=1, max_shrink=1.0))
+    build_index(deployment(tmp_path, table_version=1))
     assert len(dump(index)) == 37
 
 

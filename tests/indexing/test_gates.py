@@ -4,7 +4,7 @@ import pytest
 
 from lsr_prod.errors import DigestMismatchError, PublicationError
 from lsr_prod.indexing import delete_documents, publish
-from lsr_prod.indexing.gates import Candidate, GateLimits, check_files, check_shrink, check_takedowns
+from lsr_prod.indexing.gates import Candidate, check_files, check_takedowns
 from lsr_prod.storage.index_versions import read_version
 from tests.indexing.corpus import Doc, make_index
 
@@ -28,20 +28,15 @@ def test_files_of_current_and_verified_shards_are_not_read_again(tmp_path, versi
     path = tmp_path / "shards" / version.shards[0].sha / "docs.arrow"
     path.write_bytes(b"x" * path.stat().st_size)
     with pytest.raises(DigestMismatchError, match=r"docs\.arrow"):
-        check_files(Candidate(tmp_path, version, current, True, GateLimits(1.0)))
-    check_files(
-        Candidate(tmp_path, version, current, True, GateLimits(1.0), {shard.sha: shard for shard in version.shards})
-    )
-    check_files(Candidate(tmp_path, version, version, True, GateLimits(1.0)))
+        check_files(Candidate(tmp_path, version, current, True))
+    check_files(Candidate(tmp_path, version, current, True, {shard.sha: shard for shard in version.shards}))
+    check_files(Candidate(tmp_path, version, version, True))
 
 
-def test_shrink_and_takedowns_are_checked_against_the_current_version(tmp_path, versions):
+def test_takedowns_are_checked_against_the_current_version(tmp_path, versions):
     hidden = read_version(tmp_path, delete_documents(tmp_path, ["d"]).publication.version)
     version = read_version(tmp_path, versions[1])
-    with pytest.raises(PublicationError, match="would vanish"):
-        check_shrink(Candidate(tmp_path, hidden, version, True, GateLimits(0.5)))
     with pytest.raises(PublicationError, match="would bring back 1 document"):
-        check_takedowns(Candidate(tmp_path, version, hidden, False, GateLimits(1.0)))
-    for gate in (check_shrink, check_takedowns):
-        gate(Candidate(tmp_path, version, hidden, True, GateLimits(1.0)))
-        gate(Candidate(tmp_path, version, None, False, GateLimits(0.0)))
+        check_takedowns(Candidate(tmp_path, version, hidden, False))
+    check_takedowns(Candidate(tmp_path, version, hidden, True))
+    check_takedowns(Candidate(tmp_path, version, None, False))

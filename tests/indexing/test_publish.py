@@ -3,18 +3,18 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from lsr_prod.errors import ArtifactError, FormatVersionError, PublicationError, StaleParentError
+from lsr_prod.errors import ArtifactError, FormatVersionError, StaleParentError
 from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.formats.publication import Publication, publication_name
 from lsr_prod.indexing import publish
-from lsr_prod.indexing.gates import GateLimits
 from lsr_prod.indexing.publish import Publisher, read_current_version
 from lsr_prod.storage.index_versions import read_version
-from lsr_prod.storage.publications import current_publication, read_publication
+from lsr_prod.storage.publications import create_publication, current_publication, read_publication
 from tests.indexing.corpus import Doc, make_index
 
 PUBLISH = """
@@ -56,15 +56,11 @@ def test_threads_that_publish_one_version_make_one_publication(tmp_path, version
     assert {publication.number for publication in published} == {5}
 
 
-def test_publish_rejects_missing_and_shrunken_versions(tmp_path, versions):
+def test_publish_rejects_missing_versions(tmp_path, versions):
     with pytest.raises(ArtifactError, match="missing"):
         publish(tmp_path, "0" * 64)
     with pytest.raises(ArtifactError, match="no sha256"):
         publish(tmp_path, "../../etc/passwd")
-    many = make_index(tmp_path, {f"d{i}": Doc({1: 1}) for i in range(10)}, vocabulary_size=4)
-    with pytest.raises(PublicationError, match="would vanish"):
-        publish(tmp_path, versions[0], limits=GateLimits(max_shrink=0.5))
-    assert current_publication(tmp_path).version == many.sha
 
 
 def test_version_is_published_only_as_successor_of_its_parent(tmp_path, versions):
@@ -115,3 +111,23 @@ def test_versions_of_older_formats_are_superseded_but_newer_ones_rejected(tmp_pa
     else:
         with pytest.raises(FormatVersionError):
             publish(tmp_path, versions[0])
+
+
+def test_publications_of_the_first_format_are_read(tmp_path, versions):
+    old = Publication(5, versions[0], "2026-01-01T00:00:00+00:00", "by hand", format=1)
+    assert set(old.to_json()) == {"number", "version", "published_at", "note", "sha256"}
+    create_publication(tmp_path, old)
+    assert read_publication(tmp_path, 5) == old
+    assert publish(tmp_path, versions[1]).format == 2
+
+
+def test_publications_of_newer_formats_are_refused(tmp_path, versions):
+    create_publication(tmp_path, replace(Publication(5, versions[0], ""), format=99))
+    with pytest.raises(FormatVersionError, match="install a newer release"):
+        read_publication(tmp_path, 5)
+
+
+def test_publication_says_who_published(tmp_path, versions, monkeypatch):
+    assert "@" in publish(tmp_path, versions[0]).by
+    monkeypatch.setenv("LSR_PROD_BY", "nightly job")
+    assert publish(tmp_path, versions[1]).by == "nightly job"

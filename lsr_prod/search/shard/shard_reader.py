@@ -108,6 +108,11 @@ class ShardReader:
             matched, True, False, 0, ordinals[order].tolist(), scores[order].tolist(), overlaps[order].tolist()
         )
 
+    @property
+    def alive(self) -> npt.NDArray[np.uint8] | None:
+        """uint8 [N], 0 for deleted documents; None: no document is deleted."""
+        return self._alive
+
     def is_alive(self, ordinal: int) -> bool:
         """Return whether a document of the shard can be found."""
         return self._alive is None or bool(self._alive[ordinal])

@@ -1,0 +1,223 @@
+"""The list of gates. A gate measures a version, compares the value with its limit, and says the finding in a sentence.
+
+To add a gate, write a function that takes ``Versions`` and list it in ``GATES``; its limits are fields of
+``config.gates.GatesSettings``. A gate with a limit that finds nothing to measure refuses the version: what should have
+been checked was not.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from lsr_prod.evaluation.efficiency import percentile
+from lsr_prod.formats.table import TableProperties
+from lsr_prod.operations.gates.quality import compare_quality
+from lsr_prod.operations.gates.queries import read_canaries, read_golden
+from lsr_prod.operations.gates.report import GateResult
+from lsr_prod.operations.gates.versions import Versions
+from lsr_prod.storage import Store
+from lsr_prod.storage.folders import absolute
+from lsr_prod.tables import Table, open_table
+from lsr_prod.tables.file_table import total
+
+__all__ = ["GATES", "gate_names"]
+
+Gate = Callable[[Versions], GateResult]
+
+_WARM_UP_QUERIES = 20
+_SHOWN = 3  # ids or queries in a sentence
+
+
+def documents(versions: Versions) -> GateResult:
+    """Refuse a version with too few documents, or with far fewer or more than the current one."""
+    limits, now = versions.limits, versions.candidate.version.documents
+    current = versions.candidate.current
+    if limits.min_documents is not None and now < limits.min_documents:
+        return _refused("documents", now, limits.min_documents, f"{now:,} documents, fewer than gates.min_documents")
+    if current is None or not current.documents:
+        return _passed("documents", now, limits.min_documents, f"{now:,} documents; there is no current version")
+    before = current.documents
+    change = f"{now:,} documents in place of {before:,}"
+    if before - now > limits.max_shrink * before:
+        return _refused("documents", (before - now) / before, limits.max_shrink, f"{change}, above gates.max_shrink")
+    if limits.max_growth is not None and now - before > limits.max_growth * before:
+        return _refused("documents", (now - before) / before, limits.max_growth, f"{change}, above gates.max_growth")
+    return _passed("documents", now, limits.max_shrink, change)
+
+
+def quarantine(versions: Versions) -> GateResult:
+    """Refuse a version of a table with too many bad rows."""
+    limit, encode = versions.limits.max_quarantine_share, versions.deployment.encode
+    if limit is None:
+        return _off("quarantine")
+    settings = versions.deployment.index
+    assert settings is not None
+    place = (encode.quarantine if encode else None) or f"{settings.table.rstrip('/')}_quarantine"
+    table = _table(versions, place)
+    if table is None:
+        return _refused("quarantine", None, limit, f"there is no quarantine at {place}; give encode.quarantine")
+    bad, good = total(table.file_table(), "rows"), versions.candidate.version.documents
+    share = bad / max(bad + good, 1)
+    return _at_most("quarantine", share, limit, f"{bad:,} bad rows beside {good:,} documents", "max_quarantine_share")
+
+
+def empty(versions: Versions) -> GateResult:
+    """Refuse a version in which too many documents have no term, so that no query finds them."""
+    limit = versions.limits.max_empty_share
+    if limit is None:
+        return _off("empty")
+    found = 0
+    for reader in versions.searcher.snapshot.readers.values():
+        without = np.diff(reader.shard.arrays.forward_offsets) == 0
+        found += int(np.count_nonzero(without if reader.alive is None else without & (reader.alive > 0)))
+    count = versions.candidate.version.documents
+    return _at_most(
+        "empty", found / max(count, 1), limit, f"{found:,} of {count:,} documents have no term", "max_empty_share"
+    )
+
+
+def size(versions: Versions) -> GateResult:
+    """Refuse a version whose shards are too large for their documents."""
+    limit, version = versions.limits.max_bytes_per_document, versions.candidate.version
+    if limit is None:
+        return _off("size")
+    stored = sum(sum(shard.bytes_by_part.values()) for shard in version.shards)
+    value = stored / max(version.documents, 1)
+    return _at_most("size", value, limit, f"{value:,.0f} bytes per document", "max_bytes_per_document")
+
+
+def impact_error(versions: Versions) -> GateResult:
+    """Refuse a version whose impacts differ too much from the weights of the encoder."""
+    limit, settings = versions.limits.max_impact_error, versions.deployment.index
+    if limit is None:
+        return _off("impact_error")
+    assert settings is not None
+    table = _table(versions, settings.table)
+    if table is None:
+        return _refused("impact_error", None, limit, f"there is no table at {settings.table}")
+    value = TableProperties.from_delta(dict(table.properties)).impact_error
+    return _at_most("impact_error", value, limit, f"the mean impact is off by {value:.4f}", "max_impact_error")
+
+
+def golden(versions: Versions) -> GateResult:
+    """Refuse a version in which golden queries do not find their documents."""
+    limits = versions.limits
+    if limits.golden_queries is None:
+        return _off("golden")
+    queries = read_golden(limits.golden_queries, versions.options)
+    failed, missing = [], []
+    for query in queries:
+        (hits,) = versions.answers(versions.searcher, (query.text,), query.k)
+        lost = set(query.must) - {doc_id for doc_id, _ in hits}
+        if lost:
+            failed.append(query.query_id)
+            missing += [f"{query.query_id}: {doc_id}" for doc_id in sorted(lost)]
+    share = (len(queries) - len(failed)) / len(queries)
+    sentence = f"{len(queries) - len(failed)} of {len(queries)} golden queries find all of their documents"
+    if missing:
+        sentence += f"; missing {', '.join(missing[:_SHOWN])}" + (" …" if len(missing) > _SHOWN else "")
+    return _at_least("golden", share, limits.min_golden, sentence, "min_golden")
+
+
+def overlap(versions: Versions) -> GateResult:
+    """Refuse a version whose hits differ too much from those of the current version."""
+    limits = versions.limits
+    if limits.min_overlap is None:
+        return _off("overlap")
+    assert limits.canary_queries is not None
+    texts = read_canaries(limits.canary_queries, versions.options, limits.canary_sample)
+    if versions.current is None:
+        return _passed("overlap", None, limits.min_overlap, "there is no current version to compare with")
+    new, old = (versions.answers(each, texts, limits.canary_k) for each in (versions.searcher, versions.current))
+    shares = [
+        len({doc_id for doc_id, _ in before} & {doc_id for doc_id, _ in now}) / len(before)
+        for now, before in zip(new, old, strict=True)
+        if before
+    ]
+    if not shares:
+        return _refused("overlap", None, limits.min_overlap, "no canary query finds anything in the current version")
+    mean = sum(shares) / len(shares)
+    sentence = f"{mean:.3f} of the current top {limits.canary_k} of {len(shares)} queries are found again"
+    return _at_least("overlap", mean, limits.min_overlap, sentence, "min_overlap")
+
+
+def quality(versions: Versions) -> GateResult:
+    """Refuse a version that ranks judged queries significantly worse than the current one."""
+    limits = versions.limits
+    if limits.max_loss is None:
+        return _off("quality")
+    if versions.current is None:
+        return _passed("quality", None, limits.max_loss, "there is no current version to compare with")
+    found = compare_quality(versions)
+    sentence = (
+        f"{limits.measure} {found.now:.4f} in place of {found.before:.4f} over {found.queries} judged queries "
+        f"(p = {found.p:.3f})"
+    )
+    loss = found.before - found.now
+    if loss > limits.max_loss and found.p < limits.significance:
+        return _refused("quality", loss, limits.max_loss, f"{sentence}, a loss above gates.max_loss")
+    return _passed("quality", loss, limits.max_loss, sentence)
+
+
+def latency(versions: Versions) -> GateResult:
+    """Refuse a version that answers the canary queries too slowly on this machine."""
+    limits = versions.limits
+    if limits.max_p95_ms is None:
+        return _off("latency")
+    assert limits.canary_queries is not None
+    texts = read_canaries(limits.canary_queries, versions.options, limits.canary_sample)
+    for text in texts[:_WARM_UP_QUERIES]:
+        versions.searcher.search(text, limits.canary_k, overlap_threshold=limits.threshold)
+    times = []
+    for text in texts:
+        began = time.perf_counter()
+        versions.searcher.search(text, limits.canary_k, overlap_threshold=limits.threshold)
+        times.append((time.perf_counter() - began) * 1e3)
+    value = percentile(times, 95)
+    return _at_most("latency", value, limits.max_p95_ms, f"p95 {value:.1f} ms over {len(texts)} queries", "max_p95_ms")
+
+
+GATES: Mapping[str, Gate] = MappingProxyType(
+    {
+        gate.__name__: gate
+        for gate in (documents, quarantine, empty, size, impact_error, golden, overlap, quality, latency)
+    }
+)
+"""Name -> gate, cheap ones first."""
+
+
+def gate_names() -> tuple[str, ...]:
+    """Return the names of all gates."""
+    return tuple(GATES)
+
+
+def _table(versions: Versions, place: str) -> Table | None:
+    return open_table(Store(absolute(place), dict(versions.options)))
+
+
+def _off(gate: str) -> GateResult:
+    return GateResult(gate, "off", None, None, "no limit is set")
+
+
+def _passed(gate: str, measured: float | None, limit: float | None, sentence: str) -> GateResult:
+    return GateResult(gate, "passed", measured, limit, sentence)
+
+
+def _refused(gate: str, measured: float | None, limit: float | None, sentence: str) -> GateResult:
+    return GateResult(gate, "refused", measured, limit, sentence)
+
+
+def _at_most(gate: str, value: float, limit: float, sentence: str, setting: str) -> GateResult:
+    if value <= limit:
+        return _passed(gate, value, limit, sentence)
+    measured = None if math.isnan(value) else value
+    return _refused(gate, measured, limit, f"{sentence}, above gates.{setting} = {limit:g}")
+
+
+def _at_least(gate: str, value: float, limit: float, sentence: str, setting: str) -> GateResult:
+    if value >= limit:
+        return _passed(gate, value, limit, sentence)
+    return _refused(gate, value, limit, f"{sentence}, below gates.{setting} = {limit:g}")

@@ -1,0 +1,210 @@
+"""Every gate refuses a planted bad version with its sentence, and passes a good one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lsr_prod.config import Deployment
+from lsr_prod.errors import ConfigError, PublicationError, SourceError
+from lsr_prod.formats.index import IndexVersion
+from lsr_prod.indexing import publish
+from lsr_prod.indexing.gates import Candidate
+from lsr_prod.operations.gates import GATES, Gatekeeper, read_report
+from lsr_prod.operations.gates.gates import gate_names
+from lsr_prod.operations.gates.quality import one_sided_p
+from lsr_prod.operations.gates.versions import Versions
+from lsr_prod.storage import Store
+from lsr_prod.storage.index_versions import read_version
+from lsr_prod.storage.publications import current_publication
+from tests.indexing.corpus import Doc, encode_corpus, make_bundle, make_index, make_table
+
+TEXTS = {
+    f"d{i}": text
+    for i, text in enumerate(
+        ["the quick brown fox", "a lazy dog sleeps", "rain over the sea", "a fox and a dog", "the sea is deep"] * 4
+    )
+}
+
+
+@pytest.fixture(scope="module")
+def indexes(tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path) -> tuple[Path, IndexVersion, IndexVersion]:
+    """An index whose current version is good, and a version in which every document has the vector of another one."""
+    folder = tmp_path_factory.mktemp("gates") / "index"
+    good = encode_corpus(tiny_bundle, TEXTS)
+    names = list(good)
+    shifted = {name: good[names[i - 1]] for i, name in enumerate(names)}
+    bad = {**dict(list(shifted.items())[:8]), "empty": Doc({}, "nothing")}
+    versions = [make_index(folder, corpus, bundle=tiny_bundle) for corpus in (good, bad, good)]
+    return folder, versions[0], versions[1]
+
+
+def settings(folder: Path, **limits: Any) -> Deployment:
+    index = {"table": str(folder / "table"), "bundle": "b", "output": str(folder)}
+    return Deployment.model_validate({"index": index, "gates": limits})
+
+
+def write(folder: Path, name: str, rows: list[dict[str, Any]]) -> str:
+    path = folder / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def verdict(indexes: tuple[Path, IndexVersion, IndexVersion], gate: str, **limits: Any) -> tuple[str, str]:
+    """Verdict and sentence for the bad version."""
+    folder, good, bad = indexes
+    candidate = Candidate(folder, bad, good, True)
+    result = GATES[gate](Versions(candidate, settings(folder, **limits)))
+    same = GATES[gate](Versions(Candidate(folder, good, good, True), settings(folder, **limits)))
+    assert same.verdict == "passed" or gate in ("quarantine", "impact_error", "latency"), same
+    return result.verdict, result.sentence
+
+
+def test_gates_are_those_that_are_documented():
+    assert gate_names() == (
+        "documents", "quarantine", "empty", "size", "impact_error", "golden", "overlap", "quality", "latency",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        ({}, "9 documents in place of 20, above gates.max_shrink"),
+        ({"min_documents": 10}, "9 documents, fewer than gates.min_documents"),
+    ],
+)
+def test_lost_documents_are_refused(indexes, limits, sentence):
+    assert verdict(indexes, "documents", **limits) == ("refused", sentence)
+
+
+def test_growth_is_refused(indexes):
+    folder, good, bad = indexes
+    result = GATES["documents"](Versions(Candidate(folder, good, bad, True), settings(folder, max_growth=0.5)))
+    assert (result.verdict, result.sentence) == ("refused", "20 documents in place of 9, above gates.max_growth")
+
+
+def test_documents_without_a_term_are_refused(indexes):
+    assert verdict(indexes, "empty", max_empty_share=0.05) == (
+        "refused",
+        "1 of 9 documents have no term, above gates.max_empty_share = 0.05",
+    )
+
+
+def test_large_shards_are_refused(indexes):
+    _, good, bad = indexes
+    bytes_of = [sum(sum(s.bytes_by_part.values()) for s in each.shards) / each.documents for each in (good, bad)]
+    found, sentence = verdict(indexes, "size", max_bytes_per_document=sum(bytes_of) / 2)
+    assert found == "refused"
+    assert "bytes per document, above gates.max_bytes_per_document" in sentence
+
+
+def test_missed_golden_documents_are_refused(indexes, tmp_path):
+    rows = [{"_id": "q1", "text": "the sea is deep", "must": ["d4"]}, {"_id": "q2", "text": "the sea", "must": ["d9"]}]
+    found, sentence = verdict(indexes, "golden", golden_queries=write(tmp_path, "golden.jsonl", rows))
+    assert found == "refused"
+    assert sentence.endswith("golden queries find all of their documents; missing q2: d9, below gates.min_golden = 1")
+
+
+def test_another_top_k_is_refused(indexes, tmp_path):
+    queries = write(tmp_path, "canaries.jsonl", [{"_id": i, "text": text} for i, text in TEXTS.items()])
+    found, sentence = verdict(indexes, "overlap", canary_queries=queries, min_overlap=0.9, canary_k=4)
+    assert found == "refused"
+    assert "of the current top 4 of 20 queries are found again, below gates.min_overlap = 0.9" in sentence
+
+
+def test_worse_ranking_is_refused(indexes, tmp_path):
+    queries = write(tmp_path, "queries.jsonl", [{"_id": i, "text": text} for i, text in TEXTS.items()])
+    qrels = tmp_path / "qrels.tsv"
+    lines = [f"{i}\t{j}\t1" for i, text in TEXTS.items() for j, other in TEXTS.items() if text == other]
+    qrels.write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n", encoding="utf-8")
+    files = {"judged_queries": queries, "judged_qrels": str(qrels)}
+    found, sentence = verdict(indexes, "quality", **files, max_loss=0.05)
+    assert found == "refused"
+    assert "over 20 judged queries (p = 0.000), a loss above gates.max_loss" in sentence
+    assert verdict(indexes, "quality", **files, max_loss=1.0)[0] == "passed"
+
+
+def test_slow_answers_are_refused(indexes, tmp_path):
+    queries = write(tmp_path, "canaries.jsonl", [{"_id": "q", "text": "fox"}])
+    found, sentence = verdict(indexes, "latency", canary_queries=queries, max_p95_ms=1e-6)
+    assert found == "refused"
+    assert sentence.startswith("p95 ")
+    assert verdict(indexes, "latency", canary_queries=queries, max_p95_ms=1e6)[0] == "passed"
+
+
+def test_bad_rows_and_impact_errors_are_refused(indexes, tmp_path):
+    folder, good, _ = indexes
+    bundle = tmp_path / "bundle"
+    make_bundle(bundle, ["a", "b"])
+    table = make_table(tmp_path / "table", {"d": Doc({1: 2}, "x")}, bundle)
+    settings_of = {"index": {"table": table, "bundle": "b", "output": str(folder)}}
+    candidate = Candidate(folder, good, good, True)
+
+    def result(gate: str, **limits: float) -> Any:
+        return GATES[gate](Versions(candidate, Deployment.model_validate({**settings_of, "gates": limits})))
+
+    assert result("impact_error", max_impact_error=0.0).verdict == "passed"
+    assert "there is no quarantine" in result("quarantine", max_quarantine_share=0.1).sentence
+    make_table(tmp_path / "table_quarantine", {f"d{i}": Doc({1: 2}, "x") for i in range(5)}, bundle)
+    refused = result("quarantine", max_quarantine_share=0.1)
+    assert refused.sentence == "5 bad rows beside 20 documents, above gates.max_quarantine_share = 0.1"
+    assert result("quarantine", max_quarantine_share=0.2).verdict == "passed"
+
+
+def test_refused_version_is_kept_with_its_report_and_can_be_forced(indexes):
+    folder, good, bad = indexes
+    assert current_publication(folder).version == good.sha
+    deployment = settings(folder, max_empty_share=0.05)
+    with pytest.raises(PublicationError, match=r"is refused by 2 of 9 gates \(documents: 9 documents in place of 20"):
+        publish(folder, bad.sha, inspect=Gatekeeper(deployment))
+    assert current_publication(folder).version == good.sha
+    assert read_version(folder, bad.sha) == bad
+    (report,) = [read_report(Store(str(folder)), path.stem) for path in (folder / "reports").iterdir()]
+    assert [result.gate for result in report.refused] == ["documents", "empty"]
+    with pytest.raises(PublicationError, match=r"is refused by 1 of 9 gates \(empty"):
+        publish(folder, bad.sha, inspect=Gatekeeper(deployment, ["documents"], "the source was divided"))
+    publication = publish(folder, bad.sha, inspect=Gatekeeper(deployment, ["documents", "empty"], "as planned"))
+    assert [(one.gate, one.reason) for one in publication.forced] == [
+        ("documents", "as planned"),
+        ("empty", "as planned"),
+    ]
+    assert read_report(Store(str(folder)), publication.report).reason == "as planned"
+
+
+@pytest.mark.parametrize(
+    ("force", "reason", "problem"),
+    [
+        (["nothing"], "x", "--force: there is no gate 'nothing'"),
+        (["golden"], " ", "--reason: a forced gate needs a reason"),
+        ([], "x", "--reason: no gate is forced"),
+    ],
+)
+def test_force_needs_a_gate_and_a_reason(force, reason, problem, tmp_path):
+    with pytest.raises(ConfigError, match=problem):
+        Gatekeeper(settings(tmp_path), force, reason)
+
+
+@pytest.mark.parametrize("limit", ["min_overlap", "max_p95_ms", "max_loss"])
+def test_limit_without_its_queries_is_refused(limit):
+    with pytest.raises(ConfigError, match=f"gates.{limit} needs it"):
+        Deployment.model_validate({"gates": {limit: 0.5}})
+
+
+@pytest.mark.parametrize("line", ["", "[]", "{}", '{"_id": "q", "text": "x"}', '{"_id": "q", "text": "x", "must": []}'])
+def test_broken_golden_queries_are_an_error(indexes, tmp_path, line):
+    folder, good, _ = indexes
+    path = tmp_path / "golden.jsonl"
+    path.write_text(line and f"{line}\n", encoding="utf-8")
+    with pytest.raises(SourceError, match=r"golden\.jsonl"):
+        GATES["golden"](Versions(Candidate(folder, good, good, True), settings(folder, golden_queries=str(path))))
+
+
+def test_p_value_of_a_loss():
+    dice = np.random.default_rng(1)
+    assert one_sided_p(np.zeros(10)) == 1.0
+    assert one_sided_p(np.full(20, 0.1)) < 0.001
+    assert one_sided_p(np.full(20, -0.1)) > 0.99
+    assert 0.02 < one_sided_p(np.array([0.1] * 8 + [-0.1] * 2)) < 0.09  # exact: 56 of 1,024
+    assert 0.2 < one_sided_p(dice.normal(0, 1, 50)) < 0.999
