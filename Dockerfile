@@ -44,10 +44,10 @@ ARG BASE
 ARG VERSION=0
 ARG REVISION=unknown
 ARG KERNEL_CPUS="x86-64-v3 x86-64-v4"
-# The root file system can be read-only: caches and scratch are in /tmp, which has to be writable. No variable is a secret.
+# The root file system can be read-only: home folder, caches and scratch are in /tmp, which has to be writable.
 # hadolint ignore=DL3064
 ENV PATH=/opt/lsr-prod/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    HOME=/home/lsr \
+    HOME=/tmp \
     USER=lsr \
     LANG=C.UTF-8 \
     XDG_CACHE_HOME=/tmp/cache \

@@ -84,7 +84,7 @@ class Builder:
         """
         name = f"localhost/lsr-prod/{target}:{tag}"
         self._call(
-            *("build", "--format", "docker", "--target", target, "--timestamp", _TIMESTAMP, "--tag", name),
+            *("build", "--quiet", "--format", "docker", "--target", target, "--timestamp", _TIMESTAMP, "--tag", name),
             *("--build-arg", f"BASE={base}", "--build-arg", f"REVISION={revision}"),
             *("--secret", f"id=pip,src={self.folder / 'pip.conf'}"),
             *("--volume", f"{self.folder / 'packages'}:/packages:ro"),
