@@ -1,14 +1,15 @@
 """Delete files of an index that no kept publication names: old versions and leftovers of interrupted runs.
 
-The newest publications are kept, and those that were current recently. Young versions, shards and tombstones are kept
-too: a build may be about to publish them, and it touches the files that it reuses. Only files with names that lsr_prod
-gives are deleted. Modification times are those of the disk's clock.
+The newest publications are kept, those that were current recently, and those that are pinned. Versions that a process
+reads are kept (``storage.version_locks``), and so are young versions, shards and tombstones: a build may be about to
+publish them, and it touches the files that it reuses. Only files with names that lsr_prod gives are deleted.
+Modification times are those of the disk's clock.
 """
 
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from lsr_prod.indexing.object_garbage import collect_objects
 from lsr_prod.indexing.summaries import GarbageSummary
 from lsr_prod.storage import Store, as_store, is_remote
 from lsr_prod.storage.drafts import is_draft, remove
+from lsr_prod.storage.pins import delete_publication, pinned_numbers, read_pins
+from lsr_prod.storage.version_locks import delete_unless_read
 
 __all__ = ["collect_garbage"]
 
@@ -27,8 +30,8 @@ log = logging.getLogger(__name__)
 
 _NUMBER = re.compile(r"^\d{6,}\.json$")
 _SHA = r"[0-9a-f]{64}"
-_FILES = {"versions": re.compile(rf"^{_SHA}\.json$"), "tombstones": re.compile(rf"^{_SHA}\.npy$")}
-_FILES["takedowns"] = _FILES["reports"] = _FILES["versions"]
+_VERSION = re.compile(rf"^{_SHA}\.json$")
+_FILES = {"tombstones": re.compile(rf"^{_SHA}\.npy$"), "takedowns": _VERSION, "reports": _VERSION}
 _FOLDERS = {"shards": SHARD_FILE, "bundles": BUNDLE_FILE}
 
 
@@ -55,14 +58,18 @@ def collect_garbage(index: Store | Path, *, keep: int, age_s: float) -> GarbageS
 def _collect_folder(index: Path, keep: int, age_s: float) -> GarbageSummary:
     store = as_store(index)
     horizon = store.now("publications") - age_s
-    publications = _old_publications(index, keep, horizon)
-    for path in publications:
-        store.delete(f"publications/{path.name}")
+    old = _old_publications(index, keep, horizon)
+    publications = sum(delete_publication(store, int(path.stem)) for path in old)
     # List the files before reading the kept versions: a version published in between names no file of this list, or
     # has touched it.
     candidates = [path for path in _candidates(index) if _modified(path) < horizon]
-    named = _named(index, horizon)
-    objects = size = 0
+    kept = _kept_versions(index, horizon)
+    named = _named(index, kept)  # a kept version that cannot be read ends the run before anything else is deleted
+    named |= {f"reports/{one['report']}.json" for one in _publications(index) if one.get("report")}
+    objects, size = _delete_versions(index, kept, horizon)
+    named |= _named(
+        index, {path.stem for path in (index / "versions").glob("*.json")} - kept, missing=True
+    )  # read ones
     for path in candidates:
         if path.relative_to(index).as_posix() in named or not 0 < _modified(path) < horizon:
             continue
@@ -71,19 +78,19 @@ def _collect_folder(index: Path, keep: int, age_s: float) -> GarbageSummary:
         except FileNotFoundError:
             continue  # another garbage collection deleted it
         objects += 1
-    summary = GarbageSummary(len(publications), objects, size)
+    summary = GarbageSummary(publications, objects, size)
     log.info("garbage collected", extra={"fields": summary.result()})
     return summary
 
 
 def _old_publications(index: Path, keep: int, horizon: float) -> list[Path]:
-    """Return the publications to delete, oldest first: not among the newest, and superseded before the horizon."""
+    """Return the publications to delete, oldest first: not pinned, not the newest, superseded before the horizon."""
     found = sorted(
         (path for path in (index / "publications").glob("*.json") if _NUMBER.match(path.name)),
         key=lambda path: int(path.stem),
     )
-    pairs = list(pairwise(found))
-    return [path for path, after in pairs[: max(0, len(found) - keep)] if after.stat().st_mtime < horizon]
+    pinned, pairs = set(pinned_numbers(index)), list(pairwise(found))[: max(0, len(found) - keep)]
+    return [path for path, after in pairs if _modified(after) < horizon and int(path.stem) not in pinned]
 
 
 def _candidates(index: Path) -> Iterator[Path]:
@@ -92,18 +99,46 @@ def _candidates(index: Path) -> Iterator[Path]:
     for folder in _FOLDERS:
         named = (path for path in (index / folder).glob("*") if re.fullmatch(_SHA, path.name) or is_draft(path.name))
         yield from (path for path in named if path.is_dir())
-    yield from (path for path in (index / "publications").glob(".*") if is_draft(path.name))
+    for folder in ("publications", "pins", "versions"):
+        yield from (path for path in (index / folder).glob(".*") if is_draft(path.name))
 
 
-def _named(index: Path, horizon: float) -> set[str]:
-    """Return the paths that kept publications and young versions of any format name."""
-    numbers = [path for path in (index / "publications").glob("*.json") if _NUMBER.match(path.name)]
-    publications = [_json(path) for path in numbers]
-    shas = {one["version"] for one in publications}
-    shas |= {path.stem for path in (index / "versions").glob("*.json") if _modified(path) >= horizon}
-    named = {f"reports/{one['report']}.json" for one in publications if one.get("report")}
+def _kept_versions(index: Path, horizon: float) -> set[str]:
+    """Return the versions that kept publications and pins name, and young ones."""
+    shas = {one["version"] for one in _publications(index)} | {pin.version for pin in read_pins(index)}
+    return shas | {path.stem for path in (index / "versions").glob("*.json") if _modified(path) >= horizon}
+
+
+def _publications(index: Path) -> list[Any]:
+    """Return the publications that are left."""
+    return [_json(path) for path in (index / "publications").glob("*.json") if _NUMBER.match(path.name)]
+
+
+def _delete_versions(index: Path, kept: Container[str], horizon: float) -> tuple[int, int]:
+    """Delete the files of versions that are neither kept nor read; return their number and bytes."""
+    objects = size = 0
+    for path in (index / "versions").glob("*.json"):
+        if not _VERSION.match(path.name) or path.stem in kept:
+            continue
+        try:
+            length = path.stat().st_size
+            if delete_unless_read(path, horizon):
+                objects, size = objects + 1, size + length
+        except FileNotFoundError:
+            continue  # another garbage collection deleted it
+    return objects, size
+
+
+def _named(index: Path, shas: Iterable[str], *, missing: bool = False) -> set[str]:
+    """Return the paths that versions of any format name; with ``missing`` deleted versions are left out."""
+    named = set()
     for sha in shas:
-        version = _json(index / "versions" / f"{sha}.json")
+        try:
+            version = _json(index / "versions" / f"{sha}.json")
+        except ArtifactError as error:
+            if missing and isinstance(error.__cause__, FileNotFoundError):
+                continue  # another garbage collection deleted it
+            raise
         named |= {f"versions/{sha}.json", f"bundles/{version['bundle_digest']}"}
         named |= {f"shards/{shard['sha']}" for shard in version["shards"]}
         files = [one["file"] for one in version.get("tombstones", []) if one]

@@ -3,7 +3,8 @@
 An index in an object store has no folders to rename, so manifests are deleted first: versions, shards and bundles that
 are old and that nothing kept names. Then all manifests that are left are read again, and old files that none of them
 names are deleted. A build that reuses a shard or a bundle touches its manifest, and sends old files again; a build that
-has written its version touches the version.
+has written its version touches the version. Readers copy a version before they read it; one whose version is deleted
+while it copies opens the current version.
 """
 
 import json
@@ -20,6 +21,7 @@ from lsr_prod.formats.index import SHARD_FILE
 from lsr_prod.indexing.summaries import GarbageSummary
 from lsr_prod.storage import Entry, Store
 from lsr_prod.storage.drafts import is_draft
+from lsr_prod.storage.pins import delete_publication, read_pins
 from lsr_prod.storage.threads import in_threads
 
 __all__ = ["collect_objects"]
@@ -48,8 +50,7 @@ def collect_objects(store: Store, *, keep: int, age_s: float) -> GarbageSummary:
     horizon = store.now("publications") - age_s
     listed = store.entries()
     publications = _old_publications(listed, keep, horizon)
-    for entry in publications:
-        store.delete(entry.name)
+    deleted_publications = sum(delete_publication(store, number) for number in publications)
     # List before reading the kept versions: a version published in between is young, or was touched.
     old = [entry for entry in listed if entry.modified < horizon]
     kept = _kept_versions(store, horizon)
@@ -58,17 +59,16 @@ def collect_objects(store: Store, *, keep: int, age_s: float) -> GarbageSummary:
     deleted = _delete(store, garbage, horizon)
     files = kept.files | _named_by_manifests(store)
     deleted += _delete(store, [one for one in old if (m := _FILE.fullmatch(one.name)) and m[1] not in files], horizon)
-    summary = GarbageSummary(len(publications), len(deleted), sum(entry.size for entry in deleted))
+    summary = GarbageSummary(deleted_publications, len(deleted), sum(entry.size for entry in deleted))
     log.info("garbage collected", extra={"fields": summary.result()})
     return summary
 
 
-def _old_publications(listed: Iterable[Entry], keep: int, horizon: float) -> list[Entry]:
+def _old_publications(listed: Iterable[Entry], keep: int, horizon: float) -> list[int]:
     """Return the publications to delete, oldest first: not among the newest, and superseded before the horizon."""
-    numbers = {entry: int(match[1]) for entry in listed if (match := _PUBLICATION.fullmatch(entry.name))}
-    found = sorted(numbers, key=lambda entry: numbers[entry])
-    pairs = list(pairwise(found))
-    return [entry for entry, after in pairs[: max(0, len(found) - keep)] if after.modified < horizon]
+    found = sorted((int(match[1]), entry) for entry in listed if (match := _PUBLICATION.fullmatch(entry.name)))
+    pairs = list(pairwise(found))[: max(0, len(found) - keep)]
+    return [number for (number, _), (_, after) in pairs if after.modified < horizon]
 
 
 def _is_manifest(name: str) -> bool:
@@ -76,10 +76,11 @@ def _is_manifest(name: str) -> bool:
 
 
 def _kept_versions(store: Store, horizon: float) -> _Named:
-    """Return everything that versions name which are published or young."""
+    """Return everything that versions name which are published, pinned or young."""
     published = [name for name in store.names("publications") if _PUBLICATION.fullmatch(name)]
     publications = _read_all(store, published)
     names = {f"versions/{one['version']}.json" for one in publications}
+    names |= {f"versions/{pin.version}.json" for pin in read_pins(store)}
     names |= {one.name for one in store.entries("versions") if _VERSION.fullmatch(one.name) and one.modified >= horizon}
     manifests, files = set(names), set()
     for version in _read_all(store, sorted(names)):

@@ -1,7 +1,9 @@
 """Location of an index: a local folder, or an object store with a cache of its versions on this machine."""
 
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +13,29 @@ from lsr_prod.formats.publication import Publication
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.location import location_problem, path_problem
 from lsr_prod.storage.publications import current_publication, read_publication
+from lsr_prod.storage.version_locks import lock_version
 
 if TYPE_CHECKING:
     from lsr_prod.storage.node_cache import NodeCache
 
-__all__ = ["LocalIndex", "RemoteIndex", "locate"]
+__all__ = ["LocalIndex", "OpenFolder", "RemoteIndex", "locate"]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFolder:
+    """Index folder with a version that is not deleted while it is open.
+
+    Attributes:
+        path: the folder.
+        release: allows that the version is deleted; called once.
+    """
+
+    path: Path
+    release: Callable[[], None]
+
+
+def _nothing() -> None:
+    """Release a version that could not be locked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +62,18 @@ class LocalIndex:
 
     def fetch(
         self,
-        publication: Publication,  # noqa: ARG002 - as RemoteIndex
+        publication: Publication,
         *,
-        shards: Collection[int] | None = None,  # noqa: ARG002
+        shards: Collection[int] | None = None,  # noqa: ARG002 - as RemoteIndex
         verify: bool = False,  # noqa: ARG002
-    ) -> Path:
-        """Return the folder, which has all versions."""
-        return self.folder
+    ) -> OpenFolder:
+        """Return the folder, which has all versions; that of the publication is locked against retention.
 
-    def release(self, folder: Path) -> None:
-        """Do nothing: a local index keeps versions that are no longer read."""
+        Raises:
+            ArtifactError: the version was deleted.
+        """
+        lock = lock_version(self.folder, publication.version)
+        return OpenFolder(self.folder, partial(os.close, lock) if lock is not None else _nothing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +96,9 @@ class RemoteIndex:
         """Return a publication by its number; nothing else is fetched."""
         return read_publication(self.store, number)
 
-    def fetch(self, publication: Publication, *, shards: Collection[int] | None = None, verify: bool = False) -> Path:
+    def fetch(
+        self, publication: Publication, *, shards: Collection[int] | None = None, verify: bool = False
+    ) -> OpenFolder:
         """Return a folder with the version of a publication; files missing from the cache are fetched.
 
         Args:
@@ -84,11 +108,8 @@ class RemoteIndex:
         """
         from lsr_prod.storage.index_cache import fetch_version
 
-        return fetch_version(self.cache, self.store, publication, shards=shards, verify=verify)
-
-    def release(self, folder: Path) -> None:
-        """Allow the cache to delete the version in ``folder``, which is no longer read."""
-        self.cache.release(folder)
+        folder = fetch_version(self.cache, self.store, publication, shards=shards, verify=verify)
+        return OpenFolder(folder, partial(self.cache.release, folder))
 
 
 def locate(

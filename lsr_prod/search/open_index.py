@@ -1,5 +1,6 @@
 """The current version of an index, opened; it follows the publications of the index."""
 
+import logging
 import threading
 import weakref
 from collections.abc import Collection, Sequence
@@ -11,7 +12,9 @@ from lsr_prod.search.location import LocalIndex, RemoteIndex
 from lsr_prod.search.metrics import Observer
 from lsr_prod.search.snapshot import Snapshot, Verify
 
-__all__ = ["OpenIndex", "open_version"]
+__all__ = ["OpenIndex", "open_current", "open_version"]
+
+log = logging.getLogger(__name__)
 
 
 def open_version(
@@ -24,7 +27,7 @@ def open_version(
 ) -> Snapshot:
     """Open the version of a publication; damaged files in the cache of a remote index are fetched again.
 
-    The folder of the version is released when the snapshot is deleted.
+    The version is released for deletion when the snapshot is deleted.
 
     Args:
         location: location of the index.
@@ -41,16 +44,44 @@ def open_version(
         folder = location.fetch(publication, shards=shards, verify=repair)
         try:
             # Shards of both versions stay open, unless their files may be deleted with the folder.
-            reused = before if before is not None and before.index == folder else None
-            snapshot = Snapshot(folder, publication, verify=verify, before=reused, shards=shards)
+            reused = before if before is not None and before.index == folder.path else None
+            snapshot = Snapshot(folder.path, publication, verify=verify, before=reused, shards=shards)
         except BaseException as error:
-            location.release(folder)
+            folder.release()
             if repair or isinstance(location, LocalIndex) or not isinstance(error, ArtifactError):
                 raise
         else:
-            weakref.finalize(snapshot, location.release, folder)
+            weakref.finalize(snapshot, folder.release)
             return snapshot
     raise AssertionError
+
+
+def open_current(
+    location: LocalIndex | RemoteIndex,
+    verify: Verify,
+    *,
+    before: Snapshot | None = None,
+    shards: Collection[int] | None = None,
+) -> Snapshot:
+    """Open the version of the current publication as ``open_version`` does; return ``before`` if that is its version.
+
+    If the version is superseded and deleted before it is open, the version that is current then is opened.
+
+    Raises:
+        PublicationError: nothing is published.
+        ArtifactError: the current version is incomplete, damaged or of another format.
+        StorageError: the object store cannot be reached, or the version does not fit into the cache.
+    """
+    while True:
+        publication = location.current_publication()
+        if before is not None and publication.version == before.publication.version:
+            return before
+        try:
+            return open_version(location, publication, verify, before=before, shards=shards)
+        except ArtifactError:
+            if location.current_publication().number == publication.number:
+                raise
+            log.info("version was superseded while it was opened", extra={"fields": {"version": publication.version}})
 
 
 class OpenIndex:
@@ -88,12 +119,9 @@ class OpenIndex:
         """
         with self._refresh_lock:
             before = self._snapshot
-            publication = self._location.current_publication()
-            if publication.version == before.publication.version:
+            self._snapshot = open_current(self._location, self._verify, before=before, shards=self._shards_opened)
+            if self._snapshot is before:
                 return False
-            self._snapshot = open_version(
-                self._location, publication, self._verify, before=before, shards=self._shards_opened
-            )
             self._watch(self._snapshot)
             return True
 

@@ -14,7 +14,7 @@ from lsr_prod.search.explain import explain_document
 from lsr_prod.search.hybrid import check_words, weigh_words
 from lsr_prod.search.location import LocalIndex, RemoteIndex, locate
 from lsr_prod.search.metrics import Observer
-from lsr_prod.search.open_index import OpenIndex, open_version
+from lsr_prod.search.open_index import OpenIndex, open_current
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.request import Hybrid, Options, Request
 from lsr_prod.search.query.sparse_query import SparseQuery, check_text
@@ -102,7 +102,7 @@ class Searcher(OpenIndex):
             StorageError: the object store cannot be reached, or the version does not fit into the cache.
         """
         location = locate(index, cache, cache_bytes, storage_options)
-        snapshot = open_version(location, location.current_publication(), verify)
+        snapshot = open_current(location, verify)
         searcher = cls(
             snapshot,
             location=location,

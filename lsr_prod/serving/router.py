@@ -13,7 +13,7 @@ from ray.serve.handle import DeploymentHandle
 from lsr_prod.errors import LsrError, QueryError
 from lsr_prod.search.candidates import Shards
 from lsr_prod.search.location import locate
-from lsr_prod.search.open_index import open_version
+from lsr_prod.search.open_index import open_current
 from lsr_prod.search.result import SearchResult
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.snapshot import Snapshot
@@ -57,7 +57,7 @@ class ScatteringSearcher(Searcher):
             options: options of the object store.
         """
         location = locate(index, None, None, options)
-        snapshot = open_version(location, location.current_publication(), "lazy", shards=self._shards_opened)
+        snapshot = open_current(location, "lazy", shards=self._shards_opened)
         super().__init__(snapshot, location=location, encoder_threads=encoder_threads)
         self._groups = groups
 

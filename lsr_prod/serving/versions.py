@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lsr_prod.errors import PublicationError
+from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.publication import Publication
 from lsr_prod.search.location import locate
 from lsr_prod.search.open_index import open_version
@@ -72,12 +72,18 @@ class Versions:
 
     def follow(self) -> bool:
         """Open the version of the current publication; return False if it was open."""
-        latest = self._index.current_publication()
-        with self._lock:
-            if latest.version in self._held:
-                return False
-        self._open(latest, latest.version)
-        return True
+        while True:
+            latest = self._index.current_publication()
+            with self._lock:
+                if latest.version in self._held:
+                    return False
+            try:
+                self._open(latest, latest.version)
+            except ArtifactError:
+                if self._index.current_publication().number == latest.number:
+                    raise
+                continue  # superseded and deleted before it was open
+            return True
 
     @property
     def held(self) -> list[str]:

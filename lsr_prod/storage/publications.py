@@ -33,11 +33,20 @@ def publication_numbers(index: Store | Path) -> list[int]:
 def find_current_publication(index: Store | Path) -> Publication | None:
     """Return the publication with the largest number; None if nothing is published.
 
+    If it is superseded and deleted before it is read, the next one is read.
+
     Raises:
         ArtifactError: it is damaged.
     """
     numbers = publication_numbers(index)
-    return read_publication(index, numbers[-1]) if numbers else None
+    while numbers:
+        try:
+            return read_publication(index, numbers[-1])
+        except PublicationError:
+            before, numbers = numbers, publication_numbers(index)
+            if numbers == before:
+                raise
+    return None
 
 
 def current_publication(index: Store | Path) -> Publication:

@@ -1,0 +1,108 @@
+"""Locks of the versions of an index folder that are read, so that retention does not delete them.
+
+A reader holds a shared lock of the operating system (flock) on the file of its version. The lock ends with the process,
+however the process ends, and needs only the right to read. Readers of an object store hold no lock: they copy a version
+before they read it.
+"""
+
+import fcntl
+import logging
+import os
+from pathlib import Path
+
+from lsr_prod.errors import ArtifactError, StorageError
+
+__all__ = ["delete_unless_read", "is_read", "lock_version"]
+
+log = logging.getLogger(__name__)
+
+
+def lock_version(index: Path, sha: str) -> int | None:
+    """Keep a version from retention until the returned descriptor is closed.
+
+    Returns:
+        A file descriptor; None: the file system supports no locks, and only the age of the version protects it.
+
+    Raises:
+        ArtifactError: the version is missing or is being deleted.
+        StorageError: the disk fails.
+    """
+    path = _path(index, sha)
+    gone = f"{path} is missing; publish another version"
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise ArtifactError(gone) from error
+    except OSError as error:
+        raise StorageError(f"{path} could not be opened ({error}); fix the disk, then run again") from error
+    kept = False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        kept = os.fstat(descriptor).st_nlink > 0
+    except BlockingIOError:
+        pass  # retention holds it
+    except OSError as error:
+        log.warning("version cannot be locked", extra={"fields": {"version": sha, "reason": str(error)}})
+        return None
+    finally:
+        if not kept:
+            os.close(descriptor)
+    if not kept:
+        raise ArtifactError(gone)
+    return descriptor
+
+
+def is_read(index: Path, sha: str) -> bool:
+    """Return whether a process of this or, by a network file system, another machine has the version open.
+
+    Raises:
+        StorageError: the file system supports no locks.
+    """
+    try:
+        descriptor = _lock_alone(_path(index, sha))
+    except FileNotFoundError:
+        return False
+    if descriptor is None:
+        return True
+    os.close(descriptor)
+    return False
+
+
+def delete_unless_read(path: Path, horizon: float) -> bool:
+    """Delete the file of a version unless it is read or was touched at or after ``horizon``, seconds since 1970.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        StorageError: the file system supports no locks.
+    """
+    descriptor = _lock_alone(path)
+    if descriptor is None:
+        return False
+    try:
+        if os.fstat(descriptor).st_mtime >= horizon:
+            return False
+        path.unlink()
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def _lock_alone(path: Path) -> int | None:
+    """Return a descriptor with an exclusive lock; None: the version is read."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # a network file system locks only files open for writing
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError as error:
+        os.close(descriptor)
+        raise StorageError(
+            f"{path} cannot be locked ({error}), so readers of old versions are unknown; keep the index on a file "
+            "system with locks, or in an object store"
+        ) from error
+    return descriptor
+
+
+def _path(index: Path, sha: str) -> Path:
+    return index / "versions" / f"{sha}.json"
