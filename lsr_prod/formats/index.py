@@ -13,6 +13,7 @@
       takedowns/<sha256>.json      ids of documents that are hidden on request, even if the table has them
       versions/<sha>.json          IndexVersion; <sha> is the sha256 of its canonical JSON
       publications/000001.json     ``publication.Publication``; created only if absent: one writer wins each number
+      pins/000001.json             ``pin.PublicationPin``; keeps a publication and its version from retention
 """
 
 import re

@@ -30,7 +30,12 @@ COMMANDS = {
     "evaluate": "measure the quality and latency of a published index",
     "takedown": "hide documents of a published index",
     "restore": "end the takedown of documents",
+    "publications": "print the history of an index: when, by whom, why, what changed",
     "rollback": "publish an earlier version of an index again",
+    "pin": "keep a publication from retention",
+    "unpin": "remove the pin of a publication",
+    "catalog": "print all versions of an index: lineage, size, why each is kept",
+    "diff": "print what changed between two publications",
     "search": "search an index from a prompt or a pipe",
     "warm": "compile the search kernels before the first query",
     "serve": "serve an index on Ray Serve",
@@ -38,7 +43,15 @@ COMMANDS = {
     "inspect-vocabulary": "print facts about the output vocabulary of a model",
     "completion": "print a completion script for bash or zsh",
 }
-"""Subcommand -> summary. Its module is ``lsr_prod.jobs.<subcommand>``, with underscores for hyphens."""
+"""Subcommand -> summary. Its module is in ``_MODULES``, or ``lsr_prod.jobs.<subcommand>`` with underscores."""
+
+_MODULES = {
+    "publications": "publications.history",
+    "pin": "publications.pin",
+    "unpin": "publications.unpin",
+    "catalog": "publications.catalog",
+    "diff": "publications.diff",
+}
 
 _EXTRAS = {
     "cpu": {"onnxruntime"},
@@ -78,7 +91,7 @@ def load(name: str) -> ModuleType:
         MissingExtraError: an optional dependency of the subcommand is not installed.
     """
     try:
-        return import_module(f"lsr_prod.jobs.{name.replace('-', '_')}")
+        return import_module(f"lsr_prod.jobs.{_MODULES.get(name, name.replace('-', '_'))}")
     except ModuleNotFoundError as error:
         raise _missing_extra(error) from error
 

@@ -1,0 +1,1 @@
+"""Subcommands about the publications of an index: history, pins, catalog, differences."""

@@ -1,0 +1,41 @@
+"""Remove the pin of a publication: retention may delete it.
+
+    lsr-prod unpin INDEX --publication 41
+    lsr-prod unpin --config deployment.yaml --publication 41
+
+INDEX is the folder or URI of ``index.output``.
+
+Prints a table, or one JSON object with ``--json``. Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration.
+"""
+
+from collections.abc import Sequence
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.jobs.publications.pin import print_pin
+from lsr_prod.jobs.publications.place import index_parser, open_place
+from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
+
+__all__ = ["main", "parser"]
+
+
+def parser() -> CommandParser:
+    """Return the parser of the command line."""
+    options = index_parser("unpin", __doc__)
+    options.add_argument("--publication", type=int, metavar="NUMBER", help="publication to unpin")
+    return options
+
+
+def main(argv: Sequence[str]) -> int:
+    """Unpin the publication; returns the exit code."""
+    return exit_code("unpin", lambda: _unpin(argv))
+
+
+def _unpin(argv: Sequence[str]) -> None:
+    given = parser().parse_args(argv)
+    if given.publication is None:
+        raise ConfigError("--publication", "no publication is named", "give the number of a pinned publication")
+    index = open_place("unpin", given)
+    from lsr_prod.storage.pins import unpin_publication
+
+    pin = unpin_publication(index, given.publication)
+    print_pin("lsr-prod unpin", {"index": index.uri, **pin.to_json()}, as_json=given.json)

@@ -1,0 +1,149 @@
+"""Everything that the store of an index keeps: versions with their lineage and size, and why each is kept."""
+
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lsr_prod.errors import ArtifactError, PublicationError
+from lsr_prod.formats.index import IndexVersion
+from lsr_prod.operations.publications.difference import version_bytes
+from lsr_prod.storage import Entry, Store, is_remote
+from lsr_prod.storage.index_versions import read_version
+from lsr_prod.storage.pins import read_pins
+from lsr_prod.storage.publications import publication_numbers, read_publication
+from lsr_prod.storage.threads import in_threads
+from lsr_prod.storage.version_locks import is_read
+
+__all__ = ["Catalog", "CatalogEntry", "read_catalog"]
+
+_VERSION = re.compile(r"versions/([0-9a-f]{64})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """A version of an index.
+
+    Attributes:
+        version: its sha256.
+        modified: time of its last use by a writer, seconds since 1970.
+        publications: numbers of the publications of the version; none: it was never published or retention has deleted
+            the publication.
+        state: ``current``, ``published``, ``pinned``, ``read`` (a process has it open), or ``unpublished``.
+        documents: documents that can be found; None: the version cannot be read, and so for all that follow.
+        shards: number of its shards.
+        bytes: bytes of its shards and lists.
+        own_bytes: bytes of the shards that no other version of the catalog has.
+        bundle_digest: bundle that encodes its queries and that encoded its documents.
+        table_uri: the sparse table that it was built from.
+        table_version: version of that table.
+        problem: why the version cannot be read; "" if it can.
+    """
+
+    version: str
+    modified: float
+    publications: tuple[int, ...]
+    state: str
+    documents: int | None = None
+    shards: int | None = None
+    bytes: int | None = None
+    own_bytes: int | None = None
+    bundle_digest: str | None = None
+    table_uri: str | None = None
+    table_version: int | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All versions of an index, and its size.
+
+    Attributes:
+        index: folder or URI of the index.
+        objects: files of the index.
+        bytes: their bytes.
+        versions: the versions, the most recently used first.
+    """
+
+    index: str
+    objects: int
+    bytes: int
+    versions: tuple[CatalogEntry, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that ``--json`` prints."""
+        return asdict(self)
+
+
+def read_catalog(index: Store) -> Catalog:
+    """Return all versions of an index and why each is kept; one listing, and one request per version.
+
+    Raises:
+        PublicationError: the place is no index.
+        ArtifactError: a publication or a pin is damaged.
+        StorageError: the store fails.
+    """
+    listed = index.entries()
+    found = {match[1]: entry for entry in listed if (match := _VERSION.fullmatch(entry.name))}
+    numbers = publication_numbers(index)
+    if not found:
+        raise PublicationError(f"{index.uri} has no publication and no version; give the folder or URI of an index")
+    published: dict[str, list[int]] = {}
+    for publication in in_threads(lambda number: read_publication(index, number), numbers):
+        published.setdefault(publication.version, []).append(publication.number)
+    pinned = {pin.version for pin in read_pins(index)}
+    versions = dict(zip(found, in_threads(lambda sha: _read(index, sha), list(found)), strict=True))
+    holders: dict[str, int] = {}
+    for version, _ in versions.values():
+        for shard in {shard.sha for shard in version.shards} if version else ():
+            holders[shard] = holders.get(shard, 0) + 1
+    entries = []
+    for sha, (version, problem) in versions.items():
+        state = _state(index, sha, published.get(sha, []), numbers, pinned)
+        entries.append(_entry(found[sha], sha, tuple(published.get(sha, ())), state, version, problem, holders))
+    entries.sort(key=lambda entry: entry.modified, reverse=True)
+    return Catalog(index.uri, len(listed), sum(entry.size for entry in listed), tuple(entries))
+
+
+def _state(index: Store, sha: str, own: list[int], numbers: list[int], pinned: set[str]) -> str:
+    if numbers and numbers[-1] in own:
+        return "current"
+    if sha in pinned:
+        return "pinned"
+    if own:
+        return "published"
+    return "read" if not is_remote(index.uri) and is_read(Path(index.uri), sha) else "unpublished"
+
+
+def _entry(
+    listed: Entry,
+    sha: str,
+    publications: tuple[int, ...],
+    state: str,
+    version: IndexVersion | None,
+    problem: str,
+    holders: dict[str, int],
+) -> CatalogEntry:
+    if version is None:
+        return CatalogEntry(sha, listed.modified, publications, state, problem=problem)
+    own = [file.size for shard in version.shards if holders[shard.sha] == 1 for file in shard.files]
+    return CatalogEntry(
+        sha,
+        listed.modified,
+        publications,
+        state,
+        version.documents,
+        len(version.shards),
+        version_bytes(version),
+        sum(own),
+        version.bundle_digest,
+        version.table_uri,
+        version.table_version,
+    )
+
+
+def _read(index: Store, sha: str) -> tuple[IndexVersion | None, str]:
+    try:
+        return read_version(index, sha), ""
+    except ArtifactError as error:
+        return None, str(error)
