@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
 from lsr_prod.corpus.sources import resolve_source
@@ -15,7 +16,7 @@ from lsr_prod.encoding.plans.increment import prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_table
 from lsr_prod.errors import ArtifactError, ConfigError, MissingExtraError
-from lsr_prod.formats.bundle import read_vocabulary
+from lsr_prod.formats.bundle import Bundle, read_vocabulary
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.storage import Store
@@ -24,7 +25,7 @@ from lsr_prod.storage.folders import absolute, open_bundle
 from lsr_prod.tables import open_table
 from lsr_prod.tables.quarantine import PARTITION
 
-__all__ = ["Work", "prepare"]
+__all__ = ["Work", "open_encoder", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,7 @@ def prepare(deployment: Deployment, *, abandon: str | None = None, actors: Calla
     assert source is not None
     assert encode is not None
     _check_fields(source)
-    try:
-        folder, bundle = open_bundle(encode.bundle, options)
-        card = EncoderCard.load(folder)
-    except ArtifactError as error:
-        raise ConfigError("encode.bundle", str(error), "give the folder or URI that lsr-prod export wrote") from error
+    folder, bundle, card = open_encoder(encode, options)
     _require_onnxruntime()
     if encode.store_k > bundle.top_k:
         raise ConfigError(
@@ -106,6 +103,19 @@ def prepare(deployment: Deployment, *, abandon: str | None = None, actors: Calla
     factory = document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)
     wanted = replace(wanted, buckets=plan.buckets)
     return Work(source, encode, factory, table, quarantine, plan, wanted, found, counted())
+
+
+def open_encoder(encode: EncodeSettings, options: dict[str, str]) -> tuple[Path, Bundle, EncoderCard]:
+    """Return the folder, the manifest and the encoder card of ``encode.bundle``, every file verified.
+
+    Raises:
+        ConfigError: there is no bundle, or it is damaged.
+    """
+    try:
+        folder, bundle = open_bundle(encode.bundle, options)
+        return folder, bundle, EncoderCard.load(folder)
+    except ArtifactError as error:
+        raise ConfigError("encode.bundle", str(error), "give the folder or URI that lsr-prod export wrote") from error
 
 
 def _plan(

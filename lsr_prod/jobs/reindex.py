@@ -1,12 +1,18 @@
-"""Run the nightly chain: encode what has changed, index it, publish it, and delete what is no longer referenced.
+"""Run the nightly chain: encode what has changed, index it, publish it, evaluate it, and delete what is out of use.
 
     lsr-prod reindex --config deployment.yaml [--force GATE --reason TEXT]
 
 Reads the sections ``source``, ``encode``, ``index`` and ``gates``, and ``evaluate`` if it is given. Every step skips
 what is already done: run twice, started twice at once, or resumed after an interruption, the job ends in the state of
 one clean run. Small changes build small shards (``index.max_delta``). A version that a gate refuses is kept, but not
-published; ``--force`` overrules a gate. Versions older than the newest ``index.keep_publications``, and leftovers of
-interrupted runs, are deleted once they are older than ``index.keep_hours``.
+published; ``--force`` overrules a gate.
+
+With another bundle, all documents are encoded into a new table next to the one before it, and all shards are built from
+it; readers follow when the version has passed the gates. Until then the old table and version stay as they are, and
+until retention deletes them ``lsr-prod rollback`` returns to them.
+
+Versions older than the newest ``index.keep_publications`` that are neither pinned nor read, tables that no version
+names, and leftovers of interrupted runs are deleted once they are older than ``index.keep_hours``.
 
 Prints tables of every step, measures per system if there is a section ``evaluate``, one row per step, and one line
 ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
@@ -18,8 +24,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lsr_prod.cluster import ray_session
-from lsr_prod.config import Deployment
+from lsr_prod.config import Deployment, EncodeSettings, IndexSettings
 from lsr_prod.encoding import check_encode, encode_corpus
+from lsr_prod.encoding.prepare import open_encoder
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.evaluation.evaluate import check_evaluation
@@ -29,7 +36,8 @@ from lsr_prod.jobs.evaluate import print_systems
 from lsr_prod.jobs.terminal.gates import force_options, gate_rows, print_gates
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_table
-from lsr_prod.operations.gates import Gatekeeper
+from lsr_prod.operations.gates import Gatekeeper, check_force
+from lsr_prod.operations.table_generations import register_table, retire_tables, table_for_bundle
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 
@@ -46,8 +54,8 @@ JOB = Job(
 _FIGURES = {
     "encode": ("rows_out", "quarantined", "waves", "waves_skipped"),
     "index": ("mode", "documents", "upserts", "deletes", "documents_rebuilt", "bytes_written", "publication"),
-    "collect": ("publications", "objects", "bytes"),
     "evaluate": ("queries", "documents"),
+    "collect": ("publications", "objects", "bytes", "tables"),
 }
 
 
@@ -58,25 +66,60 @@ def main(argv: Sequence[str]) -> int:
 
 def _reindex(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
     """Run the chain in one Ray session; returns the figures of every step as ``<step>.<figure>``."""
-    gatekeeper = Gatekeeper(deployment, given.force, given.reason)
+    check_force(given.force, given.reason)
     _check(deployment)
-    work = check_encode(deployment)
-    index = deployment.index
+    options = deployment.storage.options
+    first = Store(absolute(_encode(deployment).table), options)
+    table = table_for_bundle(first, open_encoder(_encode(deployment), options)[1].digest)
+    chosen = _with_table(deployment, first, table)
+    work = check_encode(chosen)
+    register_table(first, table)
+    gatekeeper = Gatekeeper(chosen, given.force, given.reason)
+    index = chosen.index
     assert index is not None
     steps: dict[str, Mapping[str, Any]] = {}
     with ray_session(deployment.ray):
-        steps["encode"] = _timed(lambda: encode_corpus(deployment, checked=work).result())
+        steps["encode"] = _timed(lambda: encode_corpus(chosen, checked=work).result())
         try:
-            steps["index"] = _timed(lambda: build_index(deployment, gatekeeper).result())
+            steps["index"] = _timed(lambda: build_index(chosen, gatekeeper).result())
         finally:
             print_gates(gatekeeper.reports)
-    if index.publish:
-        age, place = index.keep_hours * 3600, Store(absolute(index.output), deployment.storage.options)
-        steps["collect"] = _timed(lambda: collect_garbage(place, keep=index.keep_publications, age_s=age).result())
     if deployment.evaluate is not None:
         steps["evaluate"] = _timed(lambda: evaluate_index(deployment).result())
+    if index.publish:
+        place = Store(absolute(index.output), options)
+        steps["collect"] = _timed(lambda: _collect(index, place, first, table))
     figures = {f"{step}.{name}": value for step, found in steps.items() for name, value in found.items()}
     return {**figures, "gates": gate_rows(gatekeeper.reports)}
+
+
+def _with_table(deployment: Deployment, first: Store, table: Store) -> Deployment:
+    """Return the deployment with the table of the bundle, and a quarantine of its own."""
+    encode, index = deployment.encode, deployment.index
+    if table == first or encode is None or index is None:
+        return deployment
+    suffix = table.uri.removeprefix(first.uri.rstrip("/"))
+    quarantine = encode.quarantine and f"{encode.quarantine.rstrip('/')}{suffix}"
+    changed = {"table": table.uri, "quarantine": quarantine}
+    sections = {"encode": encode.model_copy(update=changed), "index": index.model_copy(update={"table": table.uri})}
+    return deployment.model_copy(update=sections)
+
+
+def _collect(index: IndexSettings, place: Store, first: Store, table: Store) -> dict[str, int]:
+    age = index.keep_hours * 3600
+    garbage = collect_garbage(place, keep=index.keep_publications, age_s=age)
+    retired = retire_tables(place, first, table, age_s=age)
+    return {
+        "publications": garbage.publications,
+        "objects": garbage.objects + retired.objects,
+        "bytes": garbage.size + retired.size,
+        "tables": retired.tables,
+    }
+
+
+def _encode(deployment: Deployment) -> EncodeSettings:
+    assert deployment.encode is not None
+    return deployment.encode
 
 
 def _timed(step: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ import importlib
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 import yaml
 
 from lsr_prod import Searcher
+from lsr_prod.formats.bundle import Bundle
 from lsr_prod.jobs import reindex
 from lsr_prod.storage.publications import current_publication
 from quickstart.docstrings import collect, write_collection
+from tests.nights.bundles import make_bundle
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS, QUERIES = 300, 30
@@ -108,6 +111,55 @@ def test_reindex_after_few_changes_builds_few_documents(
     assert searcher.search("a shelf of zinc ingots", k=1).hits[0].doc_id == "new"
     gone = {json.loads(line)["_id"] for line in lines[:3]}
     assert not gone & {hit.doc_id for hit in searcher.search("the", k=DOCUMENTS).hits}
+
+
+def test_new_bundle_makes_table_and_index_next_to_the_old_ones(
+    config: Path, splade_tiny: Path, tmp_path: Path, ray_local: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other, corpus = make_bundle(splade_tiny, tmp_path, 1), tmp_path / "corpus.jsonl"
+    lines = [json.dumps({"_id": str(i), "text": f"the shelf of zinc number {i}"}) for i in range(30)]
+    corpus.write_text("\n".join(lines) + "\n")
+    given = yaml.safe_load(config.read_text())
+    del given["evaluate"]
+    given["source"]["paths"] = [str(corpus)]
+    given["encode"]["table"] = given["index"]["table"] = f"{tmp_path}/table"
+    given["index"]["output"] = f"{tmp_path}/index"
+    files = {name: tmp_path / f"{name}.yaml" for name in ("blue", "green")}
+    files["blue"].write_text(yaml.safe_dump(given))
+    digest = Bundle.load(other).digest
+    given["encode"]["bundle"] = given["index"]["bundle"] = str(other)
+    files["green"].write_text(yaml.safe_dump(given))
+
+    blue = _run("reindex", files["blue"], capsys)
+    before = sorted((tmp_path / "table").rglob("*.parquet"))
+    green = _run("reindex", files["green"], capsys)
+    assert green["encode.table"] == f"{blue['encode.table']}-{digest[:12]}"
+    assert (green["encode.rows_out"], green["index.mode"], green["index.reason"]) == (
+        30,
+        "full",
+        "another table or bundle",
+    )
+    assert sorted((tmp_path / "table").rglob("*.parquet")) == before
+    searcher = Searcher.open(tmp_path / "index")
+    assert searcher.version.bundle_digest == digest
+    assert _run("rollback", files["green"], capsys, "--to", "1")["version"] == blue["index.version"]
+    again = _run("reindex", files["green"], capsys)  # the configured bundle is published again, from shards that exist
+    assert (again["index.version"], again["index.documents_rebuilt"], again["collect.tables"]) == (
+        green["index.version"],
+        0,
+        0,
+    )
+    searcher = Searcher.open(tmp_path / "index")
+    retention = ["--index.keep_publications", "1", "--index.keep_hours", "0"]
+    time.sleep(0.05)
+    retired = _run("reindex", files["green"], capsys, *retention)
+    assert retired["collect.tables"] == 1
+    assert not list((tmp_path / "table").rglob("*.parquet"))
+    assert len(searcher.search("zinc", k=30).hits) == 30
+    back = _run("reindex", files["blue"], capsys)
+    assert back["encode.table"].rpartition("-")[2] == blue["encode.bundle_digest"][:12]
+    assert back["encode.table_digest"] == blue["encode.table_digest"]
+    assert back["index.documents"] == 30
 
 
 @pytest.mark.slow

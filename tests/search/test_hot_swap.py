@@ -70,11 +70,11 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
 
-def test_open_shard_keeps_no_file_descriptor(index):
+def test_open_version_keeps_one_file_descriptor_for_its_lock(index):
     before = descriptors()
     searcher = Searcher.open(index)
     answers(searcher)
-    assert descriptors() == before
+    assert descriptors() == before + 1
     assert maps_of(index) > 10
     del searcher
     gc.collect()
