@@ -16,7 +16,7 @@ export TOKENIZERS_PARALLELISM := false
 
 DATA ?= ../shared/data
 
-.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale bench-train bench-pruning cluster faults test test-all lint types models optimum lock image-test clean
+.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale bench-train bench-pruning cluster faults nights test test-all lint types models optimum lock image-test clean
 
 help:
 	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
@@ -29,6 +29,7 @@ help:
 	@echo "make test        ruff-clean, typed and tested: what CI runs, without the quickstart"
 	@echo "make test-all    the slow tests too"
 	@echo "make faults      break the encode job some 400 times, and trainings, and count what they lose; detect wrong protocols; LSR_FAULTS_SEED=N repeats one"
+	@echo "make nights      30 nights of the reindex job over an object store, disturbed; each compared with a full rebuild; LSR_NIGHTS_SEED=N"
 	@echo "make cluster     the whole way on machines that share only an object store, also with killed nodes, partitions and a busy store"
 	@echo "make optimum     open an exported bundle with optimum, in an environment of its own"
 	@echo "make image-test  build the container images for CPUs and encode and search in them (root, buildah, debootstrap)"
@@ -99,6 +100,9 @@ cluster: $(READY) models
 
 faults: $(READY) models
 	@$(BIN)/python -m tests.faults
+
+nights: $(READY) models
+	@$(BIN)/python -m tests.nights
 
 # optimum-onnx pins an older transformers (docs/adr/0001): it gets an environment of its own.
 $(OPTIMUM)/.ready: requirements/optimum.txt requirements/torch-cpu.txt

@@ -14,14 +14,10 @@ import ctypes
 import os
 import random
 import secrets
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +25,12 @@ os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"  # of the endpoint on loopback
 
-import boto3
 
 from lsr_prod.jobs.terminal.run import print_result
-from tests.faults.attempts import ROOT
 from tests.faults.campaign import plan_worlds, resume_at_half, run_worlds
 from tests.faults.chain import make_chain
 from tests.faults.corpus import make_corpus
+from tests.faults.endpoint import local_s3
 from tests.faults.mutants import MUTANTS
 from tests.faults.mutation import run_mutants, run_scenarios
 from tests.faults.oracle import Findings
@@ -98,7 +93,7 @@ def _committers(arguments: argparse.Namespace) -> tuple[dict[str, Any], Findings
     worlds = plan_worlds(arguments.seed, arguments.share)
     if arguments.world is not None:
         worlds = [worlds[arguments.world]]
-    with _s3() as options:
+    with local_s3() as options:
         tally = run_worlds(arguments.seed, worlds, options)
     return (
         {"worlds": len(worlds), "in_increments": tally.increments, "endings": dict(sorted(tally.endings.items()))},
@@ -198,27 +193,6 @@ def _may_mount() -> None:
         raise SystemExit("cannot mount a tmpfs to simulate a full disk; run as root or allow user namespaces")
     os.environ["LSR_FAULTS_NAMESPACE"] = "1"
     os.execvp("unshare", ["unshare", "-Urm", sys.executable, "-m", "tests.faults", *sys.argv[1:]])
-
-
-@contextmanager
-def _s3() -> Iterator[dict[str, str]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    endpoint = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "tests.s3_endpoint", str(port)]
-    server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(300):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="lsr")
-        yield {"aws_endpoint": endpoint, "aws_region": "us-east-1", "allow_http": "true"}
-    finally:
-        server.terminate()
-        server.wait(10)
 
 
 def _export(folder: Path) -> Path:

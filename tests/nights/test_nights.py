@@ -1,0 +1,28 @@
+"""A tenth of ``make nights``, and the schedule of all nights."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.nights.schedule import make_schedule
+from tests.nights.world import run_nights
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_schedule_of_thirty_nights_has_all_disturbances(seed: int) -> None:
+    nights = make_schedule(30, seed)
+    assert Counter(night.kill for night in nights if night.kill).total() == 12
+    assert sum(night.kill == "node" for night in nights) == 3
+    assert sum(night.twice for night in nights) == 3
+    bad = [night for night in nights if night.bad]
+    assert len(bad) == 3
+    assert not any(night.kill or night.twice or night.number == 1 for night in bad)
+    assert [night.model for night in nights] == [0] * 10 + [1] * 10 + [2] * 10
+
+
+def test_three_disturbed_nights_end_as_full_rebuilds(tmp_path: Path) -> None:
+    tally = run_nights(tmp_path, 3, 60, seed=1)
+    assert tally.problems == []
+    assert (tally.nights, tally.refused) == (3, 1)
+    assert tally.events["killed: driver"] >= 1
