@@ -25,7 +25,7 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import create_publication, find_current_publication, read_publication
 
-__all__ = ["CurrentVersion", "Publisher", "publish", "read_current_version", "rollback"]
+__all__ = ["CurrentVersion", "Publisher", "publish", "publisher_name", "read_current_version", "rollback"]
 
 log = logging.getLogger(__name__)
 

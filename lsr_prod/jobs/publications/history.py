@@ -60,10 +60,9 @@ def _row(entry: "HistoryEntry") -> list[Any]:
     from lsr_prod.operations.publications import version_bytes
 
     publication, version = entry.publication, entry.version
-    facts = publication.to_json()
     states = [name for name, there in (("current", entry.current), ("pinned", entry.pin is not None)) if there]
-    forced = [f"forced past gate {one['gate']}: {one['reason']}" for one in facts.get("forced", ())]
-    why = "; ".join(text for text in (facts.get("note", ""), facts.get("reason", ""), *forced) if text)
+    forced = [f"gate {one.gate} overruled: {one.reason}" for one in publication.forced]
+    why = "; ".join(text for text in (publication.note, *forced) if text)
     return [
         publication.number,
         visible(publication.published_at),
@@ -72,6 +71,6 @@ def _row(entry: "HistoryEntry") -> list[Any]:
         version.documents if version else None,
         version_bytes(version) if version else None,
         visible(entry.difference.sentence() if entry.difference else entry.problem),
-        visible(str(facts.get("by", ""))),
+        visible(publication.by),
         visible(why),
     ]

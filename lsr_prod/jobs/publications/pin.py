@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.jobs.publications.place import index_parser, open_place, user_name
+from lsr_prod.jobs.publications.place import index_parser, open_place
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
 from lsr_prod.jobs.terminal.visible import visible
 
@@ -27,7 +27,9 @@ def parser() -> CommandParser:
     options = index_parser("pin", __doc__)
     options.add_argument("--publication", type=int, metavar="NUMBER", help="publication to pin; default: the current")
     options.add_argument("--reason", metavar="TEXT", help="why, kept in the pin")
-    options.add_argument("--by", metavar="NAME", help="who, kept in the pin; default: the user of this process")
+    options.add_argument(
+        "--by", metavar="NAME", help="who, kept in the pin; default: LSR_PROD_BY, or the user and the host"
+    )
     return options
 
 
@@ -51,9 +53,10 @@ def _pin(argv: Sequence[str]) -> None:
     if not (given.reason or "").strip():
         raise ConfigError("--reason", "no reason is given", "say in a few words why the publication is kept")
     index = open_place("pin", given)
+    from lsr_prod.indexing.publish import publisher_name
     from lsr_prod.storage.pins import pin_publication
     from lsr_prod.storage.publications import current_publication
 
     number = current_publication(index).number if given.publication is None else given.publication
-    pin, created = pin_publication(index, number, by=given.by or user_name(), reason=given.reason)
+    pin, created = pin_publication(index, number, by=given.by or publisher_name(), reason=given.reason)
     print_pin("lsr-prod pin", {"index": index.uri, **pin.to_json(), "created": created}, as_json=given.json)

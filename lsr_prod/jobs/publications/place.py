@@ -1,8 +1,6 @@
 """The index that a subcommand works on: INDEX, or ``index.output`` of a deployment."""
 
 import argparse
-import getpass
-import os
 from typing import TYPE_CHECKING
 
 from lsr_prod.errors import ConfigError
@@ -11,7 +9,7 @@ from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, locati
 if TYPE_CHECKING:
     from lsr_prod.storage import Store
 
-__all__ = ["index_parser", "open_place", "user_name"]
+__all__ = ["index_parser", "open_place"]
 
 
 def index_parser(name: str, manual: str | None) -> CommandParser:
@@ -43,11 +41,3 @@ def open_place(name: str, given: argparse.Namespace) -> "Store":
     deployment = load_deployment(arguments, job=f"lsr-prod {name}", description="", needs=("index",))
     assert deployment.index is not None
     return Store(absolute(deployment.index.output), {**deployment.storage.options, **store_options(given)})
-
-
-def user_name() -> str:
-    """Return the name of the user of this process; a user without a name is ``uid 1000``."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"
