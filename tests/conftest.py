@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import boto3
@@ -97,23 +98,31 @@ def shared_data() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def s3_options() -> Iterator[dict[str, str]]:
-    """Options of an S3 endpoint over HTTP on loopback that has the bucket ``lsr``."""
+@contextmanager
+def s3_endpoint(*arguments: str, buckets: Sequence[str] = ("lsr",)) -> Iterator[dict[str, str]]:
+    """Run ``tests.s3_endpoint`` on loopback, and return the options of its buckets."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     endpoint = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "tests.s3_endpoint", str(port)]
+    command = [sys.executable, "-m", "tests.s3_endpoint", str(port), *arguments]
     root = Path(__file__).parents[1]
     server = subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _wait_for(endpoint)
-        boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="lsr")
+        for bucket in buckets:
+            boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket=bucket)
         yield {"aws_endpoint": endpoint, "aws_region": "us-east-1", "allow_http": "true"}
     finally:
         server.terminate()
         server.wait(10)
+
+
+@pytest.fixture(scope="session")
+def s3_options() -> Iterator[dict[str, str]]:
+    """Options of an S3 endpoint over HTTP on loopback that has the bucket ``lsr``."""
+    with s3_endpoint() as options:
+        yield options
 
 
 def _wait_for(endpoint: str) -> None:

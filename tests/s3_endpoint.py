@@ -1,17 +1,19 @@
 """moto's S3 server with conditional writes that are atomic, as those of S3 are.
 
-    python -m tests.s3_endpoint PORT [--host 127.0.0.1] [--refuse 0.05] [--delay 0.05 --seconds 2]
+    python -m tests.s3_endpoint PORT [--host 127.0.0.1] [--refuse 0.05] [--delay 0.05 --seconds 2] [--broken]
 
 moto looks for the object and stores it in two steps, on one thread a request: of two writers that create the same
 object at once both could win. Here they wait for each other. On request it refuses a share of the requests with 503 and
-delays another share, as a busy store does.
+delays another share, as a busy store does. With ``--broken`` some buckets behave wrongly, see ``_BrokenBuckets``.
 """
 
 import argparse
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable
+from email.utils import formatdate
 from typing import Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -52,6 +54,58 @@ class _Busy:
         return self._app(environ, start_response)
 
 
+class _BrokenBuckets:
+    """WSGI middleware: a bucket with one of these names does what a store must not do.
+
+    - ``ignores-conditions``: creates an object again that exists.
+    - ``racy``: looks for the object and stores it in two steps.
+    - ``denies-writes``, ``denies-deletes``: refuses them with 403.
+    - ``lists-late``: lists an object five seconds after it was written.
+    - ``wrong-clock``: its clock is two minutes ahead.
+    """
+
+    def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
+        self._app = app
+        self._written: dict[str, float] = {}
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        bucket, _, key = path.lstrip("/").partition("/")
+        is_list = method == "GET" and not key
+        denied = {"denies-writes": method == "PUT" and key, "denies-deletes": method in ("DELETE", "POST")}
+        if denied.get(bucket):
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start_response("403 Forbidden", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]
+        if method == "PUT" and key:
+            if bucket == "ignores-conditions" or (bucket == "racy" and path not in self._written):
+                time.sleep(0.1 if bucket == "racy" else 0)
+                environ.pop("HTTP_IF_NONE_MATCH", None)
+            self._written[path] = time.time()
+        if bucket == "wrong-clock":
+            return self._two_minutes_ahead(environ, start_response)
+        body = self._app(environ, start_response)
+        if bucket == "lists-late" and is_list:
+            return [self._without_new(b"".join(body), bucket)]
+        return body
+
+    def _two_minutes_ahead(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            ahead = formatdate(time.time() + 120, usegmt=True)
+            moved = [(name, ahead if name.lower() == "last-modified" else value) for name, value in headers]
+            return start_response(status, moved, *rest)
+
+        return self._app(environ, start)
+
+    def _without_new(self, body: bytes, bucket: str) -> bytes:
+        length = len(body)
+        for path, written in list(self._written.items()):
+            if path.startswith(f"/{bucket}/") and time.time() - written < 5:
+                key = re.escape(path.removeprefix(f"/{bucket}/").encode())
+                body = re.sub(rb"<Contents>\s*<Key>" + key + rb"</Key>.*?</Contents>", b"", body, flags=re.DOTALL)
+        return body.ljust(length)  # as the header says
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("port", type=int)
@@ -59,12 +113,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--refuse", type=float, default=0.0, help="share of requests that are answered with 503")
     parser.add_argument("--delay", type=float, default=0.0, help="share of requests that wait")
     parser.add_argument("--seconds", type=float, default=2.0, help="how long they wait")
+    parser.add_argument("--broken", action="store_true", help="buckets with some names behave wrongly")
     return parser.parse_args()
 
 
 if __name__ == "__main__":
     given = _options()
     server: Callable[..., Iterable[bytes]] = _OneConditionAtATime(DomainDispatcherApplication(create_backend_app))
+    if given.broken:
+        server = _BrokenBuckets(server)
     if given.refuse or given.delay:
         server = _Busy(server, given.refuse, given.delay, given.seconds)
     run_simple(given.host, given.port, server, threaded=True, request_handler=WSGIRequestHandler)

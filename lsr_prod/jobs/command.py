@@ -41,6 +41,7 @@ COMMANDS = {
     "serve": "serve an index on Ray Serve",
     "lineage": "print what a model was made from",
     "inspect-vocabulary": "print facts about the output vocabulary of a model",
+    "doctor": "check this machine, its stores and its cluster",
     "completion": "print a completion script for bash or zsh",
 }
 """Subcommand -> summary. Its module is in ``_MODULES``, or ``lsr_prod.jobs.<subcommand>`` with underscores."""

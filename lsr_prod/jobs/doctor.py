@@ -1,0 +1,64 @@
+"""Check this machine, and the stores and the cluster of a deployment, before jobs run on them.
+
+    lsr-prod doctor [--config deployment.yaml] [--nodes] [--json]
+
+Looks at Python and packages, disks, file limits, shared memory, compiled kernels, GPUs, Ray's token and ports; and at
+each store that the jobs of the deployment write: rights, conditional writes, listings, deletion, clock. What it writes
+there is deleted again. ``--nodes`` checks every node of the cluster too.
+
+Prints a line per check with its remedy, and one line ``RESULT {json}``; with ``--json`` only JSON, one line per check.
+Exit codes: 0 sound, 1 a fault was found, 2 bad configuration.
+"""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+from lsr_prod.config import load_deployment
+from lsr_prod.jobs.terminal.run import Job, log_to_stderr, print_result
+from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
+from lsr_prod.operations.doctor import Finding, examine
+
+__all__ = ["JOB", "main"]
+
+_SECTIONS = ("ray", "storage", "train", "export", "encode", "index", "maintain")
+_MARKS = {"ok": "ok     ", "warning": "warning", "fault": "FAULT  "}
+
+
+def _options() -> CommandParser:
+    options = CommandParser("doctor")
+    options.add_argument("--nodes", action="store_true", help="check every node of the cluster too")
+    options.add_argument("--json", action="store_true", help="print JSON lines only")
+    return options
+
+
+JOB = Job("doctor", __doc__, needs=(), optional=_SECTIONS, options=_options())
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the checks; returns the exit code."""
+    assert JOB.options is not None
+    given = JOB.options.parse_known_args(argv)[0]
+    return exit_code("doctor", lambda: _doctor(argv, given))
+
+
+def _doctor(argv: Sequence[str], given: argparse.Namespace) -> int:
+    log_to_stderr()
+    deployment = load_deployment(
+        argv, job="lsr-prod doctor", description=JOB.manual or "", needs=(), optional=_SECTIONS, options=JOB.options
+    )
+    verdicts: Counter[str] = Counter()
+    for finding in examine(deployment, nodes=given.nodes):
+        verdicts[finding.verdict] += 1
+        sys.stdout.write(json.dumps(finding.to_json()) + "\n" if given.json else _line(finding))
+        sys.stdout.flush()
+    if not given.json:
+        print_result({"checks": verdicts.total(), "warnings": verdicts["warning"], "faults": verdicts["fault"]})
+    return 1 if verdicts["fault"] else 0
+
+
+def _line(finding: Finding) -> str:
+    line = f"{_MARKS[finding.verdict]}  {finding.check}: {finding.found}\n"
+    return line + (f"         {finding.remedy}\n" if finding.remedy else "")

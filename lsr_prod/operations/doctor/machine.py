@@ -1,0 +1,143 @@
+"""Disk, memory, file limits, compiled kernels and GPUs of this machine."""
+
+import os
+import resource
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lsr_prod.operations.doctor.finding import Finding
+
+__all__ = ["check_disk", "check_file_limit", "check_gpus", "check_kernels", "check_shared_memory"]
+
+_GB = 10**9
+_SPACE_FAULT, _SPACE_WARNING = 1 * _GB, 20 * _GB
+_SLOW_MB_PER_S = 50
+_WRITTEN = 64 * 2**20
+_FILES_FAULT, _FILES_WARNING = 1024, 65536
+_SHARED_MEMORY, _SHARED_MEMORY_BYTES = Path("/dev/shm"), 2 * _GB  # noqa: S108 (nothing is written there)
+
+
+def check_disk(name: str, folder: Path, usage: Callable[[Path], tuple[int, int, int]] = shutil.disk_usage) -> Finding:
+    """Check that a folder can be written, its free space and the speed of its disk; 64 MiB are written.
+
+    Args:
+        name: what the folder is used for.
+        folder: it is created if it is missing.
+        usage: returns total, used and free bytes.
+    """
+    check = f"disk of {name}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = usage(folder)[2]
+        if free < _SPACE_FAULT:
+            return Finding(check, "fault", f"{folder}: {free / _GB:.1f} GB free", "free space, or set another folder")
+        speed = _write_speed(folder)
+    except OSError as error:
+        return Finding(
+            check, "fault", f"{folder} cannot be written ({error.strerror})", "mount a writable folder, or set another"
+        )
+    found = f"{folder}: {free / _GB:.0f} GB free, {speed:,.0f} MB/s"
+    if free < _SPACE_WARNING:
+        return Finding(check, "warning", found, f"shards and caches of large corpora need more; free {name} space")
+    if speed < _SLOW_MB_PER_S:
+        return Finding(check, "warning", found, "use a local disk: indexing and cold searches wait for this one")
+    return Finding(check, "ok", found)
+
+
+def _write_speed(folder: Path) -> float:
+    """Return MB per second of writing a file and forcing it to the disk."""
+    chunk = os.urandom(2**20)
+    began = time.perf_counter()
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(_WRITTEN // len(chunk)):
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    return _WRITTEN / 1e6 / (time.perf_counter() - began)
+
+
+def check_file_limit(limit: int | None = None) -> Finding:
+    """Check how many files a process may open.
+
+    Args:
+        limit: number of files; None: that of this process.
+    """
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
+    found = "no limit" if files == resource.RLIM_INFINITY else f"{files:,} open files"
+    remedy = f"raise the limit (ulimit -n {_FILES_WARNING}, LimitNOFILE= of systemd)"
+    if files == resource.RLIM_INFINITY or files >= _FILES_WARNING:
+        return Finding("file limit", "ok", found)
+    return Finding("file limit", "fault" if files <= _FILES_FAULT else "warning", found, remedy)
+
+
+def check_shared_memory(folder: Path = _SHARED_MEMORY) -> Finding:
+    """Check the shared memory, in which Ray keeps the rows between reading and encoding."""
+    if not folder.is_dir():
+        return Finding("shared memory", "warning", f"there is no {folder}", "Ray uses the disk, which is slower")
+    total = shutil.disk_usage(folder).total
+    found = f"{folder}: {total / _GB:.1f} GB"
+    if total < _SHARED_MEMORY_BYTES:
+        return Finding(
+            "shared memory", "warning", found, "give the container more (emptyDir with medium Memory, --shm-size)"
+        )
+    return Finding("shared memory", "ok", found)
+
+
+def check_kernels() -> Finding:
+    """Check that compiled search kernels are shipped, or can be cached."""
+    from lsr_prod.compiled import KERNELS, shipped_cpu
+
+    shipped = os.environ.get(KERNELS)
+    if shipped:
+        cpu = shipped_cpu(shipped)
+        if cpu is not None:
+            return Finding("kernels", "ok", f"compiled for {cpu} in {shipped}")
+        return Finding("kernels", "warning", f"{shipped} has none for this CPU", "build the image for this CPU too")
+    import lsr_prod
+
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    folders = [Path(given)] if given else [Path(lsr_prod.__file__).parent, Path.home() / ".cache" / "numba"]
+    for folder in folders:
+        if _writable(folder):
+            return Finding("kernels", "ok", f"cached in {folder}")
+    found = f"{folders[-1]} cannot be written: each process compiles for seconds"
+    return Finding("kernels", "fault" if given else "warning", found, "set NUMBA_CACHE_DIR to a writable folder")
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def check_gpus(devices: Sequence[str] | None = None, providers: Sequence[str] | None = None) -> Finding:
+    """Check that the ONNX Runtime can use the GPUs of this machine.
+
+    Args:
+        devices: device files of GPUs; None: those of this machine.
+        providers: of the ONNX Runtime; None: those of the installed one.
+    """
+    found = sorted(map(str, Path("/dev").glob("nvidia[0-9]*"))) if devices is None else list(devices)
+    if not found:
+        return Finding("gpu", "ok", "none on this machine")
+    if providers is None:
+        try:
+            import onnxruntime
+
+            providers = onnxruntime.get_available_providers()
+        except ImportError:
+            providers = []
+    if "CUDAExecutionProvider" in providers:
+        return Finding("gpu", "ok", f"{len(found)} GPUs, {', '.join(providers)}")
+    return Finding(
+        "gpu",
+        "fault",
+        f"{len(found)} GPUs, but ONNX Runtime has only {', '.join(providers) or 'no provider'}",
+        "install onnxruntime-gpu in place of onnxruntime",
+    )

@@ -1,0 +1,79 @@
+"""Token and ports of Ray on this machine."""
+
+import os
+import socket
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lsr_prod.operations.doctor.finding import Finding
+
+__all__ = ["check_address", "check_ports", "check_token"]
+
+_PORTS = (6379, 8265, 10001)
+_SHORTEST_TOKEN = 16
+
+
+def check_token(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Finding:
+    """Check that Ray demands a token, and that only this user can read it."""
+    if environment.get("RAY_AUTH_MODE", "token") != "token":
+        return Finding(
+            "token",
+            "fault",
+            f"RAY_AUTH_MODE={environment['RAY_AUTH_MODE']}: whoever reaches a port of Ray runs code on the cluster",
+            "set RAY_AUTH_MODE=token",
+        )
+    if token := environment.get("RAY_AUTH_TOKEN"):
+        if len(token) < _SHORTEST_TOKEN:
+            return Finding(
+                "token", "fault", "RAY_AUTH_TOKEN is short", f"use {_SHORTEST_TOKEN} random characters or more"
+            )
+        return Finding("token", "ok", "in RAY_AUTH_TOKEN")
+    given = environment.get("RAY_AUTH_TOKEN_PATH")
+    path = Path(given) if given else (home or Path.home()) / ".ray" / "auth_token"
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        verdict = "fault" if given else "ok"
+        found = f"{path} is missing" if given else "none yet; a local Ray makes one"
+        return Finding("token", verdict, found, "create the file, or unset RAY_AUTH_TOKEN_PATH" if given else "")
+    if stat.S_IMODE(mode) & 0o077 and all(stat.S_IMODE(one.stat().st_mode) & 0o011 for one in path.absolute().parents):
+        return Finding("token", "fault", f"others can read {path}", f"chmod 600 {path}")
+    return Finding("token", "ok", f"in {path}")
+
+
+def check_ports(ports: Sequence[int] = _PORTS) -> Finding:
+    """Check that the ports of a head are free on loopback, if a cluster is to be started on this machine."""
+    taken = []
+    for port in ports:
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                taken.append(str(port))
+    if taken:
+        return Finding(
+            "ports",
+            "warning",
+            f"in use: {', '.join(taken)}",
+            "a head started here needs other ports; a local Ray and a running cluster do not",
+        )
+    return Finding("ports", "ok", f"{', '.join(map(str, ports))} are free")
+
+
+def check_address(address: str, timeout: float = 5.0) -> Finding:
+    """Check that the cluster of the deployment answers."""
+    host, _, port = address.rpartition("//")[2].rpartition(":")
+    if not port.isdecimal():
+        return Finding("cluster", "fault", f"{address} is no address", "set ray.address to host:port, or leave it out")
+    try:
+        socket.create_connection((host, int(port)), timeout=timeout).close()
+    except OSError as error:
+        return Finding(
+            "cluster",
+            "fault",
+            f"nothing answers at {address} ({error})",
+            "start the cluster, or open the port to this machine",
+        )
+    return Finding("cluster", "ok", f"{address} answers")

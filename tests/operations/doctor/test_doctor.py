@@ -1,0 +1,169 @@
+"""Planted faults are found with their remedy, and a sound machine has none."""
+
+import json
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lsr_prod.jobs.doctor import main
+from lsr_prod.operations.doctor.finding import Finding
+from lsr_prod.operations.doctor.machine import (
+    check_disk,
+    check_file_limit,
+    check_gpus,
+    check_kernels,
+    check_shared_memory,
+)
+from lsr_prod.operations.doctor.network import check_address, check_ports, check_token
+from lsr_prod.operations.doctor.packages import check_packages, check_python, installed_version
+from lsr_prod.operations.doctor.stores import check_store
+from lsr_prod.storage import Store
+from tests.conftest import s3_endpoint
+
+BUCKETS = ("sound", "ignores-conditions", "racy", "denies-writes", "denies-deletes", "lists-late", "wrong-clock")
+
+
+@pytest.fixture(scope="module")
+def broken() -> Iterator[dict[str, str]]:
+    """Options of an endpoint whose buckets behave as their names say."""
+    with s3_endpoint("--broken", buckets=BUCKETS) as options:
+        yield options
+
+
+def faults(findings: Iterator[Finding]) -> list[str]:
+    found = list(findings)
+    assert all(bool(one.remedy) == (one.verdict != "ok") for one in found)
+    return [one.check.rpartition(": ")[2] for one in found if one.verdict == "fault"]
+
+
+@pytest.mark.parametrize(
+    ("bucket", "expected"),
+    [
+        ("sound", []),
+        ("ignores-conditions", ["create if absent", "one of several writers"]),
+        ("racy", ["one of several writers"]),
+        ("denies-writes", ["rights"]),
+        ("denies-deletes", ["deletion", "clock"]),
+        ("lists-late", ["listing"]),
+        ("wrong-clock", ["clock"]),
+        ("no-such-bucket", ["rights"]),
+    ],
+)
+def test_faults_of_object_stores_are_found(broken: dict[str, str], bucket: str, expected: list[str]):
+    assert faults(check_store("index.output", Store(f"s3://{bucket}/index", broken))) == expected
+
+
+def test_local_folder_is_sound_and_left_as_it_was(tmp_path: Path):
+    assert faults(check_store("index.output", Store(str(tmp_path)))) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_file_in_place_of_a_folder_is_a_fault(tmp_path: Path):
+    (tmp_path / "table").write_text("no folder")
+    assert faults(check_store("encode.table", Store(str(tmp_path / "table")))) == ["rights"]
+
+
+def test_old_and_untried_python():
+    assert [check_python(version).verdict for version in ((3, 10), (3, 11), (3, 99))] == ["fault", "ok", "warning"]
+
+
+def test_missing_and_wrong_packages():
+    def versions(**changes: str | None):
+        return lambda name: changes.get(name.replace("-", "_"), installed_version(name))
+
+    (packages, runtime) = check_packages()
+    assert (packages.verdict, runtime.verdict) == ("ok", "ok")
+    (packages, _) = check_packages(versions(numpy=None))
+    assert (packages.verdict, packages.found) == ("fault", "numpy is not installed")
+    (packages, _) = check_packages(versions(ray="1.0"))
+    assert packages.verdict == "fault"
+    assert packages.found.startswith("ray 1.0 is not ")
+    (_, runtime) = check_packages(versions(onnxruntime="1.31.1", onnxruntime_gpu="1.31.1"))
+    assert runtime.verdict == "fault"
+    (_, runtime) = check_packages(versions(onnxruntime=None, onnxruntime_gpu=None))
+    assert runtime.verdict == "warning"
+
+
+def test_disks(tmp_path: Path):
+    free = {"full": 10**8, "small": 5 * 10**9, "large": 10**12}
+    verdicts = {name: check_disk("scratch", tmp_path, lambda _, left=left: (0, 0, left)) for name, left in free.items()}
+    assert [verdicts[name].verdict for name in ("full", "small")] == ["fault", "warning"]
+    assert verdicts["large"].found.endswith("MB/s")
+    (tmp_path / "file").touch()
+    assert check_disk("node cache", tmp_path / "file").verdict == "fault"
+
+
+def test_limits_and_memory(tmp_path: Path):
+    assert [check_file_limit(limit).verdict for limit in (1024, 4096, 65536, -1)] == ["fault", "warning", "ok", "ok"]
+    assert check_shared_memory(tmp_path / "missing").verdict == "warning"
+
+
+def test_folder_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("LSR_PROD_KERNELS", raising=False)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kernels"))
+    assert check_kernels().verdict == "ok"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
+    assert check_kernels().verdict == "fault"
+    monkeypatch.setenv("LSR_PROD_KERNELS", str(tmp_path))
+    assert check_kernels().verdict == "warning"
+
+
+def test_gpus_need_their_runtime():
+    assert check_gpus([], []).verdict == "ok"
+    assert check_gpus(["/dev/nvidia0"], ["CUDAExecutionProvider"]).verdict == "ok"
+    assert check_gpus(["/dev/nvidia0"], ["CPUExecutionProvider"]).verdict == "fault"
+
+
+def test_tokens(tmp_path: Path):
+    with tempfile.TemporaryDirectory() as name:  # the folders of pytest are private
+        home = Path(name)
+        home.chmod(0o755)
+        token = home / ".ray" / "auth_token"
+        assert check_token({}, home).verdict == "ok"
+        token.parent.mkdir()
+        token.write_text("x" * 32)
+        token.chmod(0o644)
+        assert check_token({}, home).remedy == f"chmod 600 {token}"
+        home.chmod(0o700)
+        assert check_token({}, home).verdict == "ok"
+    (tmp_path / ".ray").mkdir()
+    token = tmp_path / ".ray" / "auth_token"
+    token.write_text("x" * 32)
+    token.chmod(0o600)
+    assert check_token({}, tmp_path).verdict == "ok"
+    assert check_token({"RAY_AUTH_MODE": "disabled"}, tmp_path).verdict == "fault"
+    assert check_token({"RAY_AUTH_TOKEN": "short"}, tmp_path).verdict == "fault"
+    assert check_token({"RAY_AUTH_TOKEN": "x" * 32}, tmp_path).verdict == "ok"
+    assert check_token({"RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")}, tmp_path).verdict == "fault"
+
+
+def test_ports_and_addresses():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        port = one.getsockname()[1]
+        assert check_ports([port]).verdict == "warning"
+        assert check_address(f"ray://127.0.0.1:{port}").verdict == "ok"
+    assert check_ports([port]).verdict == "ok"
+    assert check_address(f"127.0.0.1:{port}").verdict == "fault"
+    assert check_address("127.0.0.1").verdict == "fault"
+
+
+def test_command_ends_with_1_on_a_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "x" * 32)
+    monkeypatch.setattr("lsr_prod.operations.doctor.checks.examine_machine", lambda: iter(()))
+    table = tmp_path / "table"
+    command = ["--encode.bundle", "b", "--encode.table", str(table)]
+    assert main(command) == 0
+    assert '"faults": 0' in capsys.readouterr().out
+    (tmp_path / "file").touch()
+    command[-1] = str(tmp_path / "file")
+    assert main([*command, "--json"]) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["check"] for line in lines if line["verdict"] == "fault"] == ["encode.table: rights"]
+    assert main([*command, "--encode.no_such_field", "1"]) == 2
