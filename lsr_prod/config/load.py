@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import (
     BaseSettings,
@@ -20,6 +19,7 @@ from pydantic_settings import (
 
 from lsr_prod.config.deployment import Deployment
 from lsr_prod.config.train import STAGES
+from lsr_prod.config.yaml_file import read_yaml
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 
@@ -125,10 +125,7 @@ def _read_yaml(path: Path | None) -> dict[str, Any]:
         return {}
     if not path.is_file():
         raise ConfigError("--config", f"{path} is not a file", "give the YAML file of the deployment")
-    try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError("--config", f"{path} is not YAML ({' '.join(str(error).split())})", "fix the file") from error
+    value = read_yaml("--config", path)
     if not isinstance(value, dict):
         raise ConfigError("--config", f"{path} has no sections", f"give some of: {', '.join(Deployment.model_fields)}")
     return value

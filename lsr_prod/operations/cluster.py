@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from lsr_prod.config.section import Section
+from lsr_prod.config.yaml_file import read_yaml
 from lsr_prod.errors import ConfigError
 
 __all__ = ["REQUEST_KINDS", "ClusterDescription", "RequestKind", "load_cluster"]
@@ -59,13 +59,7 @@ def load_cluster(path: Path) -> ClusterDescription:
     Raises:
         ConfigError: the file cannot be read, or a field is unknown, missing or wrong.
     """
-    try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError("--cluster", f"{path} cannot be read ({error.strerror})", "give a YAML file") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        problem = " ".join(str(error).split())
-        raise ConfigError("--cluster", f"{path} is not YAML ({problem})", "fix the file") from error
+    value = read_yaml("--cluster", path)
     fields = ", ".join(ClusterDescription.model_fields)
     if not isinstance(value, dict):
         raise ConfigError("--cluster", f"{path} has no fields", f"describe the cluster by {fields}")

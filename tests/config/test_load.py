@@ -65,7 +65,12 @@ def test_command_line_overrides_file_and_file_overrides_default(tmp_path: Path) 
             "train.stages.0",
             "use batch.chunk",
         ),
-        ((), MLM.format("stage: adapt_mln"), "train.stages.0.stage", "use one of finetune, adapt_mlm"),
+        (
+            (),
+            MLM.format("steps: 3").replace("adapt_mlm", "adapt_mln"),
+            "train.stages.0.stage",
+            "use one of finetune, adapt_mlm",
+        ),
         (("--encode.batch_token", "5"), YAML, "encode.batch_token", "did you mean batch_tokens?"),
         ((), "encode: {bundle: b, table: t, batch_tokens: -5}", "encode.batch_tokens", "greater than or equal to 1"),
         (("--encode.batch_tokens", "many"), YAML, "encode.batch_tokens", "valid integer"),

@@ -1,0 +1,41 @@
+"""YAML files that are refused."""
+
+from pathlib import Path
+
+import pytest
+
+from lsr_prod.config.yaml_file import read_yaml
+from lsr_prod.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "the key 'a' is given twice, again in line 3"),
+        ("index:\n  dk: 1\n  dk: 2\n", "the key 'dk' is given twice, again in line 3"),
+        ("- {a: 1, a: 1}\n", "the key 'a' is given twice"),
+        ("a: [1\n", "is not YAML"),
+        ("{[1]: 2}: 3\n", "is not YAML"),
+        ("a: !!python/object/apply:os.system [ls]\n", "is not YAML"),
+        ("[" * 100_000, "is not YAML"),
+        ("x" * 1_000_001, "has 1,000,001 bytes"),
+        ("\udcff", "is not YAML"),
+    ],
+)
+def test_broken_files_are_refused(tmp_path: Path, text: str, problem: str):
+    path = tmp_path / "deployment.yaml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ConfigError, match=problem) as caught:
+        read_yaml("--config", path)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"--cluster.*cannot be read"):
+        read_yaml("--cluster", tmp_path / "none.yaml")
+
+
+def test_merged_keys_are_no_duplicates(tmp_path: Path):
+    path = tmp_path / "deployment.yaml"
+    path.write_text("base: &base {a: 1, b: 2}\nmore: {<<: *base, a: 3}\n")
+    assert read_yaml("--config", path)["more"] == {"a": 3, "b": 2}
