@@ -37,10 +37,8 @@ def lock_version(index: Path, sha: str) -> int | None:
         raise StorageError(f"{path} could not be opened ({error}); fix the disk, then run again") from error
     kept = False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # retention holds it for an instant
         kept = os.fstat(descriptor).st_nlink > 0
-    except BlockingIOError:
-        pass  # retention holds it
     except OSError as error:
         log.warning("version cannot be locked", extra={"fields": {"version": sha, "reason": str(error)}})
         return None
@@ -89,7 +87,7 @@ def delete_unless_read(path: Path, horizon: float) -> bool:
 
 def _lock_alone(path: Path) -> int | None:
     """Return a descriptor with an exclusive lock; None: the version is read."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # a network file system locks only files open for writing
+    descriptor = _open(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -102,6 +100,14 @@ def _lock_alone(path: Path) -> int | None:
             "system with locks, or in an object store"
         ) from error
     return descriptor
+
+
+def _open(path: Path) -> int:
+    """Open for writing if that is allowed: a network file system locks no others."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _path(index: Path, sha: str) -> Path:

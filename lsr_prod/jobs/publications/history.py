@@ -41,9 +41,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _print(argv: Sequence[str]) -> None:
     given = parser().parse_args(argv)
+    index = open_place("publications", given)
     if given.last is not None and given.last < 1:
         raise ConfigError("--last", f"{given.last} is no number of publications", "give 1 or more")
-    index = open_place("publications", given)
     from lsr_prod.jobs.terminal.tables import print_columns
     from lsr_prod.operations.publications import read_history
     from lsr_prod.storage.publications import current_publication

@@ -50,9 +50,9 @@ def print_pin(title: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
 
 def _pin(argv: Sequence[str]) -> None:
     given = parser().parse_args(argv)
+    index = open_place("pin", given)
     if not (given.reason or "").strip():
         raise ConfigError("--reason", "no reason is given", "say in a few words why the publication is kept")
-    index = open_place("pin", given)
     from lsr_prod.indexing.publish import publisher_name
     from lsr_prod.storage.pins import pin_publication
     from lsr_prod.storage.publications import current_publication

@@ -32,9 +32,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _unpin(argv: Sequence[str]) -> None:
     given = parser().parse_args(argv)
+    index = open_place("unpin", given)
     if given.publication is None:
         raise ConfigError("--publication", "no publication is named", "give the number of a pinned publication")
-    index = open_place("unpin", given)
     from lsr_prod.storage.pins import unpin_publication
 
     pin = unpin_publication(index, given.publication)
