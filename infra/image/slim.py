@@ -44,16 +44,22 @@ SEARCH = [
     "pyarrow/*_s3*",
     "pyarrow/_s3fs*",
     "pyarrow/*encryption*",
+    *(f"pyarrow/_{name}.*.so" for name in ("azurefs", "csv", "dataset*", "feather", "gcsfs", "hdfs", "json", "orc")),
+    *(f"pyarrow/_{name}.*.so" for name in ("acero", "parquet", "substrait")),
+    "numpy/_core/_simd*.so",  # a test of numpy
+    "numpy/distutils",
+    "numba/np/ufunc/*pool.*.so",  # threads of `parallel=True`
     "numpy/f2py",
     "numba/cuda",
 ]
 # Libraries with a large symbol table. Others, patched when their wheels were made, may not survive another change.
 STRIPPED = [
     "llvmlite/binding/*.so",
-    "pyarrow/libarrow*.so*",
-    "pyarrow/libparquet.so*",
-    "tantivy/*.so",
+    "numba/*.so",
+    "pyarrow/*.so*",
     "ray/_raylet.so",
+    "tantivy/*.so",
+    "tokenizers/*.so",
 ]
 
 
