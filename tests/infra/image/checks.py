@@ -32,6 +32,15 @@ COMPILERS = (
 )
 _FOLDERS = ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "opt/lsr-prod/bin")
 _LABELS = ("title", "version", "revision", "licenses", "source", "base.name")
+# Every module of the query library, and the functions of Arrow that evaluate filters.
+_IMPORT_ALL = """
+import importlib, pkgutil, lsr_prod.search, lsr_prod.inference, pyarrow as pa, pyarrow.compute as pc
+for package in (lsr_prod.search, lsr_prod.inference):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+table = pa.table({"year": [2019, 2021], "lang": ["en", "de"]})
+print(table.filter(pc.and_(pc.greater(table["year"], 2020), pc.is_in(table["lang"], pa.array(["de"])))).num_rows)
+"""
 LACKING = "a kernel was compiled that the image lacks"
 
 
@@ -78,6 +87,7 @@ def check_search(container: Container) -> dict[str, Any]:
     found = _succeed(container, "lsr-prod", "search", "/mnt/index", stdin=f"{QUERY}\n")
     assert re.search(r"^ +1\. +[\d.]+  lock ", found.stdout, re.MULTILINE), found.stdout
     assert LACKING not in found.stderr, found.stderr
+    assert _succeed(container, "python", "-c", _IMPORT_ALL).stdout == "1\n"
     broken = container.run("healthcheck", environment={"LSR_PROD_INDEX": "/mnt/nothing"})
     assert broken.returncode == 1, f"an index that is not there counts as healthy: {broken.stdout}"
     # As on a machine whose CPU has no kernels in the image.
