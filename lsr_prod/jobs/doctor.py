@@ -7,7 +7,7 @@ each store that the jobs of the deployment write: rights, conditional writes, li
 there is deleted again. ``--nodes`` checks every node of the cluster too.
 
 Prints a line per check with its remedy, and one line ``RESULT {json}``; with ``--json`` only JSON, one line per check.
-Exit codes: 0 sound, 1 a fault was found, 2 bad configuration.
+Exit codes: 0 done, no fault; 1 a fault was found; 2 bad configuration.
 """
 
 import argparse

@@ -34,9 +34,9 @@ def check_token(environment: Mapping[str, str] = os.environ, home: Path | None =
     try:
         mode = path.stat().st_mode
     except OSError:
-        verdict = "fault" if given else "ok"
-        found = f"{path} is missing" if given else "none yet; a local Ray makes one"
-        return Finding("token", verdict, found, "create the file, or unset RAY_AUTH_TOKEN_PATH" if given else "")
+        if given:
+            return Finding("token", "fault", f"{path} is missing", "create the file, or unset RAY_AUTH_TOKEN_PATH")
+        return Finding("token", "ok", "none yet; a local Ray makes one")
     if stat.S_IMODE(mode) & 0o077 and all(stat.S_IMODE(one.stat().st_mode) & 0o011 for one in path.absolute().parents):
         return Finding("token", "fault", f"others can read {path}", f"chmod 600 {path}")
     return Finding("token", "ok", f"in {path}")
