@@ -10,7 +10,10 @@ from lsr_prod.credentials import without_credentials
         ("https://alice@host, and s3://key:secret@bucket/x", "https://...@host, and s3://...@bucket/x"),
         ("{'mlflow': 'http://a:b@c'}", "{'mlflow': 'http://...@c'}"),
         ("a//b c@d https://host/@me", "a//b c@d https://host/@me"),
+        ("az://c/f?sv=1&sig=hunter2&se=2, twice", "az://c/f?sv=1&sig=...&se=2, twice"),
+        ("'https://h/x?X-Amz-Signature=hunter2'", "'https://h/x?X-Amz-Signature=...'"),
+        ("s3://b/docs?size=3&design=a", "s3://b/docs?size=3&design=a"),
     ],
 )
-def test_users_and_passwords_are_removed(text: str, shown: str):
+def test_users_passwords_and_signatures_are_removed(text: str, shown: str):
     assert without_credentials(text) == shown

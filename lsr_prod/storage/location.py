@@ -8,6 +8,8 @@ import posixpath
 import re
 from pathlib import Path
 
+from lsr_prod.credentials import has_signature
+
 __all__ = ["SCHEMES", "is_remote", "location_problem", "path_problem", "same_location"]
 
 SCHEMES = ("s3", "gs", "az", "abfss")
@@ -77,7 +79,7 @@ def _remote_problem(uri: str, *, pattern: bool) -> str | None:
     scheme, _, rest = uri.partition("://")
     bucket, _, name = rest.partition("/")
     user, at, _ = bucket.partition("@")
-    if ":" in user or (at and scheme != "abfss"):
+    if ":" in user or (at and scheme != "abfss") or has_signature(rest):
         return "it contains credentials; set them in the environment"
     if not bucket:
         return f"it names no bucket; write {scheme}://bucket/folder"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from lsr_prod.credentials import without_credentials
+from lsr_prod.credentials import has_signature, without_credentials
 from lsr_prod.errors import ConfigError
 
 __all__ = ["is_client_option", "is_credential", "normalize_options", "options_of"]
@@ -218,15 +218,16 @@ def _checked(name: str, kind: _Kind, value: str) -> str:
 
 
 def _check_url(name: str, value: str) -> None:
+    # Before the form of the URL is checked: the error about the form repeats the value.
+    if "@" in value or has_signature(value):
+        raise ConfigError(
+            f"storage.options.{name}", "the URL contains credentials", "set them in the environment, not in the file"
+        )
     try:
         parts = urlsplit(value)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         valid = False
-    if valid and "@" in parts.netloc:
-        raise ConfigError(
-            f"storage.options.{name}", "the URL contains credentials", "set them in the environment, not in the file"
-        )
     if not valid:
         raise _wrong(name, value, "give a URL such as https://storage.example.org or http://10.0.0.5:9000")
 

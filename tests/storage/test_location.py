@@ -18,7 +18,7 @@ from lsr_prod.storage.location import location_problem, path_problem, same_locat
 UNKNOWN = ["s3a://b/x", "s3n://b/x", "hdfs://nn:8020/x", "http://h/x", "https://h/x", "wasb://c@a/x", "S3://b/x"]
 UNKNOWN += ["file:///data/x", "file:/data/x", "s3:/b/x", "gcs://b/x", "abfs://c@a/x", "./s3://b/x", "/cwd/s3:/b/x"]
 BAD_REMOTE = ["s3://", "s3:///x", "s3://b//x", "s3://b/x//y", "s3://b/../x", "s3://key:secret@b/x", "gs://u@b/x"]
-BAD_REMOTE += ["s3://b/x#1"]
+BAD_REMOTE += ["s3://b/x#1", "az://c/x?sv=1&sig=secret", "s3://b/x?X-Amz-Signature=secret"]
 
 
 @pytest.mark.parametrize("uri", [*UNKNOWN, *BAD_REMOTE])
