@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lsr_prod.cluster.token import prepare_token
 from lsr_prod.config import RaySettings
 from lsr_prod.errors import ConfigError, MissingExtraError
 
@@ -24,7 +25,7 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
     started. An existing connection of the process is used and left open.
 
     Raises:
-        ConfigError: the address does not answer.
+        ConfigError: the address does not answer, or the token of a local cluster cannot be created.
         MissingExtraError: Ray is not installed.
     """
     # Read by Ray at import. The first makes every listener of a local cluster bind to loopback, which --node-ip-address
@@ -43,6 +44,7 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
         _require_listener(address)
         ray.init(address=address, log_to_driver=False)
     else:
+        prepare_token()
         ray.init(address="local", num_cpus=settings.num_cpus, include_dashboard=False, log_to_driver=False)
     log.info("connected to Ray", extra={"fields": {"address": address or "local"}})
     try:

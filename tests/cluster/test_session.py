@@ -1,4 +1,6 @@
 import json
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -49,9 +51,18 @@ with ray_session(RaySettings(num_cpus=1)):
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads /proc, which only Linux has")
-def test_local_cluster_listens_on_loopback_only() -> None:
-    done = subprocess.run([sys.executable, "-c", _LISTENERS], capture_output=True, text=True, check=False, timeout=120)
+def test_local_cluster_listens_on_loopback_with_a_private_token(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
+    done = subprocess.run(
+        [sys.executable, "-c", _LISTENERS],
+        env=environment | {"HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
+    assert stat.S_IMODE((tmp_path / ".ray" / "auth_token").stat().st_mode) == 0o600
     addresses = json.loads(done.stdout.splitlines()[-1])
     assert addresses
     for address in addresses:  # hexadecimal, little-endian words: 127.0.0.1, or ::1, or 127.0.0.1 mapped into IPv6
