@@ -134,6 +134,7 @@ lock:
 	$(LOCK) pyproject.toml --extra cpu -o requirements/core.txt
 	$(LOCK) requirements/optimum.in -o requirements/optimum.txt
 	$(LOCK) requirements/peers.in -o requirements/peers.txt
+	$(LOCK) requirements/audit.in -o requirements/audit.txt
 	$(LOCK) requirements/build.in $(AS_TESTED) -o requirements/build.txt
 	$(LOCK) pyproject.toml --extra cpu $(AS_TESTED) $(addprefix --no-emit-package ,$(HUB)) -o requirements/search.txt
 	$(LOCK) pyproject.toml --extra cpu --extra jobs $(AS_TESTED) -o requirements/jobs.txt
