@@ -12,12 +12,21 @@ from lsr_prod.corpus.rows import TypedValue
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import DamagedFileError
 
-__all__ = ["ARROW_STREAM", "BATCH_ROWS", "select_columns", "stream_batches", "typed_records"]
+__all__ = ["ARROW_STREAM", "rows_at_once", "select_columns", "stream_batches", "typed_records"]
 
-BATCH_ROWS = 256
-"""Rows that are converted to Python values at once."""
+_BATCH_ROWS = 256
+_BATCH_BYTES = 1 << 28
 
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+def rows_at_once(row_bytes: int) -> int:
+    """Return the number of rows that are converted to Python values at once: at most 256, and 256 MiB of them.
+
+    Args:
+        row_bytes: bound on the bytes of a row.
+    """
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(row_bytes, 1)))
 
 
 def typed_records(
@@ -33,7 +42,7 @@ def typed_records(
     """
     shared = {name: value for name, value in constants.items() if name in request.columns}
     column, position = request.source.column(request.source.id_field), first_row
-    for batch in batches:
+    for batch in (piece for whole in batches for piece in _small(whole)):
         count, unwanted = batch.num_rows, set[int]()
         if request.wants is not None and column in batch.schema.names:
             ids = _values(batch.column(column), is_id=True, lists=False)
@@ -77,10 +86,24 @@ def stream_batches(handle: BinaryIO, columns: frozenset[str]) -> Iterator[pa.Rec
         for batch in stream:
             selected = batch.select(names)
             _check_offsets(selected)
-            yield from (selected.slice(first, BATCH_ROWS) for first in range(0, selected.num_rows, BATCH_ROWS))
+            yield from _small(selected)
     handle.seek(-len(_END_OF_STREAM), io.SEEK_END)
     if handle.read() != _END_OF_STREAM:
         raise DamagedFileError("the stream ends without its end mark")
+
+
+def _small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut a batch, so that no piece becomes large: a dictionary or a run holds a value once that many rows have."""
+    rows = rows_at_once(sum(map(_value_bytes, batch.columns)))
+    return (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
+
+
+def _value_bytes(column: pa.Array) -> int:
+    if pa.types.is_dictionary(column.type):
+        return int(column.dictionary.nbytes)
+    if pa.types.is_run_end_encoded(column.type):
+        return int(column.values.nbytes)
+    return int(column.nbytes) // max(len(column), 1)
 
 
 def _check_offsets(batch: pa.RecordBatch) -> None:

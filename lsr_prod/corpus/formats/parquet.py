@@ -6,26 +6,67 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lsr_prod.corpus.formats.arrow import BATCH_ROWS, select_columns, typed_records
+from lsr_prod.corpus.formats.arrow import rows_at_once, select_columns, typed_records
 from lsr_prod.corpus.formats.interface import Decoded, Footer, ReadRequest, SourceFormat
 from lsr_prod.corpus.slices import Slice
+from lsr_prod.corpus.source_file import DamagedFileError
 
 __all__ = ["PARQUET", "parquet_batches"]
 
 _BUFFER = 1 << 20  # bytes of a column of a row group that are read at once
+_DICTIONARY_PAGE = 2  # of the enumeration PageType
+_LARGEST_PAGE = 1 << 28
 
 
 def parquet_batches(handle: BinaryIO, start: int, stop: int, columns: frozenset[str]) -> Iterator[pa.RecordBatch]:
     """Yield the row groups ``[start, stop)``, or all if ``stop`` is negative, as small batches of the given columns.
 
     Raises:
-        DamagedFileError: two columns have the same name.
+        DamagedFileError: two columns have the same name, or a dictionary is larger than 256 MiB: writers keep it near 1 MiB,
+            and a file of a few kB can declare gigabytes.
     """
     with pq.ParquetFile(handle, buffer_size=_BUFFER, page_checksum_verification=True) as parquet:
         names = select_columns(parquet.schema_arrow.names, columns)
         # Group by group: a batch of two groups would lose good rows of the first one if the second one is damaged.
         for group in range(start, parquet.num_row_groups if stop < 0 else stop):
-            yield from parquet.iter_batches(BATCH_ROWS, row_groups=[group], columns=names, use_threads=False)
+            rows = rows_at_once(_bytes_of_row(handle, parquet.metadata.row_group(group), columns))
+            yield from parquet.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)
+
+
+def _bytes_of_row(handle: BinaryIO, group: pq.RowGroupMetaData, columns: frozenset[str]) -> int:
+    """Return a bound on the bytes of a row: every value may be the whole dictionary, whose page comes first."""
+    widest = 0
+    for i in range(group.num_columns):
+        column = group.column(i)
+        path = column.path_in_schema  # of a nested column: its name, a dot, and more
+        if column.num_values and any(path == name or path.startswith(f"{name}.") for name in columns):
+            start = column.data_page_offset
+            if column.has_dictionary_page:
+                start = min(start, column.dictionary_page_offset)
+            kind, size = _page(handle, start)
+            if kind == _DICTIONARY_PAGE and size > _LARGEST_PAGE:
+                raise DamagedFileError(f"the dictionary of column {path} declares {size} bytes")
+            average = column.total_uncompressed_size // max(group.num_rows, 1)
+            widest += max(average, size if kind == _DICTIONARY_PAGE else 0)
+    return widest
+
+
+def _page(handle: BinaryIO, start: int) -> tuple[int, int]:
+    """Return type and uncompressed size of a page: the first two fields of its header, in Thrift's compact protocol."""
+    handle.seek(start)
+    header = handle.read(16)
+    numbers, at = [], 0
+    for _ in range(2):
+        if header[at : at + 1] != b"\x15":  # the next field, an i32
+            raise DamagedFileError(f"there is no header of a page at byte {start}")
+        number, shift, at = 0, 0, at + 1
+        while at < len(header):
+            number |= (header[at] & 0x7F) << shift
+            shift, at = shift + 7, at + 1
+            if header[at - 1] < 0x80:
+                break
+        numbers.append(number >> 1)  # zigzag: both numbers are positive
+    return numbers[0], numbers[1]
 
 
 def _records(handle: BinaryIO, piece: Slice, request: ReadRequest) -> Iterator[Decoded]:

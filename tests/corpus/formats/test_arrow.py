@@ -140,3 +140,29 @@ def test_stream_without_end_mark_yields_its_rows_and_then_raises():
     assert sum(batch.num_rows for batch in itertools.islice(batches, 4)) == 600
     with pytest.raises(DamagedFileError, match="without its end mark"):
         next(batches)
+
+
+def repeated(size: int, rows: int) -> pa.Table:
+    """A text of ``size`` bytes in ``rows`` rows, held once."""
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * size]))
+    return pa.table({"id": [str(i) for i in range(rows)], "text": text})
+
+
+def test_small_file_of_large_values_is_read_in_small_batches():
+    file = io.BytesIO()
+    pq.write_table(repeated(16 << 20, 40), file, compression="zstd", store_schema=False)
+    assert file.tell() < 10_000
+    batches = [batch.num_rows for batch in parquet_batches(file, 0, -1, frozenset({"id", "text"}))]
+    assert (sum(batches), max(batches)) == (40, 15)
+
+
+def test_dictionary_of_a_stream_is_decoded_in_small_batches():
+    batches = stream_batches(as_stream(repeated(64 << 20, 10)), frozenset({"id", "text"}))
+    assert [batch.num_rows for batch in batches] == [3, 3, 3, 1]
+
+
+def test_dictionary_that_declares_too_many_bytes_is_damage():
+    file = io.BytesIO()
+    pq.write_table(repeated((1 << 28) + 1, 2), file, compression="zstd", store_schema=False)
+    with pytest.raises(DamagedFileError, match=r"the dictionary of column text declares 2684\d+ bytes"):
+        next(parquet_batches(file, 0, -1, frozenset({"id", "text"})))
