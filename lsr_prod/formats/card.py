@@ -14,6 +14,7 @@ __all__ = ["CARD_FILE", "Attention", "EncoderCard", "Kind"]
 
 CARD_FILE = "encoder_card.json"
 CARD_FORMAT = 1
+_LONGEST = 1 << 20
 
 Kind = Literal["query", "document"]
 Attention = Literal["bidirectional", "causal", "echo"]
@@ -106,7 +107,7 @@ class EncoderCard:
         """Read the card of a model directory or bundle.
 
         Raises:
-            ArtifactError: the folder has no card, or the card has unknown fields.
+            ArtifactError: the folder has no card, or the card has unknown fields or impossible values.
             FormatVersionError: it has another format.
         """
         path = folder / CARD_FILE
@@ -117,6 +118,9 @@ class EncoderCard:
             unknown = set(value) - {f.name for f in fields(cls)}
             if unknown:
                 raise ArtifactError(f"{path} has unknown fields {sorted(unknown)}; write it with the same release")
-            return cls(**{**value, "parents": tuple(value["parents"])})
+            card = cls(**{**value, "parents": tuple(value["parents"])})
+            if not all(0 < card.max_length(kind) <= _LONGEST for kind in ("query", "document")):
+                raise ValueError(f"the maximum lengths are not from 1 to {_LONGEST} tokens")
+            return card
 
         return read_record(path, parse, "give a model directory or a bundle of lsr_prod")

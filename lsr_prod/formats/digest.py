@@ -71,7 +71,7 @@ def read_record(path: Path, parse: Callable[[Any], T], remedy: str) -> T:
         raise ArtifactError(f"{path} is missing; {remedy}")
     try:
         return parse(json.loads(path.read_bytes()))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ArtifactError(f"{path} is damaged ({type(error).__name__}: {error}); {remedy}") from error
 
 

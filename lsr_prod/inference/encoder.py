@@ -3,7 +3,6 @@
 The actors of the encode job, the queries of ``Searcher`` and the parity check of the export all use this class.
 """
 
-import json
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -13,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
+from lsr_prod.errors import ArtifactError, EncoderRaisedError
 from lsr_prod.formats.bundle import GRAPH_FILE, TOKENIZER_FILE, Bundle, read_vocabulary
 from lsr_prod.formats.card import EncoderCard, Kind
+from lsr_prod.formats.digest import read_record
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference.session import GraphSession, Provider
 
@@ -76,15 +77,21 @@ class BundleEncoder:
         self.bundle = Bundle.load(folder, verify=verify)
         self.card = EncoderCard.load(folder)
         self.vocabulary = read_vocabulary(folder)
-        self._tokenizer_file = str(folder / TOKENIZER_FILE)
+        self._folder = folder
         self._tokenizers: dict[int, Tokenizer] = {}
         for kind in ("query", "document"):
             self._tokenizer(self.card.max_length(kind))
-        self._pad_id = int(json.loads((folder / "config.json").read_bytes()).get("pad_token_id") or 0)
+        self._pad_id = read_record(
+            folder / "config.json", lambda config: int(config.get("pad_token_id") or 0), "export the model again"
+        )
         self._session = GraphSession(folder / GRAPH_FILE, threads=threads, provider=provider)
         self.provider = self._session.provider
         self._counters, self._lock = Counters(), threading.Lock()
-        self._graph([[self._pad_id] * 8])
+        try:
+            self._run([[self._pad_id] * 8])
+        except EncoderRaisedError as error:
+            raise ArtifactError(f"the graph in {folder} encodes no row ({error}); export the model again") from error
+        self._counters = Counters()
 
     @property
     def counters(self) -> Counters:
@@ -108,7 +115,7 @@ class BundleEncoder:
 
         Raises:
             ConfigError: ``kind`` is query, and queries have no model.
-            FloatingPointError: the graph returned NaN or infinity.
+            EncoderRaisedError: the graph fails, or returns what is no vector of the vocabulary.
         """
         self.card.check_model_encodes(kind)
         return self.encode_ids(self.token_ids(texts, kind=kind), top_k=top_k, batch_tokens=batch_tokens)
@@ -146,7 +153,7 @@ class BundleEncoder:
             One vector per row, in order.
 
         Raises:
-            FloatingPointError: the graph returned NaN or infinity.
+            EncoderRaisedError: the graph fails, or returns what is no vector of the vocabulary.
         """
         k = min(top_k or self.bundle.top_k, self.bundle.top_k)
         # Rows of similar length share a batch, so that there is little padding.
@@ -157,16 +164,24 @@ class BundleEncoder:
     def _tokenizer(self, max_length: int) -> Tokenizer:
         # One tokenizer per length, because truncation is a state of a tokenizer that threads would share.
         if max_length not in self._tokenizers:
-            tokenizer = Tokenizer.from_file(self._tokenizer_file)
-            tokenizer.no_padding()
-            tokenizer.enable_truncation(max_length)
+            path = self._folder / TOKENIZER_FILE
+            try:
+                tokenizer = Tokenizer.from_file(str(path))
+                tokenizer.no_padding()
+                tokenizer.enable_truncation(max_length)
+            except Exception as error:  # tokenizers raises bare Exceptions
+                raise ArtifactError(f"{path} does not open ({error}); export the model again") from error
             self._tokenizers[max_length] = tokenizer
         return self._tokenizers[max_length]
 
     def _run(self, rows: Sequence[Sequence[int]]) -> SparseBatch:
         terms, weights = self._graph(rows)
+        if terms.ndim != 2 or terms.shape[0] != len(rows) or terms.shape != weights.shape:
+            raise EncoderRaisedError(f"the graph returned {terms.shape} terms and {weights.shape} weights")
         if not np.isfinite(weights).all():
-            raise FloatingPointError("the graph returned a weight that is not finite; export the model again")
+            raise EncoderRaisedError("the graph returned a weight that is not finite")
+        if terms.size and not 0 <= int(terms.min()) <= int(terms.max()) < len(self.vocabulary):
+            raise EncoderRaisedError(f"the graph returned a term outside the vocabulary of {len(self.vocabulary)}")
         lengths = [len(row) for row in rows]
         with self._lock:
             done = self._counters

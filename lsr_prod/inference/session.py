@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.errors import ConfigError, MissingExtraError
+from lsr_prod.errors import ArtifactError, ConfigError, EncoderRaisedError, MissingExtraError
 
 __all__ = ["GraphSession", "Provider", "choose_provider"]
 
@@ -61,6 +61,7 @@ class GraphSession:
         Raises:
             MissingExtraError: ONNX Runtime is not installed.
             ConfigError: the provider is not available, or does not start.
+            ArtifactError: ONNX Runtime does not open the graph.
         """
         try:
             import onnxruntime as ort
@@ -78,7 +79,12 @@ class GraphSession:
         if _saturates():
             options.add_session_config_entry("session.x64quantprecision", "1")
         providers = [name for name in order[order.index(self.provider) :] if name in ort.get_available_providers()]
-        self._session: Any = ort.InferenceSession(path, options, providers=providers)
+        try:
+            self._session: Any = ort.InferenceSession(path, options, providers=providers)
+        except Exception as error:  # ONNX Runtime raises bare Exceptions
+            raise ArtifactError(
+                f"ONNX Runtime does not open {path} ({_line(error)}); export the model again"
+            ) from error
         if self._session.get_providers()[0] != self.provider:  # ONNX Runtime falls back to the CPU without an error
             raise ConfigError("encode.provider", f"{self.provider} did not start", "see ONNX Runtime's log, or set cpu")
         self._device = "cpu" if self.provider == _NAMES["cpu"] else "cuda"
@@ -86,15 +92,26 @@ class GraphSession:
         log.info("opened a graph", extra={"fields": {"provider": self.provider, "asked": provider, "threads": threads}})
 
     def run(self, feed: Mapping[str, npt.NDArray[np.int64]], outputs: Sequence[str]) -> list[npt.NDArray[Any]]:
-        """Run the graph and return the arrays ``outputs``."""
+        """Run the graph and return the arrays ``outputs``.
+
+        Raises:
+            EncoderRaisedError: the graph does not take these arrays, has no such outputs, or needs too much memory.
+        """
         binding = self._session.io_binding()
-        for name, array in feed.items():
-            binding.bind_ortvalue_input(name, self._value(array, self._device, 0))
-        for name in outputs:
-            binding.bind_output(name, self._device)
-        self._session.run_with_iobinding(binding)
-        arrays: list[npt.NDArray[Any]] = binding.copy_outputs_to_cpu()
+        try:
+            for name, array in feed.items():
+                binding.bind_ortvalue_input(name, self._value(array, self._device, 0))
+            for name in outputs:
+                binding.bind_output(name, self._device)
+            self._session.run_with_iobinding(binding)
+            arrays: list[npt.NDArray[Any]] = binding.copy_outputs_to_cpu()
+        except Exception as error:  # ONNX Runtime raises bare Exceptions
+            raise EncoderRaisedError(f"ONNX Runtime: {_line(error)}") from error
         return arrays
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:500]
 
 
 def _saturates() -> bool:

@@ -4,6 +4,7 @@ Topics have the same form without ``contents``.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -85,8 +86,8 @@ class _RepeatedKeyError(ValueError):
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _RepeatedKeyError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice in an object")
+        names = Counter(name for name, _ in pairs)
+        raise _RepeatedKeyError(f"{next(name for name in names if names[name] > 1)!r} stands twice in an object")
     return made
 
 

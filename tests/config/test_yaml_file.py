@@ -1,5 +1,6 @@
 """YAML files that are refused."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,12 @@ from lsr_prod.errors import ConfigError
         ("{[1]: 2}: 3\n", "is not YAML"),
         ("a: !!python/object/apply:os.system [ls]\n", "is not YAML"),
         ("[" * 100_000, "is not YAML"),
+        ("a: &a [*a]\n", "an alias stands inside of its own anchor"),
+        (
+            "a: &a [x, x, x, x, x, x, x, x]\n"
+            + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 8)}]\n" for a, b in pairwise("abcdefghijkl")),
+            "aliases make more than 100,000 values of it",
+        ),
         ("x" * 1_000_001, "has 1,000,001 bytes"),
         ("\udcff", "is not YAML"),
     ],
