@@ -16,7 +16,7 @@ export TOKENIZERS_PARALLELISM := false
 
 DATA ?= ../shared/data
 
-.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale bench-train bench-pruning cluster faults nights test test-all lint types models optimum lock image-test clean
+.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale bench-train bench-pruning cluster faults nights test test-all lint types models optimum lock image-test infra-test clean
 
 help:
 	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
@@ -33,6 +33,7 @@ help:
 	@echo "make cluster     the whole way on machines that share only an object store, also with killed nodes, partitions and a busy store"
 	@echo "make optimum     open an exported bundle with optimum, in an environment of its own"
 	@echo "make image-test  build the container images for CPUs and encode and search in them (root, buildah, debootstrap)"
+	@echo "make infra-test  validate the manifests of Kubernetes, and find faults planted in them; LSR_INFRA_SEED=N"
 	@echo "make lock        resolve requirements/*.txt anew (needs uv)"
 
 # torch first and pinned, with what its build needs (a CUDA build does not load without it); then everything else by
@@ -143,6 +144,9 @@ lock:
 # The CPUs of this computer are shared: a build waits for everything else.
 image-test: $(READY) models
 	@nice -n 15 $(BIN)/python -m tests.infra.image $(IMAGE_ARGS)
+
+infra-test: $(READY)
+	@$(BIN)/python -m tests.infra.manifests
 
 clean:
 	rm -rf $(VENV) $(OPTIMUM) $(PEERS) .quickstart build dist *.egg-info

@@ -12,6 +12,10 @@ install --no-index /wheels/lsr_prod-*.whl
 /opt/lsr-prod/bin/python infra/image/slim.py "$target"
 cp infra/image/healthcheck.sh /opt/lsr-prod/bin/healthcheck
 chmod 755 /opt/lsr-prod/bin/healthcheck
+if [ "$target" != search ]; then
+    cp infra/image/drain.py /opt/lsr-prod/bin/drain
+    chmod 755 /opt/lsr-prod/bin/drain
+fi
 if [ "$target" = cuda ]; then
     ln -s "$(/opt/lsr-prod/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia" /opt/lsr-prod/nvidia
 fi

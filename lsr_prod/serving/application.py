@@ -6,13 +6,14 @@ from typing import Any
 from ray import serve
 from ray.serve import Application
 
-from lsr_prod.config import ServeSettings
+from lsr_prod.config import ServeSettings, load_deployment
+from lsr_prod.errors import ConfigError
 from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.client import ServedSearcher
 from lsr_prod.serving.replica import ShardReplica
 from lsr_prod.serving.router import Router
 
-__all__ = ["build_application", "deployments", "group_name", "start"]
+__all__ = ["application_of_file", "build_application", "deployments", "group_name", "start"]
 
 
 def group_name(group: int) -> str:
@@ -60,6 +61,24 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
         timeout_s=settings.timeout_s,
         options=options,
     )
+
+
+def application_of_file(arguments: Mapping[str, str]) -> Application:
+    """Build the application of a deployment file: the ``import_path`` of a configuration of Ray Serve.
+
+    Args:
+        arguments: ``config``: path of the file, the same on every machine.
+
+    Raises:
+        ConfigError: an argument is missing or unknown, or the file is no deployment with a section ``serve``.
+    """
+    if set(arguments) != {"config"}:
+        raise ConfigError("args", f"it has {sorted(arguments) or 'nothing'}", "give config: FILE, and nothing else")
+    deployment = load_deployment(
+        ["--config", arguments["config"]], job="serve", description="", needs=("serve",), optional=("storage",)
+    )
+    assert deployment.serve is not None
+    return build_application(deployment.serve, deployment.storage.options)
 
 
 def start(settings: ServeSettings, options: Mapping[str, str] | None = None) -> ServedSearcher:

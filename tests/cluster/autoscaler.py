@@ -40,17 +40,7 @@ while True:
     time.sleep(float(sys.argv[2]))
 """
 
-_DRAIN = """
-import sys, time
-import ray
-from ray._raylet import GcsClient
-from ray.core.generated.autoscaler_pb2 import DRAIN_NODE_REASON_PREEMPTION
-ray.init(sys.argv[1], log_to_driver=False)
-node = next(node for node in ray.nodes() if node["Alive"] and node["NodeManagerAddress"] == sys.argv[2])
-deadline = int((time.time() + float(sys.argv[3])) * 1000)
-gcs = GcsClient(address=sys.argv[1])
-print(gcs.drain_node(node["NodeID"], DRAIN_NODE_REASON_PREEMPTION, "taken back", deadline))
-"""
+_DRAIN = Path(__file__).parents[2] / "infra/image/drain.py"
 
 
 @dataclass
@@ -122,8 +112,8 @@ class _Autoscaler(threading.Thread):
         if self._ended.wait(_START_S):
             return
         first = self._cluster.network.machines["worker1"]
-        command = [sys.executable, "-c", _DRAIN, self._cluster.address, first.address, str(_NOTICE_S)]
-        done = self._cluster.head.run(command, self._cluster.environment)
+        environment = {**self._cluster.environment, "RAY_ADDRESS": self._cluster.address, "POD_IP": first.address}
+        done = self._cluster.head.run([sys.executable, str(_DRAIN), str(_NOTICE_S)], environment)
         (self._logs / "drain.out").write_text(done.stdout + done.stderr)
         self._event("notice")
         if self._ended.wait(_NOTICE_S):
