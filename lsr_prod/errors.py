@@ -11,7 +11,8 @@
     ├── ArtifactError            an artifact is incomplete or contradicts its manifest
     │   ├── DigestMismatchError  bytes differ from the recorded sha256
     │   ├── FormatVersionError   written in a format that this release does not read
-    │   └── LineageError         two artifacts do not belong together, such as bundle and table
+    │   ├── LineageError         two artifacts do not belong together, such as bundle and table
+    │   └── SignatureError       a publication is not signed by a trusted key, or its history was changed
     ├── CommitError              the exactly-once protocol refuses a commit
     │   ├── FencedError          a newer attempt of the same plan holds the epoch
     │   ├── IncompleteWaveError  rows_in != rows_out + quarantined
@@ -56,6 +57,7 @@ __all__ = [
     "PublicationError",
     "QuarantineOverflowError",
     "QueryError",
+    "SignatureError",
     "SourceError",
     "StaleParentError",
     "StaleWaveError",
@@ -133,6 +135,10 @@ class FormatVersionError(ArtifactError):
 
 class LineageError(ArtifactError):
     """Two artifacts do not belong together."""
+
+
+class SignatureError(ArtifactError):
+    """A publication is not signed by a trusted key, or its history was changed."""
 
 
 class CommitError(LsrError):

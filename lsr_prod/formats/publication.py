@@ -1,4 +1,7 @@
-"""Publications: the numbered history of an index, ``publications/000001.json`` and on."""
+"""Publications: the numbered history of an index, ``publications/000001.json`` and on.
+
+Each publication names the sha256 of the one before it, so the signature of the newest covers the history.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,10 +9,10 @@ from typing import Any
 from lsr_prod.errors import DigestMismatchError, FormatVersionError
 from lsr_prod.formats.digest import digest_json
 
-__all__ = ["PUBLICATION_FORMAT", "Forced", "Publication", "publication_name"]
+__all__ = ["PUBLICATION_FORMAT", "Forced", "Publication", "Signature", "publication_name"]
 
-PUBLICATION_FORMAT = 2
-"""Format 1 has no ``by``, ``forced`` and ``report``."""
+PUBLICATION_FORMAT = 3
+"""Format 1 has no ``by``, ``forced`` and ``report``; format 2 no ``previous`` and ``signature``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,23 @@ class Forced:
 
 
 @dataclass(frozen=True, slots=True)
+class Signature:
+    """An ed25519 signature of a publication.
+
+    Attributes:
+        key: sha256 of the public key (32 bytes), its first 16 hexadecimal digits.
+        value: the signature of ``Publication.signed_bytes``, base64.
+    """
+
+    key: str
+    value: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return the form stored on disk."""
+        return {"key": self.key, "value": self.value}
+
+
+@dataclass(frozen=True, slots=True)
 class Publication:
     """One entry in the history of an index: the version that readers use from then on.
 
@@ -43,6 +63,8 @@ class Publication:
         by: who published it: user and host.
         forced: gates that were overruled.
         report: sha256 of the report of the gates, ``reports/<sha256>.json``; "": they have written none.
+        previous: sha256 of publication ``number - 1``; "" for the first.
+        signature: signature of the publisher; None: it is not signed.
         format: ``PUBLICATION_FORMAT`` of the release that wrote it.
     """
 
@@ -53,10 +75,26 @@ class Publication:
     by: str = ""
     forced: tuple[Forced, ...] = ()
     report: str = ""
+    previous: str = ""
+    signature: Signature | None = None
     format: int = PUBLICATION_FORMAT
 
+    @property
+    def sha(self) -> str:
+        """Sha256 of all fields except the signature."""
+        return digest_json(self._fields())
+
+    @property
+    def signed_bytes(self) -> bytes:
+        """The bytes that a signature signs: their purpose and ``sha``."""
+        return b"lsr_prod publication " + self.sha.encode()
+
     def to_json(self) -> dict[str, Any]:
-        """Return the form stored on disk; ``sha256`` is the digest of the other fields."""
+        """Return the form stored on disk; ``sha256`` is the digest of the other fields except the signature."""
+        signature = {"signature": self.signature.to_json()} if self.signature is not None else {}
+        return {**self._fields(), "sha256": self.sha, **signature}
+
+    def _fields(self) -> dict[str, Any]:
         value: dict[str, Any] = {
             "number": self.number,
             "version": self.version,
@@ -66,7 +104,9 @@ class Publication:
         if self.format > 1:
             forced = [one.to_json() for one in self.forced]
             value |= {"format": self.format, "by": self.by, "forced": forced, "report": self.report}
-        return {**value, "sha256": digest_json(value)}
+        if self.format > 2:
+            value["previous"] = self.previous
+        return value
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Publication":
@@ -82,6 +122,7 @@ class Publication:
                 f"publication {value['number']} has format {written}, this release reads up to {PUBLICATION_FORMAT}; "
                 "install a newer release"
             )
+        signature = value.get("signature")
         publication = cls(
             value["number"],
             value["version"],
@@ -90,6 +131,8 @@ class Publication:
             value.get("by", ""),
             tuple(Forced(one["gate"], one["sentence"], one["reason"]) for one in value.get("forced", [])),
             value.get("report", ""),
+            value.get("previous", ""),
+            Signature(str(signature["key"]), str(signature["value"])) if signature is not None else None,
             written,
         )
         if publication.to_json() != value:

@@ -24,6 +24,7 @@ from lsr_prod.indexing.workers import IN_PROCESS, Workers
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import create_publication, find_current_publication, read_publication
+from lsr_prod.storage.signatures import sign
 
 __all__ = ["CurrentVersion", "Publisher", "publish", "publisher_name", "read_current_version", "rollback"]
 
@@ -91,11 +92,13 @@ class CurrentVersion:
         number: number of its publication; 0 if nothing is published.
         version: the version; None if nothing is published, or if its format is older than that of this release.
         sha: sha256 of the version; "" if nothing is published.
+        publication_sha: sha256 of the publication; "" if nothing is published.
     """
 
     number: int
     version: IndexVersion | None
     sha: str
+    publication_sha: str
 
 
 def read_current_version(index: Store | Path) -> CurrentVersion:
@@ -107,7 +110,7 @@ def read_current_version(index: Store | Path) -> CurrentVersion:
     """
     publication = find_current_publication(index)
     if publication is None:
-        return CurrentVersion(0, None, "")
+        return CurrentVersion(0, None, "", "")
     try:
         version = read_version(index, publication.version)
     except FormatVersionError as error:
@@ -115,8 +118,8 @@ def read_current_version(index: Store | Path) -> CurrentVersion:
             raise
         fields = {"publication": publication.number, "reason": str(error)}
         log.warning("current version has an older format", extra={"fields": fields})
-        return CurrentVersion(publication.number, None, publication.version)
-    return CurrentVersion(publication.number, version, publication.version)
+        version = None
+    return CurrentVersion(publication.number, version, publication.version, publication.sha)
 
 
 class Publisher:
@@ -158,9 +161,17 @@ class Publisher:
                     f"publication {current.number} came after {parent}; derive the version from it again"
                 )
             approval = self._pass_gates(found, current.version, derived=parent is not None)
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            publication = Publication(
-                current.number + 1, version, now, self._note, publisher_name(), approval.forced, approval.report
+            publication = sign(
+                Publication(
+                    current.number + 1,
+                    version,
+                    datetime.now(UTC).isoformat(timespec="seconds"),
+                    self._note,
+                    publisher_name(),
+                    approval.forced,
+                    approval.report,
+                    current.publication_sha,
+                )
             )
             # If the number is taken, another writer was faster: decide again from its publication.
             if create_publication(self._index, publication):

@@ -5,12 +5,13 @@ import threading
 import weakref
 from collections.abc import Collection, Sequence
 
-from lsr_prod.errors import ArtifactError
+from lsr_prod.errors import ArtifactError, SignatureError
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.publication import Publication
 from lsr_prod.search.location import LocalIndex, RemoteIndex
 from lsr_prod.search.metrics import Observer
 from lsr_prod.search.snapshot import Snapshot, Verify
+from lsr_prod.storage.signatures import trusted_keys
 
 __all__ = ["OpenIndex", "open_current", "open_version"]
 
@@ -71,9 +72,15 @@ def open_current(
         PublicationError: nothing is published.
         ArtifactError: the current version is incomplete, damaged or of another format.
         StorageError: the object store cannot be reached, or the version does not fit into the cache.
+        SignatureError: this process trusts keys, and publications were removed or none of the keys signed the current.
     """
     while True:
         publication = location.current_publication()
+        if before is not None and publication.number < before.publication.number and trusted_keys():
+            raise SignatureError(
+                f"the newest publication is {publication.number}, but {before.publication.number} was opened before: "
+                "newer publications were removed; restore them, or restart to open the older one"
+            )
         if before is not None and publication.version == before.publication.version:
             return before
         try:

@@ -1,16 +1,23 @@
 """Publications of an index: the current one, one by number, and the conditional creation of the next.
 
-Functions take the folder of an index, or a ``Store``.
+Functions take the folder of an index, or a ``Store``. A process that trusts keys (``storage.signatures``) reads only
+publications that one of them signed, or that are in the history of such a publication.
 """
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lsr_prod.errors import ArtifactError, PublicationError
+from lsr_prod.errors import ArtifactError, PublicationError, SignatureError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.formats.publication import Publication, publication_name
+from lsr_prod.storage.signatures import TRUSTED_KEYS, is_signed, trusted_keys
 from lsr_prod.storage.store import Store, as_store
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 __all__ = [
     "create_publication",
@@ -71,8 +78,56 @@ def read_publication(index: Store | Path, number: int) -> Publication:
     Raises:
         PublicationError: there is no publication with that number.
         ArtifactError: it is damaged.
+        SignatureError: this process trusts keys, and none of them signed the publication or its history was changed.
     """
-    store, name = as_store(index), f"publications/{publication_name(number)}"
+    store = as_store(index)
+    found = _read(store, number)
+    if keys := trusted_keys():
+        _check_signed(store, found, keys)
+        _check_previous(store, found)
+    return found
+
+
+def _check_previous(store: Store, publication: Publication) -> None:
+    """Compare the publication before with the digest in ``publication``, unless retention has deleted it."""
+    if publication.format < 3:
+        return
+    try:
+        before = _read(store, publication.number - 1).sha if publication.number > 1 else ""
+    except PublicationError:
+        return
+    except ArtifactError as error:
+        raise _changed(store, publication.number) from error
+    if before != publication.previous:
+        raise _changed(store, publication.number)
+
+
+def _check_signed(store: Store, publication: Publication, keys: "Mapping[str, Ed25519PublicKey]") -> None:
+    """Find a trusted signature of the publication, or of a later one whose history contains it."""
+    latest = publication
+    while not is_signed(latest, keys):
+        try:
+            following = _read(store, latest.number + 1)
+        except PublicationError:
+            by = f"signed by {latest.signature.key}" if latest.signature is not None else "not signed"
+            raise SignatureError(
+                f"publication {latest.number} of {store.uri} is {by}, and {TRUSTED_KEYS} trusts {', '.join(keys)} "
+                "only; publish a version with a trusted key, or add the key of the publisher"
+            ) from None
+        if following.previous != latest.sha:
+            raise _changed(store, following.number)
+        latest = following
+
+
+def _changed(store: Store, number: int) -> SignatureError:
+    return SignatureError(
+        f"the publication before publication {number} of {store.uri} is not the one that {number} names: the history "
+        "was changed; find out who can write to the index, and restore its publications"
+    )
+
+
+def _read(store: Store, number: int) -> Publication:
+    name = f"publications/{publication_name(number)}"
     data = store.get(name)
     if data is None:
         raise PublicationError(f"{store.uri} has no publication {number}; give the number of an existing one")

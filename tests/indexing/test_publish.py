@@ -118,7 +118,7 @@ def test_publications_of_the_first_format_are_read(tmp_path, versions):
     assert set(old.to_json()) == {"number", "version", "published_at", "note", "sha256"}
     create_publication(tmp_path, old)
     assert read_publication(tmp_path, 5) == old
-    assert publish(tmp_path, versions[1]).format == 2
+    assert publish(tmp_path, versions[1]).format == 3
 
 
 def test_publications_of_newer_formats_are_refused(tmp_path, versions):

@@ -10,6 +10,7 @@ from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, LsrError, MissingExtraError
 from lsr_prod.storage.location import location_problem, path_problem
 from lsr_prod.storage.options import is_credential, normalize_options
+from lsr_prod.storage.signatures import check_keys
 
 __all__ = [
     "CommandParser",
@@ -56,6 +57,7 @@ def exit_code(name: str, work: Callable[[], int | None]) -> int:
         0 or the value of ``work``; 1: it failed; 2: bad usage, bad configuration or a missing extra.
     """
     try:
+        check_keys()
         return work() or 0
     except SystemExit as ended:  # argparse ends the process after --help
         return int(ended.code or 0)

@@ -1,0 +1,156 @@
+"""Signatures of publications by ed25519 keys, which the environment of a process holds.
+
+``LSR_PROD_SIGNING_KEY`` is the private key of a process that publishes, ``LSR_PROD_TRUSTED_KEYS`` the public keys that
+a process trusts. No key is a setting of a deployment: files of deployments are copied, logged and committed.
+"""
+
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from lsr_prod.errors import ConfigError, MissingExtraError, SignatureError
+from lsr_prod.formats.publication import Publication, Signature
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+__all__ = ["SIGNING_KEY", "TRUSTED_KEYS", "check_keys", "is_signed", "sign", "trusted_keys"]
+
+SIGNING_KEY = "LSR_PROD_SIGNING_KEY"
+"""Environment variable with the private key: PKCS #8 in DER, base64; the lines of a PEM file are accepted."""
+
+TRUSTED_KEYS = "LSR_PROD_TRUSTED_KEYS"
+"""Environment variable with public keys, separated by commas: SubjectPublicKeyInfo in DER, base64."""
+
+
+def check_keys() -> None:
+    """Check the keys in the environment of this process, before any work.
+
+    Raises:
+        ConfigError: a key is malformed, or the trusted keys lack the key that this process signs with.
+        MissingExtraError: there is a key and cryptography is not installed.
+    """
+    private, trusted = _private_key(), trusted_keys()
+    if private is not None and trusted and _name(private.public_key()) not in trusted:
+        raise ConfigError(
+            SIGNING_KEY,
+            f"it is the key {_name(private.public_key())}, which {TRUSTED_KEYS} does not contain",
+            f"add its public key to {TRUSTED_KEYS} here and for readers",
+        )
+
+
+def sign(publication: Publication) -> Publication:
+    """Return the publication signed by the key of this process; unchanged if the process has none.
+
+    Raises:
+        ConfigError: the key is malformed.
+        MissingExtraError: cryptography is not installed.
+    """
+    key = _private_key()
+    if key is None:
+        return publication
+    value = b64encode(key.sign(publication.signed_bytes)).decode()
+    return replace(publication, signature=Signature(_name(key.public_key()), value))
+
+
+def trusted_keys() -> "Mapping[str, Ed25519PublicKey]":
+    """Return the public keys that this process trusts, by name; none: signatures are not demanded.
+
+    Raises:
+        ConfigError: a key is malformed.
+        MissingExtraError: cryptography is not installed.
+    """
+    text = _variable(TRUSTED_KEYS)
+    return {} if text is None else _parse_trusted(text)
+
+
+def is_signed(publication: Publication, keys: "Mapping[str, Ed25519PublicKey]") -> bool:
+    """Return whether one of the keys signed the publication.
+
+    Raises:
+        SignatureError: the publication names one of the keys, but has another content than was signed.
+    """
+    if publication.signature is None or publication.signature.key not in keys:
+        return False
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        signature = b64decode(publication.signature.value, validate=True)
+        keys[publication.signature.key].verify(signature, publication.signed_bytes)
+    except (InvalidSignature, ValueError) as error:
+        raise SignatureError(
+            f"the signature of publication {publication.number} by the key {publication.signature.key} is wrong; the "
+            "publication was changed: find out who can write to the index, then publish a version again"
+        ) from error
+    return True
+
+
+def _private_key() -> "Ed25519PrivateKey | None":
+    text = _variable(SIGNING_KEY)
+    return None if text is None else _parse_private(text)
+
+
+def _variable(name: str) -> str | None:
+    value = os.environ.get(name)
+    if value is not None and not value.strip():
+        raise ConfigError(name, "it is empty", "give keys, or unset it")
+    return value
+
+
+def _parse_private(text: str) -> "Ed25519PrivateKey":
+    problem = ConfigError(
+        SIGNING_KEY,
+        "it is no ed25519 private key without a password",
+        "create one with: openssl genpkey -algorithm ed25519 -outform DER | base64 -w0",
+    )
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_der_private_key
+    except ImportError as error:
+        raise MissingExtraError("cryptography", "signing") from error
+    try:
+        key = load_der_private_key(_der(text), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise problem from None  # the cause could quote the key
+    if not isinstance(key, Ed25519PrivateKey):
+        raise problem
+    return key
+
+
+@cache
+def _parse_trusted(text: str) -> "Mapping[str, Ed25519PublicKey]":
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_der_public_key
+    except ImportError as error:
+        raise MissingExtraError("cryptography", "signing") from error
+    keys = {}
+    for number, part in enumerate(text.split(","), 1):
+        problem = ConfigError(
+            TRUSTED_KEYS,
+            f"key {number} of {text.count(',') + 1} is no ed25519 public key",
+            "print the public key with: openssl pkey -in KEY -pubout -outform DER | base64 -w0",
+        )
+        try:
+            key = load_der_public_key(_der(part))
+        except (ValueError, UnsupportedAlgorithm):
+            raise problem from None  # a private key given by mistake must not be quoted
+        if not isinstance(key, Ed25519PublicKey):
+            raise problem
+        keys[_name(key)] = key
+    return keys
+
+
+def _der(text: str) -> bytes:
+    lines = (line.strip() for line in text.splitlines())
+    return b64decode("".join(line for line in lines if not line.startswith("-----")), validate=True)
+
+
+def _name(key: "Ed25519PublicKey") -> str:
+    return sha256(key.public_bytes_raw()).hexdigest()[:16]
