@@ -28,6 +28,7 @@ from lsr_prod.jobs.terminal.run import Job, run_job
 from lsr_prod.jobs.terminal.shell import CommandParser
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.operations.dry_run import describe_run
+from lsr_prod.operations.follow_tables import follow_tables
 from lsr_prod.operations.measured import read_runs
 
 __all__ = ["JOB", "main", "print_encoded"]
@@ -66,10 +67,10 @@ def _encode(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, A
     if given.dry_run:
         if given.abandon:
             raise ConfigError("--abandon", "it changes the table, but --dry-run was given", "leave one of them out")
-        return describe_run(check_encode(deployment), read_runs(given.run) if given.run else None)
+        return describe_run(check_encode(follow_tables(deployment)), read_runs(given.run) if given.run else None)
     if given.run:
         raise ConfigError("--run", "it is an option of --dry-run", "add --dry-run, or leave it out")
-    return encode_corpus(deployment, abandon=given.abandon).result()
+    return encode_corpus(follow_tables(deployment), abandon=given.abandon).result()
 
 
 def _print(summary: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from lsr_prod.indexing import build_index
 from lsr_prod.jobs.terminal.gates import force_options, gate_rows, print_gates
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_table
+from lsr_prod.operations.follow_tables import follow_tables
 from lsr_prod.operations.gates import Gatekeeper
 
 __all__ = ["JOB", "main"]
@@ -31,6 +32,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _index(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, Any]:
+    deployment = follow_tables(deployment)
     gatekeeper = Gatekeeper(deployment, given.force, given.reason)
     try:
         summary = build_index(deployment, gatekeeper).result()

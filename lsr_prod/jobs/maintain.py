@@ -16,9 +16,11 @@ Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lsr_prod.config import Deployment
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 from lsr_prod.maintenance import maintain
+from lsr_prod.operations.follow_tables import follow_maintained_table
 
 __all__ = ["JOB", "main"]
 
@@ -27,7 +29,13 @@ JOB = Job("maintain", __doc__, needs=("maintain",))
 
 def main(argv: Sequence[str]) -> int:
     """Run the job; returns its exit code."""
-    return run_job(JOB, lambda deployment: maintain(deployment).result(), argv, _print)
+    return run_job(JOB, _maintain, argv, _print)
+
+
+def _maintain(deployment: Deployment) -> Mapping[str, Any]:
+    followed = follow_maintained_table(deployment)
+    assert followed.maintain is not None
+    return {"table": followed.maintain.table, **maintain(followed).result()}
 
 
 def _print(summary: Mapping[str, Any]) -> None:

@@ -77,14 +77,16 @@ def _place(given: argparse.Namespace) -> tuple[str, dict[str, str]]:
     if given.config is None:
         return given.quarantine, options
     from lsr_prod.config import load_deployment
+    from lsr_prod.operations.follow_tables import follow_tables
     from lsr_prod.storage.folders import absolute
 
     arguments = ["--config", given.config]
     deployment = load_deployment(arguments, job="lsr-prod quarantine", description="", needs=("encode",))
-    encode = deployment.encode
+    options = {**deployment.storage.options, **options}
+    encode = follow_tables(deployment, options).encode
     assert encode is not None
     place = absolute(encode.quarantine or f"{encode.table.rstrip('/')}_quarantine")
-    return place, {**deployment.storage.options, **options}
+    return place, options
 
 
 def _print(counts: dict[tuple[str, str], int], rows: Sequence[dict[str, Any]]) -> None:

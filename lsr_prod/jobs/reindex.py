@@ -4,8 +4,9 @@
 
 Reads the sections ``source``, ``encode``, ``index`` and ``gates``, and ``evaluate`` if it is given. Every step skips
 what is already done: run twice, started twice at once, or resumed after an interruption, the job ends in the state of
-one clean run. Small changes build small shards (``index.max_delta``). A version that a gate refuses is kept, but not
-published; ``--force`` overrules a gate.
+one clean run. Of two runs that encode at once, the newer one takes over, and the older one waits for it. Small changes
+build small shards (``index.max_delta``). A version that a gate refuses is kept, but not published; ``--force`` overrules
+a gate.
 
 With another bundle, all documents are encoded into a new table next to the one before it, and all shards are built from
 it; readers follow when the version has passed the gates. Until then the old table and version stay as they are, and
@@ -19,15 +20,16 @@ Prints tables of every step, measures per system if there is a section ``evaluat
 """
 
 import argparse
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, EncodeSettings, IndexSettings
-from lsr_prod.encoding import check_encode, encode_corpus
-from lsr_prod.encoding.prepare import open_encoder
-from lsr_prod.errors import ConfigError
+from lsr_prod.encoding import EncodeSummary, check_encode, encode_corpus
+from lsr_prod.encoding.prepare import Work, open_encoder
+from lsr_prod.errors import ConfigError, FencedError
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.evaluation.evaluate import check_evaluation
 from lsr_prod.indexing import build_index, collect_garbage
@@ -36,12 +38,16 @@ from lsr_prod.jobs.evaluate import print_systems
 from lsr_prod.jobs.terminal.gates import force_options, gate_rows, print_gates
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_table
+from lsr_prod.operations.follow_tables import with_table
 from lsr_prod.operations.gates import Gatekeeper, check_force
 from lsr_prod.operations.table_generations import register_table, retire_tables, table_for_bundle
+from lsr_prod.operations.takeover import wait_for_other_attempts
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 
 __all__ = ["JOB", "main"]
+
+log = logging.getLogger(__name__)
 
 JOB = Job(
     "reindex",
@@ -71,7 +77,7 @@ def _reindex(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, 
     options = deployment.storage.options
     first = Store(absolute(_encode(deployment).table), options)
     table = table_for_bundle(first, open_encoder(_encode(deployment), options)[1].digest)
-    chosen = _with_table(deployment, first, table)
+    chosen = with_table(deployment, first, table)
     work = check_encode(chosen)
     register_table(first, table)
     gatekeeper = Gatekeeper(chosen, given.force, given.reason)
@@ -79,7 +85,7 @@ def _reindex(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, 
     assert index is not None
     steps: dict[str, Mapping[str, Any]] = {}
     with ray_session(deployment.ray):
-        steps["encode"] = _timed(lambda: encode_corpus(chosen, checked=work).result())
+        steps["encode"] = _timed(lambda: _encode_once(chosen, work).result())
         try:
             steps["index"] = _timed(lambda: build_index(chosen, gatekeeper).result())
         finally:
@@ -93,16 +99,15 @@ def _reindex(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, 
     return {**figures, "gates": gate_rows(gatekeeper.reports)}
 
 
-def _with_table(deployment: Deployment, first: Store, table: Store) -> Deployment:
-    """Return the deployment with the table of the bundle, and a quarantine of its own."""
-    encode, index = deployment.encode, deployment.index
-    if table == first or encode is None or index is None:
-        return deployment
-    suffix = table.uri.removeprefix(first.uri.rstrip("/"))
-    quarantine = encode.quarantine and f"{encode.quarantine.rstrip('/')}{suffix}"
-    changed = {"table": table.uri, "quarantine": quarantine}
-    sections = {"encode": encode.model_copy(update=changed), "index": index.model_copy(update={"table": table.uri})}
-    return deployment.model_copy(update=sections)
+def _encode_once(deployment: Deployment, work: Work) -> EncodeSummary:
+    """Encode; if a newer run takes over, wait for its end and check that nothing is left to do."""
+    while True:
+        try:
+            return encode_corpus(deployment, checked=work)
+        except FencedError as error:
+            log.warning("a newer run has taken over", extra={"fields": {"reason": str(error)}})
+        wait_for_other_attempts(work.table)
+        work = check_encode(deployment)
 
 
 def _collect(index: IndexSettings, place: Store, first: Store, table: Store) -> dict[str, int]:

@@ -103,14 +103,17 @@ def _places(argv: Sequence[str]) -> tuple[Any, str, str | None, dict[str, str]]:
     if given.config is None:
         return given, given.table, given.index, store_options(given)
     from lsr_prod.config import load_deployment
+    from lsr_prod.operations.follow_tables import follow_tables
     from lsr_prod.storage.folders import absolute
 
     arguments = ["--config", given.config]
     deployment = load_deployment(arguments, job="lsr-prod status", description="", needs=("encode",))
+    options = {**deployment.storage.options, **store_options(given)}
+    deployment = follow_tables(deployment, options)
     encode, index = deployment.encode, deployment.index
     assert encode is not None
     published = given.index or (None if index is None else index.publish_to or absolute(index.output))
-    return given, absolute(encode.table), published, {**deployment.storage.options, **store_options(given)}
+    return given, absolute(encode.table), published, options
 
 
 def _status(argv: Sequence[str]) -> None:

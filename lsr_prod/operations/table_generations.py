@@ -22,9 +22,17 @@ from lsr_prod.formats.table import TableProperties
 from lsr_prod.storage import Store
 from lsr_prod.storage.publications import find_current_publication
 from lsr_prod.storage.threads import in_threads
-from lsr_prod.tables import open_table
+from lsr_prod.tables import Table, open_table
 
-__all__ = ["RetiredTables", "register_table", "retire_tables", "table_for_bundle"]
+__all__ = [
+    "RetiredTables",
+    "find_tables",
+    "is_retired",
+    "register_table",
+    "retire_tables",
+    "table_for_bundle",
+    "table_of_bundle",
+]
 
 log = logging.getLogger(__name__)
 
@@ -60,13 +68,51 @@ def table_for_bundle(first: Store, digest: str) -> Store:
     """
     for number in count():
         table = _generation(first, digest, number)
-        if table.entry(_RETIRED) is not None:
+        if is_retired(table):
             continue
         snapshot = open_table(table)
         if snapshot is not None and TableProperties.from_delta(dict(snapshot.properties)).bundle_digest != digest:
             continue
         return table
     raise AssertionError
+
+
+def table_of_bundle(first: Store, digest: str) -> Store:
+    """Return the table that a bundle has encoded into; ``first`` if there is none.
+
+    Args:
+        first: the table ``encode.table``.
+        digest: digest of the bundle.
+
+    Raises:
+        FormatVersionError: a table has a format that this release does not read.
+        StorageError: the store fails.
+    """
+    for store, table in find_tables(first):
+        if TableProperties.from_delta(dict(table.properties)).bundle_digest == digest:
+            return store
+    return first
+
+
+def find_tables(first: Store) -> list[tuple[Store, Table]]:
+    """Return the tables of all bundles that exist and are not retired; none if there was only one bundle.
+
+    Args:
+        first: the table ``encode.table``.
+
+    Raises:
+        StorageError: the store fails.
+    """
+    stores = list(_generations(first))
+    if len(stores) == 1:
+        return []
+    active = [store for store in stores if not is_retired(store)]
+    return [(store, table) for store in active if (table := open_table(store)) is not None]
+
+
+def is_retired(table: Store) -> bool:
+    """Return whether the files of a table were deleted, or are being deleted, because no version names it."""
+    return table.entry(_RETIRED) is not None
 
 
 def register_table(first: Store, table: Store) -> None:

@@ -6,19 +6,21 @@ A folder in an object store, ``s3://bucket/models/x``, is the artifact ``x`` of 
 
 import hashlib
 import io
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from lsr_prod.errors import ArtifactError, StorageError
-from lsr_prod.formats.bundle import Bundle
-from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact
+from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
+from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact, read_artifact_file
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.store import Store, is_remote
 
 __all__ = [
     "absolute",
+    "bundle_manifest",
     "digest_file",
     "file_exists",
     "folder_exists",
@@ -116,6 +118,26 @@ def open_bundle(place: str, options: Options = None) -> tuple[Path, Bundle]:
             raise
     folder = open_folder(place, options)  # replaces damaged files in the cache
     return folder, Bundle.load(folder, verify=True)
+
+
+def bundle_manifest(place: str, options: Options = None) -> Bundle:
+    """Return the manifest of a bundle; nothing else of a remote one is fetched, and no file is verified.
+
+    Args:
+        place: path or URI of the bundle.
+        options: options of the object store.
+
+    Raises:
+        ArtifactError: there is no bundle, or its manifest is damaged.
+        StorageError: the store or the disk fails.
+    """
+    if not is_remote(place):
+        return Bundle.load(Path(place).absolute())
+    data = read_artifact_file(*_split(place, options), BUNDLE_FILE)
+    try:
+        return Bundle.from_json(json.loads(data or b""))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{place} is no bundle ({error!r}); give the URI that lsr-prod export wrote") from error
 
 
 def store_file(place: str, data: bytes, options: Options = None) -> None:
