@@ -67,8 +67,8 @@ class IndexSettings(Section):
     keep_publications: int = Field(
         10,
         ge=1,
-        description="number of newest publications that lsr-prod reindex keeps, besides pinned ones; files and tables "
-        "that only older ones refer to are deleted",
+        description="number of newest publications that lsr-prod reindex keeps, besides pinned ones, also at "
+        "index.publish_to; files and tables that only older ones refer to are deleted",
     )
     keep_hours: float = Field(
         24,

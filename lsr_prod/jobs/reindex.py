@@ -5,15 +5,16 @@
 Reads the sections ``source``, ``encode``, ``index`` and ``gates``, and ``evaluate`` if it is given. Every step skips
 what is already done: run twice, started twice at once, or resumed after an interruption, the job ends in the state of
 one clean run. Of two runs that encode at once, the newer one takes over, and the older one waits for it. Small changes
-build small shards (``index.max_delta``). A version that a gate refuses is kept, but not published; ``--force`` overrules
-a gate.
+build small shards (``index.max_delta``). A version that a gate refuses is kept, but not published; ``--force`` can
+overrule a gate.
 
 With another bundle, all documents are encoded into a new table next to the one before it, and all shards are built from
 it; readers follow when the version has passed the gates. Until then the old table and version stay as they are, and
 until retention deletes them ``lsr-prod rollback`` returns to them.
 
 Versions older than the newest ``index.keep_publications`` that are neither pinned nor read, tables that no version
-names, and leftovers of interrupted runs are deleted once they are older than ``index.keep_hours``.
+names, and leftovers of interrupted runs are deleted once they are older than ``index.keep_hours``, also at
+``index.publish_to``.
 
 Prints tables of every step, measures per system if there is a section ``evaluate``, one row per step, and one line
 ``RESULT {json}``. Exit codes: 0 done, 1 failed, 2 bad configuration.
@@ -112,12 +113,13 @@ def _encode_once(deployment: Deployment, work: Work) -> EncodeSummary:
 
 def _collect(index: IndexSettings, place: Store, first: Store, table: Store) -> dict[str, int]:
     age = index.keep_hours * 3600
-    garbage = collect_garbage(place, keep=index.keep_publications, age_s=age)
-    retired = retire_tables(place, first, table, age_s=age)
+    places = [place, Store(index.publish_to, place.options)] if index.publish_to else [place]
+    garbage = [collect_garbage(one, keep=index.keep_publications, age_s=age) for one in places]
+    retired = retire_tables(places, first, table, age_s=age)
     return {
-        "publications": garbage.publications,
-        "objects": garbage.objects + retired.objects,
-        "bytes": garbage.size + retired.size,
+        "publications": sum(one.publications for one in garbage),
+        "objects": sum(one.objects for one in garbage) + retired.objects,
+        "bytes": sum(one.size for one in garbage) + retired.size,
         "tables": retired.tables,
     }
 

@@ -12,7 +12,7 @@ are deleted. The name of a retired table is not used again. The next run resumes
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -126,12 +126,12 @@ def register_table(first: Store, table: Store) -> None:
         log.info("table of another bundle begun", extra={"fields": {"table": table.uri}})
 
 
-def retire_tables(index: Store, first: Store, used: Store, *, age_s: float) -> RetiredTables:
+def retire_tables(indexes: Sequence[Store], first: Store, used: Store, *, age_s: float) -> RetiredTables:
     """Delete the tables of earlier bundles that no version of the index names, once ``used`` is published.
 
     Args:
-        index: the index of the tables, after its garbage collection: versions that are published, pinned or read keep
-            their table.
+        indexes: the index of the tables, and the place that it is uploaded to, after their garbage collection:
+            versions that are published, pinned or read keep their table.
         first: the table ``encode.table``.
         used: the table of the current bundle.
         age_s: seconds; tables with a younger file are kept.
@@ -140,10 +140,10 @@ def retire_tables(index: Store, first: Store, used: Store, *, age_s: float) -> R
         ArtifactError: a version of the index cannot be read; nothing was deleted.
         StorageError: the store fails.
     """
-    current = find_current_publication(index)
+    current = find_current_publication(indexes[0])
     if current is None:
         return RetiredTables(0, 0, 0)
-    uris = _table_uris(index)
+    uris = {sha: uri for index in indexes for sha, uri in _table_uris(index).items()}
     if uris.get(current.version) != used.location:
         return RetiredTables(0, 0, 0)
     tables = objects = size = 0

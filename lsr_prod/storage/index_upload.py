@@ -111,13 +111,15 @@ def _same_history(index: Path, here: Publication | None, target: Store, uploaded
     try:
         same = read_publication(newer, older.number) == older
     except PublicationError:
-        same = newer is not target  # garbage collection deletes old ones in the folder; the target keeps all
+        # Garbage collection deletes old ones in both places. A folder that is so far behind cannot be compared.
+        same = newer is not target
     if same:
         return True
     if find_current_publication(index) != here:
         return False
     raise PublicationError(
-        f"publication {older.number} of {target.uri} differs from that of {index}: two indexes are published there; "
+        f"publication {older.number} of {target.uri} differs from that of {index}, or is no longer kept: two indexes "
+        "are published there, or the folder is far behind; "
         f"delete the publications from {older.number} on in {index} to continue from the uploaded ones, "
         "or set index.publish_to to another place"
     )

@@ -183,7 +183,8 @@ def check_files(index: Store | Path, version: IndexVersion) -> None:
 def upload_version(index: Path, sha: str, target: Store, *, connections: int = 4) -> Sent:
     """Copy a version of an index folder and everything it names: files, then manifests, the version last.
 
-    The version is not published. A repeated call sends what is missing.
+    The version is not published. A repeated call sends what is missing. A version that the target has is touched first,
+    because garbage collection keeps everything that a young version names.
 
     Args:
         index: the index folder.
@@ -197,6 +198,8 @@ def upload_version(index: Path, sha: str, target: Store, *, connections: int = 4
     """
     start = time.perf_counter()
     version = read_version(index, sha)
+    if target.entry(f"versions/{sha}.json") is not None:
+        target.touch(f"versions/{sha}.json")
     sent = send_files(index, version_files(version, read_bundle(index, version.bundle_digest)), target, connections)
     # Builders of one shard may differ in its files: an object store has no manifest per shard.
     shards = [] if is_remote(target.uri) else [f"shards/{shard.sha}/{SHARD_FILE}" for shard in version.shards]

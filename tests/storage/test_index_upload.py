@@ -14,7 +14,7 @@ from lsr_prod.config import Deployment
 from lsr_prod.errors import ArtifactError, DigestMismatchError, PublicationError, StorageError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.formats.publication import Publication
-from lsr_prod.indexing import build_index, publish, rollback
+from lsr_prod.indexing import build_index, collect_garbage, publish, rollback
 from lsr_prod.jobs import takedown
 from lsr_prod.storage import Store, drafts, index_upload
 from lsr_prod.storage.index_cache import fetch_current_version
@@ -70,6 +70,26 @@ def test_upload_keeps_the_publication_numbers(tmp_path: Path, remote: Store) -> 
     assert remote.names("publications") == ["publications/000002.json", "publications/000003.json"]
     for version in versions:
         check_files(remote, version)
+
+
+def test_garbage_of_the_target_is_collected_and_a_folder_far_behind_is_refused(tmp_path: Path, remote: Store) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    make_versions(one, 1)
+    upload_current(one, remote)
+    adopt_current(other, remote)
+    (newest,) = make_versions(one, 3)[-1:]
+    third = upload_current(one, remote)
+    collect_garbage(remote, keep=1, age_s=-60)
+    assert find_current_publication(remote) == third
+    check_files(remote, newest)
+    assert remote.names("publications") == [f"publications/{third.number:06d}.json"]
+    assert remote.names("versions") == [f"versions/{newest.sha}.json"]
+    with pytest.raises(PublicationError, match="or the folder is far behind"):
+        adopt_current(other, remote)
+    shutil.rmtree(other)
+    assert adopt_current(other, remote) == third
+    collect_garbage(one, keep=1, age_s=-60)
+    assert upload_current(one, remote) == third
 
 
 def test_upload_to_a_folder_makes_an_index_that_readers_open(tmp_path: Path) -> None:
