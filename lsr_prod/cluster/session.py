@@ -2,19 +2,17 @@
 
 import logging
 import os
-import re
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lsr_prod.cluster.token import prepare_token
+from lsr_prod.cluster.address import check_address
+from lsr_prod.cluster.token import prepare_token, resolve_mode
 from lsr_prod.config import RaySettings
 from lsr_prod.errors import ConfigError, MissingExtraError
 
 __all__ = ["ray_session"]
 
 log = logging.getLogger(__name__)
-_HOST_PORT = re.compile(r"^(?:ray://)?([^:/]+):(\d+)$")
 
 
 @contextmanager
@@ -22,10 +20,12 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
     """Connect to Ray, and disconnect at the end; a local cluster ends with the session.
 
     The address is that of the settings, else ``RAY_ADDRESS`` (set by ``ray job submit``), else a local cluster is
-    started. An existing connection of the process is used and left open.
+    started. An existing connection of the process is used and left open. ``RAY_AUTH_MODE`` is set to ``token`` unless
+    it is set, and a cluster that demands no token is refused.
 
     Raises:
-        ConfigError: the address does not answer, or the token of a local cluster cannot be created.
+        ConfigError: the address does not answer, the cluster demands no token or refuses that of this process, or the
+            token of a local cluster cannot be created.
         MissingExtraError: Ray is not installed.
     """
     # Read by Ray at import. The first makes every listener of a local cluster bind to loopback, which --node-ip-address
@@ -40,12 +40,7 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
         yield
         return
     address = settings.address or os.environ.get("RAY_ADDRESS")
-    if address:
-        _require_listener(address)
-        ray.init(address=address, log_to_driver=False)
-    else:
-        prepare_token()
-        ray.init(address="local", num_cpus=settings.num_cpus, include_dashboard=False, log_to_driver=False)
+    _connect(None if address == "local" else address, settings.num_cpus)
     log.info("connected to Ray", extra={"fields": {"address": address or "local"}})
     try:
         yield
@@ -53,14 +48,27 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
         ray.shutdown()
 
 
-def _require_listener(address: str) -> None:
-    # Ray itself retries an address without a listener for minutes.
-    match = _HOST_PORT.match(address)
-    if match is None:
-        return
+def _connect(address: str | None, num_cpus: int | None) -> None:
+    import ray
+    from ray._raylet import Config
+    from ray.exceptions import AuthenticationError
+
+    token = resolve_mode()
+    Config.initialize("")  # reads the mode again: Ray may have been imported before it was set
+    if address is None and token:
+        prepare_token()
+    elif address is not None:
+        check_address(address, token=token)
     try:
-        socket.create_connection((match[1], int(match[2])), timeout=5).close()
-    except OSError as error:
+        if address is None:
+            ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, log_to_driver=False)
+        else:
+            ray.init(address=address, log_to_driver=False)
+    except AuthenticationError as error:
         raise ConfigError(
-            "ray.address", f"nothing answers at {address}", "start the cluster, or leave the field unset"
+            "RAY_AUTH_TOKEN_PATH", str(error).partition(". ")[0], "set it to a file with the token of the cluster"
+        ) from error
+    except ConnectionError as error:
+        raise ConfigError(
+            "ray.address", f"Ray does not connect to {address}: {error}", "check its nodes and its token"
         ) from error

@@ -1,44 +1,96 @@
-"""Token of a local Ray cluster, in a file that only its user can read."""
+"""Token of Ray: the mode of this process, the token that it sends, and the token file of a local cluster."""
 
+import logging
 import os
+import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 
 from lsr_prod.errors import ConfigError
 
-__all__ = ["prepare_token"]
+__all__ = ["prepare_token", "read_token", "resolve_mode"]
 
+log = logging.getLogger(__name__)
 _BYTES = 32
+_MODES = ("token", "disabled")
+
+
+def resolve_mode(environment: MutableMapping[str, str] = os.environ) -> bool:
+    """Set ``RAY_AUTH_MODE`` to ``token`` unless it is set; return whether the process demands and sends a token.
+
+    Ray itself demands no token if the variable is unset when a node starts, or has a value that it does not know.
+
+    Raises:
+        ConfigError: the value is neither ``token`` nor ``disabled``.
+    """
+    given = environment.get("RAY_AUTH_MODE")
+    if not given:
+        environment["RAY_AUTH_MODE"] = "token"
+        return True
+    mode = given.lower()
+    if mode not in _MODES:
+        raise ConfigError(
+            "RAY_AUTH_MODE", f"{given!r} is not a mode, and Ray would demand no token", "unset it, or set it to token"
+        )
+    if mode == "disabled":
+        log.warning("Ray demands no token", extra={"fields": {"RAY_AUTH_MODE": given}})
+    return mode == "token"
+
+
+def read_token(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the token that Ray sends: ``RAY_AUTH_TOKEN``, else the file ``RAY_AUTH_TOKEN_PATH``, else Ray's own file.
+
+    Raises:
+        ConfigError: no token is set, or its file cannot be read.
+    """
+    if token := environment.get("RAY_AUTH_TOKEN", "").strip():
+        return token
+    given = environment.get("RAY_AUTH_TOKEN_PATH")
+    path = Path(given) if given else _own_path()
+    try:
+        token = path.read_text(encoding="ascii").strip()
+        problem = f"{path} is empty"
+    except (OSError, UnicodeDecodeError) as error:
+        token, problem = "", f"there is no token in {path}: {getattr(error, 'strerror', None) or 'it is not text'}"
+    if not token:
+        raise ConfigError(
+            "RAY_AUTH_TOKEN_PATH", problem, "set it to a file with the token of the cluster, readable by this user only"
+        )
+    return token
 
 
 def prepare_token(environment: Mapping[str, str] = os.environ) -> None:
-    """Create the token file of Ray if a local cluster would otherwise create it.
+    """Create the token file of Ray if no token is set, and keep it from other users.
 
     Ray creates ``~/.ray/auth_token`` with the permissions of the umask, often readable by all users of the machine.
     The token is the only check between a listener of Ray and the execution of pickled code.
 
     Args:
-        environment: variables of the process; an explicit mode or token of Ray is left as it is.
+        environment: variables of the process; a given token is left as it is.
 
     Raises:
         ConfigError: the home folder cannot be written.
     """
-    if environment.get("RAY_AUTH_MODE", "token").lower() != "token":
-        return
     if environment.get("RAY_AUTH_TOKEN") or environment.get("RAY_AUTH_TOKEN_PATH"):
         return
-    path = Path.home() / ".ray" / "auth_token"
+    path = _own_path()
     try:
         if not path.exists():
             _create(path)
+        elif stat.S_IMODE(path.stat().st_mode) & 0o077:
+            path.chmod(0o600)
     except OSError as error:
         raise ConfigError(
             "RAY_AUTH_TOKEN_PATH",
             f"the token of a local Ray cannot be created at {path}: {error.strerror}",
             "set it to a file with a token, or set HOME to a folder that can be written",
         ) from error
+
+
+def _own_path() -> Path:
+    return Path.home() / ".ray" / "auth_token"
 
 
 def _create(path: Path) -> None:

@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "lsr_prod"
 PRIVATE_IMPORTS = {
     "ray._private.state.state",
     "ray._common.tls_utils.add_port_to_grpc_server",
+    "ray._raylet.Config",
     "ray._raylet.PlacementGroupID",
     "ray.serve._private.replica",
     "ray.train.v2._internal.callbacks.placement_group_callback.PlacementGroupCleanerCallback",

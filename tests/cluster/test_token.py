@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.cluster.token import prepare_token
+from lsr_prod.cluster.token import prepare_token, read_token, resolve_mode
 from lsr_prod.errors import ConfigError
 
 
@@ -32,3 +32,48 @@ def test_home_that_cannot_be_written_is_one_config_error(tmp_path: Path, monkeyp
     with pytest.raises(ConfigError, match="cannot be created") as raised:
         prepare_token({})
     assert "\n" not in str(raised.value)
+
+
+def test_token_file_that_others_can_read_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = tmp_path / ".ray" / "auth_token"
+    path.parent.mkdir()
+    path.write_text("made by Ray")
+    path.chmod(0o644)
+    prepare_token({})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read_token({}) == "made by Ray"
+
+
+@pytest.mark.parametrize("given", [None, "", "token", "TOKEN"])
+def test_mode_is_token_unless_another_is_set(given: str | None) -> None:
+    environment = {} if given is None else {"RAY_AUTH_MODE": given}
+    assert resolve_mode(environment)
+    assert environment["RAY_AUTH_MODE"].lower() == "token"
+
+
+def test_mode_disabled_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assert not resolve_mode({"RAY_AUTH_MODE": "disabled"})
+    assert "Ray demands no token" in caplog.text
+
+
+def test_unknown_mode_is_refused_because_ray_would_demand_no_token() -> None:
+    with pytest.raises(ConfigError, match="RAY_AUTH_MODE: 'tokens' is not a mode"):
+        resolve_mode({"RAY_AUTH_MODE": "tokens"})
+
+
+@pytest.mark.parametrize("content", [None, b"", b" \n", b"\xff"])
+def test_token_file_without_a_token_is_one_config_error(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match="RAY_AUTH_TOKEN_PATH") as raised:
+        read_token({"RAY_AUTH_TOKEN_PATH": str(path)})
+    assert "\n" not in str(raised.value)
+
+
+def test_token_of_the_environment_comes_before_the_file(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("of the file\n")
+    file = {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
+    assert read_token(file) == "of the file"
+    assert read_token({**file, "RAY_AUTH_TOKEN": "given"}) == "given"

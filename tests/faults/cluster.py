@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lsr_prod.cluster.token import prepare_token
+
 __all__ = ["LocalCluster", "kill", "local_cluster"]
 
 _ACTOR = re.compile(r"^ray::\S*Encoder")
@@ -83,7 +85,8 @@ class LocalCluster:
 @contextmanager
 def local_cluster(workers: int) -> Iterator[LocalCluster]:
     """Start the cluster, and end all of its processes with the context."""
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    os.environ.update({"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"})
+    prepare_token()
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 0, "object_store_memory": 150_000_000, "include_dashboard": False}
