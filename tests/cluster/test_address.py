@@ -14,6 +14,7 @@ import pytest
 
 from lsr_prod.cluster.address import check_address
 from lsr_prod.errors import ConfigError
+from lsr_prod.operations.doctor.network import check_cluster
 
 
 @pytest.fixture
@@ -55,6 +56,7 @@ def _wait(port: int) -> None:
 def test_cluster_that_demands_no_token_is_refused(open_store: str) -> None:
     with pytest.raises(ConfigError, match="demands no token"):
         check_address(open_store, token=True)
+    assert check_cluster(open_store).verdict == "fault"
     check_address(open_store, token=False)
 
 
@@ -63,6 +65,7 @@ def test_cluster_is_accepted_only_with_its_own_token(ray_local: None, monkeypatc
 
     address = ray.get_runtime_context().gcs_address
     check_address(address, token=True)
+    assert check_cluster(address).verdict == "ok"
     monkeypatch.setenv("RAY_AUTH_TOKEN", "another")
     with pytest.raises(ConfigError, match=r"RAY_AUTH_TOKEN_PATH: the cluster at .* refuses the token"):
         check_address(address, token=True)

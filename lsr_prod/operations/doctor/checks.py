@@ -15,7 +15,7 @@ from lsr_prod.operations.doctor.machine import (
     check_kernels,
     check_shared_memory,
 )
-from lsr_prod.operations.doctor.network import check_address, check_ports, check_token
+from lsr_prod.operations.doctor.network import check_cluster, check_ports, check_token
 from lsr_prod.operations.doctor.packages import check_packages, check_python
 from lsr_prod.operations.doctor.stores import check_store
 from lsr_prod.storage import Store
@@ -38,7 +38,7 @@ def examine(deployment: Deployment, *, nodes: bool = False) -> Iterator[Finding]
     yield from examine_machine()
     yield check_token()
     address = deployment.ray.address or os.environ.get("RAY_ADDRESS")
-    yield check_address(address) if address else check_ports()
+    yield check_cluster(address) if address else check_ports()
     for field, place in _written(deployment).items():
         yield from check_store(field, Store(absolute(place), deployment.storage.options))
     if nodes:

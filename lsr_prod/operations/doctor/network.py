@@ -6,9 +6,11 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from lsr_prod.cluster.address import check_address
+from lsr_prod.errors import ConfigError
 from lsr_prod.operations.doctor.finding import Finding
 
-__all__ = ["check_address", "check_ports", "check_token"]
+__all__ = ["check_cluster", "check_ports", "check_token"]
 
 _PORTS = (6379, 8265, 10001)
 _SHORTEST_TOKEN = 16
@@ -16,7 +18,7 @@ _SHORTEST_TOKEN = 16
 
 def check_token(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Finding:
     """Check that Ray demands a token, and that only this user can read it."""
-    if environment.get("RAY_AUTH_MODE", "token") != "token":
+    if (environment.get("RAY_AUTH_MODE") or "token").lower() != "token":
         return Finding(
             "token",
             "fault",
@@ -62,18 +64,10 @@ def check_ports(ports: Sequence[int] = _PORTS) -> Finding:
     return Finding("ports", "ok", f"{', '.join(map(str, ports))} are free")
 
 
-def check_address(address: str, timeout: float = 5.0) -> Finding:
-    """Check that the cluster of the deployment answers."""
-    host, _, port = address.rpartition("//")[2].rpartition(":")
-    if not port.isdecimal():
-        return Finding("cluster", "fault", f"{address} is no address", "set ray.address to host:port, or leave it out")
+def check_cluster(address: str) -> Finding:
+    """Check that the cluster of the deployment answers, demands a token and accepts that of this process."""
     try:
-        socket.create_connection((host, int(port)), timeout=timeout).close()
-    except OSError as error:
-        return Finding(
-            "cluster",
-            "fault",
-            f"nothing answers at {address} ({error})",
-            "start the cluster, or open the port to this machine",
-        )
+        check_address(address, token=os.environ.get("RAY_AUTH_MODE", "").lower() != "disabled")
+    except ConfigError as error:
+        return Finding("cluster", "fault", error.problem, error.remedy)
     return Finding("cluster", "ok", f"{address} answers")

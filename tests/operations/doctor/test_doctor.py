@@ -17,7 +17,7 @@ from lsr_prod.operations.doctor.machine import (
     check_kernels,
     check_shared_memory,
 )
-from lsr_prod.operations.doctor.network import check_address, check_ports, check_token
+from lsr_prod.operations.doctor.network import check_cluster, check_ports, check_token
 from lsr_prod.operations.doctor.packages import check_packages, check_python, installed_version
 from lsr_prod.operations.doctor.stores import check_store
 from lsr_prod.storage import Store
@@ -147,10 +147,10 @@ def test_ports_and_addresses():
         one.listen()
         port = one.getsockname()[1]
         assert check_ports([port]).verdict == "warning"
-        assert check_address(f"ray://127.0.0.1:{port}").verdict == "ok"
+        assert check_cluster(f"127.0.0.1:{port}x").verdict == "fault"
     assert check_ports([port]).verdict == "ok"
-    assert check_address(f"127.0.0.1:{port}").verdict == "fault"
-    assert check_address("127.0.0.1").verdict == "fault"
+    assert check_cluster(f"127.0.0.1:{port}").verdict == "fault"
+    assert check_cluster("127.0.0.1").verdict == "fault"
 
 
 def test_command_ends_with_1_on_a_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):
