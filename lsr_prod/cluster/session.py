@@ -50,7 +50,7 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
 
 def _connect(address: str | None, num_cpus: int | None) -> None:
     import ray
-    from ray._raylet import Config
+    from ray._raylet import Config  # type: ignore[attr-defined]
     from ray.exceptions import AuthenticationError
 
     token = resolve_mode()

@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -28,6 +29,18 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+class Head(NamedTuple):
+    """A head node.
+
+    Attributes:
+        dashboard: URL for ``ray job submit``.
+        pid: process from which all others of the node descend.
+    """
+
+    dashboard: str
+    pid: int
+
+
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Environment for loopback only, with an authentication token that this test creates."""
@@ -38,8 +51,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def head(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
-    """Dashboard address of a Ray head node that is stopped after the test."""
+def head(tmp_path: Path, environment: dict[str, str]) -> Iterator[Head]:
+    """Ray head node that is stopped after the test."""
     gcs, dashboard, client, agent = free_ports(4)
     # A submitted job connects to the address that the newest cluster wrote into Ray's folder: each has its own. Its
     # path is short because it starts the paths of sockets, which have at most 107 characters.
@@ -57,7 +70,7 @@ def head(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
     address = f"http://127.0.0.1:{dashboard}"
     try:
         _wait(address, process, tmp_path / "head.log")
-        yield address
+        yield Head(address, process.pid)
     finally:
         # Killed: a graceful stop of Ray waits half a minute for its agent.
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,22 +1,25 @@
-"""``ray job submit`` on a cluster gives the same table as a direct run."""
+"""``ray job submit`` on a cluster gives the same table as a direct run, and opens nothing beyond loopback."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.e2e.conftest import Head
+from tests.listeners import kinds, listeners
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 
 
 def test_submitted_job_gives_table_digest_of_direct_run(
-    tmp_path: Path, tiny_bundle: Path, environment: dict[str, str], head: str
+    tmp_path: Path, tiny_bundle: Path, environment: dict[str, str], head: Head
 ):
     corpus = tmp_path / "c.jsonl"
     corpus.write_text("".join(json.dumps({"_id": f"d{i}", "text": f"quick fox {i}"}) + "\n" for i in range(50)))
     digests = []
     job = [sys.executable, "jobs/encode.py", "--config"]
-    submit = [str(BIN / "ray"), "job", "submit", "--address", head, "--working-dir", ".", "--", *job]
+    submit = [str(BIN / "ray"), "job", "submit", "--address", head.dashboard, "--working-dir", ".", "--", *job]
     for name, command in (("direct", job), ("submitted", submit)):
         config = tmp_path / f"{name}.yaml"
         encode = {"bundle": str(tiny_bundle), "table": str(tmp_path / name), "buckets": 2}
@@ -29,3 +32,5 @@ def test_submitted_job_gives_table_digest_of_direct_run(
         digests.append(json.loads(line.removeprefix("RESULT "))["table_digest"])
     assert "succeeded" in done.stdout + done.stderr
     assert digests[0] == digests[1]
+    found = kinds(listeners(head.pid))
+    assert found >= {"control store", "scheduler", "dashboard", "agents", "server of Ray clients"}, found

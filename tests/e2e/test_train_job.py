@@ -17,6 +17,7 @@ from lsr_prod.jobs import train
 from lsr_prod.model import model_digest
 from lsr_prod.storage import Store
 from lsr_prod.training.lineage import lineage
+from tests.e2e.conftest import Head
 from tests.model.tiny import tiny_model, tiny_tokenizer
 
 ROOT = Path(__file__).parents[2]
@@ -101,9 +102,9 @@ def test_wrong_setting_is_reported_in_one_line_and_nothing_is_written(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_submitted_chain_succeeds(settings: Settings, tmp_path: Path, environment: dict[str, str], head: str) -> None:
+def test_submitted_chain_succeeds(settings: Settings, tmp_path: Path, environment: dict[str, str], head: Head) -> None:
     job = [sys.executable, "jobs/train.py", "--config", config(tmp_path, settings)]
-    submit = [str(BIN / "ray"), "job", "submit", "--address", head, "--working-dir", ".", "--", *job]
+    submit = [str(BIN / "ray"), "job", "submit", "--address", head.dashboard, "--working-dir", ".", "--", *job]
     del settings["ray"]
     job[-1] = config(tmp_path, settings)
     done = subprocess.run(submit, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=400)
