@@ -20,6 +20,7 @@ from pathlib import Path
 __all__ = ["ROOT", "Machine", "Network", "missing", "network"]
 
 ROOT = Path(__file__).parents[2]
+_HOST = "10.177.0.254/24"
 _SETUP = """
 set -e
 hostname {name}
@@ -83,6 +84,22 @@ class Machine:
             self._started.append(
                 subprocess.Popen(inside, stdin=nothing, stdout=out, stderr=out, start_new_session=True)
             )
+
+    def open(
+        self, command: list[str], environment: Mapping[str, str] | None = None, *, log: Path
+    ) -> "subprocess.Popen[str]":
+        """Start a program whose standard output the caller reads; its errors go to a file of this computer."""
+        with log.open("a") as errors:
+            inside, nothing = self._inside(command, environment), subprocess.DEVNULL
+            return subprocess.Popen(inside, stdin=nothing, stdout=subprocess.PIPE, stderr=errors, text=True)
+
+    def processes(self) -> dict[int, str]:
+        """Return the title of every program on the machine, by process id."""
+        titles = {}
+        for pid in self._pids():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                titles[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+        return titles
 
     def run(
         self,
@@ -188,6 +205,7 @@ class Network:
         self.switch = f"{self.name}-switch"
         self.machines: dict[str, Machine] = {}
         self._added = 0
+        self._host = ""
         _ip("netns", "add", self.switch)
         _ip("-n", self.switch, "link", "add", "switch", "type", "bridge")
         _ip("-n", self.switch, "link", "set", "switch", "up")
@@ -198,6 +216,14 @@ class Network:
         self.machines[name] = Machine(self, name, self._added)
         return self.machines[name]
 
+    def attach_host(self) -> None:
+        """Give this computer an address on the network; only one network can have it at a time."""
+        self._host = f"{self.name}-h"
+        _ip(*f"link add {self._host} type veth peer name host netns {self.switch}".split())
+        _ip("-n", self.switch, "link", "set", "host", "master", "switch", "up")
+        _ip("address", "add", _HOST, "dev", self._host)
+        _ip("link", "set", self._host, "up")
+
     def remove(self, name: str) -> None:
         """Remove a machine."""
         self.machines.pop(name).remove()
@@ -206,6 +232,8 @@ class Network:
         """Remove all machines, then the network."""
         for machine in self.machines.values():
             machine.remove()
+        if self._host:
+            _ip("link", "delete", self._host)
         _ip("netns", "delete", self.switch)
 
 

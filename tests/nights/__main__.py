@@ -1,8 +1,9 @@
 """Nights of the job reindex over an object store, with kills, doubled starts, bad deliveries and new models.
 
-``python -m tests.nights [--nights 30] [--documents 200] [--seed 1]``. After each good night the index is compared with
-a full rebuild. It prints one line per night and ``RESULT {json}``; the exit code is 1 if anything was lost, stale or
-doubled.
+``python -m tests.nights [--nights 30] [--documents 200] [--seed 1] [--logs FOLDER] [--processes]``. The nodes are
+machines in namespaces of their own, which needs root; processes of this computer with ``--processes``. After each good
+night the index is compared with a full rebuild. It prints one line per night and ``RESULT {json}``. Exit codes: 0 all
+is well, 1 something was lost, stale or doubled, or failed without a cause, 3 this computer cannot make machines.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.cluster.namespaces import missing
 from tests.nights.world import run_nights
 
 
@@ -22,13 +24,20 @@ def main() -> int:
     parser.add_argument("--nights", type=int, default=30)
     parser.add_argument("--documents", type=int, default=200)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("LSR_NIGHTS_SEED", "1")))
+    parser.add_argument("--logs", type=Path, help="folder that is kept; default: a new one, which is deleted")
+    parser.add_argument("--processes", action="store_true", help="nodes are processes, not machines")
     given = parser.parse_args()
+    if not given.processes and (reason := missing()):
+        print(f"skipped: {reason}; --processes needs no machines")
+        return 3
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="nights-", ignore_cleanup_errors=True) as folder:
-        tally = run_nights(Path(folder), given.nights, given.documents, given.seed)
+    with tempfile.TemporaryDirectory(prefix="nights-", ignore_cleanup_errors=True) as scratch:
+        folder = given.logs or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        tally = run_nights(folder, given.nights, given.documents, given.seed, machines=not given.processes)
     for problem in tally.problems:
         print(problem)
-    counts = {name: getattr(tally, name) for name in ("nights", "lost", "stale", "doubled", "refused")}
+    counts = {name: getattr(tally, name) for name in ("nights", "lost", "stale", "doubled", "refused", "failed")}
     figures = {**counts, "seed": given.seed, "publications_seen": len(tally.seen), **tally.events}
     print(f"RESULT {json.dumps({**figures, 'seconds': round(time.monotonic() - began)})}")
     return int(bool(tally.problems) or tally.nights != given.nights)

@@ -3,7 +3,6 @@
 import json
 import random
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -23,14 +22,14 @@ from lsr_prod.storage.folders import save_folder
 from lsr_prod.storage.index_cache import fetch_current_version
 from lsr_prod.storage.node_cache import NodeCache
 from lsr_prod.storage.publications import find_current_publication
-from tests.faults.cluster import LocalCluster, kill
+from tests.faults.cluster import kill
 from tests.indexing.contents import dump
-from tests.nights.feed import Feed
-from tests.nights.schedule import Night
+from tests.nights.cluster import NightCluster
+from tests.nights.feed import GOLDEN, Feed
+from tests.nights.schedule import GATES, Night
 
 __all__ = ["Campaign", "Tally"]
 
-ROOT = Path(__file__).parents[2]
 _PATIENCE_S = 600
 _ATTEMPTS = 4  # of a night that is disturbed
 _QUERIES = ("zinc shelf", "river bridge harbor", "python module parser", "memory", "network client server lamp")
@@ -45,7 +44,8 @@ class Tally:
         lost: documents that the index lacks.
         stale: documents whose content, or queries whose hits, are not those of a full rebuild.
         doubled: documents that the index has more often than once, or that no delivery has.
-        refused: versions that a gate refused.
+        refused: versions that the expected gate refused.
+        failed: runs that failed, of nights on which nothing was killed.
         seen: publications that the reader opened, by number.
         events: kills and runs, by kind.
         problems: description of each error.
@@ -56,6 +56,7 @@ class Tally:
     stale: int = 0
     doubled: int = 0
     refused: int = 0
+    failed: int = 0
     seen: dict[int, str] = field(default_factory=dict)
     events: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -71,10 +72,9 @@ class Campaign:
     """Runs nights on a cluster.
 
     Args:
-        cluster: runs the jobs; this process is connected to it.
+        cluster: runs the jobs; this process is in the Ray session of ``own_ray``.
         folder: of configurations, logs and rebuilds.
         root: URI of everything that the nights read and write.
-        options: options of the object store.
         bundles: bundles of the models, in the order in which they are used.
         documents: documents of the first delivery.
         seed: of deliveries and moments of kills.
@@ -82,15 +82,15 @@ class Campaign:
 
     def __init__(
         self,
-        cluster: LocalCluster,
+        cluster: NightCluster,
         folder: Path,
         root: str,
-        options: dict[str, str],
         bundles: list[Path],
         documents: int,
         seed: int,
     ) -> None:
-        self._cluster, self._folder, self._root, self._options = cluster, folder, root, options
+        self._cluster, self._folder, self._root, self._options = cluster, folder, root, cluster.options
+        options = cluster.options
         self._rng = random.Random(seed)
         self._feed = Feed(Store(f"{root}/corpus", options), documents, seed)
         self._index = Store(f"{root}/index", options)
@@ -102,6 +102,8 @@ class Campaign:
         texts.put_new(
             "qrels.tsv", b"query-id\tcorpus-id\tscore\n" + b"".join(b"%d\tdoc00000\t1\n" % n for n in range(5))
         )
+        golden = [json.dumps({"_id": doc_id, "text": text, "must": [doc_id]}) for doc_id, text in GOLDEN.items()]
+        texts.put_new("golden.jsonl", ("\n".join(golden) + "\n").encode())
         self._calls = {"full": 0, "delta": 0}
         self._verified: set[str] = set()
         self.tally = Tally()
@@ -130,10 +132,10 @@ class Campaign:
     def _night(self, night: Night, *, full: bool) -> dict[str, Any]:
         if night.number > 1:
             self._feed.change()
-        self._feed.deliver(bad=night.bad)
+        self._feed.deliver(night.bad)
         config = self._write_config(night.model)
         if night.bad:
-            self._refused(config)
+            self._refused(config, night)
             return {}
         kind = "full" if full else "delta"
         result: dict[str, Any] | None = None
@@ -146,6 +148,7 @@ class Campaign:
             runs = [self._start(config) for _ in range(2)]
             results = [self._finish(run) for run in runs]
             self.tally.events["started twice"] += 1
+            self.tally.note("failed", results.count(None), f"night {night.number}: of two runs started at once")
             result = next((one for one in results if one), None)
         attempts = 0
         while result is None:
@@ -163,7 +166,7 @@ class Campaign:
         root, place = self._root, self._folder / "night.yaml"
         bundle = f"{root}/bundles/{model}"
         sections = {
-            "ray": {"address": self._cluster.address},
+            "ray": self._cluster.ray,
             "storage": {"options": self._options},
             "source": {"paths": [f"{root}/corpus/*.jsonl"], "text_fields": ["text"], "stored_fields": ["text"]},
             "encode": {
@@ -183,6 +186,12 @@ class Campaign:
                 "keep_hours": 0.05,
                 "max_delta": 0.3,
             },
+            "gates": {
+                "golden_queries": f"{root}/evaluation/golden.jsonl",
+                "canary_queries": f"{root}/evaluation/queries.jsonl",
+                "min_overlap": 0.1,
+                "max_growth": 0.5,
+            },
             "evaluate": {
                 "index": f"{root}/index",
                 "queries": f"{root}/evaluation/queries.jsonl",
@@ -197,9 +206,7 @@ class Campaign:
         return place
 
     def _start(self, config: Path, calls: int = 0) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "tests.nights.night", str(config), str(calls)]
-        with (self._folder / "nights.log").open("a") as log:
-            return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
+        return self._cluster.start(config, calls, self._folder / "nights.log")
 
     def _finish(self, run: "subprocess.Popen[str]") -> dict[str, Any] | None:
         """Return the result of a run and its number of calls; None: it was killed or failed."""
@@ -215,10 +222,10 @@ class Campaign:
         """Start the job and kill an encoder, or the node that runs it."""
         run = self._start(config)
         while run.poll() is None:
-            if actors := self._cluster.actors():
+            if encoders := self._cluster.encoders():
                 time.sleep(self._rng.uniform(0.0, 0.5))
-                raylets = self._cluster.raylets()
-                if kill(self._rng.choice(raylets if victim == "node" else actors)):
+                rng = self._rng
+                if self._cluster.kill_node(rng) if victim == "node" else kill(rng.choice(encoders)):
                     self.tally.events[f"killed: {victim}"] += 1
                 break
             time.sleep(0.02)
@@ -227,13 +234,15 @@ class Campaign:
             self._cluster.replace_dead()
         return run
 
-    def _refused(self, config: Path) -> None:
+    def _refused(self, config: Path, night: Night) -> None:
         """Run a night whose version a gate must refuse: the publication stays."""
         before = find_current_publication(self._index)
         run = self._start(config)
         run.communicate(timeout=_PATIENCE_S)
         reason = (self._folder / "nights.log").read_text().splitlines()[-1]
-        self.tally.refused += int(run.returncode == 1 and "PublicationError" in reason)
+        refused = run.returncode == 1 and f"({GATES[night.bad]}: " in reason
+        self.tally.refused += int(refused)
+        self.tally.note("failed", int(not refused), f"night {night.number}: {night.bad} delivery: {reason}")
         after = find_current_publication(self._index)
         self.tally.note("stale", int(after != before), f"a bad delivery was published: {after}")
 
@@ -272,7 +281,8 @@ class Campaign:
         """Encode the delivery into a new table and build a new index from it."""
         place = self._folder / f"rebuild-{night.number}"
         sections = yaml.safe_load((self._folder / "night.yaml").read_text())
-        del sections["evaluate"]
+        del sections["evaluate"], sections["gates"]
+        sections["ray"] = self._cluster.own_ray
         sections["encode"]["table"] = sections["index"]["table"] = f"{place}/table"
         sections["index"]["output"] = f"{place}/index"
         deployment = Deployment.model_validate(sections)
@@ -298,7 +308,10 @@ class Campaign:
             self.tally.seen[searcher.publication.number] = searcher.publication.version
 
     def _report(self, night: Night, result: dict[str, Any], seconds: float) -> None:
-        what = ["bad delivery"] if night.bad else [str(result["index.mode"])]
+        what = [f"{night.bad} delivery refused"] if night.bad else [str(result["index.mode"])]
+        if not night.bad:
+            self.tally.events[f"index: {result['index.mode']}"] += 1
+            self.tally.events["tables retired"] += result["collect.tables"]
         what += [f"{night.kill} killed"] if night.kill else []
         what += ["started twice"] if night.twice else []
         read, written = (

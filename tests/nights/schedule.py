@@ -3,7 +3,10 @@
 import random
 from dataclasses import dataclass
 
-__all__ = ["Night", "make_schedule"]
+__all__ = ["GATES", "Night", "make_schedule"]
+
+GATES = {"lacking": "documents", "garbled": "golden", "flooded": "documents"}
+"""Gate that refuses a bad delivery, by kind."""
 
 _KILLED = 0.4  # share of the nights
 
@@ -16,14 +19,14 @@ class Night:
         number: 1, 2, 3 …
         kill: ``driver``, ``worker``, ``node``, or "".
         twice: whether the job is started twice at once.
-        bad: whether the delivery lacks most documents.
+        bad: kind of the bad delivery, a key of ``GATES``, or "".
         model: number of the bundle.
     """
 
     number: int
     kill: str = ""
     twice: bool = False
-    bad: bool = False
+    bad: str = ""
     model: int = 0
 
 
@@ -39,8 +42,8 @@ def make_schedule(nights: int, seed: int) -> list[Night]:
     quiet = [night for night in rest if not night.kill]
     changing = {night.number for before, night in zip(found, rest, strict=False) if before.model != night.model}
     bad = rng.sample([night for night in quiet if night.number not in changing] or quiet, tenth)
-    for night in bad:
-        night.bad = True
+    for place, night in enumerate(bad):
+        night.bad = list(GATES)[place % len(GATES)]
     for night in rng.sample([night for night in found if not night.kill and not night.bad] or [first], tenth):
         night.twice = True
     return found
