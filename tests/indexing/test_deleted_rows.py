@@ -109,6 +109,15 @@ def test_changes_between_versions_are_found_in_both_directions(tmp_path: Path, s
     assert compare(tmp_path, 3, snapshot(tmp_path).version) == (set(), set(), 0)
 
 
+def test_rows_that_were_delivered_again_unchanged_do_not_count_as_changed(world: Path):
+    again = {i: CORPUS[i] for i in sorted(CORPUS)[:40]}  # half of every part: it is read
+    delete_rows(world, Increment({**again, "doc001": Doc({4: 9}, "changed")}, ["doc050"]))
+    version = snapshot(world).version
+    assert compare(world, version - 1, version) == ({"doc001"}, {"doc050"}, 1)
+    delete_rows(world, Increment({"doc060": CORPUS["doc060"]}))  # one row of a part: it is not read
+    assert compare(world, version, version + 1) == ({"doc060"}, set(), 1)
+
+
 def test_end_of_a_takedown_restores_no_deleted_document(world: Path):
     build_index(deployment(world))
     delete_documents(world / "index", ["doc002", "doc005"])
