@@ -1,0 +1,1 @@
+"""The tools of ``infra/supply``: licenses, audit and bills of materials of the locks."""
