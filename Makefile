@@ -7,6 +7,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY  := $(VENV)/.ready
 OPTIMUM := .venv-optimum
 PEERS  := .venv-peers
+AUDIT  := .venv-audit
 # Every listener of a local Ray stays on loopback; no hub is ever asked.
 export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER := 0
 export RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO := 0
@@ -16,7 +17,7 @@ export TOKENIZERS_PARALLELISM := false
 
 DATA ?= ../shared/data
 
-.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale bench-train bench-pruning cluster faults nights test test-all lint types models optimum lock image-test infra-test clean
+.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale bench-train bench-pruning cluster faults nights test test-all lint types models optimum lock image-test infra-test audit sbom licenses clean
 
 help:
 	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
@@ -34,6 +35,7 @@ help:
 	@echo "make optimum     open an exported bundle with optimum, in an environment of its own"
 	@echo "make image-test  build the container images for CPUs and encode and search in them (root, buildah, debootstrap)"
 	@echo "make infra-test  validate the manifests of Kubernetes, and find faults planted in them; LSR_INFRA_SEED=N"
+	@echo "make audit       look up known vulnerabilities of all locked packages; make sbom: bills of materials of the images; make licenses"
 	@echo "make lock        resolve requirements/*.txt anew (needs uv)"
 
 # torch first and pinned, with what its build needs (a CUDA build does not load without it); then everything else by
@@ -121,6 +123,22 @@ $(PEERS)/.ready: requirements/peers.txt
 	$(PEERS)/bin/pip install --quiet --no-deps --require-hashes -r requirements/peers.txt
 	touch $@
 
+# The tools of the supply chain stay out of our own environment.
+$(AUDIT)/.ready: requirements/audit.txt
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/pip install --quiet --no-deps --require-hashes -r requirements/audit.txt
+	touch $@
+
+# Fails on vulnerabilities, and if the advisory service cannot be used or does not know all packages.
+audit: $(AUDIT)/.ready
+	@$(AUDIT)/bin/python -m infra.supply.audit $(AUDIT_ARGS)
+
+sbom: $(AUDIT)/.ready
+	@$(AUDIT)/bin/python -m infra.supply.sbom build/sbom $(SBOM_ARGS)
+
+licenses: $(READY) $(AUDIT)/.ready
+	@$(BIN)/python -m infra.supply.licenses
+
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package torch \
 	--no-annotate --no-header --constraint requirements/torch-cpu.txt
 # The images have the versions that the tests run with. Reading a tokenizer from a file needs none of the clients of hubs.
@@ -149,4 +167,4 @@ infra-test: $(READY)
 	@$(BIN)/python -m tests.infra.manifests
 
 clean:
-	rm -rf $(VENV) $(OPTIMUM) $(PEERS) .quickstart build dist *.egg-info
+	rm -rf $(VENV) $(OPTIMUM) $(PEERS) $(AUDIT) .quickstart build dist *.egg-info
