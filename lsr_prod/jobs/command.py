@@ -42,6 +42,7 @@ COMMANDS = {
     "lineage": "print what a model was made from",
     "inspect-vocabulary": "print facts about the output vocabulary of a model",
     "doctor": "check this machine, its stores and its cluster",
+    "watch": "serve the metrics of a deployment for Prometheus",
     "completion": "print a completion script for bash or zsh",
 }
 """Subcommand -> summary. Its module is in ``_MODULES``, or ``lsr_prod.jobs.<subcommand>`` with underscores."""
@@ -52,6 +53,7 @@ _MODULES = {
     "unpin": "publications.unpin",
     "catalog": "publications.catalog",
     "diff": "publications.diff",
+    "watch": "monitoring.watch",
 }
 
 _EXTRAS = {

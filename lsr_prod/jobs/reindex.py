@@ -41,10 +41,12 @@ from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.operations.follow_tables import with_table
 from lsr_prod.operations.gates import Gatekeeper, check_force
+from lsr_prod.operations.nights import delete_old_nights, recorded_night
 from lsr_prod.operations.table_generations import register_table, retire_tables, table_for_bundle
 from lsr_prod.operations.takeover import wait_for_other_attempts
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
+from lsr_prod.storage.publications import find_current_publication
 
 __all__ = ["JOB", "main"]
 
@@ -58,6 +60,7 @@ JOB = Job(
     options=force_options("reindex"),
 )
 
+_NIGHTS = 400  # records that are kept, a year and more
 _FIGURES = {
     "encode": ("rows_out", "quarantined", "waves", "waves_skipped"),
     "index": ("mode", "documents", "upserts", "deletes", "documents_rebuilt", "bytes_written", "publication"),
@@ -82,22 +85,31 @@ def _reindex(deployment: Deployment, given: argparse.Namespace) -> Mapping[str, 
     work = check_encode(chosen)
     register_table(first, table)
     gatekeeper = Gatekeeper(chosen, given.force, given.reason)
-    index = chosen.index
-    assert index is not None
+    place = Store(absolute(_index(chosen).output), options)
+    figures = recorded_night(
+        place,
+        lambda: _run(chosen, work, gatekeeper, first, table),
+        published=lambda: _number(place),
+        refused=lambda: tuple(result.gate for report in gatekeeper.reports[-1:] for result in report.refused),
+    )
+    return {**figures, "gates": gate_rows(gatekeeper.reports)}
+
+
+def _run(chosen: Deployment, work: Work, gatekeeper: Gatekeeper, first: Store, table: Store) -> Mapping[str, Any]:
+    index, options = _index(chosen), chosen.storage.options
     steps: dict[str, Mapping[str, Any]] = {}
-    with ray_session(deployment.ray):
+    with ray_session(chosen.ray):
         steps["encode"] = _timed(lambda: _encode_once(chosen, work).result())
         try:
             steps["index"] = _timed(lambda: build_index(chosen, gatekeeper).result())
         finally:
             print_gates(gatekeeper.reports)
-    if deployment.evaluate is not None:
-        steps["evaluate"] = _timed(lambda: evaluate_index(deployment).result())
+    if chosen.evaluate is not None:
+        steps["evaluate"] = _timed(lambda: evaluate_index(chosen).result())
     if index.publish:
         place = Store(absolute(index.output), options)
         steps["collect"] = _timed(lambda: _collect(index, place, first, table))
-    figures = {f"{step}.{name}": value for step, found in steps.items() for name, value in found.items()}
-    return {**figures, "gates": gate_rows(gatekeeper.reports)}
+    return {f"{step}.{name}": value for step, found in steps.items() for name, value in found.items()}
 
 
 def _encode_once(deployment: Deployment, work: Work) -> EncodeSummary:
@@ -116,6 +128,7 @@ def _collect(index: IndexSettings, place: Store, first: Store, table: Store) -> 
     places = [place, Store(index.publish_to, place.options)] if index.publish_to else [place]
     garbage = [collect_garbage(one, keep=index.keep_publications, age_s=age) for one in places]
     retired = retire_tables(places, first, table, age_s=age)
+    delete_old_nights(place, keep=_NIGHTS)
     return {
         "publications": sum(one.publications for one in garbage),
         "objects": sum(one.objects for one in garbage) + retired.objects,
@@ -127,6 +140,16 @@ def _collect(index: IndexSettings, place: Store, first: Store, table: Store) -> 
 def _encode(deployment: Deployment) -> EncodeSettings:
     assert deployment.encode is not None
     return deployment.encode
+
+
+def _index(deployment: Deployment) -> IndexSettings:
+    assert deployment.index is not None
+    return deployment.index
+
+
+def _number(index: Store) -> int | None:
+    found = find_current_publication(index)
+    return None if found is None else found.number
 
 
 def _timed(step: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:

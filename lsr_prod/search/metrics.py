@@ -13,9 +13,9 @@ from lsr_prod.search.result import SearchResult
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-__all__ = ["Observer", "PrometheusObserver"]
+__all__ = ["BUCKETS", "Observer", "PrometheusObserver", "stages"]
 
-_BUCKETS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+BUCKETS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _MATCHED_BUCKETS = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 
 
@@ -32,11 +32,17 @@ class Observer(Protocol):
         """A version became current."""
 
 
+def stages(result: SearchResult) -> dict[str, float]:
+    """Return the seconds of a query by stage, and their ``total``."""
+    seconds = {"encode": result.encode_ms / 1e3, "match": result.match_ms / 1e3, "fetch": result.fetch_ms / 1e3}
+    return {**seconds, "total": sum(seconds.values())}
+
+
 class PrometheusObserver:
     """Metrics ``lsr_prod_search_*`` for Prometheus.
 
     Counters: ``queries`` (by ``outcome``: full, partial, or the name of an error). Histograms: ``seconds`` (by
-    ``stage``: encode, match, fetch), ``matched`` (matching documents read), ``hits``. Gauges: ``publication``,
+    ``stage``: encode, match, fetch, total), ``matched`` (matching documents read), ``hits``. Gauges: ``publication``,
     ``documents``, and ``version_info``, which is 1 for the current version and 0 for previous ones.
     """
 
@@ -54,26 +60,28 @@ class PrometheusObserver:
         except ImportError as error:
             raise MissingExtraError("prometheus_client", "jobs") from error
         target = REGISTRY if registry is None else registry
-        name = "lsr_prod_search"
-        self._queries = Counter(f"{name}_queries", "Queries by outcome.", ["outcome"], registry=target)
+        self._queries = Counter("lsr_prod_search_queries", "Queries by outcome.", ["outcome"], registry=target)
         self._seconds = Histogram(
-            f"{name}_seconds", "Seconds of a query by stage.", ["stage"], registry=target, buckets=_BUCKETS
+            "lsr_prod_search_seconds", "Seconds of a query by stage.", ["stage"], registry=target, buckets=BUCKETS
         )
         self._matched = Histogram(
-            f"{name}_matched", "Matching documents that were read.", registry=target, buckets=_MATCHED_BUCKETS
+            "lsr_prod_search_matched", "Matching documents that were read.", registry=target, buckets=_MATCHED_BUCKETS
         )
-        self._hits = Histogram(f"{name}_hits", "Hits of a query.", registry=target, buckets=_MATCHED_BUCKETS[:6])
-        self._publication = Gauge(f"{name}_publication", "Number of the current publication.", registry=target)
-        self._documents = Gauge(f"{name}_documents", "Documents that can be found.", registry=target)
-        self._version = Gauge(f"{name}_version_info", "1 for the current version.", ["version"], registry=target)
+        self._hits = Histogram(
+            "lsr_prod_search_hits", "Hits of a query.", registry=target, buckets=_MATCHED_BUCKETS[:6]
+        )
+        self._publication = Gauge("lsr_prod_search_publication", "Number of the current publication.", registry=target)
+        self._documents = Gauge("lsr_prod_search_documents", "Documents that can be found.", registry=target)
+        self._version = Gauge(
+            "lsr_prod_search_version_info", "1 for the current version.", ["version"], registry=target
+        )
         self._current: str | None = None
 
     def answered(self, result: SearchResult) -> None:
         """See ``Observer``."""
         self._queries.labels("partial" if result.partial else "full").inc()
-        self._seconds.labels("encode").observe(result.encode_ms / 1e3)
-        self._seconds.labels("match").observe(result.match_ms / 1e3)
-        self._seconds.labels("fetch").observe(result.fetch_ms / 1e3)
+        for stage, seconds in stages(result).items():
+            self._seconds.labels(stage).observe(seconds)
         self._matched.observe(result.matched)
         self._hits.observe(len(result.hits))
 

@@ -13,12 +13,14 @@ from ray.serve.handle import DeploymentHandle
 from lsr_prod.errors import LsrError, QueryError
 from lsr_prod.search.candidates import Shards
 from lsr_prod.search.location import locate
+from lsr_prod.search.metrics import Observer
 from lsr_prod.search.open_index import open_current
 from lsr_prod.search.result import SearchResult
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.serving.follow import Follower
 from lsr_prod.serving.loopback import keep_internal_port_on_loopback
+from lsr_prod.serving.metrics import RayObserver
 from lsr_prod.serving.scatter import Groups, ScatteredShards
 from lsr_prod.serving.versions import Pin
 from lsr_prod.serving.wire import WireRequest, error_to_json, result_to_json
@@ -47,6 +49,7 @@ class ScatteringSearcher(Searcher):
         *,
         encoder_threads: int,
         options: Mapping[str, str] | None = None,
+        observer: Observer | None = None,
     ) -> None:
         """Open the current version.
 
@@ -55,11 +58,13 @@ class ScatteringSearcher(Searcher):
             groups: shard groups that serve the index.
             encoder_threads: ONNX Runtime threads that encode one query.
             options: options of the object store.
+            observer: receives metrics.
         """
         location = locate(index, None, None, options)
         snapshot = open_current(location, "lazy", shards=self._shards_opened)
-        super().__init__(snapshot, location=location, encoder_threads=encoder_threads)
+        super().__init__(snapshot, location=location, encoder_threads=encoder_threads, observer=observer)
         self._groups = groups
+        self._watch(snapshot)
 
     def _shards(self, snapshot: Snapshot) -> Shards:
         publication = snapshot.publication
@@ -95,7 +100,9 @@ class Router:
         """
         keep_internal_port_on_loopback()
         calls = Groups(groups, attempts=attempts, timeout_s=timeout_s)
-        self._searcher = ScatteringSearcher(index, calls, encoder_threads=encoder_threads, options=options)
+        self._searcher = ScatteringSearcher(
+            index, calls, encoder_threads=encoder_threads, options=options, observer=RayObserver()
+        )
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="lsr-route")
         self._follower = Follower(self._searcher.refresh, poll_seconds)
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from tests.infra.manifests.job_checks import deployments, night, ray_settings, service
+from tests.infra.manifests.metrics import metric_problems
+from tests.infra.manifests.monitoring_checks import monitoring
 from tests.infra.manifests.network_checks import selectors
 from tests.infra.manifests.pod_checks import accounts, commands, images, security, volumes
 from tests.infra.manifests.render import Manifest
@@ -21,6 +23,8 @@ _CHECKS: tuple[Callable[[list[Manifest]], Iterator[str]], ...] = (
     service,
     selectors,
     night,
+    monitoring,
+    metric_problems,
 )
 
 

@@ -114,6 +114,7 @@ _RULES: dict[str, _Rule] = {
     "missing field": _missing_field,
     "wrong image": _wrong_image,
     "wrong path": _wrong_path,
+    "unknown metric": _unknown_metric,
 }
 KINDS = tuple(_RULES)
 

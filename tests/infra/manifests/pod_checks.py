@@ -49,7 +49,7 @@ def volumes(manifests: list[Manifest]) -> Iterator[str]:
         mounted = pod.mounted()
         if not all("sizeLimit" in volume.get("emptyDir", {"sizeLimit": ""}) for volume in mounted.values()):
             yield f"{pod.where}: a scratch volume has no sizeLimit"
-        if pod.role == "submitter" and set(mounted) != {"/tmp"}:
+        if pod.role in ("submitter", "watch") and "emptyDir" not in mounted.get("/tmp", {}):
             yield f"{pod.where}: /tmp is not writable"
         if not all(mounted.values()) or len(mounted) != len(pod.spec.get("volumes", [])):
             yield f"{pod.where}: volumes and the places where they are mounted differ"
@@ -77,7 +77,7 @@ def accounts(manifests: list[Manifest]) -> Iterator[str]:
         for source in pod.container.get("envFrom", []):
             if source.get("secretRef", {}).get("name") not in _SECRETS:
                 yield f"{pod.where}: it reads another secret than {sorted(_SECRETS)}"
-        if pod.role in ("head", "worker") and not pod.container.get("envFrom"):
+        if pod.role in ("head", "worker", "watch") and not pod.container.get("envFrom"):
             yield f"{pod.where}: the variables of the object store are missing"
     for name, account in accounts.items():
         if account.get("automountServiceAccountToken") is not (name == "lsr-head"):
@@ -99,11 +99,13 @@ def commands(manifests: list[Manifest]) -> Iterator[str]:
     for pod in pod_templates(manifests):
         container = pod.container
         hooks = [container.get("readinessProbe", {}), container.get("lifecycle", {}).get("preStop", {})]
+        if pod.role in ("head", "worker") and "terminationGracePeriodSeconds" not in pod.spec:
+            yield f"{pod.where}: it has no time to end"
         if pod.role == "worker" and not hooks[1].get("exec", {}).get("command"):
             yield f"{pod.where}: the node does not announce its end"
         for hook in hooks:
             yield from _command(pod, hook.get("exec", {}).get("command", []))
-        if pod.role == "other":
+        if pod.role == "night":
             program, script, template = container["command"]
             volume = pod.mounted().get(str(Path(script).parent), {})
             if program != "python" or Path(script).name not in maps.get(volume.get("configMap", {}).get("name"), {}):

@@ -17,7 +17,7 @@ class PodTemplate:
 
     Attributes:
         where: manifest and place, for messages.
-        role: head, worker, submitter or other.
+        role: head, worker, submitter, night or watch.
         labels: of its pods.
         spec: of its pods.
     """
@@ -63,7 +63,9 @@ def pod_templates(manifests: list[Manifest]) -> list[PodTemplate]:
         if manifest["kind"] == "RayJob":
             found.append(_template(f"{name} submitter", "submitter", spec["submitterPodTemplate"]))
         elif manifest["kind"] == "CronJob":
-            found.append(_template(name, "other", spec["jobTemplate"]["spec"]["template"]))
+            found.append(_template(name, "night", spec["jobTemplate"]["spec"]["template"]))
+        elif manifest["kind"] == "Deployment":
+            found.append(_template(name, "watch", spec["template"]))
     return found
 
 

@@ -16,8 +16,61 @@ __all__ = ["KUBERAY", "has_kuberay_schemas", "schema_problems"]
 KUBERAY = Path(__file__).parents[4] / "shared/kuberay"
 _VERSION = "1.33"
 _RAY_KINDS = ("RayCluster", "RayJob", "RayService", "RayCronJob")
-# Kinds of the operators of Prometheus and Grafana; tests of the rules and the dashboard read them.
-_MONITORING = ("monitoring.coreos.com/v1",)
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+_RULE = {
+    "type": "object",
+    "properties": {
+        "alert": {"type": "string", "pattern": "^LsrProd[A-Z][A-Za-z]+$"},
+        "record": {"type": "string", "pattern": "^lsr_prod:[a-z0-9_]+:[a-z0-9_]+$"},
+        "expr": {"type": "string"},
+        "for": {"type": "string", "pattern": "^[0-9]+[smh]$"},
+        "labels": {**_TEXTS, "required": ["severity"]},
+        "annotations": {**_TEXTS, "required": ["summary", "description"]},
+    },
+    "required": ["expr"],
+    "oneOf": [{"required": ["record"]}, {"required": ["alert", "for", "labels", "annotations"]}],
+    "additionalProperties": False,
+}
+
+
+def _kind(spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "properties": {
+            "apiVersion": {"const": "monitoring.coreos.com/v1"},
+            "kind": {},
+            "metadata": {"type": "object"},
+            "spec": spec,
+        },
+        "required": ["apiVersion", "spec"],
+        "additionalProperties": False,
+    }
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _list(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items, "minItems": 1}
+
+
+_TEXT = {"type": "string", "minLength": 1}
+# The operator of Prometheus: what the manifests use of its kinds.
+_MONITORING = {
+    "PrometheusRule": _kind(_object(groups=_list(_object(name=_TEXT, rules=_list(_RULE))))),
+    "PodMonitor": _kind(
+        _object(
+            selector=_object(matchLabels=_TEXTS),
+            podMetricsEndpoints=_list(
+                _object(
+                    port=_TEXT,
+                    interval={"type": "string", "pattern": "^[0-9]+s$"},
+                    relabelings=_list(_object(sourceLabels=_list(_TEXT), targetLabel=_TEXT)),
+                )
+            ),
+        )
+    ),
+}
 
 
 def has_kuberay_schemas() -> bool:
@@ -34,8 +87,9 @@ def schema_problems(manifest: Manifest) -> list[str]:
         errors = _kuberay(manifest["kind"]).iter_errors(manifest)
         found = [f"{where}: {'.'.join(map(str, error.absolute_path))}: {error.message[:200]}" for error in errors]
         return found + [problem for pod in _pod_templates(manifest) for problem in _builtin(where, _as_pod(pod))]
-    if manifest.get("apiVersion") in _MONITORING:
-        return []
+    if manifest.get("kind") in _MONITORING:
+        errors = Draft202012Validator(_MONITORING[manifest["kind"]]).iter_errors(manifest)
+        return [f"{where}: {'.'.join(map(str, error.absolute_path))}: {error.message[:200]}" for error in errors]
     return _builtin(where, manifest)
 
 
