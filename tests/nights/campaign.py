@@ -149,7 +149,8 @@ class Campaign:
             results = [self._finish(run) for run in runs]
             self.tally.events["started twice"] += 1
             self.tally.note("failed", results.count(None), f"night {night.number}: of two runs started at once")
-            result = next((one for one in results if one), None)
+            finished = [one for one in results if one]
+            result = max(finished, key=lambda one: int(one["encode.bytes_written"]), default=None)
         attempts = 0
         while result is None:
             attempts += 1
