@@ -5,6 +5,7 @@ import re
 import socket
 
 from lsr_prod.cluster.token import read_token
+from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 
 __all__ = ["check_address"]
@@ -31,7 +32,9 @@ def check_address(address: str, *, token: bool) -> None:
     if match is None:
         if address != "auto":
             raise ConfigError(
-                "ray.address", f"{address} is no address", "set it (or RAY_ADDRESS) to host:port or ray://host:port"
+                "ray.address",
+                f"{without_credentials(address)} is no address",
+                "set it (or RAY_ADDRESS) to host:port or ray://host:port",
             )
         return
     client, host, port = match[1] is not None, match[2], int(match[3])

@@ -1,0 +1,1 @@
+"""Secrets in settings and in the environment, searched for in everything that jobs write."""
