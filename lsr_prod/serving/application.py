@@ -1,5 +1,6 @@
 """The Ray Serve application: a router, and one deployment for each shard group."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.client import ServedSearcher
 from lsr_prod.serving.replica import ShardReplica
 from lsr_prod.serving.router import Router
+from lsr_prod.storage.signatures import TRUSTED_KEYS, trusted_keys
 
 __all__ = ["application_of_file", "build_application", "deployments", "group_name", "start"]
 
@@ -22,12 +24,17 @@ def group_name(group: int) -> str:
 
 
 def build_application(settings: ServeSettings, options: Mapping[str, str] | None = None) -> Application:
-    """Build the application for ``serve.run``.
+    """Build the application for ``serve.run``. Its processes trust the keys that this process trusts.
 
     Args:
         settings: the section ``serve``.
         options: options of the object store.
+
+    Raises:
+        ConfigError: a key is malformed.
+        MissingExtraError: there are keys and cryptography is not installed.
     """
+    trusted = os.environ[TRUSTED_KEYS] if trusted_keys() else None  # public keys
     actor = {"num_cpus": settings.cpus}
     groups = [
         serve.deployment(
@@ -42,6 +49,7 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
             threads=settings.threads,
             poll_seconds=settings.poll_seconds,
             options=options,
+            trusted_keys=trusted,
         )
         for group in range(settings.shard_groups)
     ]
@@ -60,6 +68,7 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
         attempts=settings.attempts,
         timeout_s=settings.timeout_s,
         options=options,
+        trusted_keys=trusted,
     )
 
 

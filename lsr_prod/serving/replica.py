@@ -17,6 +17,7 @@ from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.serving.follow import Follower
 from lsr_prod.serving.loopback import keep_internal_port_on_loopback
 from lsr_prod.serving.versions import Pin, Versions
+from lsr_prod.storage.signatures import trust
 
 __all__ = ["ShardReplica"]
 
@@ -35,6 +36,7 @@ class ShardReplica:
         threads: int,
         poll_seconds: float,
         options: Mapping[str, str] | None = None,
+        trusted_keys: str | None = None,
     ) -> None:
         """Open the current version and compile the kernels.
 
@@ -45,12 +47,14 @@ class ShardReplica:
             threads: calls that run at the same time.
             poll_seconds: seconds between two checks for a new publication.
             options: options of the object store.
+            trusted_keys: keys that publications must be signed by (``storage.signatures.trust``).
 
         Raises:
             PublicationError: nothing is published.
             ArtifactError: the version is incomplete, damaged or of another format.
         """
         keep_internal_port_on_loopback()
+        trust(trusted_keys)
         self._versions = Versions(index, group, groups, options)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lsr-match")
         _compile(self._versions.last)

@@ -24,6 +24,7 @@ from lsr_prod.serving.metrics import RayObserver
 from lsr_prod.serving.scatter import Groups, ScatteredShards
 from lsr_prod.serving.versions import Pin
 from lsr_prod.serving.wire import WireRequest, error_to_json, result_to_json
+from lsr_prod.storage.signatures import trust
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -85,6 +86,7 @@ class Router:
         attempts: int,
         timeout_s: float,
         options: Mapping[str, str] | None = None,
+        trusted_keys: str | None = None,
     ) -> None:
         """Open the current version; the first text opens the encoder.
 
@@ -97,8 +99,10 @@ class Router:
             attempts: maximum number of times a call is sent when replicas die.
             timeout_s: seconds for a call.
             options: options of the object store.
+            trusted_keys: keys that publications must be signed by (``storage.signatures.trust``).
         """
         keep_internal_port_on_loopback()
+        trust(trusted_keys)
         calls = Groups(groups, attempts=attempts, timeout_s=timeout_s)
         self._searcher = ScatteringSearcher(
             index, calls, encoder_threads=encoder_threads, options=options, observer=RayObserver()

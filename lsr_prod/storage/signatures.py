@@ -18,7 +18,7 @@ from lsr_prod.formats.publication import Publication, Signature
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-__all__ = ["SIGNING_KEY", "TRUSTED_KEYS", "check_keys", "is_signed", "sign", "trusted_keys"]
+__all__ = ["SIGNING_KEY", "TRUSTED_KEYS", "check_keys", "is_signed", "sign", "trust", "trusted_keys"]
 
 SIGNING_KEY = "LSR_PROD_SIGNING_KEY"
 """Environment variable with the private key: PKCS #8 in DER, base64; the lines of a PEM file are accepted."""
@@ -41,6 +41,16 @@ def check_keys() -> None:
             f"it is the key {_name(private.public_key())}, which {TRUSTED_KEYS} does not contain",
             f"add its public key to {TRUSTED_KEYS} here and for readers",
         )
+
+
+def trust(keys: str | None) -> None:
+    """Trust other keys than the environment of this process names.
+
+    Args:
+        keys: public keys in the form of ``LSR_PROD_TRUSTED_KEYS``; None: keep those of the environment.
+    """
+    if keys is not None:
+        os.environ[TRUSTED_KEYS] = keys
 
 
 def sign(publication: Publication) -> Publication:

@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Lock
 
@@ -19,15 +19,18 @@ from ray import serve
 
 from lsr_prod.config import ServeSettings
 from lsr_prod.errors import QueryError
+from lsr_prod.formats.publication import publication_name
 from lsr_prod.search import Searcher, SearchResult
 from lsr_prod.search.query.filters import field as attribute
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.serving import ServedSearcher, UnavailableError, deployments, start
 from lsr_prod.serving.wire import result_from_json
-from lsr_prod.storage.publications import read_publication
+from lsr_prod.storage.publications import create_publication, read_publication
+from lsr_prod.storage.signatures import SIGNING_KEY, TRUSTED_KEYS
 from tests.indexing.corpus import Doc, encode_corpus, make_index
 from tests.listeners import kinds, listeners
+from tests.storage.keys import KEYS, private, public
 
 APPLICATION = "served-test"
 SHARDS, REPLICAS = 3, 2
@@ -73,6 +76,9 @@ def served(tiny_bundle: Path, ray_local: None, tmp_path_factory: pytest.TempPath
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    patch = pytest.MonkeyPatch()
+    patch.setenv(SIGNING_KEY, private(KEYS[0]))
+    patch.setenv(TRUSTED_KEYS, public(KEYS[0]))  # Ray runs already: its processes do not have the variable
     one = Served(index, tiny_bundle, None, port, encode_corpus(tiny_bundle, TEXTS))  # type: ignore[arg-type]
     one.publish()
     settings = ServeSettings(
@@ -88,6 +94,7 @@ def served(tiny_bundle: Path, ray_local: None, tmp_path_factory: pytest.TempPath
         one.client = start(settings)
         yield one
     finally:
+        patch.undo()
         serve.shutdown()
 
 
@@ -205,6 +212,24 @@ def newest(served: Served) -> Searcher:
         assert time.monotonic() < end
         time.sleep(0.1)
     return served.embedded[sha]
+
+
+def test_an_unsigned_publication_is_not_served(served: Served) -> None:
+    current = newest(served).publication
+    planted = replace(
+        read_publication(served.index, 1), number=current.number + 1, previous=current.sha, signature=None
+    )
+    router, group = (serve.get_deployment_handle(name, APPLICATION) for name in ("router", "shards-0"))
+    create_publication(served.index, planted)
+    try:
+        for handle in (router, group):
+            end = time.monotonic() + 20
+            while "SignatureError" not in (handle.state.remote().result(timeout_s=30)["problem"] or ""):
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        assert served.client.search_vector({2000: 1.0}, 1).version == current.version
+    finally:
+        (served.index / "publications" / publication_name(planted.number)).unlink()
 
 
 def test_texts_batches_and_counts_equal_the_embedded_search(served: Served) -> None:

@@ -3,19 +3,12 @@
 import json
 import subprocess
 import sys
-from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
 
 from lsr_prod.errors import ConfigError, MissingExtraError, SignatureError
 from lsr_prod.formats.digest import record_bytes
@@ -29,16 +22,7 @@ from lsr_prod.storage.pins import delete_publication
 from lsr_prod.storage.publications import current_publication, read_publication
 from lsr_prod.storage.signatures import SIGNING_KEY, TRUSTED_KEYS, check_keys, sign
 from tests.indexing.corpus import Doc, make_index
-
-KEYS = [Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in (1, 2)]
-
-
-def private(key: Ed25519PrivateKey) -> str:
-    return b64encode(key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())).decode()
-
-
-def public(key: Ed25519PrivateKey) -> str:
-    return b64encode(key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).decode()
+from tests.storage.keys import KEYS, private, public
 
 
 @pytest.fixture(autouse=True)
