@@ -87,7 +87,10 @@ def local_cluster(workers: int) -> Iterator[LocalCluster]:
     """Start the cluster, and end all of its processes with the context."""
     os.environ.update({"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"})
     prepare_token()
+    from ray._raylet import Config
     from ray.cluster_utils import Cluster
+
+    Config.initialize("")  # Ray reads the mode when it is imported
 
     head = {"num_cpus": 0, "object_store_memory": 150_000_000, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": _FAST_HEALTH})

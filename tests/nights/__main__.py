@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from tests.cluster.namespaces import missing
+from tests.nights.schedule import make_schedule
 from tests.nights.world import run_nights
 
 
@@ -30,11 +31,12 @@ def main() -> int:
     if not given.processes and (reason := missing()):
         print(f"skipped: {reason}; --processes needs no machines")
         return 3
+    schedule = make_schedule(given.nights, given.seed)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="nights-", ignore_cleanup_errors=True) as scratch:
         folder = given.logs or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        tally = run_nights(folder, given.nights, given.documents, given.seed, machines=not given.processes)
+        tally = run_nights(folder, schedule, given.documents, given.seed, machines=not given.processes)
     for problem in tally.problems:
         print(problem)
     counts = {name: getattr(tally, name) for name in ("nights", "lost", "stale", "doubled", "refused", "failed")}
