@@ -30,7 +30,7 @@ help:
 	@echo "make test        ruff-clean, typed and tested: what CI runs, without the quickstart"
 	@echo "make test-all    the slow tests too"
 	@echo "make faults      break the encode job some 400 times, and trainings, and count what they lose; detect wrong protocols; LSR_FAULTS_SEED=N repeats one"
-	@echo "make nights      30 nights of the reindex job over an object store, disturbed; each compared with a full rebuild; LSR_NIGHTS_SEED=N"
+	@echo "make nights      30 nights of the reindex job on machines in namespaces (root), disturbed; each compared with a full rebuild; LSR_NIGHTS_SEED=N"
 	@echo "make cluster     the whole way on machines that share only an object store, also with killed nodes, partitions and a busy store"
 	@echo "make optimum     open an exported bundle with optimum, in an environment of its own"
 	@echo "make image-test  build the container images for CPUs and encode and search in them (root, buildah, debootstrap)"

@@ -1,12 +1,12 @@
-"""Run the nightly chain: encode what has changed, index it, publish it, evaluate it, and delete what is out of use.
+"""Run the nightly chain: encode, index, compare with the current version, publish, evaluate, and delete old versions.
 
     lsr-prod reindex --config deployment.yaml [--force GATE --reason TEXT]
 
 Reads the sections ``source``, ``encode``, ``index`` and ``gates``, and ``evaluate`` if it is given. Every step skips
 what is already done: run twice, started twice at once, or resumed after an interruption, the job ends in the state of
 one clean run. Of two runs that encode at once, the newer one takes over, and the older one waits for it. Small changes
-build small shards (``index.max_delta``). A version that a gate refuses is kept, but not published; ``--force`` can
-overrule a gate.
+build small shards (``index.max_delta``). Before a version is published, it answers canary and golden queries next to
+the current one. A version that a gate refuses is kept, but not published; ``--force`` can overrule a gate.
 
 With another bundle, all documents are encoded into a new table next to the one before it, and all shards are built from
 it; readers follow when the version has passed the gates. Until then the old table and version stay as they are, and

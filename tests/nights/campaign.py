@@ -315,6 +315,9 @@ class Campaign:
             self.tally.events["tables retired"] += result["collect.tables"]
         what += [f"{night.kill} killed"] if night.kill else []
         what += ["started twice"] if night.twice else []
+        if night.bad:
+            print(f"night {night.number}: {what[0]}, {seconds:.0f} s, {len(self.tally.problems)} problems", flush=True)
+            return
         read, written = (
             result.get(f"encode.bytes_{verb}", 0) + (result.get("index.bytes_written", 0) if verb == "written" else 0)
             for verb in ("read", "written")
