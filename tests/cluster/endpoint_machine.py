@@ -35,7 +35,9 @@ class EndpointMachine:
         """
         self._machine, self._log = network.add("store"), logs / "store.log"
         endpoint = [sys.executable, "-m", "tests.s3_endpoint", str(_PORT), "--host", self._machine.address]
-        self._machine.start([*endpoint, *(options or [])], {"PYTHONPATH": str(ROOT)}, log=self._log)
+        # moto takes the first part of a host name for a bucket.
+        environment = {"PYTHONPATH": str(ROOT), "S3_IGNORE_SUBDOMAIN_BUCKETNAME": "true"}
+        self._machine.start([*endpoint, *(options or [])], environment, log=self._log)
         self.options = {
             "aws_endpoint": f"http://{self._machine.address}:{_PORT}",
             "aws_region": "us-east-1",

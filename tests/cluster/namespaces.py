@@ -80,7 +80,7 @@ class Machine:
     def start(self, command: list[str], environment: Mapping[str, str] | None = None, *, log: Path) -> None:
         """Start a program, which ends with the machine; its output goes to a file of this computer."""
         with log.open("ab") as out:
-            inside, nothing = self._inside(command, environment), subprocess.DEVNULL
+            inside, nothing = self.inside(command, environment), subprocess.DEVNULL
             self._started.append(
                 subprocess.Popen(inside, stdin=nothing, stdout=out, stderr=out, start_new_session=True)
             )
@@ -118,7 +118,7 @@ class Machine:
             timeout_s: seconds until it is killed.
         """
         return subprocess.run(
-            self._inside(command, environment),
+            self.inside(command, environment),
             input=data,
             capture_output=True,
             text=True,
@@ -139,12 +139,19 @@ class Machine:
 
     def copy_from(self, other: "Machine", folder: str, to: str) -> None:
         """Copy a folder of another machine to this one."""
-        packed = subprocess.run(other._inside(["tar", "-C", folder, "-c", "."], None), check=True, capture_output=True)
+        packed = subprocess.run(other.inside(["tar", "-C", folder, "-c", "."], None), check=True, capture_output=True)
         self._unpack(packed.stdout, to)
 
     def _unpack(self, packed: bytes, to: str) -> None:
-        command = self._inside(["sh", "-c", f"mkdir -p {shlex.quote(to)} && tar -C {shlex.quote(to)} -x"], None)
+        command = self.inside(["sh", "-c", f"mkdir -p {shlex.quote(to)} && tar -C {shlex.quote(to)} -x"], None)
         subprocess.run(command, input=packed, check=True, capture_output=True)
+
+    def inside(self, command: list[str], environment: Mapping[str, str] | None = None) -> list[str]:
+        """Return the command that runs a program on the machine; root may run it anywhere on this computer."""
+        variables = {"PATH": os.environ["PATH"], "HOME": "/tmp/home", **(environment or {})}
+        pairs = [f"{name}={value}" for name, value in variables.items()]
+        enter = ["nsenter", "-t", str(self._sleeper()), "--net", "--mount", "--uts", "--wd=/tmp", "--"]
+        return [*enter, "env", "-i", *pairs, *command]
 
     def cut_off(self, *, connected: bool = False) -> None:
         """Take the machine off the network, or connect it again."""
@@ -173,12 +180,6 @@ class Machine:
             os.killpg(self._holder.pid, signal.SIGKILL)
         self._holder.communicate(timeout=10)
         _ip("netns", "delete", self._space)
-
-    def _inside(self, command: list[str], environment: Mapping[str, str] | None) -> list[str]:
-        variables = {"PATH": os.environ["PATH"], "HOME": "/tmp/home", **(environment or {})}
-        pairs = [f"{name}={value}" for name, value in variables.items()]
-        enter = ["nsenter", "-t", str(self._sleeper()), "--net", "--mount", "--uts", "--wd=/tmp", "--"]
-        return [*enter, "env", "-i", *pairs, *command]
 
     def _pids(self) -> list[int]:
         found = subprocess.run(["ip", "netns", "pids", self._space], check=True, capture_output=True, text=True).stdout
