@@ -17,7 +17,7 @@ export TOKENIZERS_PARALLELISM := false
 
 DATA ?= ../shared/data
 
-.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale bench-train bench-pruning cluster faults nights test test-all lint types models optimum lock image-test infra-test audit sbom licenses clean
+.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale bench-train bench-pruning cluster faults nights test test-all lint types models optimum lock image-test infra-test deploy-test audit sbom licenses clean
 
 help:
 	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
@@ -34,6 +34,7 @@ help:
 	@echo "make cluster     the whole way on machines that share only an object store, also with killed nodes, partitions and a busy store"
 	@echo "make optimum     open an exported bundle with optimum, in an environment of its own"
 	@echo "make image-test  build the container images for CPUs and encode and search in them (root, buildah, debootstrap)"
+	@echo "make deploy-test  run every command of docs/deploy.md: kubectl against a stand-in, machines as namespaces (root)"
 	@echo "make infra-test  validate the manifests of Kubernetes, and find faults planted in them; LSR_INFRA_SEED=N"
 	@echo "make audit       look up known vulnerabilities of all locked packages; make sbom: bills of materials of the images; make licenses"
 	@echo "make lock        resolve requirements/*.txt anew (needs uv)"
@@ -162,6 +163,9 @@ lock:
 # The CPUs of this computer are shared: a build waits for everything else.
 image-test: $(READY) models
 	@nice -n 15 $(BIN)/python -m tests.infra.image $(IMAGE_ARGS)
+
+deploy-test: $(READY) models
+	@nice -n 15 $(BIN)/python -m tests.infra.deploy $(DEPLOY_ARGS)
 
 infra-test: $(READY)
 	@$(BIN)/python -m tests.infra.manifests

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-__all__ = ["DOCUMENTS", "QUERY", "make_deployment"]
+__all__ = ["DOCUMENTS", "QUERY", "make_deployment", "write_corpus"]
 
 DOCUMENTS = 100
 QUERY = "how do threads share a lock"
@@ -22,13 +22,10 @@ def make_deployment(folder: Path) -> Path:
     model = SparseEncoder.load(model_folder("splade-tiny"), document_max_length=128, query_max_length=64)
     model.save(folder / "model")
     export_bundle(ExportSettings(model=str(folder / "model"), output=str(folder / "bundle")))
-    texts = [f"{_TOPICS[at % len(_TOPICS)]}, variant {at}." for at in range(DOCUMENTS - 1)]
-    rows = [{"_id": f"d{at:03}", "text": text} for at, text in enumerate(texts)]
-    rows.append({"_id": "lock", "text": "A lock is released by the thread that holds it; threads share data."})
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_corpus(folder)
     deployment = {
         "ray": {"num_cpus": 2},
-        "source": {"paths": ["/mnt/corpus.jsonl"], "text_fields": ["text"], "stored_fields": ["text"]},
+        "source": {"paths": ["/mnt/corpus"], "text_fields": ["text"], "stored_fields": ["text"]},
         "encode": {"bundle": "/mnt/bundle", "table": "/mnt/table"},
         "index": {"table": "/mnt/table", "bundle": "/mnt/bundle", "output": "/mnt/index", "text_fields": ["text"]},
     }
@@ -36,3 +33,15 @@ def make_deployment(folder: Path) -> Path:
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o777 if path.is_dir() else 0o644)
     return folder
+
+
+def write_corpus(folder: Path) -> None:
+    """Write a corpus, in which document ``lock`` answers the query, and a judged query."""
+    texts = [f"{_TOPICS[at % len(_TOPICS)]}, variant {at}." for at in range(DOCUMENTS - 1)]
+    rows = [{"_id": f"d{at:03}", "text": text} for at, text in enumerate(texts)]
+    rows.append({"_id": "lock", "text": "A lock is released by the thread that holds it; threads share data."})
+    for name in ("corpus", "judged"):
+        (folder / name).mkdir()
+    (folder / "corpus" / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "judged" / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": QUERY}) + "\n")
+    (folder / "judged" / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\tlock\t1\n")
