@@ -5,7 +5,10 @@ bucket ``lsr``. Without commands all are run; with some, those only.
 """
 
 import json
+import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,7 +143,15 @@ def _commands(folder: Path, model: str, address: str) -> Iterator[tuple[str, lis
     yield "mine", config, 0
     yield "train", config, 0
     yield "lineage", [f"{folder}/trained"], 0
+    yield "watch", [*config, "--port", "0"], 0
     yield "serve", [*config, "--ray.address", address], 0
+
+
+def _stop(before: Any) -> None:
+    """End a command that serves until interrupted, once it handles the signal."""
+    while signal.getsignal(signal.SIGTERM) is before:
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def run(folder: Path, model: str, bundle: str, options: dict[str, str], wanted: set[str]) -> list[list[Any]]:
@@ -155,6 +166,8 @@ def run(folder: Path, model: str, bundle: str, options: dict[str, str], wanted: 
         for name, arguments, expected in _commands(folder, model, ray.get_runtime_context().gcs_address):
             if not wanted or name in wanted:
                 sys.stderr.write(f"=== {name}\n")
+                if name == "watch":
+                    threading.Thread(target=_stop, args=(signal.getsignal(signal.SIGTERM),), daemon=True).start()
                 begin = time.monotonic()
                 code = main([name, *arguments])
                 codes.append([name, code, expected, round(time.monotonic() - begin, 1)])
