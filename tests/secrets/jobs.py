@@ -22,9 +22,8 @@ from lsr_prod.jobs.command import main
 from lsr_prod.storage import Store
 from tests.model.tiny import tiny_model, tiny_tokenizer
 
-__all__ = ["PLACE"]
+__all__ = ["run"]
 
-PLACE = "s3://lsr/canaries"
 _WORDS = [
     "lock",
     "thread",
@@ -43,18 +42,24 @@ _WORDS = [
 ]
 
 
+def _place(folder: Path) -> str:
+    """Return the folder of this run in the object store."""
+    return f"s3://lsr/canaries/{folder.name}"
+
+
 def _deployment(folder: Path, model: str, bundle: str, options: dict[str, str]) -> dict[str, Any]:
+    place = _place(folder)
     data = {"paths": [f"{folder}/pairs.jsonl"], "kind": "pairs"}
     stage = {"data": data, "batch": {"queries": 4}, "steps": 1, "objective": {"losses": [{"loss": "info_nce"}]}}
     return {
         "storage": {"options": options},
-        "source": {"paths": [f"{PLACE}/corpus/*.jsonl"], "text_fields": ["text"], "stored_fields": ["text"]},
-        "encode": {"bundle": bundle, "table": f"{PLACE}/table", "buckets": 2, "max_bad_fraction": 0.5},
+        "source": {"paths": [f"{place}/corpus/*.jsonl"], "text_fields": ["text"], "stored_fields": ["text"]},
+        "encode": {"bundle": bundle, "table": f"{place}/table", "buckets": 2, "max_bad_fraction": 0.5},
         "index": {
-            "table": f"{PLACE}/table",
+            "table": f"{place}/table",
             "bundle": bundle,
             "output": f"{folder}/index",
-            "publish_to": f"{PLACE}/index",
+            "publish_to": f"{place}/index",
             "text_fields": ["text"],
         },
         "evaluate": {
@@ -63,7 +68,7 @@ def _deployment(folder: Path, model: str, bundle: str, options: dict[str, str]) 
             "qrels": f"{folder}/qrels.tsv",
             "runs": f"{folder}/runs",
         },
-        "maintain": {"table": f"{PLACE}/table", "indexes": [f"{folder}/index"]},
+        "maintain": {"table": f"{place}/table", "indexes": [f"{folder}/index"]},
         "export": {"model": model, "output": f"{folder}/exported"},
         "train": {
             "model": f"{folder}/bert",
@@ -80,7 +85,7 @@ def _deployment(folder: Path, model: str, bundle: str, options: dict[str, str]) 
         },
         "vectors": {
             "action": "export",
-            "table": f"{PLACE}/table",
+            "table": f"{place}/table",
             "bundle": bundle,
             "format": "jsonl",
             "output": f"{folder}/vectors.jsonl",
@@ -92,7 +97,7 @@ def _deployment(folder: Path, model: str, bundle: str, options: dict[str, str]) 
 def _write_inputs(folder: Path, options: dict[str, str]) -> None:
     texts = [f"{first} {second}" for first in _WORDS for second in _WORDS]
     rows = [json.dumps({"_id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
-    Store(f"{PLACE}/corpus", options).put_new("a.jsonl", "\n".join([*rows, "{broken"]).encode())
+    Store(f"{_place(folder)}/corpus", options).put_new("a.jsonl", "\n".join([*rows, "{broken"]).encode())
     queries = [json.dumps({"_id": f"q{number}", "text": word}) for number, word in enumerate(_WORDS)]
     (folder / "queries.jsonl").write_text("\n".join(queries) + "\n")
     qrels = [f"q{number}\td{number * len(_WORDS)}\t1\n" for number in range(len(_WORDS))]

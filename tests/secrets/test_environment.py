@@ -60,11 +60,11 @@ class Titles:
                     continue  # it ended in the meantime
 
 
-def objects(options: dict[str, str]) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of all objects of the bucket, with the rows of Parquet files."""
+def objects(prefix: str, options: dict[str, str]) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of the objects with this prefix, with the rows of Parquet files."""
     client = boto3.client("s3", endpoint_url=options["aws_endpoint"], region_name="us-east-1")
     with tempfile.TemporaryDirectory() as folder:
-        for page in client.get_paginator("list_objects_v2").paginate(Bucket="lsr", Prefix="canaries/"):
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket="lsr", Prefix=prefix):
             for one in page.get("Contents", []):
                 target = Path(folder) / one["Key"]
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def test_secrets_of_the_environment_are_in_no_output(
         (line,) = [line for line in output.decode().splitlines() if line.startswith("CODES ")]
         codes = json.loads(line.removeprefix("CODES "))
         assert [name for name, code, expected, _ in codes if code != expected] == [], errors.decode()
-        stored = [*readable(tmp_path), *objects(s3_options)]
+        stored = [*readable(tmp_path), *objects(f"canaries/{tmp_path.name}/", s3_options)]
         assert len(logs) > 10
         assert len(stored) > 30
         assert any("gcs_server" in title for title in titles.found)
