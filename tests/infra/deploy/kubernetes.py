@@ -55,9 +55,8 @@ def run_kubernetes(folder: Path) -> dict[str, Any]:
 
     with s3_endpoint(buckets=["search"]) as options:
         credentials = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
-        place = {"AWS_ENDPOINT": options["aws_endpoint"], "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
         _upload(folder, options["aws_endpoint"])
-        done = follow_page(folder, entry_point, credentials | place, quick=False)
+        done = follow_page(folder, entry_point, credentials, quick=False, options=options)
     found = f"{done.stdout[-6000:]}\n{night.read_text()[-3000:] if night.exists() else ''}"
     assert done.returncode == 0, f"{found}\nexit code {done.returncode}"
     lines = [line for line in night.read_text().splitlines() if line.startswith("RESULT ")]
@@ -69,7 +68,12 @@ def run_kubernetes(folder: Path) -> dict[str, Any]:
 
 
 def follow_page(
-    folder: Path, entry_point: EntryPoint, store: dict[str, str], *, quick: bool
+    folder: Path,
+    entry_point: EntryPoint,
+    store: dict[str, str],
+    *,
+    quick: bool,
+    options: dict[str, str] | None = None,
 ) -> "subprocess.CompletedProcess[str]":
     """Run the commands of the section in a home folder that has what the page says that a person needs.
 
@@ -78,12 +82,18 @@ def follow_page(
         entry_point: runs the entry points of RayJobs.
         store: variables of the object store.
         quick: leave out the lines that run ``lsr-prod`` on this computer.
+        options: of a store other than Amazon's, which a person adds to the deployment and to the search.
     """
     home = folder / "home"
     search, checkout = home / "search", home / "lsr-prod"
     search.mkdir(parents=True)
     checkout.mkdir()
-    (checkout / "infra").symlink_to(ROOT / "infra")
+    shutil.copytree(ROOT / "infra", checkout / "infra")
+    if options:
+        with (checkout / "infra/kubernetes/overlays/production-cpu/deployment.yaml").open("a") as deployment:
+            deployment.write(f"storage: {json.dumps({'options': options})}\n")
+    more = "".join(f" --store-option {name}={value}" for name, value in (options or {}).items())
+    commands = script(KUBERNETES, quick=quick).replace("/indexes/index -k", f"/indexes/index{more} -k")
     (checkout / ".venv").symlink_to(sys.prefix)
     if not quick:
         (search / "checkpoint").symlink_to(model_folder("splade-tiny"))
@@ -95,7 +105,7 @@ def follow_page(
         (home / ".kube" / "config").write_text(json.dumps(_kubeconfig(api)))
         (folder / "volumes").mkdir()
         Operator(api, folder / "volumes", entry_point)
-        shell = ["bash", "-c", f"exec 2>&1 < /dev/null\n{script(KUBERNETES, quick=quick)}"]
+        shell = ["bash", "-c", f"exec 2>&1 < /dev/null\n{commands}"]
         done = subprocess.run(
             shell, env=environment, cwd=home, capture_output=True, text=True, timeout=_PATIENCE_S[quick], check=False
         )
