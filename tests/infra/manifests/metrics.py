@@ -1,4 +1,4 @@
-"""Names of metrics: those that the code exports, and those that rules, dashboard and documentation use."""
+"""What the code exports as metrics, and what rules, dashboard and documentation name."""
 
 import ast
 import json
