@@ -96,19 +96,18 @@ def _durations() -> str:
 
 
 def _search() -> str:
-    rows = []
-    for terms, size in ((20, _RESIDENT_BYTES_PER_DOCUMENT), (_RUN_TERMS, _RUN_IMPACT_BYTES)):
-        for per_node in (64e6, 256e6, 1e9):
-            rows.append(
-                (
-                    f"{terms:g}",
-                    f"{per_node / 1e6:,.0f} million",
-                    f"{math.ceil(_DOCUMENTS / per_node):,}",
-                    f"{per_node / _SHARD_DOCUMENTS:,.0f}",
-                    f"{per_node * size / 1e9:,.0f} GB",
-                    f"{per_node / 1e6 * _MS_PER_MILLION * terms / 20:,.0f} ms",
-                )
-            )
+    rows = [
+        (
+            f"{terms:g}",
+            f"{per_node / 1e6:,.0f} million",
+            f"{math.ceil(_DOCUMENTS / per_node):,}",
+            f"{per_node / _SHARD_DOCUMENTS:,.0f}",
+            f"{per_node * size / 1e9:,.0f} GB",
+            f"{per_node / 1e6 * _MS_PER_MILLION * terms / 20:,.0f} ms",
+        )
+        for terms, size in ((20, _RESIDENT_BYTES_PER_DOCUMENT), (_RUN_TERMS, _RUN_IMPACT_BYTES))
+        for per_node in (64e6, 256e6, 1e9)
+    ]
     headings = (
         "terms of a document",
         "documents of a node",

@@ -140,7 +140,7 @@ class Campaign:
         kind = "full" if full else "delta"
         result: dict[str, Any] | None = None
         if night.kill == "driver":
-            calls = self._calls[kind] or 30_000
+            calls = min((one for one in self._calls.values() if one), default=30_000)  # the run is not over by then
             result = self._finish(self._start(config, 1 + int(calls * self._rng.uniform(0.02, 0.98))))
         elif night.kill:
             result = self._finish(self._disturbed(config, night.kill))
