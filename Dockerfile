@@ -5,7 +5,7 @@
 #   cuda    all jobs on NVIDIA GPUs: the same and train, export, mine
 #
 # A build argument names the base: a Debian or Ubuntu with python3 3.11 or 3.12 and its venv module. Pin it by digest.
-ARG BASE=docker.io/library/python:3.11-slim-bookworm
+ARG BASE=python:3.11-slim-bookworm
 
 
 # ---- the wheel of lsr_prod, and what installs packages; nothing of this stage is in an image but the wheel ----
