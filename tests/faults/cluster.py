@@ -89,9 +89,12 @@ def local_cluster(workers: int) -> Iterator[LocalCluster]:
     prepare_token()
     from ray._raylet import Config
     from ray.cluster_utils import Cluster
+    from ray.experimental import internal_kv
 
     Config.initialize("")  # Ray reads the mode when it is imported
 
+    # A head makes its control store that of the process; a call to it after its end would end the process.
+    connected = internal_kv.internal_kv_get_gcs_client()
     head = {"num_cpus": 0, "object_store_memory": 150_000_000, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": _FAST_HEALTH})
     try:
@@ -99,6 +102,10 @@ def local_cluster(workers: int) -> Iterator[LocalCluster]:
     finally:
         for node in [*cluster.worker_nodes, cluster.head_node]:
             node.kill_all_processes(check_alive=False, allow_graceful=False)
+        if connected is None:
+            internal_kv._internal_kv_reset()
+        else:
+            internal_kv._initialize_internal_kv(connected)
 
 
 def kill(pid: int) -> bool:
