@@ -11,15 +11,15 @@ ARG BASE=python:3.11-slim-bookworm
 # ---- the wheel of lsr_prod, and what installs packages; nothing of this stage is in an image but the wheel ----
 FROM ${BASE} AS tools
 WORKDIR /build
-# strip, of binutils, removes symbol tables. Its version changes no code of the image, so it is not pinned.
+# The compiler makes the kernels of lsr_prod; strip, of binutils, removes symbol tables. Both come with the base.
 # hadolint ignore=DL3008
-RUN apt-get update && apt-get install --yes --no-install-recommends binutils && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install --yes --no-install-recommends binutils gcc libc6-dev python3-dev && rm -rf /var/lib/apt/lists/*
 COPY requirements/build.txt requirements/
 # The configuration of pip (index, proxy, certificates) is a secret of the build and remains in no layer.
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     python3 -m venv /tools \
     && /tools/bin/python -m pip install --no-cache-dir --no-deps --require-hashes --only-binary :all: -r requirements/build.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml build_kernels.py README.md LICENSE ./
 COPY lsr_prod lsr_prod
 RUN SOURCE_DATE_EPOCH=315532800 /tools/bin/python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 COPY infra/image infra/image
@@ -29,9 +29,6 @@ COPY infra/image infra/image
 FROM tools AS jobs-environment
 COPY requirements/jobs.txt requirements/
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf infra/image/install.sh jobs
-# All images have these kernels, for the CPUs that KERNEL_CPUS names, whatever the machine of the build is.
-ARG KERNEL_CPUS="x86-64-v3 x86-64-v4"
-RUN /opt/lsr-prod/bin/python infra/image/compile_kernels.py /opt/lsr-prod/kernels ${KERNEL_CPUS}
 
 FROM tools AS search-environment
 COPY requirements/search.txt requirements/
@@ -43,7 +40,6 @@ FROM ${BASE} AS runtime
 ARG BASE
 ARG VERSION=0
 ARG REVISION=unknown
-ARG KERNEL_CPUS="x86-64-v3 x86-64-v4"
 # The root file system can be read-only: home folder, caches and scratch are in /tmp, which has to be writable.
 # hadolint ignore=DL3064
 ENV PATH=/opt/lsr-prod/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
@@ -51,7 +47,6 @@ ENV PATH=/opt/lsr-prod/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
     USER=lsr \
     LANG=C.UTF-8 \
     XDG_CACHE_HOME=/tmp/cache \
-    LSR_PROD_KERNELS=/opt/lsr-prod/kernels \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     HF_HUB_OFFLINE=1 \
@@ -63,8 +58,7 @@ LABEL org.opencontainers.image.title="lsr_prod" \
       org.opencontainers.image.source="https://github.com/lsr-prod/lsr_prod" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
-      org.opencontainers.image.base.name="${BASE}" \
-      lsr-prod.kernel-cpus="${KERNEL_CPUS}"
+      org.opencontainers.image.base.name="${BASE}"
 RUN groupadd --gid 10001 lsr && useradd --uid 10001 --gid lsr --create-home --shell /bin/bash lsr
 WORKDIR /home/lsr
 
@@ -72,7 +66,6 @@ WORKDIR /home/lsr
 # ---- images ----
 FROM runtime AS search
 COPY --from=search-environment /opt/lsr-prod /opt/lsr-prod
-COPY --from=jobs-environment /opt/lsr-prod/kernels /opt/lsr-prod/kernels
 USER 10001:10001
 HEALTHCHECK --interval=60s --timeout=30s --start-period=60s CMD ["healthcheck"]
 CMD ["lsr-prod", "--help"]
@@ -94,7 +87,6 @@ ENV LD_LIBRARY_PATH=/opt/lsr-prod/nvidia/cu13/lib:/opt/lsr-prod/nvidia/cudnn/lib
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=cuda-environment /opt/lsr-prod /opt/lsr-prod
-COPY --from=jobs-environment /opt/lsr-prod/kernels /opt/lsr-prod/kernels
 USER 10001:10001
 HEALTHCHECK --interval=60s --timeout=30s --start-period=60s CMD ["healthcheck"]
 CMD ["lsr-prod", "--help"]

@@ -5,6 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY  := $(VENV)/.ready
+KERNELS := lsr_prod/kernels/native.abi3.so
 OPTIMUM := .venv-optimum
 PEERS  := .venv-peers
 AUDIT  := .venv-audit
@@ -17,19 +18,23 @@ export TOKENIZERS_PARALLELISM := false
 
 DATA ?= ../shared/data
 
-.PHONY: help quickstart search bench bench-encode bench-search bench-filters bench-scale bench-train bench-pruning cluster faults nights test test-all lint types models optimum lock image-test infra-test deploy-test audit sbom licenses clean
+.PHONY: help kernels quickstart search bench bench-encode bench-search bench-search-quick bench-thresholds bench-filters bench-scale bench-train bench-pruning cluster faults nights soak test test-all lint types models optimum lock image-test infra-test deploy-test audit sbom licenses clean
 
 help:
 	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
 	@echo "make search      a prompt on the quickstart's index"
+	@echo "make kernels     compile the kernels of search and index build (C compiler, headers of Python); tests do it by themselves"
 	@echo "make bench       search the quickstart's index from threads, and from text across version swaps and on cold pages"
 	@echo "make bench-encode  race encoding against sentence-transformers; DATA=folder with scifact/ and debian_packages/"
-	@echo "make bench-search  race search against its peers (long); SEARCH_ARGS=--quick tries it; DATA=folder with splade_queries/"
+	@echo "make bench-search  race search against its peers (long); SEARCH_ARGS=--quick tries it; DATA=folder with splade_queries/, scifact/, msmarco_5k/ and wikitext2/"
+	@echo "make bench-search-quick  a race of two minutes that fails when search falls more than 15 % behind its recorded ratios"
+	@echo "make bench-thresholds  what thresholds keep of the exact answer, on real vectors; DATA=folder with scifact/, msmarco_5k/ and wikitext2/"
 	@echo "make bench-train  memory and speed of a training step against SpladeLoss; make bench-pruning: what pruning-aware training gains"
 	@echo "make bench-filters  what filters cost; make bench-scale: 1, 4 and 16 million documents"
 	@echo "make test        ruff-clean, typed and tested: what CI runs, without the quickstart"
 	@echo "make test-all    the slow tests too"
 	@echo "make faults      break the encode job some 400 times, and trainings, and count what they lose; detect wrong protocols; LSR_FAULTS_SEED=N repeats one"
+	@echo "make soak        30 minutes of searches from four threads while versions are published; SOAK_ARGS='--seconds 60' tries it"
 	@echo "make nights      30 nights of the reindex job on machines in namespaces (root), disturbed; each compared with a full rebuild; LSR_NIGHTS_SEED=N"
 	@echo "make cluster     the whole way on machines that share only an object store, also with killed nodes, partitions and a busy store"
 	@echo "make optimum     open an exported bundle with optimum, in an environment of its own"
@@ -41,7 +46,7 @@ help:
 
 # torch first and pinned, with what its build needs (a CUDA build does not load without it); then everything else by
 # hash, which also puts torch's own dependencies at their locked versions.
-$(READY): pyproject.toml requirements/torch-$(TORCH).txt requirements/dev.txt
+$(READY): pyproject.toml build_kernels.py requirements/torch-$(TORCH).txt requirements/dev.txt
 	@start=$$(date +%s); \
 	$(PYTHON) -m venv $(VENV) && \
 	$(PIP) -r requirements/torch-$(TORCH).txt && \
@@ -50,62 +55,76 @@ $(READY): pyproject.toml requirements/torch-$(TORCH).txt requirements/dev.txt
 	$(BIN)/python -m pip check && \
 	touch $@ && echo "installed into $(VENV) in $$(( $$(date +%s) - start )) s"
 
-models: $(READY)
+$(KERNELS): $(READY) $(wildcard lsr_prod/kernels/src/*.[ch])
+	@$(BIN)/python build_kernels.py && touch $@
+
+kernels: $(KERNELS)
+
+models: $(KERNELS)
 	@$(BIN)/python quickstart/models.py splade-tiny
 
-quickstart: $(READY) models
+quickstart: $(KERNELS) models
 	@$(BIN)/python -m quickstart --config quickstart/deployment.yaml
 
-bench: $(READY)
+bench: $(KERNELS)
 	@$(BIN)/python -m benchmarks.search.threads .quickstart/index .quickstart/collection/queries.jsonl
 	@$(BIN)/python -m benchmarks.search.text .quickstart/index .quickstart/collection/queries.jsonl
 
-bench-encode: $(READY) models $(OPTIMUM)/.ready
+bench-encode: $(KERNELS) models $(OPTIMUM)/.ready
 	@$(BIN)/python -m benchmarks.encode.against_peer $(DATA) --peer-python $(OPTIMUM)/bin/python
 
 SPLADE := $(DATA)/splade_queries/msmarco-passage.dev-subset.splade-v3.jsonl.gz
-bench-search: $(READY) $(PEERS)/.ready
-	@$(BIN)/python -m benchmarks.search.against_peers --peer-python $(PEERS)/bin/python --splade $(SPLADE) $(SEARCH_ARGS)
+bench-search: $(KERNELS) $(PEERS)/.ready
+	@$(BIN)/python -m benchmarks.search.against_peers --peer-python $(PEERS)/bin/python --splade $(SPLADE) --passages $(DATA) $(SEARCH_ARGS)
 
-bench-filters: $(READY)
+bench-search-quick: $(KERNELS) $(PEERS)/.ready
+	@$(BIN)/python -m benchmarks.search.quick --peer-python $(PEERS)/bin/python --splade $(SPLADE) $(QUICK_ARGS)
+
+bench-thresholds: $(KERNELS) models
+	@$(BIN)/python -m benchmarks.search.thresholds $(DATA)
+
+bench-filters: $(KERNELS)
 	@$(BIN)/python -m benchmarks.search.filters
 
-bench-scale: $(READY)
+bench-scale: $(KERNELS)
 	@$(BIN)/python -m benchmarks.search.scale
 
-bench-train: $(READY)
+bench-train: $(KERNELS)
 	@$(BIN)/python -m benchmarks.train.step
 	@$(BIN)/python -m benchmarks.train.large_batch
 
-bench-pruning: $(READY) models
+bench-pruning: $(KERNELS) models
 	@$(BIN)/python -m benchmarks.train.pruning $(DATA) --work .pruning
 
-search: $(READY)
+search: $(KERNELS)
 	@$(BIN)/lsr-prod search .quickstart/index
 
-lint: $(READY)
+lint: $(KERNELS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-types: $(READY)
+types: $(KERNELS)
 	$(BIN)/mypy
 
 # Two processes on two cores: threads of their own would only wait for each other.
-test: $(READY) models
+test: $(KERNELS) models
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "not slow" -n 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder --durations=12
 
-test-all: $(READY) models
+test-all: $(KERNELS) models
 	$(BIN)/pytest -q --durations=12
 
 # Needs root on Linux: each machine is a network and mount namespace.
-cluster: $(READY) models
+cluster: $(KERNELS) models
 	@$(BIN)/python -m tests.cluster
 
-faults: $(READY) models
+faults: $(KERNELS) models
 	@$(BIN)/python -m tests.faults
 
-nights: $(READY) models
+soak: $(KERNELS)
+	@$(BIN)/python -m tests.search.soak $(SOAK_ARGS)
+
+nights: $(KERNELS) models
 	@$(BIN)/python -m tests.nights
 
 # optimum-onnx pins an older transformers (docs/adr/0001): it gets an environment of its own.
@@ -137,7 +156,7 @@ audit: $(AUDIT)/.ready
 sbom: $(AUDIT)/.ready
 	@$(AUDIT)/bin/python -m infra.supply.sbom build/sbom $(SBOM_ARGS)
 
-licenses: $(READY) $(AUDIT)/.ready
+licenses: $(KERNELS) $(AUDIT)/.ready
 	@$(BIN)/python -m infra.supply.licenses
 
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package torch \
@@ -161,13 +180,13 @@ lock:
 	$(LOCK_CUDA) pyproject.toml --extra gpu --extra jobs --extra train $(AS_TESTED) -o requirements/cuda.txt
 
 # The CPUs of this computer are shared: a build waits for everything else.
-image-test: $(READY) models
+image-test: $(KERNELS) models
 	@nice -n 15 $(BIN)/python -m tests.infra.image $(IMAGE_ARGS)
 
-deploy-test: $(READY) models
+deploy-test: $(KERNELS) models
 	@nice -n 15 $(BIN)/python -m tests.infra.deploy $(DEPLOY_ARGS)
 
-infra-test: $(READY)
+infra-test: $(KERNELS)
 	@$(BIN)/python -m tests.infra.manifests
 
 clean:

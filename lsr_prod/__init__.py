@@ -1,7 +1,7 @@
 """lsr_prod: learned sparse retrieval in production.
 
 The names in ``__all__`` are the public interface. Each is imported on first use, so importing the package is fast;
-only ``SparseEncoder`` needs torch.
+only ``SparseEncoder`` needs torch. ``Index`` needs the extra ``jobs``; without it ``MissingExtraError`` says so.
 """
 
 from importlib import import_module
@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lsr_prod.errors import ConfigError, LsrError, QueryError
+    from lsr_prod.indexing.text_index import Index
     from lsr_prod.model import SparseEncoder
     from lsr_prod.search import Hit, Searcher, SearchResult
 
-__all__ = ["ConfigError", "Hit", "LsrError", "QueryError", "SearchResult", "Searcher", "SparseEncoder"]
+__all__ = ["ConfigError", "Hit", "Index", "LsrError", "QueryError", "SearchResult", "Searcher", "SparseEncoder"]
 __version__ = "0.1.0"
 
 _HOMES = {
     "ConfigError": "lsr_prod.errors",
     "Hit": "lsr_prod.search",
+    "Index": "lsr_prod.indexing.text_index",
     "LsrError": "lsr_prod.errors",
     "QueryError": "lsr_prod.errors",
     "SearchResult": "lsr_prod.search",
@@ -29,7 +31,12 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'lsr_prod' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        from lsr_prod.extras import missing_extra
+
+        raise missing_extra(error) from error
 
 
 def __dir__() -> list[str]:

@@ -32,8 +32,8 @@ EVERYWHERE = [
     "ray/jars",  # Ray for Java
     "ray/rllib",
 ]
-# The C library of ONNX Runtime has a copy of what the Python module links statically. Flight and S3 of Arrow, and what
-# numba has for GPUs, are not used: stores are read through obstore.
+# The C library of ONNX Runtime has a copy of what the Python module links statically. Flight and S3 of Arrow
+# are not used: stores are read through obstore.
 SEARCH = [
     "onnxruntime/capi/libonnxruntime.so*",
     "onnxruntime/datasets",
@@ -48,14 +48,10 @@ SEARCH = [
     *(f"pyarrow/_{name}.*.so" for name in ("acero", "parquet", "substrait")),
     "numpy/_core/_simd*.so",  # a test of numpy
     "numpy/distutils",
-    "numba/np/ufunc/*pool.*.so",  # threads of `parallel=True`
     "numpy/f2py",
-    "numba/cuda",
 ]
 # Libraries with a large symbol table. Others, patched when their wheels were made, may not survive another change.
 STRIPPED = [
-    "llvmlite/binding/*.so",
-    "numba/*.so",
     "pyarrow/*.so*",
     "ray/_raylet.so",
     "tantivy/*.so",

@@ -11,6 +11,7 @@ from types import ModuleType
 
 from lsr_prod import __version__
 from lsr_prod.errors import MissingExtraError
+from lsr_prod.extras import missing_extra
 
 __all__ = ["COMMANDS", "load", "lsr_search", "main", "run_alias"]
 
@@ -56,12 +57,6 @@ _MODULES = {
     "watch": "monitoring.watch",
 }
 
-_EXTRAS = {
-    "cpu": {"onnxruntime"},
-    "jobs": {"deltalake", "ir_measures", "obstore", "pydantic", "pydantic_settings", "ray", "rich", "yaml"},
-    "train": {"onnx", "onnxscript", "peft", "psutil", "safetensors", "torch", "transformers"},
-}
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand; returns its exit code."""
@@ -82,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"lsr-prod {name}: {error}\n")
         return 2
     except ModuleNotFoundError as error:
-        sys.stderr.write(f"lsr-prod {name}: {_missing_extra(error)}\n")
+        sys.stderr.write(f"lsr-prod {name}: {missing_extra(error)}\n")
         return 2
     return code
 
@@ -96,7 +91,7 @@ def load(name: str) -> ModuleType:
     try:
         return import_module(f"lsr_prod.jobs.{_MODULES.get(name, name.replace('-', '_'))}")
     except ModuleNotFoundError as error:
-        raise _missing_extra(error) from error
+        raise missing_extra(error) from error
 
 
 def run_alias(alias: str, name: str) -> int:
@@ -128,12 +123,3 @@ def _unknown(name: str) -> str:
         return f"{name} is not a command; see lsr-prod --help"
     close = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
     return f"there is no command {name}; " + (f"did you mean {close[0]}?" if close else "see lsr-prod --help")
-
-
-def _missing_extra(error: ModuleNotFoundError) -> MissingExtraError:
-    """The error that names the extra to install; any other missing module is a bug and is raised again."""
-    module = (error.name or "").partition(".")[0]
-    for extra, modules in _EXTRAS.items():
-        if module in modules:
-            return MissingExtraError(module, extra)
-    raise error

@@ -126,13 +126,12 @@ def test_dockerfile_names_no_host_of_packages():
 
 def image(root: Path) -> dict[str, Any]:
     """A sound image with no program in it."""
-    for folder in ("usr/bin", "opt/lsr-prod/bin", "opt/lsr-prod/kernels", "etc"):
+    for folder in ("usr/bin", "opt/lsr-prod/bin", "etc"):
         (root / folder).mkdir(parents=True)
-    (root / "opt/lsr-prod/kernels/cpus").write_text("x86-64-v3\n")
     names = ("title", "version", "revision", "licenses", "source", "base.name")
     labels = {f"org.opencontainers.image.{name}": "x" for name in names}
     health = {"Test": ["CMD", "healthcheck"]}
-    config = {"User": "10001:10001", "Labels": {**labels, "lsr-prod.kernel-cpus": "x86-64-v3"}, "Healthcheck": health}
+    config = {"User": "10001:10001", "Labels": labels, "Healthcheck": health}
     return {"config": config}
 
 
@@ -177,11 +176,4 @@ def test_checks_find_a_faulty_file(tmp_path, file, mode, message):
     (tmp_path / file).touch()
     (tmp_path / file).chmod(mode)
     with pytest.raises(AssertionError, match=message):
-        check_static(tmp_path, sound)
-
-
-def test_checks_find_kernels_for_other_cpus(tmp_path):
-    sound = image(tmp_path)
-    (tmp_path / "opt/lsr-prod/kernels/cpus").write_text("x86-64-v4\n")
-    with pytest.raises(AssertionError, match="kernels are compiled for"):
         check_static(tmp_path, sound)

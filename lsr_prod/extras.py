@@ -1,0 +1,20 @@
+"""The extras of the wheel: which optional dependency each brings."""
+
+from lsr_prod.errors import MissingExtraError
+
+__all__ = ["missing_extra"]
+
+_EXTRAS = {
+    "cpu": {"onnxruntime"},
+    "jobs": {"deltalake", "ir_measures", "obstore", "pydantic", "pydantic_settings", "ray", "rich", "yaml"},
+    "train": {"onnx", "onnxscript", "peft", "psutil", "safetensors", "torch", "transformers"},
+}
+
+
+def missing_extra(error: ModuleNotFoundError) -> MissingExtraError:
+    """Return the error that names the extra to install; any other missing module is a bug and is raised again."""
+    module = (error.name or "").partition(".")[0]
+    for extra, modules in _EXTRAS.items():
+        if module in modules:
+            return MissingExtraError(module, extra)
+    raise error
