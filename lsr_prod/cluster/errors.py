@@ -1,6 +1,5 @@
 """Errors of workers: a deliberate one is raised as it is, any other becomes one line with task, node and cause."""
 
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,10 +8,11 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import LsrError, WorkerError
+from lsr_prod.logs import get_log
 
 __all__ = ["describe", "our_error", "worker_error", "worker_errors"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _LINE = 400  # characters of the cause in the message; the log has all of it
 _IP = re.compile(r"\bip(?:=|: *)([0-9a-fA-F.:]+)")

@@ -4,7 +4,6 @@ On a single node nothing is checked. Nodes that join later are not checked eithe
 node lacks.
 """
 
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -12,12 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lsr_prod.errors import ConfigError
+from lsr_prod.logs import get_log
 from lsr_prod.storage import is_remote
 from lsr_prod.storage.drafts import sentinel
 
 __all__ = ["has_several_nodes", "on_every_node", "require_files", "require_shared_folders", "spread", "summarize_nodes"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 Result = TypeVar("Result")
 

@@ -1,6 +1,5 @@
 """Connection to Ray: the cluster of the job, or a local one that listens on loopback only."""
 
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +8,11 @@ from lsr_prod.cluster.address import check_address
 from lsr_prod.cluster.token import prepare_token, resolve_mode
 from lsr_prod.config import RaySettings
 from lsr_prod.errors import ConfigError, MissingExtraError
+from lsr_prod.logs import get_log
 
 __all__ = ["ray_session"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Token of Ray: the mode of this process, the token that it sends, and the token file of a local cluster."""
 
-import logging
 import os
 import stat
 import tempfile
@@ -9,10 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from lsr_prod.errors import ConfigError
+from lsr_prod.logs import get_log
 
 __all__ = ["prepare_token", "read_token", "resolve_mode"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 _BYTES = 32
 _MODES = ("token", "disabled")
 

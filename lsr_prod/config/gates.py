@@ -32,10 +32,10 @@ class GatesSettings(Section):
         None, gt=0, allow_inf_nan=False, description="gate size: bytes of the shards per document"
     )
     max_impact_error: float | None = Field(
-        None,
+        0.2,
         ge=0,
         allow_inf_nan=False,
-        description="gate impact_error: mean error of an impact, as a share of the mean weight",
+        description="gate impact_error: largest mean error of an impact, as a share of the mean weight",
     )
     golden_queries: Location | None = Field(
         None,

@@ -1,5 +1,7 @@
 """Settings of serving on a Ray cluster."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from lsr_prod.config.location import Location
@@ -32,6 +34,29 @@ class ServeSettings(Section):
     )
     threads: int = Field(1, ge=1, description="queries that a replica matches concurrently")
     concurrency: int = Field(16, ge=1, le=1000, description="queries that a router processes concurrently")
+    queue: int = Field(
+        64,
+        ge=0,
+        le=10_000,
+        description="queries that wait in a router at most; further ones are answered with 503 and Retry-After",
+    )
+    max_body_bytes: int = Field(
+        1 << 20,
+        ge=1 << 10,
+        le=1 << 26,
+        description="maximum size of an HTTP request, bytes; a router holds up to concurrency + queue of them",
+    )
+    max_query_bytes: int = Field(
+        1 << 15,
+        ge=64,
+        le=1 << 26,
+        description="longer texts of queries are cut before they are tokenized, bytes of UTF-8",
+    )
+    missing_groups: Literal["partial", "error"] = Field(
+        "partial",
+        description="answer of a query while a shard group is dead, or slower than the deadline: a partial result that "
+        "names the missing groups, or an error",
+    )
     encoder_threads: int = Field(1, ge=1, description="ONNX Runtime threads that encode one query")
     cpus: float = Field(1, ge=0, description="cores that Ray reserves for each replica and router")
     poll_seconds: float = Field(5, ge=0.05, le=86_400, description="seconds between two checks for a new publication")

@@ -36,6 +36,13 @@ class VectorsSettings(Section):
         allow_inf_nan=False,
         description="import: weight of one impact unit; default: derived from the largest weight of the input",
     )
+    max_impact_error: float | None = Field(
+        0.2,
+        gt=0,
+        allow_inf_nan=False,
+        description="import: refuse vectors if the mean error of an impact exceeds this share of the mean weight, for "
+        "example because one weight is far too large; null: no limit",
+    )
     quantized: bool = Field(
         False, description="import: the weights are already integer impacts and are kept unchanged; needs impact_step"
     )

@@ -1,6 +1,5 @@
 """Files of a source: paths, globs and folders become pinned files, whatever the format."""
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +10,12 @@ from lsr_prod.corpus.listing import find_files
 from lsr_prod.corpus.pinning import Target, pin_files
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Entry, is_remote
 
 __all__ = ["resolve_source"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 def resolve_source(

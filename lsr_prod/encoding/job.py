@@ -1,6 +1,5 @@
 """The encode job: check all inputs, then encode and commit wave by wave, each document exactly once."""
 
-import logging
 import os
 import time
 from dataclasses import replace
@@ -28,6 +27,7 @@ from lsr_prod.encoding.summary import EncodeSummary, Totals, document_count, tab
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.errors import QuarantineOverflowError
 from lsr_prod.formats.table import TableProperties
+from lsr_prod.logs import get_log
 from lsr_prod.storage.counts import store_counts
 from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.impact_scale import ImpactScale
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_encode", "encode_corpus"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 def encode_corpus(deployment: Deployment, *, abandon: str | None = None, checked: Work | None = None) -> EncodeSummary:

@@ -6,7 +6,6 @@ waves keep disjoint buckets. Where later rows replace the documents of earlier w
 first plan), a wave is opened when the one before is committed.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -20,10 +19,11 @@ from lsr_prod.encoding.progress import Progress
 from lsr_prod.encoding.results import BlockResult, CellResult, WaveCosts, WaveResult
 from lsr_prod.encoding.waves import OpenWave, WaveOpener
 from lsr_prod.errors import EncoderLostError, LsrError, StaleWaveError
+from lsr_prod.logs import get_log
 
 __all__ = ["Pipeline"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _OPEN_WAVES = 2  # with rows in the object store: one is encoded, one is read
 _CLOSED_WAVES = 2  # that wait for their commit

@@ -4,7 +4,6 @@ The share that is done is counted in source bytes of finished cells, because wav
 from the speed of the last five minutes.
 """
 
-import logging
 import sys
 import threading
 import time
@@ -19,10 +18,11 @@ from rich.progress import Progress as Bar
 from lsr_prod.encoding.actors.pool import PoolActivity
 from lsr_prod.encoding.rates import Rates, Sample
 from lsr_prod.encoding.results import BlockResult
+from lsr_prod.logs import get_log
 
 __all__ = ["Progress"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _LINE_S = 30.0  # between two log lines
 _SAMPLE_S = 1.0

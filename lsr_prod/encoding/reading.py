@@ -10,7 +10,6 @@ are finished. (Ray's own reconstruction of lost rows needs cores that the waitin
 one core left waited forever.)
 """
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -26,10 +25,11 @@ from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.cells.row_counts import with_row_counts
 from lsr_prod.encoding.node_tasks import NodeTasks
 from lsr_prod.encoding.prepare import Work
+from lsr_prod.logs import get_log
 
 __all__ = ["BlockRows", "WaveReader", "blocks_of_cells"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 # Rows of one read task for one wave, in source bytes. Ray would keep objects of less than 100 KB on the driver.
 _SHARE_BYTES = 500_000

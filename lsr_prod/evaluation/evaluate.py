@@ -1,6 +1,5 @@
 """Evaluation of a published index with relevance judgments, and with BM25 as the baseline of the same run."""
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -14,13 +13,14 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.collection import JudgedQueries, read_judged
 from lsr_prod.evaluation.efficiency import flops, percentile
 from lsr_prod.interchange.runs import Ranking, write_run
+from lsr_prod.logs import get_log
 from lsr_prod.search import Searcher, SearchResult
 from lsr_prod.storage import is_remote, require_exists
 from lsr_prod.storage.folders import file_exists
 
 __all__ = ["Evaluation", "SystemReport", "check_evaluation", "evaluate_index"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 _WARM_UP_QUERIES = 20
 
 

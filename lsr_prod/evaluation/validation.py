@@ -3,7 +3,6 @@
 import hashlib
 import heapq
 import json
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +16,12 @@ from lsr_prod.evaluation.collection import JudgedQueries, read_judged
 from lsr_prod.evaluation.vector_evaluation import Encoded, evaluate, parse_measures
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.logs import get_log
 from lsr_prod.storage.folders import file_exists, open_text
 
 __all__ = ["Collection", "Validation", "Validator", "read_collection"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _CHUNK = 2048  # texts per encode call
 

@@ -1,6 +1,5 @@
 """``export_bundle``: export a model as an ONNX bundle, which is compared with torch before it is published."""
 
-import logging
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, VOCABULARY_FILE, Bu
 from lsr_prod.formats.card import CARD_FILE
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.inference import BundleEncoder
+from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.directory import folder_to_save, write_tokenizer
@@ -30,7 +30,7 @@ from lsr_prod.storage.folders import folder_exists, open_bundle, open_source
 
 __all__ = ["export_bundle"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 def export_bundle(settings: ExportSettings, options: dict[str, str] | None = None) -> Mapping[str, Any]:

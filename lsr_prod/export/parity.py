@@ -5,7 +5,6 @@ inference-free queries, documents rank documents.
 """
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,12 +17,13 @@ from lsr_prod.export.sentences import SENTENCES
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
+from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.folders import file_exists, open_text
 
 __all__ = ["Parity", "check_parity", "measure_parity", "read_parity_texts", "read_texts"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 MOST_TEXTS = 512
 _DEPTH = 10

@@ -1,6 +1,5 @@
 """One graph in ONNX Runtime: choice of the execution provider, and calls through an I/O binding."""
 
-import logging
 import platform
 import re
 from collections.abc import Mapping, Sequence
@@ -11,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError, ConfigError, EncoderRaisedError, MissingExtraError
+from lsr_prod.logs import get_log
 
 __all__ = ["GraphSession", "Provider", "choose_provider"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 Provider = Literal["auto", "cpu", "cuda", "tensorrt"]
 

@@ -21,7 +21,6 @@ Prints tables of every step, measures per system if there is a section ``evaluat
 """
 
 import argparse
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -39,6 +38,7 @@ from lsr_prod.jobs.evaluate import print_systems
 from lsr_prod.jobs.terminal.gates import force_options, gate_rows, print_gates
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_table
+from lsr_prod.logs import get_log
 from lsr_prod.operations.follow_tables import with_table
 from lsr_prod.operations.gates import Gatekeeper, check_force
 from lsr_prod.operations.nights import delete_old_nights, recorded_night
@@ -50,7 +50,7 @@ from lsr_prod.storage.publications import find_current_publication
 
 __all__ = ["JOB", "main"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 JOB = Job(
     "reindex",

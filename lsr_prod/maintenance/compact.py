@@ -7,7 +7,6 @@ the second is rejected, loads the table and decides again. A merged part is vali
 parts that it replaces, with the same deleted rows.
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,6 +14,7 @@ from functools import partial
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, CommitError, TableConflictError
+from lsr_prod.logs import get_log
 from lsr_prod.maintenance.merges import DOCUMENT_ORDER, Merge, plan_merges
 from lsr_prod.maintenance.summaries import CompactionSummary
 from lsr_prod.storage import Store
@@ -25,7 +25,7 @@ from lsr_prod.tables.schema import large_strings
 
 __all__ = ["Merger", "compact", "merge_parts"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 APP = "lsr_prod.compact"
 _CONFLICT_TRIES = 100

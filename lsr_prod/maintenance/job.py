@@ -1,6 +1,5 @@
 """The maintenance job: compact the sparse table and its quarantine, then delete what nothing needs."""
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, MaintainSettings
 from lsr_prod.errors import ConfigError, FormatVersionError
 from lsr_prod.formats.table import TableProperties
+from lsr_prod.logs import get_log
 from lsr_prod.maintenance.compact import Merger, compact, merge_parts
 from lsr_prod.maintenance.compact_quarantine import compact_quarantine, is_quarantine
 from lsr_prod.maintenance.merges import Merge
@@ -23,7 +23,7 @@ from lsr_prod.tables import Part, open_table
 
 __all__ = ["maintain", "versions_of_indexes"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 def maintain(deployment: Deployment) -> MaintenanceSummary:

@@ -9,7 +9,6 @@ retention cannot commit such a plan.
 A plan outside of the chain is kept as long as it may be linked: while its base is the newest plan.
 """
 
-import logging
 import math
 import re
 from collections import defaultdict
@@ -22,13 +21,14 @@ from lsr_prod.encoding.plans.saved import PLANS_FOLDER, read_record, record_name
 from lsr_prod.encoding.plans.successors import SUCCESSORS_FOLDER, PlanLink, link_shortcut, successor_of, valid_links
 from lsr_prod.encoding.summary import TOTALS_FOLDER
 from lsr_prod.encoding.table import PLAN_PROPERTY
+from lsr_prod.logs import get_log
 from lsr_prod.storage.local import Entry
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables import Table
 
 __all__ = ["find_old_plans", "shorten_chain"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _FOLDERS = "|".join(map(re.escape, (PLANS_FOLDER, EPOCHS_FOLDER, SUCCESSORS_FOLDER, TOTALS_FOLDER)))
 _NAME = re.compile(

@@ -6,13 +6,13 @@ before it deletes a part or a file of deletion vectors. A part that a marker nam
 after its marker: then no attempt can reuse it. Modification times are those of the store's clock.
 """
 
-import logging
 import re
 import time
 from collections.abc import Collection
 
 from lsr_prod.encoding.commit.markers import MARKERS_FOLDER, marked_files
 from lsr_prod.errors import ArtifactError
+from lsr_prod.logs import get_log
 from lsr_prod.maintenance.garbage import Garbage, delete_garbage
 from lsr_prod.maintenance.plans import find_old_plans
 from lsr_prod.maintenance.table_log import find_old_log, oldest_kept_version
@@ -24,7 +24,7 @@ from lsr_prod.tables.file_table import vector_files
 
 __all__ = ["find_garbage", "paths_in_markers", "vacuum"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _PART = re.compile(r"^([^/]+=[^/]*/)+part-[0-9a-f]{64}(-[0-9a-f]{64})?(-\d+)?\.parquet$")
 _VECTORS = re.compile(r"^deletion_vector_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin$")

@@ -14,7 +14,6 @@ The directory is written as a draft in the same parent folder and renamed, so it
 """
 
 import json
-import logging
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_folder, digest_json
+from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.output_layer import (
     has_own_output_layer,
@@ -40,7 +40,7 @@ from lsr_prod.storage.folders import save_folder
 
 __all__ = ["folder_to_save", "model_digest", "seal_directory", "write_model_directory", "write_tokenizer"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _MODULES = [
     ("", "sentence_transformers.sparse_encoder.modules.mlm_transformer.MLMTransformer"),

@@ -1,7 +1,6 @@
 """``SparseEncoder``: a language model whose vocabulary head, pooled over the tokens, gives a sparse vector."""
 
 import copy
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import EncoderCard, Kind
 from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.logs import get_log
 from lsr_prod.model import backbone, pooling
 from lsr_prod.model.card_update import check_attention, update_card
 from lsr_prod.model.directory import write_model_directory
@@ -25,7 +25,7 @@ from lsr_prod.model.uncased import UncasedOutput
 
 __all__ = ["SparseEncoder"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 class SparseEncoder(nn.Module):

@@ -32,6 +32,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json
+from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import check_architecture, is_causal, output_layer
 from lsr_prod.model.card_update import add_lowercase, longest_input, output_terms, update_card
 from lsr_prod.model.directory import model_digest
@@ -47,7 +48,7 @@ from lsr_prod.terms.words import lowercases
 
 __all__ = ["output_vocabulary", "read_parts", "tokenizer_reader"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 # The files of a Hugging Face repository that are fetched; no pickle files.
 _FETCHED = ["*.json", "*.txt", "*.model", "*.safetensors"]

@@ -10,7 +10,6 @@ from lsr_prod.errors import ArtifactError, ConfigError, PublicationError, QueryE
 from lsr_prod.formats.table import quantize
 from lsr_prod.negatives.rules import Candidate
 from lsr_prod.search import Searcher
-from lsr_prod.search.kernel.workspace import Workspace
 from lsr_prod.search.query.sparse_query import SparseQuery
 from lsr_prod.storage import is_remote, require_exists
 
@@ -114,9 +113,7 @@ class MinedIndex:
             return None
         reader, known = snapshot.readers[number], query.ids >= 0
         weights = query.scaled(snapshot.version.impact_step)[known]
-        scores, _ = reader.shard.forward.score(
-            np.array([ordinal]), query.ids[known], weights, Workspace.of_thread(), dk=reader.dk
-        )
+        scores, _ = reader.shard.forward.score(np.array([ordinal]), query.ids[known], weights, dk=reader.dk)
         fields = reader.shard.documents.fields(ordinal, {name: name for name in self._settings.text_fields})
         return Candidate(doc_id, self._text(fields), float(scores[0]))
 

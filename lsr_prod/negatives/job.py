@@ -1,6 +1,5 @@
 """Mining job: validate all inputs, survey the pairs, mine the unfinished slices, verify counts, write the manifest."""
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from lsr_prod.corpus.on_nodes import require_source_on_nodes
 from lsr_prod.errors import ConfigError, IncompleteWaveError, QuarantineOverflowError
 from lsr_prod.formats.digest import canonical_json
 from lsr_prod.indexing.workers import Workers
+from lsr_prod.logs import get_log
 from lsr_prod.negatives.known import KnownPositives, Survey, survey_slice
 from lsr_prod.negatives.part import QUARANTINE, PartReport, part_name, read_report
 from lsr_prod.negatives.plan import MANIFEST, MinePlan, check_output, make_plan, save_plan
@@ -24,7 +24,7 @@ from lsr_prod.storage import store_digest
 
 __all__ = ["mine_negatives"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _PROGRESS_S = 10.0
 _FOOTERS = 32  # concurrent reads of footers and digests: each is bound by store latency

@@ -11,7 +11,6 @@ are deleted. The name of a retired table is not used again. The next run resumes
 """
 
 import json
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -19,6 +18,7 @@ from itertools import count
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.table import TableProperties
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.publications import find_current_publication
 from lsr_prod.storage.threads import in_threads
@@ -34,7 +34,7 @@ __all__ = [
     "table_of_bundle",
 ]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _RETIRED = f"{PROTOCOL_FOLDER}/retired.json"
 _GENERATIONS = f"{PROTOCOL_FOLDER}/generations"

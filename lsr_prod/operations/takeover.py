@@ -1,16 +1,16 @@
 """Wait for the attempt that has taken over a plan, so that two runs started at once end in the state of one."""
 
-import logging
 import os
 import socket
 import time
 
+from lsr_prod.logs import get_log
 from lsr_prod.operations.status import PlanStatus, table_status
 from lsr_prod.storage import Store
 
 __all__ = ["wait_for_other_attempts"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _POLL_S = 5.0
 

@@ -1,12 +1,12 @@
 """Metrics of a deployment that outlive its jobs, read from the index: nights, gates, publication."""
 
-import logging
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, get_args
 
 from lsr_prod.errors import LsrError
+from lsr_prod.logs import get_log
 from lsr_prod.operations.gates import GATES
 from lsr_prod.operations.nights import NightOutcome, last_nights
 from lsr_prod.storage import Store
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DeploymentMetrics"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 class DeploymentMetrics:

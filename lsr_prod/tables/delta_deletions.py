@@ -6,7 +6,6 @@ exactly one version number, as delta-rs does for a commit that removes files.
 """
 
 import json
-import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.table import ProtocolVersions
 
 from lsr_prod.errors import ArtifactError, TableConflictError
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.remote import short_message
 from lsr_prod.storage.threads import in_threads
@@ -31,7 +31,7 @@ from lsr_prod.tables.part import Part
 
 __all__ = ["CHECKPOINT_EVERY", "FEATURE", "CommitInfo", "commit_deletions", "deletion_vectors"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 FEATURE = "deletionVectors"
 """Reader feature of a table with deletions."""

@@ -6,7 +6,6 @@ each number; the others read that commit before they try the next number. Every 
 """
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from lsr_prod.errors import ArtifactError, FormatVersionError, StorageError, TableConflictError
 from lsr_prod.formats.digest import canonical_json, record_bytes
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables.deletion_vector import VECTOR_TYPE, DeletionVector, file_of
@@ -35,7 +35,7 @@ from lsr_prod.tables.table import LogEntry, check_removes
 
 __all__ = ["ParquetSink", "create_parquet", "open_parquet"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 MANIFEST_FORMAT = 1  # of commits without deletions: earlier releases read them
 DELETIONS_FORMAT = 2

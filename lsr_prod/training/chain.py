@@ -11,7 +11,6 @@ The digest of a stage covers the model that it starts from, its settings and the
 record is skipped; a stage that was changed runs again, and so do the stages after it.
 """
 
-import logging
 import os
 import tempfile
 import time
@@ -28,6 +27,7 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings, StageSettings, TrainSettings
 from lsr_prod.errors import ArtifactError, ConfigError, TrainingError
 from lsr_prod.formats.card import EncoderCard
+from lsr_prod.logs import get_log
 from lsr_prod.model.directory import seal_directory
 from lsr_prod.storage import is_remote
 from lsr_prod.storage.artifacts import fetch_artifact, has_artifact, put_artifact
@@ -43,7 +43,7 @@ from lsr_prod.training.stages.stage import StageRun
 
 __all__ = ["ray_for", "run_chain"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 def run_chain(deployment: Deployment) -> ChainSummary:

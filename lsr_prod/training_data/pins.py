@@ -1,17 +1,16 @@
 """Digests of the input of a stage: data that moved keeps its digest; data that changed makes the stage run again."""
 
-import logging
-
 from lsr_prod.config.train import ValidationSettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.formats.digest import digest_json
+from lsr_prod.logs import get_log
 from lsr_prod.storage.folders import digest_file
 from lsr_prod.training_data.records import pin_files
 from lsr_prod.training_data.schemas import check_schemas
 
 __all__ = ["pin_data", "pin_validation"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 def pin_data(data: TrainingDataSettings, options: dict[str, str]) -> str:

@@ -7,7 +7,6 @@ parts is written last: a set is complete or absent.
 
 import hashlib
 import json
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.errors import ConfigError, QuarantineOverflowError, WorkersLostError
 from lsr_prod.formats.digest import FileDigest, canonical_json, digest_json
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import has_artifact, put_manifest, read_artifact_file
 from lsr_prod.storage.transfer import object_name, stored_sizes
@@ -38,7 +38,7 @@ from lsr_prod.training_data.training_set import SET_FILE, SET_FORMAT, SetRecord,
 
 __all__ = ["TrainingSetSummary", "prepare_training_set"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _ATTEMPTS = 4
 _PART_BYTES = 16_000_000  # source bytes of a part, about

@@ -1,6 +1,5 @@
 """Rows of training data on the driver: all in order, or a sample, without holding the data in memory."""
 
-import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -8,12 +7,13 @@ from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError, QuarantineOverflowError
+from lsr_prod.logs import get_log
 from lsr_prod.training_data.records import cut_data, pin_files, read_rows
 from lsr_prod.training_data.rows import TrainingRow
 
 __all__ = ["check_bad_rows", "cut_slices", "read_good_rows", "sample_rows"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _SLICE_BYTES = 16_000_000  # of one task
 _SAMPLED_SLICES = 64  # number of places that a sample is taken from

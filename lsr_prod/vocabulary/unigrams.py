@@ -2,7 +2,6 @@
 
 import heapq
 import json
-import logging
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,13 +22,14 @@ from lsr_prod.corpus.on_nodes import require_source_on_nodes
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.errors import ConfigError, WorkersLostError
+from lsr_prod.logs import get_log
 from lsr_prod.terms.words import split_normalized, word_normalizer, word_pieces
 from lsr_prod.training_data.records import read_rows
 from lsr_prod.training_data.texts import check_bad_rows, cut_slices
 
 __all__ = ["WordCount", "count_words"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _GOOD, _BAD = "\x00good", "\x00bad"  # row counts are sent along with word counts; the names cannot be words
 _SUM = "sum(count)"  # name given by Ray Data

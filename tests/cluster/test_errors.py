@@ -87,7 +87,7 @@ def test_other_error_of_a_task_names_task_node_and_error(
     assert "\n" not in line
     if how != "exit":
         assert f"(node {ray.util.get_node_ip_address()})" in line
-        (record,) = [record for record in caplog.records if record.getMessage() == "worker failed"]
+        (record,) = [record for record in caplog.records if vars(record)["event"] == "worker failed"]
         assert "in fail" in record.fields["traceback"]  # type: ignore[attr-defined]
 
 

@@ -33,7 +33,7 @@ def test_line_every_30_s_also_while_no_block_finishes(caplog: pytest.LogCaptureF
     scene = Scene()
     with caplog.at_level(logging.INFO, "lsr_prod"):
         scene.after(95)
-    assert [record.message for record in caplog.records] == ["encode progress"] * 3
+    assert [vars(record)["event"] for record in caplog.records] == ["encode progress"] * 3
     assert caplog.records[0].fields["eta_s"] is None  # type: ignore[attr-defined]
 
 

@@ -4,7 +4,6 @@ A pending actor does nothing. It asks for the resources of an encoder, which no 
 so it starts on a new node only. Then it ends, and the pool starts its encoders there.
 """
 
-import logging
 import time
 from typing import Any
 
@@ -13,10 +12,11 @@ import ray
 from lsr_prod.config import EncodeSettings
 from lsr_prod.encoding.actors.places import PoolSize, pool_size
 from lsr_prod.errors import EncoderLostError
+from lsr_prod.logs import get_log
 
 __all__ = ["Demand", "wait_for_room"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _LOOK_S = 1.0
 

@@ -1,12 +1,11 @@
 """Report of actors that have nothing to encode because a wave has too few cells for them."""
 
-import logging
-
 from lsr_prod.encoding.plans.plan import Plan
+from lsr_prod.logs import get_log
 
 __all__ = ["report_idle_actors"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _MEGABYTE = 1_000_000
 

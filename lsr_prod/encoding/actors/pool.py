@@ -6,7 +6,6 @@ has fewer encoders than it may have, the pool asks for nodes (``demand``). A blo
 is given to an idle actor too; the first result counts.
 """
 
-import logging
 import math
 import time
 from collections import Counter, deque
@@ -24,10 +23,11 @@ from lsr_prod.encoding.actors.places import PoolSize
 from lsr_prod.encoding.actors.stragglers import BlockDurations
 from lsr_prod.encoding.results import BlockResult
 from lsr_prod.errors import EncoderLostError
+from lsr_prod.logs import get_log
 
 __all__ = ["BlockCall", "EncoderPool", "Outcome", "PoolActivity"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _IDLE_S = 0.02  # without a call that runs
 _ATTEMPTS = 4  # per block; all but the first run the model in a child process

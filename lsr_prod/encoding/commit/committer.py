@@ -5,7 +5,6 @@ that a wave is complete. A commit is based on the snapshot that was read, and ev
 committed since. After a refusal or an error the committer loads the table and decides again.
 """
 
-import logging
 import math
 import random
 import time
@@ -25,6 +24,7 @@ from lsr_prod.errors import (
     StorageError,
     TableConflictError,
 )
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.tables import Part, Table, TableFile, check_part, count_rows, open_table
 from lsr_prod.tables.deletion_vector import DeletionVector, check_vectors, file_of
@@ -33,7 +33,7 @@ from lsr_prod.tables.quarantine import PARTITION, committed_files
 
 __all__ = ["Committer", "check_cell", "check_for_commit", "merge_all", "waves_done"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 CheckParts = Callable[[Store, Store, Sequence[CellResult], float], None]
 MergeDeletions = Callable[[Store, Sequence[Sequence[Deletion]]], Sequence[Deletion]]

@@ -1,18 +1,17 @@
 """Give up an unfinished plan: make sure that no attempt at it commits another wave."""
 
-import logging
-
 from lsr_prod.encoding.commit.committer import Committer, waves_done
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.plans.plan import Plan
 from lsr_prod.encoding.plans.saved import read_record
 from lsr_prod.errors import CommitError
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table
 
 __all__ = ["give_up_base"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 def give_up_base(plan: Plan, table: Store, quarantine: Store) -> None:

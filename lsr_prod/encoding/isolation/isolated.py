@@ -5,7 +5,6 @@ corpus is encoded without it; only blocks that ended an actor's process are enco
 """
 
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -22,10 +21,11 @@ from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.isolation.messages import error_from, read_message, vectors_from, write_message
 from lsr_prod.errors import EncoderBrokenError, EncoderCrashedError, EncoderRaisedError, EncoderTimeoutError
 from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.logs import get_log
 
 __all__ = ["ISOLATED_BATCH_SIZE", "IsolatedEncoder"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 ISOLATED_BATCH_SIZE = 32
 """Texts per call in isolation: few, because each halving of a batch that hangs costs a whole timeout."""

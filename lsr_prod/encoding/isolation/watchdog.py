@@ -6,7 +6,6 @@ not. The second timer, of faulthandler, needs no lock.
 """
 
 import faulthandler
-import logging
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,10 +13,11 @@ from contextlib import contextmanager
 
 from lsr_prod.encoding.encoder import TextEncoder
 from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.logs import get_log
 
 __all__ = ["EXIT_CODE", "Watchdog", "WatchedEncoder"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 EXIT_CODE = 86
 """Exit code of a process that the watchdog ended; it is 1 if the call held the interpreter's lock."""

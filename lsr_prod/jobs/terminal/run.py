@@ -96,7 +96,7 @@ class _JsonLines(logging.Formatter):
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": record.getMessage(),
+            "event": getattr(record, "event", None) or record.getMessage(),
             **getattr(record, "fields", {}),
         }
         if record.exc_info:

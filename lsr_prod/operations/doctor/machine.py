@@ -1,5 +1,6 @@
 """Disk, memory, file limits, compiled kernels and GPUs of this machine."""
 
+import importlib
 import os
 import resource
 import shutil
@@ -86,25 +87,14 @@ def check_shared_memory(folder: Path = _SHARED_MEMORY) -> Finding:
     return Finding("shared memory", "ok", found)
 
 
-def check_kernels() -> Finding:
-    """Check that compiled search kernels are shipped, or can be cached."""
-    from lsr_prod.compiled import KERNELS, shipped_cpu
-
-    shipped = os.environ.get(KERNELS)
-    if shipped:
-        cpu = shipped_cpu(shipped)
-        if cpu is not None:
-            return Finding("kernels", "ok", f"compiled for {cpu} in {shipped}")
-        return Finding("kernels", "warning", f"{shipped} has none for this CPU", "build the image for this CPU too")
-    import lsr_prod
-
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    folders = [Path(given)] if given else [Path(lsr_prod.__file__).parent, Path.home() / ".cache" / "numba"]
-    for folder in folders:
-        if _writable(folder):
-            return Finding("kernels", "ok", f"cached in {folder}")
-    found = f"{folders[-1]} cannot be written: each process compiles for seconds"
-    return Finding("kernels", "fault" if given else "warning", found, "set NUMBA_CACHE_DIR to a writable folder")
+def check_kernels(module: str = "lsr_prod.kernels.native") -> Finding:
+    """Check that the compiled kernels can be loaded."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        remedy = "install the wheel of this platform, or run `make kernels` in a source tree"
+        return Finding("kernels", "fault", str(error), remedy)
+    return Finding("kernels", "ok", "compiled")
 
 
 def _writable(folder: Path) -> bool:

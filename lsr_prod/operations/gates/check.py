@@ -12,6 +12,7 @@ from lsr_prod.errors import ArtifactError, ConfigError, PublicationError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.formats.publication import Forced
 from lsr_prod.indexing.gates import Approval, Candidate
+from lsr_prod.logs import get_log
 from lsr_prod.operations.gates.gates import GATES
 from lsr_prod.operations.gates.report import GateReport, GateResult
 from lsr_prod.operations.gates.versions import Versions
@@ -19,7 +20,7 @@ from lsr_prod.storage import Store, as_store
 
 __all__ = ["Gatekeeper", "check_force", "read_report"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 class Gatekeeper:

@@ -1,6 +1,5 @@
 """File system of checkpoints: Ray Train writes through pyarrow, while the rest of a job uses obstore."""
 
-import logging
 import shutil
 import tempfile
 import time
@@ -13,12 +12,13 @@ import pyarrow.fs
 
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, StorageError
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.options import options_of
 
 __all__ = ["check_work", "file_system", "open_checkpoint"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _TRIES = 6
 

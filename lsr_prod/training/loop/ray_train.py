@@ -4,7 +4,6 @@ After a kill at any moment, of a worker, of Ray Train's controller or of the who
 checkpoint and ends with the same weights as an undisturbed run.
 """
 
-import logging
 import os
 from dataclasses import replace
 from functools import partial
@@ -18,6 +17,7 @@ from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, Sc
 from lsr_prod.cluster.errors import describe, our_error
 from lsr_prod.config.train import TrainSettings
 from lsr_prod.errors import TrainingCollapsedError, WorkersLostError
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training.loop.checkpoint_store import file_system
@@ -30,7 +30,7 @@ from lsr_prod.training.observers.progress import shown_progress
 
 __all__ = ["run_loop"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _CHECKPOINTS = 2
 _COLLECTIVE_TIMEOUT_S = "7200"  # other workers wait while the first one validates

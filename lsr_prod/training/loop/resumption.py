@@ -5,19 +5,19 @@ with which no controller starts. Checkpoints are self-describing, so the newest 
 """
 
 import json
-import logging
 from typing import Any
 
 import pyarrow as pa
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from lsr_prod.formats.digest import FileDigest
+from lsr_prod.logs import get_log
 from lsr_prod.training.loop.checkpoint import RECORD_FILE
 from lsr_prod.training.loop.ray_internals import CHECKPOINT_LIST, CHECKPOINT_PREFIX, listed_checkpoints
 
 __all__ = ["find_checkpoint", "remove_strays"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 def find_checkpoint(files: FileSystem, run: str, *, name: str) -> str | None:

@@ -5,7 +5,6 @@ workers.
 """
 
 import contextlib
-import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import TrainingCollapsedError
+from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.storage.artifacts import fetch_artifact
@@ -39,7 +39,7 @@ from lsr_prod.training.parallel.process_group import Group, process_group
 
 __all__ = ["train_worker"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 Validate = Callable[[SparseEncoder], ValidationResult]
 

@@ -1,16 +1,16 @@
 """Detection of collapse: end a run whose vectors are empty or full, or whose loss is not finite."""
 
-import logging
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lsr_prod.config.train import WatchSettings
 from lsr_prod.errors import TrainingCollapsedError
+from lsr_prod.logs import get_log
 
 __all__ = ["CollapseGuard"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _FULL = 10  # times the target
 

@@ -1,6 +1,5 @@
 """Progress of a stage, sent by its first worker and shown by the driver."""
 
-import logging
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,9 +10,11 @@ import ray
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from lsr_prod.logs import get_log
+
 __all__ = ["shown_progress"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _EVERY_S = 1.0
 _LOGGED_PARTS = 20

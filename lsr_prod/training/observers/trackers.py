@@ -1,7 +1,6 @@
 """Trackers of the curves of a training: Ray's metrics, TensorBoard, MLflow."""
 
 import importlib
-import logging
 import os
 import re
 import sys
@@ -12,10 +11,11 @@ from typing import Any, Protocol
 from lsr_prod.config.train import WatchSettings
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
+from lsr_prod.logs import get_log
 
 __all__ = ["GuardedTracker", "Tracker", "check_watch", "open_trackers"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _REMEDY = "set one that is reachable, or leave it unset"
 _MLFLOW_DEFAULTS = {

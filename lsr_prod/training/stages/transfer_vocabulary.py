@@ -1,7 +1,6 @@
 """Stage ``transfer_vocabulary``: give the model another vocabulary, as tokens and outputs or as outputs only."""
 
 import json
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -17,6 +16,7 @@ from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.config.vocabulary import DomainTokenizerSettings, TransferVocabularySettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.digest import digest_json
+from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 from lsr_prod.storage.drafts import write_file
@@ -43,7 +43,7 @@ from lsr_prod.vocabulary.transfer import check_tokenizer, move_to_vocabulary, re
 
 __all__ = ["check", "run"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _TEXTS = 1000  # tokenized at once
 _FRAGMENTED = 2000  # texts that fragmentation is measured on

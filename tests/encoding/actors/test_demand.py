@@ -54,7 +54,7 @@ def test_job_without_room_waits_only_if_the_number_of_actors_is_set(ray_local: N
         wait_for_room(settings(provider="cuda"))
     with caplog.at_level("INFO"), pytest.raises(EncoderLostError, match=r"no node with room .* within 0 s"):
         wait_for_room(settings(provider="cuda", min_actors=1).model_copy(update={"node_wait_seconds": 0}))
-    assert [record.message for record in caplog.records] == ["waiting for nodes"]
+    assert [vars(record)["event"] for record in caplog.records] == ["waiting for nodes"]
 
 
 def test_places_follow_memory_labels_and_announced_ends(monkeypatch: pytest.MonkeyPatch):

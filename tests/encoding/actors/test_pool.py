@@ -135,7 +135,7 @@ def test_pool_uses_new_places_within_wave_and_retires_actors_of_left_ones(
         places.pop()
         cells += list(results)
     assert sum(cell.encoded for result in cells for cell in result.cells) == 20
-    changes = [vars(record)["fields"] for record in caplog.records if record.message == "encoder pool changed"]
+    changes = [vars(record)["fields"] for record in caplog.records if vars(record)["event"] == "encoder pool changed"]
     assert [(change["added"], change["left"]) for change in changes] == [(1, 0), (0, 1)]
     assert sum(pool.blocks.values()) == 10
 
@@ -150,7 +150,7 @@ def test_late_block_is_issued_again_and_its_first_result_counts(
     with EncoderPool(pool_size(settings(actors=2)), model(poison_factory())) as pool, caplog.at_level("WARNING"):
         results = list(encode(pool, task, [block(0, ["fox"]), *(block(i, [f"fox {i}", "PAUSE"]) for i in (1, 2, 3))]))
         again = list(encode(pool, task, [block(0, ["fox"])]))  # the second calls end unheard
-    assert "late block issued again" in caplog.messages
+    assert "late block issued again" in [vars(record)["event"] for record in caplog.records]
     assert sorted(cell.cell for result in results for cell in result.cells) == [0, 1, 2, 3]
     assert [cell.cell for cell in again[0].cells] == [0]
 

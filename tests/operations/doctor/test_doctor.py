@@ -101,15 +101,9 @@ def test_limits_and_memory(tmp_path: Path):
     assert check_shared_memory(tmp_path / "missing").verdict == "warning"
 
 
-def test_folder_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("LSR_PROD_KERNELS", raising=False)
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kernels"))
+def test_kernels_must_load():
     assert check_kernels().verdict == "ok"
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
-    assert check_kernels().verdict == "fault"
-    monkeypatch.setenv("LSR_PROD_KERNELS", str(tmp_path))
-    assert check_kernels().verdict == "warning"
+    assert check_kernels("lsr_prod.kernels.absent").verdict == "fault"
 
 
 def test_gpus_need_their_runtime():

@@ -43,7 +43,7 @@ def indexes(tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path) -> tupl
 
 def settings(folder: Path, **limits: Any) -> Deployment:
     index = {"table": str(folder / "table"), "bundle": "b", "output": str(folder)}
-    return Deployment.model_validate({"index": index, "gates": limits})
+    return Deployment.model_validate({"index": index, "gates": {"max_impact_error": None, **limits}})
 
 
 def write(folder: Path, name: str, rows: list[dict[str, Any]]) -> str:
@@ -146,6 +146,7 @@ def test_bad_rows_and_impact_errors_are_refused(indexes, tmp_path):
         return GATES[gate](Versions(candidate, Deployment.model_validate({**settings_of, "gates": limits})))
 
     assert result("impact_error", max_impact_error=0.0).verdict == "passed"
+    assert result("impact_error").limit == 0.2
     assert "there is no quarantine" in result("quarantine", max_quarantine_share=0.1).sentence
     make_table(tmp_path / "table_quarantine", {f"d{i}": Doc({1: 2}, "x") for i in range(5)}, bundle)
     refused = result("quarantine", max_quarantine_share=0.1)

@@ -92,7 +92,7 @@ def test_open_trackers_raises_config_error_for_new_run(tmp_path: Path, caplog: p
     with pytest.raises(ConfigError, match=r"watch.mlflow: mlflow cannot be opened \(.*nowhere://x.*\); set one"):
         open_trackers(settings, "run-1", None)
     trackers = open_trackers(settings, "run-1", 10)
-    assert [record.getMessage() for record in caplog.records] == ["tracker not opened"]
+    assert [vars(record)["event"] for record in caplog.records] == ["tracker not opened"]
     assert len(trackers) == 1, "a run that goes on does so without it"
     trackers[0].close(failed=False)
 
@@ -125,7 +125,7 @@ def test_guarded_tracker_backs_off_after_failures(caplog: pytest.LogCaptureFixtu
         guarded.report(step, {}, 0.0)
     assert tracker.asked[4:] == [*range(34, 40)], "once it answers it gets every report again"
     guarded.close(failed=False)
-    assert caplog.records[-1].getMessage() == "tracker not closed"
+    assert vars(caplog.records[-1])["event"] == "tracker not closed"
 
 
 def test_ray_metrics_are_used_only_inside_ray(monkeypatch: pytest.MonkeyPatch) -> None:
