@@ -3,7 +3,8 @@
 ``build`` is the job. ``plan`` checks its inputs, ``compare`` finds the changes of the table, and ``derive`` makes the
 next version: ``shard`` builds base shards, ``delta`` chooses the documents of a delta shard, ``tombstones`` hides
 superseded documents. ``publish`` makes a version current after its ``gates``, ``takedown`` hides documents on request,
-and ``garbage`` deletes files that no kept publication names.
+and ``garbage`` deletes files that no kept publication names. ``text_index`` (``lsr_prod.Index``) indexes texts in one
+call, without jobs.
 """
 
 from lsr_prod.indexing.build import build_index
@@ -12,4 +13,12 @@ from lsr_prod.indexing.publish import publish, rollback
 from lsr_prod.indexing.takedown import delete_documents, restore_documents
 from lsr_prod.indexing.workers import Workers
 
-__all__ = ["Workers", "build_index", "collect_garbage", "delete_documents", "publish", "restore_documents", "rollback"]
+__all__ = [
+    "Workers",
+    "build_index",
+    "collect_garbage",
+    "delete_documents",
+    "publish",
+    "restore_documents",
+    "rollback",
+]

@@ -1,6 +1,5 @@
 """The index job: plan, build shards, write the next version, publish it."""
 
-import logging
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from lsr_prod.indexing.plan import plan_index
 from lsr_prod.indexing.publish import Publisher, read_current_version
 from lsr_prod.indexing.summaries import IndexSummary
 from lsr_prod.indexing.workers import Workers
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.index_shards import add_bundle
@@ -21,7 +21,7 @@ from lsr_prod.storage.index_upload import adopt_current, upload_current
 
 __all__ = ["build_index"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 def build_index(deployment: Deployment, inspect: Inspect | None = None) -> IndexSummary:

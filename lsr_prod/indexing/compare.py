@@ -68,21 +68,21 @@ def compare_table(plan: IndexPlan, base: IndexVersion, max_delta: float, workers
     return TableChanges(base_parts, tuple(sorted(rows, key=lambda change: change.bucket)))
 
 
-def reason_to_rebuild(base: IndexVersion, changes: TableChanges, takedowns: int, max_delta: float) -> str:
+def reason_to_rebuild(base: IndexVersion, changes: TableChanges, rows: int, max_delta: float) -> str:
     """Return why all shards have to be built again, or "" if a delta shard can hold the changes.
 
     Args:
         base: the current index version.
         changes: the changes since it was built.
-        takedowns: number of documents that are taken down.
-        max_delta: largest share of documents in delta shards and under tombstones.
+        rows: rows of the table now.
+        max_delta: largest share of documents in delta shards and under tombstones. Tombstones of takedowns do not
+            count, unless the row is superseded: new shards would have them as well.
     """
     if changes.unknown:
         return changes.unknown
-    # Takedowns also have tombstones in base shards. They do not grow with the changes and are not counted.
-    hidden = max(0, base.deleted - takedowns) + sum(one.replaced for one in changes.rows) + changes.deletes
-    outside = hidden + changes.upserts + sum(shard.documents for shard in base.shards if shard.role == "delta")
-    if outside > max_delta * (changes.upserts + sum(shard.documents for shard in base.shards)):
+    held = changes.upserts + sum(shard.documents for shard in base.shards)
+    outside = changes.upserts + sum(shard.documents for shard in base.shards if shard.role == "delta")
+    if held - rows + outside > max_delta * held:
         return f"delta shards and tombstones would hold more than index.max_delta={max_delta}"
     return ""
 

@@ -4,7 +4,6 @@ A delta shard holds the documents that are new or changed; tombstones hide the r
 that were deleted. All other shards stay as they are. The last shard that holds a document holds its current row.
 """
 
-import logging
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,13 +20,14 @@ from lsr_prod.indexing.shard import BuiltShard, build_shard
 from lsr_prod.indexing.tombstones import as_ids, hide_everywhere, load_takedowns
 from lsr_prod.indexing.versions import write_version
 from lsr_prod.indexing.workers import Workers
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.index_versions import check_files
 from lsr_prod.tables.file_table import total
 
 __all__ = ["DerivedVersion", "Mode", "derive_version"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 Mode = Literal["full", "delta", "merge", "unchanged"]
 
@@ -81,7 +81,7 @@ def derive_version(
     if base is not None and not reason:
         compared = known is not None and known.base_parts == base.table_parts
         changes = known if compared and known else compare_table(plan, base, settings.max_delta, workers)
-        reason = reason_to_rebuild(base, changes, len(takedowns), settings.max_delta)
+        reason = reason_to_rebuild(base, changes, plan.documents, settings.max_delta)
     mode: Mode
     if base is None or reason:
         version, shards = _build_all(plan, index, base, takedowns, workers)
@@ -92,7 +92,7 @@ def derive_version(
             return DerivedVersion(base, base, "unchanged", "", changes, ())
         version, shards = _build_delta(plan, index, base, takedowns, changes, merged, workers)
         mode = "merge" if merged else "delta"
-    _check_documents(plan, version, len(takedowns))
+    _check_documents(plan, version, base, changes, mode)
     write_version(index, version)
     return DerivedVersion(version, base, mode, reason, changes, shards)
 
@@ -184,8 +184,15 @@ def _build_delta(
     return version, built
 
 
-def _check_documents(plan: IndexPlan, version: IndexVersion, takedowns: int) -> None:
+def _check_documents(
+    plan: IndexPlan, version: IndexVersion, base: IndexVersion | None, changes: TableChanges, mode: Mode
+) -> None:
     """Check that the version holds the documents of the table, except those that are taken down."""
     rows, documents = plan.documents, version.documents
-    if not rows - takedowns <= documents <= rows:
+    taken_down = version.deleted  # shards that were just built have no other tombstones
+    if base is not None and mode in ("delta", "merge"):
+        before = rows - changes.upserts + sum(one.replaced for one in changes.rows) + changes.deletes
+        new = [one for one in version.tombstones[len(version.tombstones) - 1 :] if one]
+        taken_down = before - base.documents + sum(one.documents for one in new)
+    if not rows - taken_down <= documents <= rows:
         raise PublicationError(f"the shards hold {documents} documents, but the table {rows}; build the index again")

@@ -7,7 +7,6 @@ Modification times are those of the disk's clock.
 """
 
 import json
-import logging
 import re
 from collections.abc import Container, Iterable, Iterator
 from itertools import pairwise
@@ -19,6 +18,7 @@ from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.index import SHARD_FILE
 from lsr_prod.indexing.object_garbage import collect_objects
 from lsr_prod.indexing.summaries import GarbageSummary
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, as_store, is_remote
 from lsr_prod.storage.drafts import is_draft, remove
 from lsr_prod.storage.pins import delete_publication, pinned_numbers, read_pins
@@ -26,7 +26,7 @@ from lsr_prod.storage.version_locks import delete_unless_read
 
 __all__ = ["collect_garbage"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _NUMBER = re.compile(r"^\d{6,}\.json$")
 _SHA = r"[0-9a-f]{64}"

@@ -16,7 +16,6 @@ from lsr_prod.formats.table import quantize
 from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays
-from lsr_prod.search.kernel.workspace import Workspace
 from lsr_prod.search.query.sparse_query import MAX_TERMS, SparseQuery, required_terms
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.shard_query import ShardQuery
@@ -112,7 +111,7 @@ class InMemoryIndex:
         Raises:
             QueryError: the weights are so large that a score would not fit into float32.
         """
-        query = SparseQuery(terms[:MAX_TERMS], weights[:MAX_TERMS], ())
+        query = SparseQuery(np.ascontiguousarray(terms[:MAX_TERMS]), np.ascontiguousarray(weights[:MAX_TERMS]), ())
         shard_query = ShardQuery(
             query.ids,
             query.scaled(self.impact_step),
@@ -121,7 +120,7 @@ class InMemoryIndex:
             k,
             exhaustive=True,
         )
-        hits = self._reader.match(shard_query, Workspace.of_thread(), 0.0)
+        hits = self._reader.match(shard_query, 0.0)
         doc_id = self._reader.shard.documents.doc_id
         return InMemoryResult([doc_id(ordinal) for ordinal in hits.ordinals], hits.scores, hits.matched)
 

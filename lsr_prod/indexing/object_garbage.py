@@ -8,7 +8,6 @@ while it copies opens the current version.
 """
 
 import json
-import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.index import SHARD_FILE
 from lsr_prod.indexing.summaries import GarbageSummary
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Entry, Store
 from lsr_prod.storage.drafts import is_draft
 from lsr_prod.storage.pins import delete_publication, read_pins
@@ -26,7 +26,7 @@ from lsr_prod.storage.threads import in_threads
 
 __all__ = ["collect_objects"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _SHA = "[0-9a-f]{64}"
 _PUBLICATION = re.compile(r"publications/(\d{6,})\.json")

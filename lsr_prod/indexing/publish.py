@@ -6,7 +6,6 @@ the caller derives the version again from the new current one, so that nothing p
 """
 
 import getpass
-import logging
 import os
 import socket
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from lsr_prod.indexing.gates import Approval, Candidate, Inspect, check_candidat
 from lsr_prod.indexing.tombstones import load_takedowns
 from lsr_prod.indexing.versions import take_down, touch_version, version_format, write_version
 from lsr_prod.indexing.workers import IN_PROCESS, Workers
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import create_publication, find_current_publication, read_publication
@@ -28,7 +28,7 @@ from lsr_prod.storage.signatures import sign
 
 __all__ = ["CurrentVersion", "Publisher", "publish", "publisher_name", "read_current_version", "rollback"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 def publish(

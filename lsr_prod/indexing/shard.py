@@ -1,6 +1,5 @@
 """Build one shard from rows of the sparse table: a folder that is named by the digest of its input."""
 
-import logging
 import shutil
 import time
 from collections import Counter
@@ -42,6 +41,7 @@ from lsr_prod.indexing.impacts.texts import joined_texts
 from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
 from lsr_prod.indexing.rows import SpilledRows, merge_by_id, spill_sorted
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.storage.index_shards import ShardDraft, bundle_files, find_shard
@@ -49,7 +49,7 @@ from lsr_prod.terms.term_reader import TermReader
 
 __all__ = ["BuiltShard", "build_shard", "write_arrays"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,7 @@ def _layout(settings: VectorsSettings) -> TableLayout:
         quantized=settings.quantized,
         store_k=settings.store_k,
         contents=settings.contents,
+        max_impact_error=settings.max_impact_error,
     )
 
 

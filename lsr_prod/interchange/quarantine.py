@@ -1,17 +1,17 @@
 """Quarantine of an import: bad rows are written and counted, or end the import if their reason is refused."""
 
-import logging
 from collections import Counter
 from collections.abc import Collection
 
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.errors import SourceError
+from lsr_prod.logs import get_log
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import BadRowWriter
 
 __all__ = ["ImportQuarantine"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _LOGGED = 5
 

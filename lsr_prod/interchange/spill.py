@@ -36,6 +36,7 @@ class SpillTotals:
         postings: terms of all rows.
         longest: terms of the longest row.
         largest: the largest weight; 0 without any.
+        largest_id: document that has it.
         unknown: dropped terms outside the vocabulary.
     """
 
@@ -43,6 +44,7 @@ class SpillTotals:
     postings: int = 0
     longest: int = 0
     largest: float = 0.0
+    largest_id: str = ""
     unknown: int = 0
 
 
@@ -81,11 +83,13 @@ class Spill:
             terms, weights = row.terms[: self._store_k], row.weights[: self._store_k]
             row = VectorRow(row.doc_id, terms, weights, row.contents, row.unknown)
         before, count = self.totals, len(row.terms)
+        heaviest = float(row.weights[0]) if count else 0.0
         self.totals = SpillTotals(
             before.rows + 1,
             before.postings + count,
             max(before.longest, count),
-            max(before.largest, float(row.weights[0]) if count else 0.0),
+            max(before.largest, heaviest),
+            row.doc_id if heaviest > before.largest else before.largest_id,
             before.unknown + row.unknown,
         )
         self._rows[bucket_of(row.doc_id, self._buckets)].append((row, file, position))

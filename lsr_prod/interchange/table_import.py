@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsr_prod.corpus.rows import BadRow
+from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.encoding.table import create_sparse_table
+from lsr_prod.errors import SourceError
 from lsr_prod.formats.table import TableProperties, content_hash, quantize
 from lsr_prod.interchange.quarantine import ImportQuarantine
 from lsr_prod.interchange.spill import Spill, SpillTotals
@@ -43,6 +44,7 @@ class TableLayout:
         quantized: weights are impacts already.
         store_k: terms kept per vector; None: all.
         contents: stored field for the contents; None: contents are dropped.
+        max_impact_error: largest mean error of an impact, as a share of the mean weight; None: no limit.
     """
 
     sink: Sink = "delta"
@@ -52,6 +54,7 @@ class TableLayout:
     quantized: bool = False
     store_k: int | None = None
     contents: str | None = "text"
+    max_impact_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,8 @@ def import_vectors(
         plan: digest of the input and the settings, 64 hex digits.
 
     Raises:
-        SourceError: a source cannot be read, or a reason is refused; nothing was written.
+        SourceError: a source cannot be read, a reason is refused, or the impacts would differ too much from the
+            weights; nothing was written.
         TableConflictError: another commit was faster.
         StorageError: the store failed.
     """
@@ -124,6 +128,7 @@ def import_vectors(
                     else:
                         spill.add(row, number, position)
         scale = _scale(spill, layout)
+        _check_error(scale, spill.totals, layout)
         properties = _properties(vocabulary, layout, scale, spill.totals)
         table = create_sparse_table(store, layout.sink, properties, plan)
         writer = _Writer(store, properties, layout, sources, quarantine)
@@ -171,6 +176,18 @@ def _scale(spill: Spill, layout: TableLayout) -> ImpactScale:
             worst = max(worst, one.largest_error)
             clipped += round(one.clipped * len(_values(batch, "weights")))
     return ImpactScale(step, error / weight if weight else 0.0, worst, clipped / max(1, totals.postings), totals.rows)
+
+
+def _check_error(scale: ImpactScale, totals: SpillTotals, layout: TableLayout) -> None:
+    """Refuse a scale with which most weights would become the same few impacts."""
+    limit = layout.max_impact_error
+    if limit is None or scale.error <= limit:
+        return
+    raise SourceError(
+        f"impacts would be off by {scale.error:.2g} of the mean weight, above vectors.max_impact_error={limit:g}: "
+        f"one impact unit is {scale.step:.4g}, and the largest weight is {totals.largest:.4g}, in document "
+        f"{shorten(totals.largest_id)}; correct that document, give vectors.impact_step, or raise the limit"
+    )
 
 
 def _values(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float32]:

@@ -11,7 +11,6 @@ Artifacts of an object store are fetched into the node cache of the user, once f
 
 import hashlib
 import json
-import logging
 import os
 import time
 from collections.abc import Iterable
@@ -22,6 +21,7 @@ from typing import Any
 
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, FormatVersionError, StorageError
 from lsr_prod.formats.digest import FileDigest, digest_folder, digest_json, record_bytes, verify_files
+from lsr_prod.logs import get_log
 from lsr_prod.storage.drafts import Draft, copy_files
 from lsr_prod.storage.node_cache import Contents, NodeCache
 from lsr_prod.storage.store import Store, is_remote
@@ -38,7 +38,7 @@ __all__ = [
     "user_quota",
 ]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _FORMAT = 1
 _CONNECTIONS = 4  # files sent or fetched at once; each needs about 50 MiB of memory

@@ -4,7 +4,6 @@ Locks are those of the operating system (flock): a lock ends with its process, h
 """
 
 import fcntl
-import logging
 import os
 import re
 import shutil
@@ -15,12 +14,13 @@ from pathlib import Path
 
 from lsr_prod.errors import StorageError
 from lsr_prod.formats.digest import FileDigest
+from lsr_prod.logs import get_log
 from lsr_prod.storage.drafts import is_draft, remove
 from lsr_prod.storage.transfer import PARTIAL
 
 __all__ = ["Room", "artifacts_in", "files_in", "locked", "make_room", "mark_used"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _SHA = re.compile(r"[0-9a-f]{64}")
 
@@ -143,9 +143,17 @@ def _held(cache: Path) -> dict[Path, set[str]]:
     names = {path.stat().st_ino: path.name for path in (cache / "files").iterdir()}
     held = {}
     for artifact in artifacts_in(cache):
-        inodes = (path.stat().st_ino for path in artifact.rglob("*") if path.is_file())
+        inodes = map(_inode, artifact.rglob("*"))
         held[artifact] = {names[inode] for inode in inodes if inode in names}
     return held
+
+
+def _inode(path: Path) -> int | None:
+    """Return the inode of a file; None for a folder, and for a draft that its writer removed meanwhile."""
+    try:
+        return path.stat().st_ino if path.is_file() else None
+    except FileNotFoundError:
+        return None
 
 
 def _lock_unused(artifact: Path, marks: ExitStack) -> bool:

@@ -6,7 +6,6 @@ before it was hashed: a further write could leave its time unchanged (the index 
 """
 
 import hashlib
-import logging
 import os
 import platform
 import re
@@ -21,12 +20,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from lsr_prod.logs import get_log
 from lsr_prod.storage.artifacts import user_cache
 from lsr_prod.storage.cache_folder import locked
 
 __all__ = ["DigestCache", "FileChangedError", "FileState"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a common file system (FAT)
 _DAYS = 90  # a file that no run named for so long is forgotten

@@ -9,7 +9,6 @@ A file that an object store has already may be about to be deleted as garbage, s
 
 import fcntl
 import json
-import logging
 import os
 import shutil
 import tempfile
@@ -24,6 +23,7 @@ from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.formats.digest import FileDigest, record_bytes
 from lsr_prod.formats.index import SHARD_FILE, ShardManifest
+from lsr_prod.logs import get_log
 from lsr_prod.storage.drafts import Draft, copy_files, write_file
 from lsr_prod.storage.index_lists import read_list
 from lsr_prod.storage.index_versions import read_bundle, read_shard
@@ -32,7 +32,7 @@ from lsr_prod.storage.transfer import in_threads, object_name
 
 __all__ = ["ShardDraft", "add_bundle", "bundle_files", "find_shard", "open_shard_file"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _CONNECTIONS = 4  # files sent at once; each needs about 50 MiB of memory
 _YOUNG_S = 3600.0  # age of a stored file that is not sent again; garbage collection deletes only older ones

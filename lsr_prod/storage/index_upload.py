@@ -5,7 +5,6 @@ are copied to the target. Both have one history: a publication of another index 
 deleted documents back.
 """
 
-import logging
 import shutil
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from lsr_prod.errors import PublicationError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.index import SHARD_FILE, IndexVersion
 from lsr_prod.formats.publication import Publication
+from lsr_prod.logs import get_log
 from lsr_prod.storage.cache_folder import locked
 from lsr_prod.storage.drafts import Draft, copy_tree, create_file
 from lsr_prod.storage.index_cache import fetch_current_version
@@ -28,7 +28,7 @@ from lsr_prod.storage.store import Store, as_store
 
 __all__ = ["adopt_current", "upload_current"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 def upload_current(index: Path, target: Store) -> Publication:

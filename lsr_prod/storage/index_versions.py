@@ -13,7 +13,6 @@ it becomes a path. Functions take the folder of an index, or a ``Store``.
 
 import hashlib
 import json
-import logging
 import re
 import time
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from lsr_prod.errors import ArtifactError, DigestMismatchError
 from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.formats.digest import FileDigest, digest_json, read_record, record_bytes, verify_files
 from lsr_prod.formats.index import SHARD_FILE, IndexVersion, ShardManifest
+from lsr_prod.logs import get_log
 from lsr_prod.storage.store import Store, as_store, is_remote
 from lsr_prod.storage.transfer import Sent, object_name, send_files, stored_sizes
 
@@ -37,7 +37,7 @@ __all__ = [
     "version_files",
 ]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _SHA = re.compile(r"[0-9a-f]{64}")
 _REBUILD = "upload the version again, or run lsr-prod index, which builds it again"

@@ -11,7 +11,6 @@
 Every name appears by a rename, whole. The folder must be on a local disk and belong to one user.
 """
 
-import logging
 import os
 import threading
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from lsr_prod.errors import StorageError
 from lsr_prod.formats.digest import FileDigest, digest_path
+from lsr_prod.logs import get_log
 from lsr_prod.storage.cache_folder import artifacts_in, files_in, locked, make_room, mark_used
 from lsr_prod.storage.drafts import Draft, create_file, link_file, sync_folder, write_file
 from lsr_prod.storage.store import Store
@@ -28,7 +28,7 @@ from lsr_prod.storage.transfer import fetch_file, in_threads
 
 __all__ = ["CacheStatistics", "Cached", "Contents", "NodeCache"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)

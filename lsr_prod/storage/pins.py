@@ -8,7 +8,6 @@ Functions take the folder of an index, or a ``Store``.
 """
 
 import json
-import logging
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,12 +16,13 @@ from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.formats.pin import PublicationPin
 from lsr_prod.formats.publication import publication_name
+from lsr_prod.logs import get_log
 from lsr_prod.storage.publications import read_publication
 from lsr_prod.storage.store import Store, as_store
 
 __all__ = ["delete_publication", "pin_publication", "pinned_numbers", "read_pin", "read_pins", "unpin_publication"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _PIN = re.compile(r"pins/(\d{6,})\.json")
 _SHA = re.compile(r"[0-9a-f]{64}")

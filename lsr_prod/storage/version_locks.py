@@ -6,15 +6,15 @@ before they read it.
 """
 
 import fcntl
-import logging
 import os
 from pathlib import Path
 
 from lsr_prod.errors import ArtifactError, StorageError
+from lsr_prod.logs import get_log
 
 __all__ = ["delete_unless_read", "is_read", "lock_version"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 def lock_version(index: Path, sha: str) -> int | None:

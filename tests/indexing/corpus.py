@@ -51,7 +51,7 @@ def rows(corpus: Mapping[str, Doc], buckets: int, bucket: int | None = None, *, 
             "content_hash": [content_hash(d.text) for _, d in chosen],
             "content_key": content_keys(content_hash(d.text) for _, d in chosen),
             "source_file": [0 for _ in chosen],
-            "title": [None for _ in chosen],
+            "title": [d.stored.get("title") for _, d in chosen],
             "text": [d.text for _, d in chosen],
             **{name: [d.stored.get(name) for _, d in chosen] for name in more},
         },
@@ -172,15 +172,16 @@ def _add_bundle(index: Path, bundle: Path | None, vocabulary_size: int) -> tuple
         if bundle is None:
             make_bundle(source, [f"t{i}" for i in range(vocabulary_size)])
         digest = Bundle.load(source).digest
-        shutil.copytree(source, index / "bundles" / digest, dirs_exist_ok=True)
+        if not (index / "bundles" / digest).exists():  # readers may have it open
+            shutil.copytree(source, index / "bundles" / digest)
         return digest, EncoderCard.load(source)
 
 
-def encode_corpus(bundle: Path, texts: Mapping[str, str]) -> dict[str, Doc]:
+def encode_corpus(bundle: Path, texts: Mapping[str, str], *, step: float = STEP, top_k: int = 64) -> dict[str, Doc]:
     """Encode texts with the encoder of a bundle and quantize the weights."""
-    batch = BundleEncoder(bundle).encode(list(texts.values()), kind="document", top_k=64)
+    batch = BundleEncoder(bundle).encode(list(texts.values()), kind="document", top_k=top_k)
     corpus = {}
     for i, (doc_id, text) in enumerate(texts.items()):
         terms, weights = batch.row(i)
-        corpus[doc_id] = Doc(dict(zip(terms.tolist(), quantize(weights, STEP)[0].tolist(), strict=True)), text)
+        corpus[doc_id] = Doc(dict(zip(terms.tolist(), quantize(weights, step)[0].tolist(), strict=True)), text)
     return corpus

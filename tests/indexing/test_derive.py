@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from lsr_prod.indexing import build_index
+from lsr_prod.indexing import build_index, delete_documents
 from lsr_prod.maintenance import compact, vacuum
 from lsr_prod.storage import Store
 from lsr_prod.storage.publications import current_publication
@@ -122,6 +122,18 @@ def test_all_shards_are_built_beyond_max_delta(world, corpus):
     summary = build_index(deployment(world))
     assert summary.reason == "more than index.max_delta=0.1 of the documents changed"
     check(world, at_once.after(corpus))
+
+
+def test_takedowns_of_ids_that_the_index_lacks_do_not_delay_a_rebuild(world, corpus):
+    delete_documents(world / "index", [f"unknown{i}" for i in range(1000)])
+    modes = []
+    for _ in range(4):
+        gone = Increment({}, sorted(corpus)[: len(corpus) // 25])
+        change_table(world, gone)
+        corpus = gone.after(corpus)
+        modes.append(build_index(deployment(world)).mode)
+        check(world, corpus)
+    assert modes == ["delta", "delta", "full", "delta"]
 
 
 def test_compaction_of_the_table_leaves_the_index_unchanged(world, corpus):

@@ -192,6 +192,17 @@ def test_import_into_object_store_writes_quarantine_next_to_table(given, tmp_pat
     assert sum(read_part(quarantine, name).num_rows for name in quarantine.names()) == 4
 
 
+def test_one_wild_weight_is_refused_before_a_table_is_written(given, tmp_path, capsys):
+    given |= {"quantized": False, "impact_step": None}
+    write_jsonl(tmp_path / "vectors" / "c.jsonl", [("wild", {"lock": 1e6}, None)])
+    code, _, errors = run(tmp_path, capsys, **given)
+    assert (code, len(errors.splitlines())) == (1, 1)
+    assert "above vectors.max_impact_error=0.2" in errors
+    assert "the largest weight is 1e+06, in document wild" in errors
+    assert not (tmp_path / "table").exists()
+    assert run(tmp_path, capsys, **given, max_impact_error=None)[0] == 0
+
+
 def test_real_query_vectors_of_anserini_are_imported_completely(splade_tiny, shared_data, tmp_path, capsys):
     path = shared_data / "splade_queries" / "dl19-passage.splade-v3.jsonl.gz"
     if not path.is_file():

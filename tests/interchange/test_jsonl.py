@@ -118,3 +118,10 @@ def test_integers_stay_integers_and_nan_is_rejected():
     assert vector_line("a", {"Ω": 3}, "t") == '{"id": "a", "contents": "t", "vector": {"Ω": 3}}\n'.encode()
     with pytest.raises(ValueError, match="not JSON compliant"):
         vector_line("a", {"Ω": float("nan")})
+
+
+def test_a_repeated_term_among_many_is_found_in_one_pass(rules):
+    """Looking for each key among all others would take minutes."""
+    keys = [*(f'"k{number}": 1' for number in range(200_000)), '"k0": 1']
+    (bad,) = read(('{"id": "a", "vector": {' + ", ".join(keys) + "}}\n").encode(), rules)
+    assert (bad.reason, bad.detail) == ("repeated_term", "'k0' stands twice in an object")

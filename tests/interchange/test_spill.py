@@ -34,7 +34,7 @@ def test_totals_count_kept_terms_only(tmp_path):
     with Spill(tmp_path, 2, 2) as spill:
         for one in (row("a", 5, 2, 1), row("b"), row("c", 1)):
             spill.add(one, 0, 0)
-    assert spill.totals == SpillTotals(rows=3, postings=3, longest=2, largest=5.0, unknown=3)
+    assert spill.totals == SpillTotals(rows=3, postings=3, longest=2, largest=5.0, largest_id="a", unknown=3)
 
 
 def test_error_inside_with_block_closes_files(tmp_path):

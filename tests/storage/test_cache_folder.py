@@ -51,6 +51,24 @@ def test_shared_files_count_once_and_are_deleted_with_the_last_artifact(tmp_path
     assert files_in(tmp_path) == {sha(20): 20, sha(30): 30}
 
 
+def test_a_draft_that_another_reader_removes_meanwhile_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = add(tmp_path, 1, {10}, used=1) / draft_name("000002.json")
+    draft.touch()
+    is_file = Path.is_file
+
+    def removed_after(path: Path) -> bool:
+        found = is_file(path)
+        if path == draft:
+            path.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "is_file", removed_after)
+    assert [file.size for file in make_room(tmp_path, needs(10, 20), 100).missing] == [20]
+    assert not draft.exists()
+
+
 def test_artifact_in_use_is_kept_and_the_next_is_evicted(tmp_path: Path) -> None:
     first, _ = add(tmp_path, 1, {10}, used=1), add(tmp_path, 2, {11}, used=2)
     mark = mark_used(first)

@@ -379,7 +379,7 @@ def test_bit_flipped_in_transfer_raises(index: Path, folder: Path, remote: Store
 def test_node_cache_imports_no_optional_dependency() -> None:
     code = "import sys, lsr_prod.storage.node_cache; print(','.join(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split(",")
-    assert not {"ray", "torch", "pydantic", "obstore", "deltalake", "numba", "tantivy", "onnxruntime"} & set(loaded)
+    assert not {"ray", "torch", "pydantic", "obstore", "deltalake", "tantivy", "onnxruntime"} & set(loaded)
 
 
 def test_hostile_version_writes_no_file(index: Path, folder: Path, remote: Store, tmp_path: Path) -> None:

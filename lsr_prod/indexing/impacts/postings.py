@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from lsr_prod.compiled import compiled
-from lsr_prod.formats.shard import NO_RUN, array_name, local_dtype
+from lsr_prod.formats.shard import array_name, local_dtype
 from lsr_prod.indexing.impacts.arrays import create_array
 from lsr_prod.indexing.impacts.vectors import Vectors
+from lsr_prod.kernels import native
 
 __all__ = ["TermField", "write_postings"]
 
@@ -52,7 +52,7 @@ def write_postings(folder: Path, fields: Sequence[TermField], *, block_size: int
     runs, postings = np.zeros(terms + 1, np.int64), np.zeros(terms + 1, np.int64)
     for field, end in zip(fields, ends, strict=True):
         mine, dk = slice(1 + end - field.size, 1 + end), _ALL_TERMS if field.dk is None else field.dk
-        _count(field.vectors.offsets, field.vectors.terms, dk, block_size, runs[mine], postings[mine])
+        native.count_runs(field.vectors.offsets, field.vectors.terms, dk, block_size, runs[mine], postings[mine])
     np.cumsum(runs, out=runs)
     np.cumsum(postings, out=postings)
     if max(runs[-1], postings[-1]) >= 1 << 32:
@@ -70,55 +70,6 @@ def write_postings(folder: Path, fields: Sequence[TermField], *, block_size: int
     for field, end in zip(fields, ends, strict=True):
         mine, dk = slice(end - field.size, end), _ALL_TERMS if field.dk is None else field.dk
         rows = field.vectors
-        _fill(rows.offsets, rows.terms, rows.impacts, dk, block_size, runs[mine], postings[mine], *by_run, *by_posting)
-
-
-@compiled
-def _count(offsets: Any, terms: Any, dk: int, block_size: int, runs: Any, postings: Any) -> None:
-    last_block = np.full(len(runs), -1, np.int64)
-    for document in range(len(offsets) - 1):
-        block = document // block_size
-        for at in range(offsets[document], min(offsets[document + 1], offsets[document] + dk)):
-            term = terms[at]
-            postings[term] += 1
-            if last_block[term] != block:
-                runs[term] += (block - last_block[term]) // NO_RUN + 1
-                last_block[term] = block
-
-
-@compiled
-def _fill(
-    offsets: Any,
-    terms: Any,
-    impacts: Any,
-    dk: int,
-    block_size: int,
-    next_run: Any,
-    next_posting: Any,
-    run_gaps: Any,
-    run_counts: Any,
-    run_maxima: Any,
-    ids: Any,
-    posting_impacts: Any,
-) -> None:
-    last_block = np.full(len(next_run), -1, np.int64)
-    for document in range(len(offsets) - 1):
-        block = document // block_size
-        for at in range(offsets[document], min(offsets[document + 1], offsets[document] + dk)):
-            term = terms[at]
-            if last_block[term] != block:
-                gap = block - last_block[term]
-                last_block[term] = block
-                while gap >= NO_RUN:
-                    run_gaps[next_run[term]] = NO_RUN
-                    next_run[term] += 1
-                    gap -= NO_RUN
-                run_gaps[next_run[term]] = gap
-                next_run[term] += 1
-            else:
-                run_counts[next_run[term] - 1] += 1
-            run = next_run[term] - 1
-            run_maxima[run] = max(run_maxima[run], impacts[at])
-            ids[next_posting[term]] = document - block * block_size
-            posting_impacts[next_posting[term]] = impacts[at]
-            next_posting[term] += 1
+        native.fill_postings(
+            rows.offsets, rows.terms, rows.impacts, dk, block_size, runs[mine], postings[mine], *by_run, *by_posting
+        )

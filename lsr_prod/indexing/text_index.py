@@ -1,0 +1,247 @@
+"""``Index``: texts encoded and indexed in one call, for notebooks and tests: no sparse table, no job, no Ray.
+
+The rows, the shard and the version are those of the jobs, so an ``Index`` answers as the index that the jobs build.
+"""
+
+import datetime as dt
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from lsr_prod.corpus.rows import as_string
+from lsr_prod.errors import ConfigError
+from lsr_prod.formats.attributes import ATTRIBUTE_TYPES, AttributeType
+from lsr_prod.formats.bundle import Bundle
+from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.digest import digest_json
+from lsr_prod.formats.index import IndexVersion
+from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.formats.table import TableProperties, content_hash, quantize
+from lsr_prod.indexing.attributes import check_attributes
+from lsr_prod.indexing.plan import ShardLayout, ShardPlan
+from lsr_prod.indexing.publish import publish
+from lsr_prod.indexing.shard import build_shard
+from lsr_prod.indexing.versions import write_version
+from lsr_prod.inference import BundleEncoder
+from lsr_prod.search.location import LocalIndex
+from lsr_prod.search.query.filters import shorten
+from lsr_prod.search.searcher import Searcher
+from lsr_prod.search.snapshot import Snapshot
+from lsr_prod.storage import Store
+from lsr_prod.storage.folders import open_bundle
+from lsr_prod.storage.index_shards import add_bundle
+from lsr_prod.tables.impact_scale import impact_scale
+from lsr_prod.tables.rows import build_rows
+from lsr_prod.terms.analysis import words_of
+from lsr_prod.terms.term_reader import TermReader
+
+__all__ = ["Index"]
+
+_TEXT = "text"
+_BITS, _BLOCK, _STORE_K = 8, 256, 256  # defaults of encode.impact_bits, index.block_size and encode.store_k
+_BATCH = 2048  # texts whose tokens are in memory at once
+
+
+class Index(Searcher):
+    """A ``Searcher`` over texts, in a private temporary folder that ``close`` deletes.
+
+    ::
+
+        with Index.from_texts(["Locks and threads", "Parse a date"], "bundle") as index:
+            print(index.search("how do locks work").hits)
+    """
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: Sequence[str] | Mapping[str, str],
+        encoder: str | Path,
+        *,
+        fields: Mapping[str, Sequence[Any]] | None = None,
+        attributes: Mapping[str, AttributeType] | None = None,
+        bm25: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Encode texts and index them; the folder is about as large as the texts, the vectors and the bundle.
+
+        Args:
+            texts: text by id, or a list whose ids are "0", "1", and so on; stored as the field ``text``.
+            encoder: folder or URI of the bundle, which ``lsr-prod export`` makes.
+            fields: values of further stored fields, in the order of the texts: strings, None, and for attributes also
+                numbers, booleans and times.
+            attributes: type of the fields that filters can use: string, int64, float64, bool or timestamp.
+            bm25: whether words have postings, for hybrid searches.
+            storage_options: options of the object store of the encoder.
+
+        Raises:
+            ConfigError: a text, an id or a value cannot be indexed.
+            ArtifactError: the bundle is missing or damaged.
+            MissingExtraError: ONNX Runtime is not installed.
+        """
+        stored = _checked_columns(texts, fields or {}, attributes or {})
+        source, bundle = open_bundle(str(encoder), None if storage_options is None else dict(storage_options))
+        scratch = tempfile.TemporaryDirectory(prefix="lsr_prod-index-", ignore_cleanup_errors=True)
+        try:
+            folder = Path(scratch.name)
+            version = _build(folder, source, bundle, stored, dict(sorted((attributes or {}).items())), bm25)
+            publication = publish(folder, version.sha)
+            index = cls(Snapshot(folder, publication, verify=False), location=LocalIndex(folder), verify=False)
+        except BaseException:
+            scratch.cleanup()
+            raise
+        index._folder = weakref.finalize(index, scratch.cleanup)
+        return index
+
+    _folder: "weakref.finalize[..., Index] | None" = None
+
+    def refresh(self) -> bool:
+        """Return False: the texts do not change."""
+        _ = self.snapshot  # raises after close
+        return False
+
+    def close(self) -> None:
+        """Delete the folder; a running query finishes unless it opens another file, later ones raise ``QueryError``."""
+        super().close()
+        if self._folder is not None:
+            self._folder()
+
+
+def _checked_columns(
+    texts: Any, fields: Mapping[str, Sequence[Any]], attributes: Mapping[str, AttributeType]
+) -> dict[str, list[str | None]]:
+    """Return the columns of the index, ``doc_id`` and ``text`` first, as strings.
+
+    Raises:
+        ConfigError: a value cannot be indexed.
+    """
+    if isinstance(texts, str | bytes) or not isinstance(texts, Sequence | Mapping):
+        raise ConfigError("texts", f"{shorten(texts)} is no collection", "give a list of strings, or a text by id")
+    by_id = texts if isinstance(texts, Mapping) else {str(number): text for number, text in enumerate(texts)}
+    for doc_id in by_id:
+        if not isinstance(doc_id, str) or not doc_id or any(c < " " or c == "\x7f" for c in doc_id):
+            raise ConfigError("texts", f"{shorten(doc_id)} is no id", "give strings without control characters")
+    ids = list(by_id)
+    columns: dict[str, list[str | None]] = {"doc_id": ids}
+    columns[_TEXT] = [_string("texts", doc_id, text, needed=True) for doc_id, text in by_id.items()]
+    for name, values in fields.items():
+        if not isinstance(name, str) or name in ("doc_id", _TEXT):
+            raise ConfigError(f"fields.{name}", "this name is taken", "choose another name")
+        if len(values) != len(ids):
+            raise ConfigError(
+                f"fields.{name}", f"has {len(values)} values for {len(ids)} documents", "give one per document"
+            )
+        shown = [_shown(value) if name in attributes else value for value in values]
+        columns[name] = [_string(f"fields.{name}", i, value) for i, value in zip(ids, shown, strict=True)]
+    for name, kind in attributes.items():
+        if kind not in ATTRIBUTE_TYPES:
+            known = ", ".join(ATTRIBUTE_TYPES)
+            raise ConfigError(f"attributes.{name}", f"{shorten(kind)} is no type", f"choose from {known}")
+    check_attributes(attributes, [*columns][1:])
+    return columns
+
+
+def _shown(value: Any) -> Any:
+    """Return a number, a boolean or a time as the text that ``parse_value`` reads."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case int() | float() | np.integer() | np.floating():
+            return str(value)
+        case dt.datetime() | dt.date():
+            return value.isoformat()
+    return value
+
+
+def _string(field: str, doc_id: str, value: Any, *, needed: bool = False) -> str | None:
+    text, problem = as_string(field, value)
+    if problem is not None or (needed and text is None):
+        raise ConfigError(field, f"document {shorten(doc_id)} has {shorten(value)}", "give a valid string")
+    return text
+
+
+def _build(
+    index: Path,
+    source: Path,
+    bundle: Bundle,
+    stored: Mapping[str, list[str | None]],
+    attributes: Mapping[str, AttributeType],
+    bm25: bool,
+) -> IndexVersion:
+    """Write bundle, shard and version to the folder of an index."""
+    card, texts = EncoderCard.load(source), [text or "" for text in stored[_TEXT]]
+    add_bundle(index, source)
+    vectors = _encode(source, texts)
+    step = impact_scale(vectors.weights, _BITS, documents=len(texts)).step
+    names, text_fields = tuple(name for name in stored if name != "doc_id"), (_TEXT,)
+    layout = ShardLayout(
+        _BLOCK,
+        "content",
+        _STORE_K,
+        card.vocabulary_size,
+        names,
+        text_fields,
+        tuple(attributes.items()),
+        _average_length(texts) if bm25 else None,
+        text_terms=TermReader.digest(source) if card.query_encoder == "idf" else None,
+    )
+    properties = TableProperties(
+        bundle_digest=bundle.digest,
+        vocabulary_sha256=card.vocabulary_sha256,
+        vocabulary_size=card.vocabulary_size,
+        impact_step=step,
+        impact_bits=_BITS,
+        store_k=_STORE_K,
+        buckets=1,
+        stored_fields=names,
+    )
+    identity = digest_json([bundle.digest, layout.identity(), {name: stored[name] for name in ("doc_id", *names)}])
+    plan = ShardPlan(identity, Store(str(index)), 0, (0,), len(texts), layout, bundle=bundle.digest)
+    built = build_shard(plan, [_rows(properties, vectors, stored)], index)
+    if built.unreadable_attributes:
+        raise ConfigError(
+            "attributes",
+            f"{built.unreadable_attributes} values of {', '.join(attributes)} do not have the type of their attribute",
+            "correct the values, or give None",
+        )
+    version = IndexVersion(
+        shards=(built.manifest,),
+        bundle_digest=bundle.digest,
+        vocabulary_sha256=card.vocabulary_sha256,
+        impact_step=step,
+        dk=layout.dk,
+        table_uri="memory",
+        table_version=0,
+        stored_fields=names,
+        text_fields=text_fields,
+        attributes=dict(attributes),
+        average_length=layout.average_length,
+    )
+    write_version(index, version)
+    return version
+
+
+def _encode(bundle: Path, texts: Sequence[str]) -> SparseBatch:
+    encoder = BundleEncoder(bundle)
+    parts = (texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH))
+    return SparseBatch.concatenate([encoder.encode(part, kind="document", top_k=_STORE_K) for part in parts])
+
+
+def _average_length(texts: Sequence[str]) -> float:
+    """Return the words per document as ``impacts.bm25.average_length`` does."""
+    words = sum(len(words_of(text)) for text in texts)
+    return round(words / len(texts), 3) if words else 1.0
+
+
+def _rows(properties: TableProperties, vectors: SparseBatch, stored: Mapping[str, list[str | None]]) -> pa.Table:
+    """Return the documents as rows of a sparse table."""
+    impacts, _ = quantize(vectors.weights, properties.impact_step, properties.impact_bits)
+    columns = {name: pa.array(values, pa.large_string()) for name, values in stored.items()}
+    hashes = pa.array([content_hash(text or "") for text in stored[_TEXT]], pa.large_string())
+    postings = vectors.offsets, pa.array(vectors.terms), impacts
+    ids = columns.pop("doc_id")
+    return build_rows(properties, ids, postings, hashes, pa.array(np.zeros(len(ids), np.int64)), columns)

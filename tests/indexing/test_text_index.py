@@ -1,0 +1,106 @@
+"""``Index.from_texts``: an index of texts in memory answers as the built index does."""
+
+import datetime as dt
+import gc
+from pathlib import Path
+
+import pytest
+
+import lsr_prod
+from lsr_prod.errors import ArtifactError, ConfigError, QueryError
+from lsr_prod.indexing.text_index import Index
+from lsr_prod.search import Hybrid, Searcher, field
+from tests.indexing.corpus import encode_corpus, make_index
+from tests.search.conftest import TEXTS
+
+QUERIES = ["how do threads wait for a lock", "parse json", "", "unheard-of wrds", "open a compressed file"]
+
+
+@pytest.fixture(scope="module")
+def index(tiny_bundle: Path) -> Index:
+    return lsr_prod.Index.from_texts(TEXTS, tiny_bundle, bm25=True)
+
+
+def answers(searcher: Searcher, text: str) -> list[object]:
+    results = [
+        searcher.search(text, 20, count=True, fields=["text"]),
+        searcher.search(text, 3, overlap_threshold=0.3, qk=8),
+        searcher.search(text, 5, rescore=10, deduplicate="text"),
+        searcher.search(text, 5, hybrid=Hybrid(words=2.0)),
+        searcher.search(text, 5, filter=field("doc_id").starts_with("json")),
+        searcher.bm25(text, 5),
+    ]
+    return [(result.hits, result.required, result.query) for result in results]
+
+
+def test_answers_equal_those_of_the_built_index(index: Index, tiny_bundle: Path, tmp_path: Path) -> None:
+    step = index.version.impact_step
+    corpus = encode_corpus(tiny_bundle, TEXTS, step=step, top_k=256)
+    make_index(tmp_path, corpus, bundle=tiny_bundle, shards=2, dk=256, bm25=True, step=step)
+    with Searcher.open(tmp_path) as built:
+        for text in QUERIES:
+            assert answers(index, text) == answers(built, text)
+        assert index.match_boolean("thread AND lock") == built.match_boolean("thread AND lock")
+        assert index.explain("parse json", "json.loads") == built.explain("parse json", "json.loads")
+
+
+def test_closed_index_deletes_its_folder(tiny_bundle: Path) -> None:
+    with Index.from_texts(["a lock", "a thread"], tiny_bundle) as index:
+        folder = index.snapshot.index
+        assert [hit.doc_id for hit in index.search("lock", 1).hits] == ["0"]
+        assert not index.refresh()
+        assert folder.is_dir()
+    assert not folder.exists()
+    with pytest.raises(QueryError, match="this searcher is closed"):
+        index.search("lock")
+
+
+def test_forgotten_index_deletes_its_folder(tiny_bundle: Path) -> None:
+    index = Index.from_texts(["a lock"], tiny_bundle)
+    folder = index.snapshot.index
+    del index
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_fields_and_attributes_are_stored(tiny_bundle: Path) -> None:
+    fields = {"year": [2020, None], "at": [dt.datetime(2024, 5, 1, tzinfo=dt.UTC), "2025-01-01"], "url": ["u", None]}
+    types = {"year": "int64", "at": "timestamp"}
+    with Index.from_texts(["a lock", "a thread"], tiny_bundle, fields=fields, attributes=types) as index:
+        assert index.get(["0", "1"], ["text", "url", "year", "at"]) == [
+            {"text": "a lock", "url": "u", "year": 2020, "at": fields["at"][0]},
+            {"text": "a thread", "url": None, "year": None, "at": dt.datetime(2025, 1, 1, tzinfo=dt.UTC)},
+        ]
+        assert index.search("lock", filter=field("year") == 2020).matched == 1
+
+
+def test_index_without_texts_answers_without_hits(tiny_bundle: Path) -> None:
+    with Index.from_texts([], tiny_bundle) as index:
+        assert index.search("lock").hits == ()
+
+
+@pytest.mark.parametrize(
+    ("texts", "more", "message"),
+    [
+        ("one text", {}, "texts: .* give a list of strings"),
+        (["a", None], {}, "texts: document '1' has None"),
+        (["a", "b \ud800"], {}, "texts: document '1' has 'b .ud800'"),
+        ({"": "a"}, {}, "texts: '' is no id"),
+        ({"a\nb": "a"}, {}, "is no id"),
+        ({3: "a"}, {}, "texts: 3 is no id"),
+        (["a"], {"fields": {"url": []}}, "fields.url: has 0 values for 1 documents"),
+        (["a"], {"fields": {"text": ["a"]}}, "fields.text: "),
+        (["a"], {"fields": {"url": [["x"]]}}, r"fields.url: document '0' has \['x'\]"),
+        (["a"], {"attributes": {"year": "int64"}}, "year"),
+        (["a"], {"fields": {"year": ["x"]}, "attributes": {"year": "int64"}}, "attributes: 1 values"),
+        (["a"], {"fields": {"year": [1]}, "attributes": {"year": "int"}}, "attributes.year: 'int' is no type"),
+    ],
+)
+def test_wrong_input_is_refused(tiny_bundle: Path, texts: object, more: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Index.from_texts(texts, tiny_bundle, **more)  # type: ignore[arg-type]
+
+
+def test_folder_without_a_bundle_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError):
+        Index.from_texts(["a"], tmp_path)
