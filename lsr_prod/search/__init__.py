@@ -7,20 +7,25 @@
     for hit in searcher.search("how do locks work", k=10, overlap_threshold=0.4, filter=recent).hits:
         print(hit.doc_id, hit.score, hit.overlap)
 
-It needs formats, numpy, numba, pyarrow, tantivy and tokenizers; onnxruntime only to encode text, obstore only to fetch
+It needs formats, numpy, pyarrow, tantivy and tokenizers; onnxruntime only to encode text, obstore only to fetch
 remote indexes.
 """
 
+from lsr_prod.search.array_search import ArrayResult
 from lsr_prod.search.metrics import Observer, PrometheusObserver
 from lsr_prod.search.parallel_searcher import ParallelSearcher
-from lsr_prod.search.query.filters import Filter, field, filter_from_json
+from lsr_prod.search.query.filter_json import filter_from_json
+from lsr_prod.search.query.filters import Filter, field
 from lsr_prod.search.query.request import Hybrid, Options
-from lsr_prod.search.result import Contribution, Explanation, Hit, QueryTerm, SearchResult
+from lsr_prod.search.query.text_filters import text_query
+from lsr_prod.search.result import Contribution, Explanation, Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.search.searcher import Searcher
 
 __all__ = [
+    "ArrayResult",
     "Contribution",
     "Explanation",
+    "Facet",
     "Filter",
     "Hit",
     "Hybrid",
@@ -33,4 +38,5 @@ __all__ = [
     "Searcher",
     "field",
     "filter_from_json",
+    "text_query",
 ]

@@ -17,31 +17,21 @@ from lsr_prod.formats.attributes import AttributeType, AttributeValue, attribute
 from lsr_prod.formats.shard import TEXT_FIELD
 from lsr_prod.search.query.filter_types import check_filter
 from lsr_prod.search.query.filters import DOC_ID, MAX_DEPTH, Combination, Condition, Filter, Negation, shorten
+from lsr_prod.search.query.text_filters import TextQuery, TextTokens
 
-__all__ = ["TextTokens", "parse_boolean", "to_tantivy"]
+__all__ = ["parse_boolean", "parse_text_queries", "to_tantivy"]
 
 Analyze = Callable[[str], list[str]]
 
 _MAX_QUERY = 4096  # characters
 _MAX_NOT = 100  # Tantivy's parser is recursive; deep nesting crashes the process
-_EVERYTHING = Combination("and", ())
+_EVERYTHING = TextTokens(())
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _KINDS = {
     "int64": tantivy.FieldType.Integer,
     "float64": tantivy.FieldType.Float,
     "timestamp": tantivy.FieldType.Integer,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TextTokens(Filter):
-    """Documents whose text contains all of the tokens."""
-
-    tokens: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a form for error messages; ``filter_from_json`` does not read it."""
-        return {"text": list(self.tokens)}
 
 
 def to_tantivy(expression: Filter, schema: Any, attributes: Mapping[str, AttributeType]) -> Any:
@@ -77,6 +67,32 @@ def parse_boolean(text: str, schema: Any, attributes: Mapping[str, AttributeType
         QueryError: the query cannot be parsed, names an unknown attribute, or contains phrases, regular expressions,
             prefixes of words or ranges of strings.
     """
+    return _translate(_parse(text, attributes, analyze), schema, attributes, wanted=True)
+
+
+def parse_text_queries(expression: Filter, attributes: Mapping[str, AttributeType], analyze: Analyze) -> Filter:
+    """Return a checked filter with its text queries parsed.
+
+    Args:
+        expression: from ``check_filter``.
+        attributes: type by name.
+        analyze: splits a text into tokens.
+
+    Raises:
+        QueryError: a text query is not possible; see ``parse_boolean``.
+    """
+    match expression:
+        case Combination(operator, parts):
+            return Combination(operator, tuple(parse_text_queries(part, attributes, analyze) for part in parts))
+        case Negation(part):
+            return Negation(parse_text_queries(part, attributes, analyze))
+        case TextQuery(text):
+            return TextQuery(text, _parse(text, attributes, analyze))
+    return expression
+
+
+def _parse(text: str, attributes: Mapping[str, AttributeType], analyze: Analyze) -> Filter:
+    """Parse a Boolean query into filters on tokens and attributes."""
     _check_text(text)
     try:
         tree = tantivy.parse_query(text)
@@ -85,7 +101,7 @@ def parse_boolean(text: str, schema: Any, attributes: Mapping[str, AttributeType
             f"the query {shorten(text)} cannot be parsed; balance its brackets, and put values with spaces or colons "
             "into double quotes, except the bounds of a range"
         ) from error
-    return _translate(_Reader(attributes, analyze).read(tree, 1), schema, attributes, wanted=True)
+    return _Reader(attributes, analyze).read(tree, 1)
 
 
 def _check_text(text: str) -> None:
@@ -195,7 +211,8 @@ def _is_text(name: str | None) -> bool:
 
 
 def _any(parts: Iterable[Filter]) -> Filter:
-    return Combination("or", tuple(parts))
+    found = tuple(parts)
+    return Combination("or", found) if found else Negation(_EVERYTHING)
 
 
 def _translate(expression: Filter, schema: Any, attributes: Mapping[str, AttributeType], *, wanted: bool) -> Any:

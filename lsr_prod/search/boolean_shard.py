@@ -45,6 +45,11 @@ class BooleanShard:
         query = tantivy.Query.boolean_query(terms, minimum_number_should_match=required)
         return [ordinal for _, ordinal in self._search(query, self.shard.manifest.documents)[1]]
 
+    def match_tokens(self, tokens: Sequence[str]) -> list[int]:
+        """Return the ordinals of all documents whose text contains every token."""
+        terms = [(tantivy.Occur.Must, self._should(TEXT_FIELD, token, "freq")[1]) for token in tokens]
+        return self._ordinals(tantivy.Query.boolean_query(terms))
+
     def match_filter(self, expression: Filter) -> list[int]:
         """Return the rising ordinals of all documents for which a filter is true; tests compare ``masks.evaluate``.
 

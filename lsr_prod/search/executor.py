@@ -6,18 +6,21 @@ fields of the hits. The number of shards changes no hit, ties included.
 
 import heapq
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search.candidates import Candidates, Ranked, Shards
+from lsr_prod.search.deduplication import find_distinct
 from lsr_prod.search.hybrid import WeighedWords, fuse_ranks, weigh_words, with_words
+from lsr_prod.search.paging import check_version, select_page
 from lsr_prod.search.query.request import Hybrid, Request
 from lsr_prod.search.query.sparse_query import SparseQuery
-from lsr_prod.search.result import Hit, QueryTerm, SearchResult
+from lsr_prod.search.result import Facet, Hit, QueryTerm, SearchResult
 from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 
@@ -27,7 +30,14 @@ _TINY = 1e-30  # below every score of a word, above zero in float32
 
 
 def execute_query(
-    snapshot: Snapshot, shards: Shards, query: SparseQuery, request: Request, *, encode_ms: float, text: str | None
+    snapshot: Snapshot,
+    shards: Shards,
+    query: SparseQuery,
+    request: Request,
+    *,
+    encode_ms: float,
+    text: str | None,
+    deadline: float | None,
 ) -> SearchResult:
     """Search one version for a query.
 
@@ -38,50 +48,53 @@ def execute_query(
         request: how to match and rank, and which fields to return.
         encode_ms: milliseconds that encoding the query took.
         text: text whose words a hybrid search matches.
+        deadline: ``time.monotonic()`` after which the best documents found so far are returned; None: no deadline.
 
     Raises:
         QueryError: the request does not fit the index, or a score could leave the range of float32.
         ArtifactError: a shard is damaged.
     """
+    check_version(request, snapshot.publication.version)
     snapshot.check_fields(request.fields if request.deduplicate is None else [*request.fields, request.deduplicate])
+    if request.highlight:
+        snapshot.check_fields(request.highlight)
+    if request.needs_all_matches:
+        snapshot.check_attributes([*request.facets, *([request.sort.removeprefix("-")] if request.sort else [])])
     if request.filter is not None:
         request = replace(request, filter=snapshot.check_filter(request.filter))
     start = time.perf_counter()
-    deadline = None
-    if request.deadline_ms is not None:
-        deadline = time.monotonic() + (request.deadline_ms - encode_ms) / 1e3
-    words = None if request.hybrid is None or text is None else weigh_words(shards, snapshot.version, text)
+    words = None
+    if request.hybrid is not None and text is not None:
+        words = weigh_words(shards, snapshot.version, text, deadline)
     weights = query.scaled(snapshot.version.impact_step)
     kept = query.top(request.qk)
     shard_query = _shard_query(kept, weights[: len(kept.ids)], request, deadline)
-    while True:
-        found = _match(shards, shard_query, request, words)
-        ranked = found.ranked
-        if request.rescore is not None:
-            ranked = _rescore(shards, ranked, query, weights, request.min_score)
-        if request.deduplicate is None:
-            break
-        no_more = len(ranked) < shard_query.k or found.partial or request.rescore is not None
-        ranked = _deduplicate(shards, ranked, request.deduplicate)
-        if len(ranked) >= request.k or no_more:
-            break
-        shard_query = replace(shard_query, k=2 * shard_query.k)  # duplicates took the places of other documents
-    query_terms = tuple(QueryTerm(term, weight) for term, weight in zip(kept.terms, kept.weights.tolist(), strict=True))
+    found, facets = _search(shards, shard_query, query, weights, request, words)
+    query_terms = tuple(map(QueryTerm, kept.terms, kept.weights.tolist()))
     if words is not None:
         query_terms += words.query_terms
     match_ms, start = milliseconds_since(start), time.perf_counter()
-    hits = _fetch_hits(shards, ranked[: request.k], request.fields)
+    page = select_page(found.ranked, request, partial=found.partial or bool(shards.missing_groups))
+    if request.highlight:
+        hits = _highlight(shards, page, request, text, kept.terms)
+    else:
+        hits = _fetch_hits(shards, page, request.fields)
+    missing = tuple(sorted(shards.missing_groups))
     return SearchResult(
         hits,
         found.matched,
-        found.exact,
+        found.exact and not missing,
         shard_query.required,
         query_terms,
         snapshot.publication.version,
-        found.partial,
+        found.partial or bool(missing),
         encode_ms,
         match_ms,
         milliseconds_since(start),
+        missing,
+        request.skipped,
+        len(page) == request.k,
+        facets,
     )
 
 
@@ -117,18 +130,60 @@ def execute_bm25(snapshot: Snapshot, shards: Shards, text: str, request: Request
         ranked, query_terms = heapq.nsmallest(request.k, found.ranked), words.query_terms
     match_ms, start = milliseconds_since(start), time.perf_counter()
     hits = _fetch_hits(shards, ranked, request.fields)
+    missing = tuple(sorted(shards.missing_groups))
     return SearchResult(
         hits,
         found.matched,
-        found.exact,
+        found.exact and not missing,
         1,
         query_terms,
         snapshot.publication.version,
-        found.partial,
+        found.partial or bool(missing),
         0.0,
         match_ms,
         milliseconds_since(start),
+        missing,
     )
+
+
+def _search(
+    shards: Shards,
+    shard_query: ShardQuery,
+    query: SparseQuery,
+    weights: npt.NDArray[np.float32],
+    request: Request,
+    words: WeighedWords | None,
+) -> tuple[Candidates, tuple[Facet, ...]]:
+    """Return the ranked documents, and the facets of all matches."""
+    if not request.needs_all_matches:
+        return _rank(shards, shard_query, query, weights, request, words), ()
+    from lsr_prod.search.sort_and_facets import collect_matches
+
+    collected, facets = collect_matches(shards, shard_query, request, words)
+    if request.sort is not None:
+        return collected, facets
+    found = _rank(shards, shard_query, query, weights, request, words)
+    partial = found.partial or collected.partial
+    return Candidates(found.ranked, collected.matched, collected.exact, partial), facets
+
+
+def _rank(
+    shards: Shards,
+    shard_query: ShardQuery,
+    query: SparseQuery,
+    weights: npt.NDArray[np.float32],
+    request: Request,
+    words: WeighedWords | None,
+) -> Candidates:
+    """Match, rescore and deduplicate."""
+
+    def find(shard_query: ShardQuery) -> Candidates:
+        found = _match(shards, shard_query, request, words)
+        if request.rescore is None:
+            return found
+        return replace(found, ranked=_rescore(shards, found.ranked, query, weights, request.min_score))
+
+    return find(shard_query) if request.deduplicate is None else find_distinct(find, shards, shard_query, request)
 
 
 def milliseconds_since(start: float) -> float:
@@ -139,13 +194,15 @@ def milliseconds_since(start: float) -> float:
 def _shard_query(
     kept: SparseQuery, weights: npt.NDArray[np.float32], request: Request, deadline: float | None
 ) -> ShardQuery:
-    known = kept.ids >= 0
+    ids = kept.ids
+    if len(ids) and ids.min() < 0:  # terms outside the vocabulary
+        ids, weights = ids[ids >= 0], weights[ids >= 0]
     return ShardQuery(
-        kept.ids[known],
-        weights[known],
-        np.ones(int(known.sum()), np.uint8),
+        ids,
+        weights,
+        np.ones(len(ids), np.uint8),
         request.required(len(kept.ids)),
-        request.k if request.rescore is None else request.rescore,
+        request.reach if request.rescore is None else request.rescore,
         # Rescoring changes scores, so min_score applies after it.
         floor=request.min_score if request.rescore is None else 0.0,
         exhaustive=request.count,
@@ -204,20 +261,30 @@ def _rescore(
     return [row for row in rescored if -row[0] >= np.float32(min_score)]
 
 
-def _deduplicate(shards: Shards, ranked: Sequence[Ranked], name: str) -> list[Ranked]:
-    """Keep the first document of every value of a field, and all documents without a value."""
-    seen, kept = set(), []
-    for row, fields in zip(ranked, shards.fields(ranked, [name]), strict=True):
-        value = fields[name]
-        if value is None or value not in seen:
-            seen.add(value)
-            kept.append(row)
-    return kept
-
-
 def _fetch_hits(shards: Shards, ranked: Sequence[Ranked], fields: Sequence[str]) -> tuple[Hit, ...]:
-    values = shards.fields(ranked, fields) if fields else [{}] * len(ranked)
+    """Return the hits with their fields, without those of shard groups that went missing."""
+    values: Sequence[Mapping[str, Any] | None] = shards.fields(ranked, fields) if fields else [{}] * len(ranked)
     return tuple(
-        Hit(doc_id, -negative, overlap, found)
-        for (negative, doc_id, _, _, overlap), found in zip(ranked, values, strict=True)
+        [
+            Hit(doc_id, -negative, overlap, found)
+            for (negative, doc_id, _, _, overlap), found in zip(ranked, values, strict=True)
+            if found is not None
+        ]
+    )
+
+
+def _highlight(
+    shards: Shards, ranked: Sequence[Ranked], request: Request, text: str | None, terms: Sequence[str]
+) -> tuple[Hit, ...]:
+    """Return the hits with their fields, and the places of the query's words in the fields of ``highlight``."""
+    from lsr_prod.search.highlight import highlight_fields, words_to_find  # imports Tantivy
+
+    wanted = words_to_find(text, terms)
+    hits = _fetch_hits(shards, ranked, [*dict.fromkeys([*request.fields, *request.highlight])])
+    return tuple(
+        hit._replace(
+            fields={name: hit.fields[name] for name in request.fields},
+            highlights=highlight_fields(hit.fields, request.highlight, wanted),
+        )
+        for hit in hits
     )

@@ -6,6 +6,7 @@ import numpy as np
 
 from lsr_prod.errors import QueryError
 from lsr_prod.formats.bm25 import IMPACT_STEP
+from lsr_prod.search.candidates import Shards
 from lsr_prod.search.hybrid import WeighedWords, with_words
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.query.sparse_query import MAX_K, SparseQuery
@@ -14,7 +15,7 @@ from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.snapshot import Snapshot
 
-__all__ = ["explain_document"]
+__all__ = ["explain_document", "explain_parts", "rank_explanation"]
 
 
 def explain_document(
@@ -24,7 +25,7 @@ def explain_document(
     hybrid: Hybrid | None = None,
     words: WeighedWords | None = None,
 ) -> Explanation:
-    """Score one document in float32 and the kernel's order: terms from the forward copy, words from the postings.
+    """Explain the score of a document of an open version.
 
     Args:
         query: the terms.
@@ -36,15 +37,29 @@ def explain_document(
     Raises:
         QueryError: there is no such document, or ``hybrid`` fuses ranks.
     """
-    number, ordinal = snapshot.find(doc_id)
-    step, known = snapshot.version.impact_step, query.ids >= 0
-    counted = np.ones(int(known.sum()), np.uint8)
-    shard_query = ShardQuery(query.ids[known], query.scaled(step)[known], counted, 1, MAX_K)
-    if hybrid is not None and words is not None:
-        if hybrid.fusion == "rrf":
-            raise QueryError("a score of fused ranks has no parts; explain fusion='sum', or the search without words")
-        shard_query = with_words(shard_query, words, hybrid, counted=True)
-    reader = snapshot.readers[number]
+    snapshot.find(doc_id)
+    parts = explain_parts(query, snapshot, doc_id, hybrid, words)
+    assert parts is not None
+    return rank_explanation(parts, query, snapshot, snapshot.version.impact_step, hybrid, words)
+
+
+def explain_parts(
+    query: SparseQuery, snapshot: Snapshot, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
+) -> Explanation | None:
+    """Score one document in float32 and the kernel's order: terms from the forward copy, words from the postings.
+
+    Returns:
+        The explanation without ranks; None if no open shard has the document.
+
+    Raises:
+        QueryError: ``hybrid`` fuses ranks.
+    """
+    step = snapshot.version.impact_step
+    shard_query = _shard_query(query, step, hybrid, words)
+    place = snapshot.place(doc_id)
+    if place is None:
+        return None
+    reader, ordinal = snapshot.readers[place[0]], place[1]
     contributions, missing = _terms(query, shard_query, reader, ordinal, step)
     overlap = len(contributions)
     if words is not None:
@@ -53,11 +68,42 @@ def explain_document(
     score = np.float32(0)
     for contribution in contributions:
         score += np.float32(contribution.score)
-    ranks = tuple(
-        _rank(shard_query, snapshot, doc_id, float(score), required)
-        for required in range(1, max(overlap, min(1, len(contributions))) + 1)
-    )
-    return Explanation(doc_id, float(score), overlap, tuple(contributions), tuple(missing), ranks)
+    return Explanation(doc_id, float(score), overlap, tuple(contributions), tuple(missing), ())
+
+
+def rank_explanation(
+    parts: Explanation,
+    query: SparseQuery,
+    shards: Shards,
+    step: float,
+    hybrid: Hybrid | None,
+    words: WeighedWords | None,
+) -> Explanation:
+    """Return an explanation with the ranks of the document in all shards.
+
+    Args:
+        parts: from ``explain_parts`` with the same query, ``hybrid`` and words.
+        query: the terms.
+        shards: all shards of the version.
+        step: impact step of the version.
+        hybrid: weights of terms and words.
+        words: words of the query's text.
+    """
+    shard_query = _shard_query(query, step, hybrid, words)
+    most = max(parts.overlap, min(1, len(parts.contributions)))
+    ranks = (_rank(shard_query, shards, parts.doc_id, parts.score, required) for required in range(1, most + 1))
+    return replace(parts, ranks=tuple(ranks))
+
+
+def _shard_query(query: SparseQuery, step: float, hybrid: Hybrid | None, words: WeighedWords | None) -> ShardQuery:
+    known = query.ids >= 0
+    counted = np.ones(int(known.sum()), np.uint8)
+    shard_query = ShardQuery(query.ids[known], query.scaled(step)[known], counted, 1, MAX_K)
+    if hybrid is None or words is None:
+        return shard_query
+    if hybrid.fusion == "rrf":
+        raise QueryError("a score of fused ranks has no parts; explain fusion='sum', or the search without words")
+    return with_words(shard_query, words, hybrid, counted=True)
 
 
 def _terms(
@@ -94,11 +140,11 @@ def _words(
     return found, missing
 
 
-def _rank(shard_query: ShardQuery, snapshot: Snapshot, doc_id: str, score: float, required: int) -> int | None:
+def _rank(shard_query: ShardQuery, shards: Shards, doc_id: str, score: float, required: int) -> int | None:
     """Return the rank of a document among those that share ``required`` terms; None after the 10,000th."""
     words = shard_query.words
     if words is not None and required > 1:
         words = replace(words, counted=False)  # with a threshold, words do not count
     # The kernel's float32 sum of the document equals ``score`` to the bit, so the document itself is found.
-    ranked = sorted(snapshot.match(replace(shard_query, required=required, floor=score, words=words)).ranked)[:MAX_K]
+    ranked = sorted(shards.match(replace(shard_query, required=required, floor=score, words=words)).ranked)[:MAX_K]
     return next((place for place, row in enumerate(ranked, 1) if row[1] == doc_id), None)

@@ -1,5 +1,6 @@
 """Hybrid queries: words in addition to the encoder's terms, in one sum or as a second list with fused ranks."""
 
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -52,7 +53,7 @@ def check_words(text: str | None, hybrid: Hybrid | None) -> None:
         check_text(text)
 
 
-def weigh_words(shards: Shards, version: IndexVersion, text: str) -> WeighedWords:
+def weigh_words(shards: Shards, version: IndexVersion, text: str, deadline: float | None = None) -> WeighedWords:
     """Weight the words of a text by their inverse document frequency in all shards.
 
     Deleted documents count until their shard is merged.
@@ -61,6 +62,7 @@ def weigh_words(shards: Shards, version: IndexVersion, text: str) -> WeighedWord
         shards: all shards of the version.
         version: the version.
         text: the query.
+        deadline: ``time.monotonic()`` after which words are no longer counted; no document is matched after it.
 
     Raises:
         QueryError: the index has no postings of words.
@@ -69,9 +71,10 @@ def weigh_words(shards: Shards, version: IndexVersion, text: str) -> WeighedWord
 
     if version.average_length is None:
         raise QueryError("this index has no postings of words; build it with index.bm25: true")
-    names = distinct_words(text)
+    late = deadline is not None and time.monotonic() >= deadline
+    names = [] if late else distinct_words(text)
     documents = sum(shard.documents for shard in version.shards)
-    return WeighedWords(tuple(names), inverse_frequencies(documents, shards.word_frequencies(names)))
+    return WeighedWords(tuple(names), inverse_frequencies(documents, shards.word_frequencies(names, deadline)))
 
 
 def with_words(query: ShardQuery, words: WeighedWords, hybrid: Hybrid | None = None, *, counted: bool) -> ShardQuery:

@@ -1,13 +1,17 @@
 """The current version of an index, opened; it follows the publications of the index."""
 
-import logging
 import threading
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from numbers import Real
+from types import TracebackType
+from typing import Self
 
-from lsr_prod.errors import ArtifactError, SignatureError
+from lsr_prod.errors import ArtifactError, ConfigError, QueryError, SignatureError
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.publication import Publication
+from lsr_prod.logs import get_log
+from lsr_prod.search.follower import Follower
 from lsr_prod.search.location import LocalIndex, RemoteIndex
 from lsr_prod.search.metrics import Observer
 from lsr_prod.search.snapshot import Snapshot, Verify
@@ -15,7 +19,7 @@ from lsr_prod.storage.signatures import trusted_keys
 
 __all__ = ["OpenIndex", "open_current", "open_version"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 
 def open_version(
@@ -25,6 +29,7 @@ def open_version(
     *,
     before: Snapshot | None = None,
     shards: Collection[int] | None = None,
+    repair: bool = False,
 ) -> Snapshot:
     """Open the version of a publication; damaged files in the cache of a remote index are fetched again.
 
@@ -36,20 +41,21 @@ def open_version(
         verify: as in ``Searcher.open``.
         before: an open version of the index, whose shards are reused.
         shards: numbers of the shards to open; None: all.
+        repair: compare every cached file with its sha256 at once.
 
     Raises:
         ArtifactError: the version is incomplete, damaged or of another format.
         StorageError: the object store cannot be reached, or the version does not fit into the cache.
     """
-    for repair in (False, True):
-        folder = location.fetch(publication, shards=shards, verify=repair)
+    for repairing in (True,) if repair else (False, True):
+        folder = location.fetch(publication, shards=shards, verify=repairing)
         try:
             # Shards of both versions stay open, unless their files may be deleted with the folder.
             reused = before if before is not None and before.index == folder.path else None
             snapshot = Snapshot(folder.path, publication, verify=verify, before=reused, shards=shards)
         except BaseException as error:
             folder.release()
-            if repair or isinstance(location, LocalIndex) or not isinstance(error, ArtifactError):
+            if repairing or isinstance(location, LocalIndex) or not isinstance(error, ArtifactError):
                 raise
         else:
             weakref.finalize(snapshot, folder.release)
@@ -107,14 +113,47 @@ class OpenIndex:
             verify: as in ``Searcher.open``; later versions are verified lazily where it is True.
             observer: notified of every version that becomes current.
         """
-        self._snapshot = snapshot
+        self._opened: Snapshot | None = snapshot
         self._location = location
         self._verify: Verify = "lazy" if verify is True else verify
         self._observer = observer
         self._refresh_lock = threading.Lock()
+        self._swap_lock = threading.Lock()
+        self._follower: Follower | None = None
+        self._damaged = False  # a query found damage in the open version
+
+    @property
+    def _snapshot(self) -> Snapshot:
+        """The version that the next query reads; ``QueryError`` after ``close``."""
+        snapshot = self._opened
+        if snapshot is None:
+            raise QueryError("this searcher is closed; open another one")
+        return snapshot
+
+    def close(self) -> None:
+        """Release the index: its files are unmapped when the last running query has returned; later ones raise.
+
+        Does not wait for a refresh that is running, which then ends without an effect.
+        """
+        with self._swap_lock:
+            self._opened = None
+            if self._follower is not None:
+                self._follower.stop(wait=False)
+
+    def __enter__(self) -> Self:
+        """Return this object; it is closed at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
 
     def refresh(self) -> bool:
-        """Open the version of the current publication if it is not open.
+        """Open the version of the current publication if it is not open, and the bundle of its queries.
+
+        If a query found a damaged file in the cache of a remote index, its version is fetched again and opened anew.
 
         Running queries continue in the version that they started in.
 
@@ -123,14 +162,69 @@ class OpenIndex:
 
         Raises:
             ArtifactError: the new version is incomplete or damaged; the open version stays in use.
+            QueryError: this object is closed.
         """
         with self._refresh_lock:
-            before = self._snapshot
-            self._snapshot = open_current(self._location, self._verify, before=before, shards=self._shards_opened)
-            if self._snapshot is before:
+            before, shards = self._snapshot, self._shards_opened
+            snapshot = open_current(self._location, self._verify, before=before, shards=shards)
+            if snapshot is before:
+                if not self._damaged or isinstance(self._location, LocalIndex):
+                    return False
+                self._damaged = False  # one attempt for each damage that a query finds
+                snapshot = open_version(self._location, before.publication, self._verify, shards=shards, repair=True)
+            self._prepare(snapshot)
+            with self._swap_lock:
+                if self._opened is None:
+                    raise QueryError("this searcher was closed while it opened a new version; open another one")
+                self._opened = snapshot
+            self._swapped(snapshot)
+            self._damaged = False
+            if snapshot.version == before.version:
                 return False
-            self._watch(self._snapshot)
+            self._watch(snapshot)
             return True
+
+    def _prepare(self, snapshot: Snapshot) -> None:
+        """Open whatever else queries of a version need, before it becomes current."""
+
+    def _swapped(self, snapshot: Snapshot) -> None:
+        """Release what only queries of earlier versions needed."""
+
+    def follow(
+        self, seconds: float = 5.0, *, jitter: float = 0.2, on_change: Callable[[Publication], None] | None = None
+    ) -> Follower:
+        """Call ``refresh`` in the background until this object is closed or forgotten.
+
+        A thread does not survive a fork: call this in the process that searches.
+
+        Args:
+            seconds: between two calls.
+            jitter: share of ``seconds`` by which each interval varies, 0..1, so that processes do not poll together.
+            on_change: called in the thread with the publication of each new version. If it refers to this object, the
+                object stays open until it is closed.
+
+        Returns:
+            The follower: ``problem`` is the failure of the last call, for a health check.
+
+        Raises:
+            ConfigError: an interval is not possible.
+            QueryError: this object follows already, or is closed.
+        """
+        _check_number("seconds", seconds, low=1e-3, high=86_400)
+        _check_number("jitter", jitter, low=0, high=1)
+        this = weakref.ref(self)
+
+        def changed() -> None:
+            index = this()
+            if index is not None and on_change is not None:
+                on_change(index.publication)
+
+        with self._swap_lock:
+            _ = self._snapshot  # raises if closed
+            if self._follower is not None:
+                raise QueryError("this searcher follows publications already; close it to end that")
+            self._follower = Follower(self.refresh, seconds, jitter=jitter, changed=changed)
+            return self._follower
 
     def _watch(self, snapshot: Snapshot) -> None:
         """Notify the observer of a version."""
@@ -180,3 +274,8 @@ class OpenIndex:
         term_id = snapshot.vocabulary.ids.get(term, -1) if isinstance(term, str) else int(term)
         frequencies = snapshot.document_frequencies
         return int(frequencies[term_id]) if 0 <= term_id < len(frequencies) else 0
+
+
+def _check_number(name: str, value: float, *, low: float, high: float) -> None:
+    if not isinstance(value, Real) or isinstance(value, bool) or not low <= value <= high:
+        raise ConfigError(name, f"{value!r} is not possible", f"give a number from {low:g} to {high:g}")

@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.errors import ConfigError, QueryError
-from lsr_prod.search.candidates import Candidates, Ranked, Shards
+from lsr_prod.errors import ConfigError
+from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked, Shards
 from lsr_prod.search.searcher import OpenSettings, Searcher
 from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
@@ -35,7 +34,6 @@ class ParallelSearcher(Searcher):
     """
 
     _threads = 2
-    _closed = False
 
     @classmethod
     def open(cls, index: str | Path, *, threads: int = 2, **settings: Unpack[OpenSettings]) -> Self:
@@ -62,28 +60,18 @@ class ParallelSearcher(Searcher):
         return ThreadPoolExecutor(max(1, self._threads - 1), thread_name_prefix="lsr-shard")
 
     def close(self) -> None:
-        """Stop the threads; running queries finish, later ones raise ``QueryError``."""
-        self._closed = True
+        """Stop the threads and release the index; running queries finish, later ones raise ``QueryError``."""
+        super().close()
         self._pool.shutdown()
 
-    def __enter__(self) -> Self:
-        """Return the searcher; it is closed at the end of the block."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
-
     def _shards(self, snapshot: Snapshot) -> Shards:
-        if self._closed:
-            raise QueryError("this searcher is closed; open another one")
         return _ParallelShards(snapshot, self._pool, self._threads - 1)
 
 
 class _ParallelShards:
     """The open shards of a snapshot, matched in parallel; see ``Shards``."""
+
+    missing_groups: tuple[int, ...] = ()
 
     def __init__(self, snapshot: Snapshot, pool: ThreadPoolExecutor, helpers: int) -> None:
         self._snapshot = snapshot
@@ -102,9 +90,13 @@ class _ParallelShards:
                 helper.result()
         return run.result()
 
-    def word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+    def collect(self, query: ShardQuery, plan: CollectPlan) -> Collected:
+        """Enumerate all matches, one shard after another."""
+        return self._snapshot.collect(query, plan)
+
+    def word_frequencies(self, names: Sequence[str], deadline: float | None = None) -> npt.NDArray[np.int64]:
         """Return int64 [t]: documents of all shards that contain each word."""
-        return self._snapshot.word_frequencies(names)
+        return self._snapshot.word_frequencies(names, deadline)
 
     def rescore(
         self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]

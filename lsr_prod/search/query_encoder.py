@@ -4,6 +4,7 @@ If the card has ``query_encoder: idf``, the tokenizer is enough; otherwise ONNX 
 """
 
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["QueryEncoder"]
 
+_BATCH = 16  # texts that are encoded between two checks of the deadline
+
 
 class QueryEncoder:
-    """Opens the bundle of a version on first use, and again when a later version has another bundle. Thread-safe."""
+    """Opens the bundle of a version on first use, and that of a later version before it is current. Thread-safe."""
 
     def __init__(self, *, threads: int, verify: bool, bundle: Path | None) -> None:
         """Remember the settings; nothing is opened yet.
@@ -34,8 +37,9 @@ class QueryEncoder:
         self._threads = threads
         self._verify = verify
         self._bundle = bundle
-        self._opened: tuple[str, BundleEncoder] | None = None
-        self._reader: tuple[str, TermReader] | None = None
+        # By digest of the bundle: one, or two while the current version changes.
+        self._encoders: dict[str, BundleEncoder] = {}
+        self._readers: dict[str, TermReader] = {}
         self._lock = threading.Lock()
 
     def of(self, snapshot: Snapshot) -> "BundleEncoder":
@@ -49,12 +53,12 @@ class QueryEncoder:
 
         digest = snapshot.version.bundle_digest
         with self._lock:
-            if self._opened is None or self._opened[0] != digest:
+            if digest not in self._encoders:
                 folder = self._bundle or snapshot.bundle
                 encoder = BundleEncoder(folder, threads=self._threads, verify=self._verify)
                 _check(encoder.bundle, folder, digest)
-                self._opened = (digest, encoder)
-            return self._opened[1]
+                self._encoders[digest] = encoder
+            return self._encoders[digest]
 
     def reader(self, snapshot: Snapshot) -> "TermReader":
         """Return the reader of output terms for inference-free queries.
@@ -67,11 +71,33 @@ class QueryEncoder:
 
         digest = snapshot.version.bundle_digest
         with self._lock:
-            if self._reader is None or self._reader[0] != digest:
+            if digest not in self._readers:
                 folder = self._bundle or snapshot.bundle
                 _check(Bundle.load(folder, verify=self._verify), folder, digest)
-                self._reader = (digest, TermReader.open(folder))
-            return self._reader[1]
+                self._readers[digest] = TermReader.open(folder)
+            return self._readers[digest]
+
+    def close(self) -> None:
+        """Release what is open."""
+        with self._lock:
+            self._encoders, self._readers = {}, {}
+
+    def prepare(self, snapshot: Snapshot) -> None:
+        """Open what queries of a version need, if queries of another version needed it.
+
+        Raises:
+            LineageError: the given bundle did not encode the index.
+            ArtifactError: the bundle is damaged.
+        """
+        if self._encoders or self._readers:
+            self.warm(snapshot)
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Release the bundles that a version does not need; a running query of another version keeps its own."""
+        digest = snapshot.version.bundle_digest
+        with self._lock:
+            self._encoders = {one: encoder for one, encoder in self._encoders.items() if one == digest}
+            self._readers = {one: reader for one, reader in self._readers.items() if one == digest}
 
     def warm(self, snapshot: Snapshot) -> None:
         """Open the encoder of queries of a version.
@@ -104,6 +130,28 @@ class QueryEncoder:
         names = encoder.vocabulary
         rows = (batch.row(i) for i in range(len(batch)))
         return [SparseQuery(ids, weights, tuple(names[i] for i in ids.tolist())) for ids, weights in rows]
+
+    def encode_until(self, snapshot: Snapshot, texts: Sequence[str], deadline: float | None) -> list[SparseQuery]:
+        """Encode texts for one version until a deadline passes.
+
+        Args:
+            snapshot: the version.
+            texts: valid strings.
+            deadline: ``time.monotonic()`` after which no more texts are encoded; None: encode all, in one batch.
+
+        Returns:
+            A query per text, empty for those that were not encoded.
+
+        Raises:
+            LineageError: the given bundle did not encode the index.
+            MissingExtraError: queries have a model, and ONNX Runtime is not installed.
+        """
+        if deadline is None:
+            return self.encode(snapshot, texts)
+        found: list[SparseQuery] = []
+        while len(found) < len(texts) and time.monotonic() < deadline:
+            found += self.encode(snapshot, texts[len(found) : len(found) + _BATCH])
+        return found + [SparseQuery.empty()] * (len(texts) - len(found))
 
 
 def _check(bundle: Bundle, folder: Path, digest: str) -> None:

@@ -1,17 +1,19 @@
 """Results of queries."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
-__all__ = ["Contribution", "Explanation", "Hit", "QueryTerm", "SearchResult"]
+from lsr_prod.formats.attributes import AttributeValue
+from lsr_prod.search.query.cursor import Cursor
+
+__all__ = ["Contribution", "Explanation", "Facet", "Hit", "QueryTerm", "SearchResult"]
 
 
 Field = Literal["terms", "text"]
 
 
-@dataclass(frozen=True, slots=True)
-class QueryTerm:
+class QueryTerm(NamedTuple):
     """One matched term or word of the query.
 
     Attributes:
@@ -25,9 +27,8 @@ class QueryTerm:
     field: Field = "terms"
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One document of a result.
+class Hit(NamedTuple):
+    """One document of a result; a named tuple, which is made in half the time of a data class.
 
     Attributes:
         doc_id: its id.
@@ -36,12 +37,32 @@ class Hit:
         overlap: number of query terms in the postings of the document. In a hybrid search without a threshold words
             count too, and with ``rrf`` only those of the lists that contain the document. 0 if Tantivy searched.
         fields: the requested stored fields.
+        highlights: start and end of the words of the query in the fields of ``highlight``, in characters; None: not
+            requested.
     """
 
     doc_id: str
     score: float
     overlap: int
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any]
+    highlights: Mapping[str, tuple[tuple[int, int], ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """Values of an attribute in all matches of a query.
+
+    Attributes:
+        name: the attribute.
+        values: the ``facet_size`` most frequent values with their numbers of documents, ties by rising value.
+        missing: number of documents without a value.
+        distinct: number of distinct values.
+    """
+
+    name: str
+    values: tuple[tuple[AttributeValue, int], ...]
+    missing: int
+    distinct: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +77,14 @@ class SearchResult:
         required: number of query terms that a document must share.
         query: the query terms that ``qk`` kept, heaviest first, including terms that no document contains.
         version: sha256 of the index version that all hits come from.
-        partial: True if the deadline passed; better documents may exist.
+        partial: True if the deadline passed or a shard group did not answer; better documents may exist.
         encode_ms: milliseconds from text to ``query``.
         match_ms: milliseconds of matching, ranking and merging shards.
         fetch_ms: milliseconds of reading stored fields.
+        missing_groups: shard groups of a served index that did not answer, so ``hits`` lacks their documents.
+        offset: number of hits of the pages before.
+        facets: one per attribute of ``facets``, over all documents that match, pass the filter and have ``min_score``.
+        full: whether the page has ``k`` hits, so that another page may follow.
     """
 
     hits: tuple[Hit, ...]
@@ -72,6 +97,21 @@ class SearchResult:
     encode_ms: float
     match_ms: float
     fetch_ms: float
+    missing_groups: tuple[int, ...] = ()
+    offset: int = 0
+    full: bool = False
+    facets: tuple[Facet, ...] = ()
+
+    @property
+    def next_page(self) -> str | None:
+        """Value of ``search_after`` for the next page; None after the last hit.
+
+        A partial result has none, because better documents may be missing from it: repeat the page instead.
+        """
+        if not self.full or self.partial or not self.hits:
+            return None
+        last = self.hits[-1]
+        return Cursor(self.version, last.score, last.doc_id, self.offset + len(self.hits)).token
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,27 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from lsr_prod.errors import QueryError
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.errors import ArtifactError, QueryError
+from lsr_prod.search.array_search import ArrayResult, search_arrays
 from lsr_prod.search.candidates import Shards
-from lsr_prod.search.executor import execute_bm25, execute_query, milliseconds_since
+from lsr_prod.search.executor import execute_bm25, execute_query
 from lsr_prod.search.explain import explain_document
-from lsr_prod.search.hybrid import check_words, weigh_words
+from lsr_prod.search.hybrid import WeighedWords, check_words, weigh_words
 from lsr_prod.search.location import LocalIndex, RemoteIndex, locate
 from lsr_prod.search.metrics import Observer
 from lsr_prod.search.open_index import OpenIndex, open_current
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.query.request import Hybrid, Options, Request
-from lsr_prod.search.query.sparse_query import SparseQuery, check_text
+from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, check_max_bytes, cut_text
+from lsr_prod.search.query.request import Hybrid, Options, Request, make_request
+from lsr_prod.search.query.sparse_query import SparseQuery, check_ids, check_text
 from lsr_prod.search.query_encoder import QueryEncoder
 from lsr_prod.search.result import Explanation, SearchResult
 from lsr_prod.search.snapshot import Snapshot, Verify
@@ -25,6 +30,7 @@ from lsr_prod.storage import is_remote
 
 if TYPE_CHECKING:
     from lsr_prod.inference import BundleEncoder
+    from lsr_prod.search.query.filters import Filter
 
 __all__ = ["OpenSettings", "Searcher", "Vector"]
 
@@ -41,6 +47,17 @@ class OpenSettings(TypedDict, total=False):
     cache: str | Path | None
     cache_bytes: int | None
     storage_options: Mapping[str, str] | None
+    max_query_bytes: int
+
+
+class ArrayOptions(TypedDict, total=False):
+    """Keywords of ``search_arrays``; see ``Request``."""
+
+    overlap_threshold: float
+    min_terms: int
+    filter: "Filter | None"
+    min_score: float
+    deadline_ms: float | None
 
 
 class Searcher(OpenIndex):
@@ -63,8 +80,10 @@ class Searcher(OpenIndex):
         encoder_threads: int = 1,
         bundle: Path | None = None,
         observer: Observer | None = None,
+        max_query_bytes: int = MAX_QUERY_BYTES,
     ) -> None:
         """Search an open version; ``Searcher.open`` opens the current one."""
+        self._max_query_bytes = check_max_bytes(max_query_bytes)
         super().__init__(snapshot, location or LocalIndex(snapshot.index), verify=verify, observer=observer)
         self._encoder = QueryEncoder(threads=encoder_threads, verify=verify is not False, bundle=bundle)
 
@@ -80,6 +99,7 @@ class Searcher(OpenIndex):
         cache: str | Path | None = None,
         cache_bytes: int | None = None,
         storage_options: Mapping[str, str] | None = None,
+        max_query_bytes: int = MAX_QUERY_BYTES,
     ) -> Self:
         """Open the current version of an index; its files are mapped, not read.
 
@@ -95,12 +115,15 @@ class Searcher(OpenIndex):
                 the node cache of the user.
             cache_bytes: quota of that folder; None: no quota, or that of the node cache of the user.
             storage_options: options of the object store.
+            max_query_bytes: longer texts of queries are cut before they are tokenized, 64 to 67,108,864 bytes of UTF-8.
 
         Raises:
+            ConfigError: ``max_query_bytes`` is not possible.
             PublicationError: nothing is published there.
             ArtifactError: the version is incomplete, damaged or of another format.
             StorageError: the object store cannot be reached, or the version does not fit into the cache.
         """
+        check_max_bytes(max_query_bytes)
         location = locate(index, cache, cache_bytes, storage_options)
         snapshot = open_current(location, verify)
         searcher = cls(
@@ -110,6 +133,7 @@ class Searcher(OpenIndex):
             encoder_threads=encoder_threads,
             bundle=None if bundle is None else _bundle_folder(bundle, storage_options),
             observer=observer,
+            max_query_bytes=max_query_bytes,
         )
         searcher._watch(snapshot)
         return searcher
@@ -133,16 +157,24 @@ class Searcher(OpenIndex):
         """Encode several texts in one batch and search for each in the same version; see ``search``.
 
         Scores can differ from those of single queries in the last digits, because the sums of an encoder depend on the
-        batch. ``encode_ms`` is an equal share of the encoding time of the batch.
+        batch. ``encode_ms`` is an equal share of the encoding time of the batch. The texts share ``deadline_ms``: those
+        that are not encoded by then have no hits, and their results are partial.
         """
         if isinstance(texts, str) or not isinstance(texts, Sequence):
             raise QueryError(f"texts={shorten(texts)} is not a list of strings; give a list")
         with self._observed():
-            request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
-            queries = self._encoder.encode(snapshot, texts)
-            encode_ms = milliseconds_since(start) / max(1, len(texts))
+            start = time.monotonic()
+            request, snapshot = make_request(k, options), self._snapshot
+            if request.cursor is not None and len(texts) != 1:
+                raise QueryError(
+                    f"search_after belongs to one query, but there are {len(texts)}; give offset, or one text"
+                )
+            texts = [self._cut(text) for text in texts]
+            deadline = request.deadline(start)
+            queries = self._encoder.encode_until(snapshot, texts, deadline)
+            encode_ms = (time.monotonic() - start) * 1e3 / max(1, len(texts))
             pairs = zip(queries, texts, strict=True)
-            return [self._execute(snapshot, query, request, encode_ms, text) for query, text in pairs]
+            return [self._execute(snapshot, query, request, encode_ms, text, deadline) for query, text in pairs]
 
     def search_vector(
         self, vector: Vector, k: int = 10, *, text: str | None = None, **options: Unpack[Options]
@@ -161,10 +193,37 @@ class Searcher(OpenIndex):
             ArtifactError: the index is damaged.
         """
         with self._observed():
-            request, start, snapshot = Request(k=k, **options), time.perf_counter(), self._snapshot
+            start = time.monotonic()
+            request, snapshot = make_request(k, options), self._snapshot
             query = SparseQuery.from_vector(vector, snapshot.vocabulary)
             check_words(text, request.hybrid)
-            return self._execute(snapshot, query, request, milliseconds_since(start), text)
+            text = None if text is None else self._cut(text)
+            encode_ms = (time.monotonic() - start) * 1e3
+            return self._execute(snapshot, query, request, encode_ms, text, request.deadline(start))
+
+    def search_arrays(
+        self,
+        offsets: npt.NDArray[np.int64],
+        ids: npt.NDArray[np.int32],
+        weights: npt.NDArray[np.float32],
+        k: int = 10,
+        **options: Unpack[ArrayOptions],
+    ) -> ArrayResult:
+        """Search with many vectors, given and answered as arrays; the GIL is released for the whole batch.
+
+        Args:
+            offsets: int64 [n + 1], where the terms of each query begin; ends with t.
+            ids: int32 [t], terms of the vocabulary, distinct in a query.
+            weights: float32 [t], 0 or more; a term of weight 0 is ignored.
+            k: maximum number of hits per query.
+            **options: see ``Request``; ``deadline_ms`` is for the whole batch.
+
+        Raises:
+            QueryError: an array or a value is outside its range; it names the query.
+            ArtifactError: the index is damaged.
+        """
+        with self._observed():
+            return search_arrays(self._snapshot, offsets, ids, weights, make_request(k, options))
 
     async def search_async(self, text: str, k: int = 10, **options: Unpack[Options]) -> SearchResult:
         """Run ``search`` in a thread of asyncio's pool, so that the event loop is not blocked."""
@@ -211,14 +270,16 @@ class Searcher(OpenIndex):
         """
         snapshot = self._snapshot
         if isinstance(query, str):
-            sparse, text = self._encoder.encode(snapshot, [query])[0], query
+            text = self._cut(query)
+            sparse = self._encoder.encode(snapshot, [text])[0]
         else:
             sparse = SparseQuery.from_vector(query, snapshot.vocabulary)
             check_words(text, hybrid)
+            text = None if text is None else self._cut(text)
         words = None
         if hybrid is not None and text is not None:
             words = weigh_words(self._shards(snapshot), snapshot.version, text)
-        return explain_document(sparse.top(qk), snapshot, doc_id, hybrid, words)
+        return self._explain(snapshot, sparse.top(qk), doc_id, hybrid, words)
 
     def bm25(self, text: str, k: int = 10, *, count: bool = False, fields: Sequence[str] = ()) -> SearchResult:
         """Rank documents by BM25 over the text fields; a document matches if it has any of the words.
@@ -237,7 +298,7 @@ class Searcher(OpenIndex):
             QueryError: ``k`` or a field is outside its range, or the index has no text fields.
         """
         with self._observed():
-            check_text(text)
+            text = self._cut(text)
             snapshot = self._snapshot
             request = Request(k=k, fields=fields, count=count)
             result = execute_bm25(snapshot, self._shards(snapshot), text, request)
@@ -279,7 +340,32 @@ class Searcher(OpenIndex):
             QueryError: a text is not a valid string.
             MissingExtraError: queries have a model, and ONNX Runtime is not installed.
         """
-        return self._encoder.encode(self._snapshot, texts)
+        return self._encoder.encode(self._snapshot, [self._cut(text) for text in texts])
+
+    def get(self, doc_ids: Sequence[str], fields: Sequence[str] = ()) -> list[Mapping[str, Any] | None]:
+        """Return stored fields and attributes of documents, in the order of the ids; None for ids the index lacks.
+
+        Args:
+            doc_ids: up to 10,000 ids.
+            fields: stored fields and attributes; none: all that the index stores.
+
+        Raises:
+            QueryError: there are too many ids, one is not a string, or a field is not stored.
+            ArtifactError: the index is damaged.
+        """
+        snapshot = self._snapshot
+        check_ids(doc_ids)
+        snapshot.check_fields(fields)
+        names = list(fields) or [*dict.fromkeys([*snapshot.version.stored_fields, *snapshot.version.attributes])]
+        places = [snapshot.place(doc_id) for doc_id in doc_ids]
+        rows = [(0.0, "", *place, 0) for place in places if place is not None]
+        found = iter(self._shards(snapshot).fields(rows, names))
+        return [None if place is None else next(found) for place in places]
+
+    def close(self) -> None:
+        """Release index and encoder; running queries finish, later ones raise ``QueryError``."""
+        super().close()
+        self._encoder.close()
 
     def warm(self) -> None:
         """Open the encoder of queries before the first text needs it.
@@ -301,17 +387,62 @@ class Searcher(OpenIndex):
     def _shards(self, snapshot: Snapshot) -> Shards:
         return snapshot
 
+    def _explain(
+        self, snapshot: Snapshot, query: SparseQuery, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
+    ) -> Explanation:
+        return explain_document(query, snapshot, doc_id, hybrid, words)
+
+    def _prepare(self, snapshot: Snapshot) -> None:
+        self._encoder.prepare(snapshot)
+
+    def _swapped(self, snapshot: Snapshot) -> None:
+        self._encoder.keep(snapshot)
+
     def _execute(
-        self, snapshot: Snapshot, query: SparseQuery, request: Request, encode_ms: float, text: str | None
+        self,
+        snapshot: Snapshot,
+        query: SparseQuery,
+        request: Request,
+        encode_ms: float,
+        text: str | None,
+        deadline: float | None,
     ) -> SearchResult:
         shards = self._shards(snapshot)
-        result = execute_query(snapshot, shards, query, request, encode_ms=encode_ms, text=text)
+        result = execute_query(snapshot, shards, query, request, encode_ms=encode_ms, text=text, deadline=deadline)
         if self._observer is not None:
             self._observer.answered(result)
         return result
 
-    def _observed(self) -> AbstractContextManager[None]:
-        return _NOT_OBSERVED if self._observer is None else _report_failures(self._observer)
+    def _cut(self, text: str) -> str:
+        return cut_text(text, self._max_query_bytes)
+
+    def _observed(self) -> "_Observed":
+        return _Observed(self)
+
+    def _failed(self, error: Exception) -> None:
+        """Notify the observer; after damage, let the next refresh fetch the version again."""
+        if isinstance(error, ArtifactError):
+            self._damaged = True
+        if self._observer is not None:
+            self._observer.failed(error)
+
+
+class _Observed:
+    """Context of one query, which reports its failure."""
+
+    __slots__ = ("_searcher",)
+
+    def __init__(self, searcher: Searcher) -> None:
+        self._searcher = searcher
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
+            self._searcher._failed(error)
 
 
 def _bundle_folder(bundle: str | Path, options: Mapping[str, str] | None) -> Path:
@@ -320,15 +451,3 @@ def _bundle_folder(bundle: str | Path, options: Mapping[str, str] | None) -> Pat
     from lsr_prod.storage.folders import open_folder
 
     return open_folder(bundle, options)
-
-
-_NOT_OBSERVED = nullcontext()
-
-
-@contextmanager
-def _report_failures(observer: Observer) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        observer.failed(error)
-        raise

@@ -17,27 +17,32 @@ from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json, verify_files
 from lsr_prod.formats.index import ShardManifest
 from lsr_prod.formats.publication import Publication
-from lsr_prod.formats.shard import TANTIVY_FOLDER
-from lsr_prod.search.candidates import Candidates, Ranked
-from lsr_prod.search.kernel.workspace import Workspace
+from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.sparse_query import Vocabulary
 from lsr_prod.search.query.term_weights import TermWeights, read_weights
+from lsr_prod.search.query.text_filters import has_text_query
+from lsr_prod.search.shard.mask_cache import MaskCache
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.shard.tombstones import read_alive
+from lsr_prod.search.shard_text import ShardText
 from lsr_prod.storage.index_versions import read_version, verify_shard
 
 if TYPE_CHECKING:
     from lsr_prod.formats.attributes import AttributeType
     from lsr_prod.search.boolean_shard import BooleanShard
+    from lsr_prod.search.query.filter_types import CheckedFilter
     from lsr_prod.search.query.filters import Filter
 
 __all__ = ["Snapshot", "Verify"]
 
 _ALL_TERMS = 1 << 30
 _FILTERS = 64  # number of recently checked filters to keep
+_FILTER_BYTES = 1 << 16  # of the JSON of such a filter
+_MASK_BYTES = 256 << 20  # of the masks of filters, or _MASKS whole masks if they are larger
+_MASKS = 4
 
 Verify = bool | Literal["lazy"]
 
@@ -50,7 +55,12 @@ class Snapshot:
         publication: the publication of the version.
         version: its manifest.
         readers: readers of its open shards, by the number of the shard in the version.
+        texts: texts of its open shards.
+        masks: filters evaluated on its open shards.
+        missing_groups: none: its shards are open in this process; see ``Shards``.
     """
+
+    missing_groups: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -77,27 +87,36 @@ class Snapshot:
         self.index = index
         self.publication = publication
         self._verify = verify
-        self._filters: tuple[tuple[Filter, Filter], ...] = ()
+        self._filters: tuple[tuple[Filter, CheckedFilter], ...] = ()
         self.version = version = read_version(index, publication.version)
         self._check_files(verify is True)
-        opened = {reader.shard.manifest.sha: reader.shard for reader in before.readers.values()} if before else {}
-        self.readers: Mapping[int, ShardReader] = {
-            number: ShardReader(
-                self._open(shard, opened.get(shard.sha)),
-                read_alive(index, tombstones, shard.documents) if tombstones else None,
-                dk=version.dk,
-            )
-            for number, (shard, tombstones) in enumerate(zip(version.shards, version.tombstones, strict=True))
+        opened = {text.shard.manifest.sha: text for text in before.texts.values()} if before else {}
+        self.texts: Mapping[int, ShardText] = {
+            number: self._open(shard, opened.get(shard.sha))
+            for number, shard in enumerate(version.shards)
             if shards is None or number in shards
         }
+        documents = sum(text.shard.manifest.documents for text in self.texts.values())
+        self.masks = MaskCache(max(_MASK_BYTES, _MASKS * documents))
+        self.readers: Mapping[int, ShardReader] = {
+            number: ShardReader(
+                text.shard,
+                read_alive(index, tombstones, text.shard.manifest.documents) if tombstones else None,
+                dk=version.dk,
+                find_tokens=text.find,
+                masks=self.masks,
+            )
+            for number, text in self.texts.items()
+            for tombstones in (version.tombstones[number],)
+        }
 
-    def _open(self, manifest: ShardManifest, before: OpenShard | None) -> OpenShard:
-        if before is not None and before.manifest == manifest:
+    def _open(self, manifest: ShardManifest, before: ShardText | None) -> ShardText:
+        if before is not None and before.shard.manifest == manifest:
             return before
         shard = OpenShard(self.index / "shards" / manifest.sha, manifest, lazy=self._verify is not False)
         if shard.vocabulary_size != len(self.vocabulary.names):
             raise LineageError(f"{shard.folder} has another vocabulary size than the bundle; build the index again")
-        return shard
+        return ShardText(shard, verify=self._verify is not False)
 
     def _check_files(self, verify: bool) -> None:
         version = self.version
@@ -165,19 +184,30 @@ class Snapshot:
     def match_one(self, number: int, query: ShardQuery, floor: float) -> Candidates:
         """Return the best documents of one open shard that score at least ``floor``."""
         reader = self.readers[number]
-        hits = reader.match(query, Workspace.of_thread(), floor)
-        doc_id = reader.shard.documents.doc_id
+        hits = reader.match(query, floor)
+        ids = reader.shard.documents.doc_ids(hits.ordinals)
         ranked = [
-            (-score, doc_id(ordinal), number, ordinal, overlap)
-            for score, ordinal, overlap in zip(hits.scores, hits.ordinals, hits.overlaps, strict=True)
+            (-score, doc_id, number, ordinal, overlap)
+            for score, doc_id, ordinal, overlap in zip(hits.scores, ids, hits.ordinals, hits.overlaps, strict=True)
         ]
         return Candidates(ranked, hits.matched, hits.exact, hits.partial)
 
-    def word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Return int64 [t]: documents of the open shards that contain each word, deleted ones included."""
+    def collect(self, query: ShardQuery, plan: CollectPlan) -> Collected:
+        """Enumerate all matches in the open shards; see ``Shards``.
+
+        Raises:
+            QueryError: a facet has too many values, or the filter does not fit the attributes.
+            ArtifactError: a shard is damaged.
+        """
+        from lsr_prod.search.collect import collect_shards
+
+        return collect_shards(self.readers, query, plan)
+
+    def word_frequencies(self, names: Sequence[str], deadline: float | None = None) -> npt.NDArray[np.int64]:
+        """Return int64 [t]: documents of the open shards that contain each word; see ``Shards``."""
         total = np.zeros(len(names), np.int64)
         for reader in self.readers.values():
-            ids = reader.word_ids(names)
+            ids = reader.word_ids(names, deadline)
             held = ids >= 0
             total[held] += reader.shard.postings.frequencies(ids[held])
         return total
@@ -191,7 +221,7 @@ class Snapshot:
             mine = [row for row in ranked if row[2] == number]
             if mine:
                 ordinals = np.array([row[3] for row in mine], dtype=np.int64)
-                scores, _ = reader.shard.forward.score(ordinals, ids, weights, Workspace.of_thread(), dk=_ALL_TERMS)
+                scores, _ = reader.shard.forward.score(ordinals, ids, weights, dk=_ALL_TERMS)
                 result += [
                     (-score, doc_id, number, ordinal, overlap)
                     for score, (_, doc_id, _, ordinal, overlap) in zip(scores.tolist(), mine, strict=True)
@@ -199,8 +229,9 @@ class Snapshot:
         return result
 
     def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return the stored fields and attributes of documents; see ``Shards``."""
-        columns = {name: name if name in self.version.stored_fields else attribute_column(name) for name in names}
+        """Return the stored fields and attributes of documents, attributes as values of their type; see ``Shards``."""
+        typed = self.version.attributes
+        columns = {name: attribute_column(name) if name in typed else name for name in names}
         return [self.readers[number].shard.documents.fields(ordinal, columns) for _, _, number, ordinal, _ in ranked]
 
     def find(self, doc_id: str) -> tuple[int, int]:
@@ -211,11 +242,18 @@ class Snapshot:
         """
         if not isinstance(doc_id, str):
             raise QueryError(f"doc_id={shorten(doc_id)} is not a string; give the id of a document")
+        found = self.place(doc_id)
+        if found is None:
+            raise QueryError(f"there is no document {shorten(doc_id)} in this version; give an id of the index")
+        return found
+
+    def place(self, doc_id: str) -> tuple[int, int] | None:
+        """Return the number of the shard and the ordinal of a document; None if no open shard has it."""
         for number, reader in self.readers.items():
             ordinal = reader.ordinal(doc_id)
             if ordinal is not None:
                 return number, ordinal
-        raise QueryError(f"there is no document {shorten(doc_id)} in this version; give an id of the index")
+        return None
 
     def check_fields(self, names: Sequence[str]) -> None:
         """Check that all names are stored fields or attributes.
@@ -230,22 +268,45 @@ class Snapshot:
                     f"the index does not store the field {shorten(name)}; it stores: {', '.join(known) or 'none'}"
                 )
 
-    def check_filter(self, expression: "Filter") -> "Filter":
-        """Return the filter with its values converted to the types of the attributes.
+    def check_attributes(self, names: Sequence[str]) -> None:
+        """Check that all names are attributes.
+
+        Raises:
+            QueryError: there is no such attribute.
+        """
+        for name in names:
+            if name not in self.attributes:
+                known = ", ".join(self.attributes) or "none"
+                raise QueryError(f"the index has no attribute {shorten(name)}; it has: {known}")
+
+    def check_filter(self, expression: "Filter") -> "CheckedFilter":
+        """Return the filter with its values converted to the types of the attributes, and with its key.
 
         Raises:
             QueryError: the filter does not fit the attributes.
         """
-        from lsr_prod.search.query.filter_types import check_filter
+        from lsr_prod.search.query.filter_types import CheckedFilter, check_filter
 
         # Compared by identity, because 1 equals True. The tuple is replaced, never changed, so other threads may read
         # it; a thread that writes at the same time can only lose its own entry.
         for known, checked in self._filters:
             if known is expression:
                 return checked
-        checked = check_filter(expression, self.attributes)
-        self._filters = ((expression, checked), *self._filters[: _FILTERS - 1])
+        checked = CheckedFilter.of(self._parse_texts(check_filter(expression, self.attributes)))
+        if checked.size <= _FILTER_BYTES:
+            self._filters = ((expression, checked), *self._filters[: _FILTERS - 1])
         return checked
+
+    def _parse_texts(self, expression: "Filter") -> "Filter":
+        """Return a checked filter with its text queries parsed."""
+        if not has_text_query(expression):
+            return expression
+        from lsr_prod.search.boolean_query import parse_text_queries
+        from lsr_prod.terms.analysis import distinct_words  # Tantivy is imported by the first query that needs it
+
+        if not self.version.text_fields:
+            raise QueryError("this index has no text for text queries; build it with index.text_fields")
+        return parse_text_queries(expression, self.attributes, distinct_words)
 
     @cached_property
     def document_frequencies(self) -> npt.NDArray[np.int64]:
@@ -258,10 +319,4 @@ class Snapshot:
     @cached_property
     def boolean(self) -> "dict[int, BooleanShard]":
         """The Tantivy index of every open shard."""
-        from lsr_prod.search.boolean_shard import BooleanShard
-
-        if self._verify is not False:
-            for reader in self.readers.values():
-                files = [file for file in reader.shard.manifest.files if file.path.startswith(f"{TANTIVY_FOLDER}/")]
-                verify_files(reader.shard.folder, files)
-        return {number: BooleanShard.open(reader.shard) for number, reader in self.readers.items()}
+        return {number: text.boolean for number, text in self.texts.items()}

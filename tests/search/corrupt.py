@@ -1,17 +1,25 @@
-"""Queries over arrays of random content, for a process that checks every access: ``python -m tests.search.corrupt``.
+"""Queries over arrays of random content: ``python -m tests.search.corrupt FOLDER ROUNDS [LIBRARY]``.
 
-Prints how many were refused as damaged and how many answered; an access outside an array ends it with an IndexError.
+LIBRARY has the kernels, compiled with sanitizers, which end the process at an access outside an array. Prints how many
+queries were refused as damaged and how many answered.
 """
 
+import importlib.util
 import sys
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 
+if len(sys.argv) > 3:  # before the first import of the kernels
+    spec = importlib.util.spec_from_file_location("lsr_prod.kernels.native", sys.argv[3])
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["lsr_prod.kernels.native"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["lsr_prod.kernels.native"])
+
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.shard import ImpactArrays
-from lsr_prod.search.kernel.workspace import Workspace
 from lsr_prod.search.shard.forward_copy import ForwardCopy
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.postings import Postings
@@ -19,9 +27,10 @@ from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import make_index
-from tests.search.kernel.test_match import topics
+from tests.search.test_match import topics
 
 V = 300
+EVERYTHING = (np.arange(V, dtype=np.int32), np.ones(V, np.float32), np.ones(V, np.uint8))
 
 
 def corrupt(arrays: ImpactArrays, rng: np.random.Generator) -> ImpactArrays:
@@ -35,7 +44,6 @@ def corrupt(arrays: ImpactArrays, rng: np.random.Generator) -> ImpactArrays:
             near = rng.integers(0, 3, len(places)) + array[places].astype(np.int64) - 1
             wild = rng.integers(limits.min, limits.max, len(places), dtype=array.dtype, endpoint=True)
             array[places] = np.where(rng.random(len(places)) < 0.5, near.astype(array.dtype), wild)
-        array.flags.writeable = False  # like mapped arrays, so that the kernels are compiled only once
         found[field.name] = array
     return ImpactArrays(**found)
 
@@ -49,19 +57,20 @@ def main(folder: str, rounds: int) -> None:
         snapshot = Snapshot(index, current_publication(index), verify=False)
         shards.append(snapshot.readers[0].shard)
     whole = [shard.arrays for shard in shards]
+    probe = shards[0].postings
+    expected = probe.match(ShardQuery(*EVERYTHING, required=1, k=3), floor=0.0)
+    right = (expected.ordinals, expected.scores)
     refused = answered = 0
     for number in range(rounds):
         shard, arrays = shards[number % len(shards)], whole[number % len(shards)]
-        replace_arrays(shard, corrupt(arrays, rng))
         try:
+            replace_arrays(shard, corrupt(arrays, rng))
             ask(shard, rng)
             answered += 1
         except ArtifactError:
             refused += 1
-        workspace = Workspace.of_thread()
-        assert not workspace.memory.scores.any(), "scores are left in the working memory"
-        assert not workspace.memory.counts.any(), "counts are left in the working memory"
-        assert not workspace.slots.any(), "slots are left in the working memory"
+        found = probe.match(ShardQuery(*EVERYTHING, required=1, k=3), floor=0.0)
+        assert (found.ordinals, found.scores) == right, "an earlier query left scores in the working memory"
     print(refused, answered)
 
 
@@ -72,11 +81,9 @@ def replace_arrays(shard: OpenShard, arrays: ImpactArrays) -> None:
 
 
 def ask(shard: OpenShard, rng: np.random.Generator) -> None:
-    workspace = Workspace.of_thread()
     ids = rng.choice(V, int(rng.integers(1, 40)), replace=False).astype(np.int32)
     weights = rng.exponential(size=len(ids)).astype(np.float32)
     mask = (rng.random(shard.manifest.documents) < 0.5).astype(np.uint8)
-    mask.flags.writeable = False
     query = ShardQuery(
         ids,
         weights,
@@ -87,9 +94,9 @@ def ask(shard: OpenShard, rng: np.random.Generator) -> None:
         deadline=1e18 if rng.random() < 0.3 else None,
     )
     allowed = mask if rng.random() < 0.5 else None
-    shard.postings.match(query, workspace, floor=float(rng.choice([0.0, 5.0])), allowed=allowed)
+    shard.postings.match(query, floor=float(rng.choice([0.0, 5.0])), allowed=allowed)
     ordinals = rng.integers(0, shard.manifest.documents, 20)
-    shard.forward.score(ordinals, ids, weights, workspace, dk=int(rng.choice([1, 64])))
+    shard.forward.score(ordinals, ids, weights, dk=int(rng.choice([1, 64])))
 
 
 if __name__ == "__main__":

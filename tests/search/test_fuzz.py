@@ -16,10 +16,11 @@ import pytest
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search import Searcher
-from lsr_prod.search.query.filters import Combination, Condition, Negation, field, filter_from_json
+from lsr_prod.search.query.filter_json import filter_from_json
+from lsr_prod.search.query.filters import Combination, Condition, Negation, field
 from lsr_prod.search.result import Explanation, SearchResult
 from tests.indexing.corpus import make_index
-from tests.search.kernel.test_match import topics
+from tests.search.test_match import topics
 
 NUMBERS: list[Any] = [0, 1, -1, 2, 3, 7, 10, 1.0, 0.5, -0.0, 1e-45, 5e-324, 1e-38, 1e30, 3.4e38, 1e39, 1e308]
 NUMBERS += [math.nan, math.inf, -math.inf, 10**400, 10**5000, -(10**5000), Fraction(1, 3), Fraction(1, 10**5000)]
@@ -208,12 +209,16 @@ def test_huge_integers_are_reported_in_short_messages():
 
 
 def test_kernels_never_read_outside_corrupt_arrays(tmp_path):
-    """Compile the kernels again with bounds checks; see ``tests/search/corrupt.py``."""
-    checked = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONFAULTHANDLER": "1"}
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "tests.search.corrupt", str(tmp_path / "index"), "3000"]
+    """Compile the kernels with sanitizers; see ``tests/search/corrupt.py``."""
+    root, library = Path(__file__).parents[2], tmp_path / "native.so"
+    code = "import pathlib, sys, build_kernels; build_kernels.compile_kernels(pathlib.Path(sys.argv[1]), *sys.argv[2:])"
+    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1"]
+    subprocess.run([sys.executable, "-c", code, str(library), *flags], cwd=root, check=True)
+    preload = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    environment = {"LD_PRELOAD": preload.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
+    command = [sys.executable, "-m", "tests.search.corrupt", str(tmp_path / "index"), "3000", str(library)]
     done = subprocess.run(
-        command, cwd=root, env={**os.environ, **checked}, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=root, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     refused, answered = map(int, done.stdout.split())

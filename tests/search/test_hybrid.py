@@ -198,13 +198,18 @@ def test_hybrid_text_query_uses_terms_and_words(tiny_bundle, tmp_path):
         ({"text": "fox", "hybrid": True}, "Hybrid()"),
         ({"text": "fox", "hybrid": Hybrid(), "rescore": 50}, "rescore"),
         ({"text": "fox", "hybrid": Hybrid(fusion="rrf", depth=9)}, "depth"),
-        ({"text": " ".join(map(str, range(70_000))), "hybrid": Hybrid()}, "words"),
         ({"text": "fox", "hybrid": Hybrid(terms=1e6)}, "float32"),
     ],
 )
 def test_invalid_hybrid_queries_are_rejected(searcher, options, what):
     with pytest.raises(QueryError, match=what.replace("(", r"\(").replace(")", r"\)")):
         searcher.search_vector({1: 1e35}, **options)
+
+
+def test_text_with_too_many_words_is_rejected(searcher):
+    wide = Searcher.open(searcher.snapshot.index, max_query_bytes=1 << 20)
+    with pytest.raises(QueryError, match="70000 words"):
+        wide.search_vector({1: 1.0}, text=" ".join(map(str, range(70_000))), hybrid=Hybrid())
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """Searching a remote index: download into the node cache, refresh, and eviction."""
 
 import gc
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import LineageError
+from lsr_prod.errors import ArtifactError, LineageError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.formats.publication import Publication
 from lsr_prod.search import Searcher
@@ -61,6 +62,40 @@ def test_damaged_file_in_the_cache_is_fetched_again_when_the_index_is_opened(tmp
         data[50] ^= 1
         path.write_bytes(data)
         assert Searcher.open(remote.uri, verify=True, **options).search_vector({5: 1.0}).hits == hits, path
+
+
+def test_damage_that_a_query_found_is_repaired_by_the_next_refresh(tmp_path, s3_options):
+    remote = uploaded(tmp_path / "home", "s3://lsr/located-lazily", s3_options)
+    options = {"cache": tmp_path / "cache", "storage_options": s3_options}
+    hits = Searcher.open(tmp_path / "home").search_vector({5: 1.0}).hits
+    searcher = Searcher.open(remote.uri, **options)  # verifies pages when they are read
+    for path in searcher.snapshot.index.rglob("impacts/ids.npy"):
+        path.chmod(0o644)
+        with path.open("r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"\xff")
+    with pytest.raises(ArtifactError):
+        searcher.search_vector({5: 1.0})
+    assert not searcher.refresh()  # the version is the same
+    assert searcher.search_vector({5: 1.0}).hits == hits
+    assert used(searcher) <= 2
+
+
+def test_repair_replaces_a_mapped_file_and_never_writes_into_it(tmp_path, s3_options):
+    remote = uploaded(tmp_path / "home", "s3://lsr/located-mapped", s3_options)
+    options = {"cache": tmp_path / "cache", "storage_options": s3_options}
+    searcher = Searcher.open(remote.uri, **options)
+    hits = searcher.search_vector({5: 1.0}).hits
+    path = min(searcher.snapshot.index.rglob("docs.arrow"))
+    path.chmod(0o644)
+    with path.open("r+b") as mapped:
+        mapped.write(b"\xff")
+        mapped.flush()
+        size = os.fstat(mapped.fileno()).st_size
+        assert Searcher.open(remote.uri, verify=True, **options).search_vector({5: 1.0}).hits == hits
+        assert os.fstat(mapped.fileno()).st_size == size  # pages beyond the end of a mapped file raise SIGBUS
+        assert os.pread(mapped.fileno(), 1, 0) == b"\xff"
+        assert searcher.search_vector({5: 1.0}).hits == hits
 
 
 def test_failed_refresh_keeps_neither_descriptors_nor_uses(tmp_path, s3_options):

@@ -1,9 +1,13 @@
 """Queries are encoded only by the bundle that encoded the index."""
 
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from lsr_prod.errors import DigestMismatchError, LineageError, QueryError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, LineageError, QueryError
+from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.search import Searcher
 from lsr_prod.search.query_encoder import QueryEncoder
@@ -39,6 +43,29 @@ def test_query_vectors_equal_bundle_vectors_and_model_is_opened_once(text_index,
     assert encoder.of(snapshot) is encoder.of(snapshot)
     with pytest.raises(QueryError):
         encoder.encode(snapshot, ["fine", None])
+
+
+def test_new_bundle_is_opened_before_its_version_becomes_current(tiny_bundle, tmp_path):
+    index, other = tmp_path / "index", tmp_path / "other"
+    make_index(index, {"a": Doc({1: 1})}, bundle=tiny_bundle)
+    shutil.copytree(tiny_bundle, other)
+    changed = replace(Bundle.load(tiny_bundle), model_digest="1" * 64)
+    (other / BUNDLE_FILE).chmod(0o644)
+    (other / BUNDLE_FILE).write_bytes(changed.to_bytes())
+    searcher = Searcher.open(index)
+    searcher.search("a lock")
+    first = searcher.encoder
+    make_index(index, {"b": Doc({1: 1})}, bundle=other)
+    graph = index / "bundles" / changed.digest / "model.onnx"
+    graph.rename(tmp_path / "model.onnx")
+    with pytest.raises(ArtifactError):
+        searcher.refresh()
+    assert (searcher.search("a lock").version, searcher.encoder) == (searcher.publication.version, first)
+    (tmp_path / "model.onnx").rename(graph)
+    assert searcher.refresh()
+    graph.unlink()  # nothing is opened by the first query
+    assert searcher.search("a lock").version == searcher.publication.version
+    assert searcher.encoder.bundle.digest == changed.digest
 
 
 def test_damaged_model_is_rejected(text_index, tiny_bundle, tmp_path):

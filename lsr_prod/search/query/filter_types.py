@@ -1,7 +1,10 @@
 """Validate filters against the attributes of an index: names, operators and types."""
 
 import datetime as dt
+import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from lsr_prod.errors import QueryError
 from lsr_prod.formats.attributes import AttributeType, AttributeValue, parse_value
@@ -16,13 +19,45 @@ from lsr_prod.search.query.filters import (
     literal,
     shorten,
 )
+from lsr_prod.search.query.text_filters import TextQuery
 
-__all__ = ["MAX_VALUES", "check_filter"]
+__all__ = ["MAX_VALUES", "CheckedFilter", "check_filter"]
 
 MAX_VALUES = 10_000  # over the whole filter
+_TEXT_QUERY = 1_000  # values that a text query counts as
 _EXACT = 1 << 53  # float64 holds every integer up to here
 _RANGES = ("gt", "ge", "lt", "le")
 _OF_ONE = ("eq", "prefix", *_RANGES)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFilter(Filter):
+    """A filter that fits the attributes of an index, with its key, which is computed once for all shards.
+
+    Attributes:
+        expression: the filter; its values have the types of the attributes.
+        digest: sha256 of its canonical JSON, so that keys of large filters take no memory.
+        size: bytes of the JSON.
+    """
+
+    expression: Filter
+    digest: str
+    size: int
+
+    @classmethod
+    def of(cls, expression: Filter) -> "CheckedFilter":
+        """Return a filter with its key."""
+        content = expression.key.encode()
+        return cls(expression, hashlib.sha256(content).hexdigest(), len(content))
+
+    @property
+    def key(self) -> str:
+        """Equal for equal filters; see ``Filter``."""
+        return self.digest
+
+    def to_json(self) -> dict[str, Any]:
+        """See ``Filter``."""
+        return self.expression.to_json()
 
 
 def check_filter(expression: Filter, attributes: Mapping[str, AttributeType]) -> Filter:
@@ -34,12 +69,14 @@ def check_filter(expression: Filter, attributes: Mapping[str, AttributeType]) ->
 
     Raises:
         QueryError: an attribute is unknown, an operator or a value does not fit its type, or the filter is nested more
-            than 16 deep or holds more than 10,000 values.
+            than 16 deep or holds more than 10,000 values, of which a text query counts as 1,000.
     """
     if not isinstance(expression, Filter):
         raise QueryError(f"filter={shorten(expression)} is not a filter; build it with field() or filter_from_json()")
     if _count(expression, 1) > MAX_VALUES:
-        raise QueryError(f"the filter holds more than {MAX_VALUES} values; give fewer")
+        raise QueryError(
+            f"the filter holds more than {MAX_VALUES} values; give fewer (a text query counts as {_TEXT_QUERY})"
+        )
     return _check(expression, attributes)
 
 
@@ -52,6 +89,8 @@ def _count(expression: Filter, depth: int) -> int:
             return sum(_count(part, depth + 1) for part in parts)
         case Negation(part):
             return _count(part, depth + 1)
+        case TextQuery():
+            return _TEXT_QUERY
         case Condition(str(), "in", tuple() as values):
             return max(1, len(values))
         case Condition(str(), "is_null", None):
@@ -67,6 +106,8 @@ def _check(expression: Filter, attributes: Mapping[str, AttributeType]) -> Filte
             return Combination(operator, tuple(_check(part, attributes) for part in parts))
         case Negation(part):
             return Negation(_check(part, attributes))
+        case TextQuery():
+            return expression
         case Condition(name, operator, value):
             kind = _kind(name, operator, attributes)
             if isinstance(value, tuple):

@@ -9,7 +9,8 @@
 A server accepts the same filters as JSON: ``{"and": [...]}``, ``{"or": [...]}``, ``{"not": {...}}``, and conditions
 such as ``{"field": "year", "op": "ge", "value": 2020}``. Operators: eq, in, gt, ge, lt, le, between (both ends
 included), prefix, is_null. Timestamps are ISO 8601 strings, in UTC if no offset is given. Strings are compared by
-code point. ``doc_id`` supports eq, in and prefix.
+code point. ``doc_id`` supports eq, in and prefix. ``{"text": "lock AND NOT thread"}`` is a Boolean query
+(``text_filters``).
 
 A missing value matches only is_null. As in SQL, logic has three values: a condition on a missing value is neither true
 nor false, and neither is its negation; a document is returned if the whole filter is true. Neither
@@ -33,14 +34,15 @@ from lsr_prod.formats.digest import canonical_json
 __all__ = [
     "DOC_ID",
     "MAX_DEPTH",
+    "OPERATORS",
     "Combination",
     "Condition",
     "Field",
     "Filter",
     "Negation",
     "Operator",
+    "combine",
     "field",
-    "filter_from_json",
     "literal",
     "shorten",
 ]
@@ -60,7 +62,7 @@ class _Short(reprlib.Repr):
 
 _REPR = _Short()
 _REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 3, 80, 80
-_OPERATORS: tuple[Operator, ...] = get_args(Operator)
+OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 
 class Filter(ABC):
@@ -69,10 +71,10 @@ class Filter(ABC):
     __slots__ = ()
 
     def __and__(self, other: "Filter") -> "Filter":
-        return _combine("and", self, other)
+        return combine("and", self, other)
 
     def __or__(self, other: "Filter") -> "Filter":
-        return _combine("or", self, other)
+        return combine("or", self, other)
 
     def __invert__(self) -> "Filter":
         return Negation(self)
@@ -195,16 +197,8 @@ def field(name: str) -> Field:
     return Field(name)
 
 
-def filter_from_json(value: Any) -> Filter:
-    """Read a filter from the JSON form that the module docstring describes.
-
-    Raises:
-        QueryError: the value is not a filter, or is nested more than 16 deep; the message says where.
-    """
-    return _read(value, "filter", 1)
-
-
-def _combine(operator: Literal["and", "or"], *filters: Filter) -> Filter:
+def combine(operator: Literal["and", "or"], *filters: Filter) -> Filter:
+    """Return the conjunction or disjunction of filters; nested ones of the same kind become one."""
     parts: list[Filter] = []
     for part in filters:
         if not isinstance(part, Filter):
@@ -239,48 +233,6 @@ def literal(value: Any, name: str) -> AttributeValue:
 
 def _value_to_json(value: AttributeValue) -> str | int | float | bool:
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, dt.datetime) else value
-
-
-def _read(value: Any, where: str, depth: int) -> Filter:
-    if depth > MAX_DEPTH:
-        raise QueryError(f"{where} is nested more than {MAX_DEPTH} deep; give a flatter filter")
-    if not isinstance(value, dict):
-        raise QueryError(f"{where} is {shorten(value)}; give an object with and, or, not, or field and op")
-    match list(value):
-        case ["and" | "or" as operator]:
-            parts = value[operator]
-            if not isinstance(parts, list) or not parts:
-                raise QueryError(f"{where}.{operator} is {shorten(parts)}; give a list of one filter or more")
-            return _combine(
-                operator, *(_read(part, f"{where}.{operator}[{i}]", depth + 1) for i, part in enumerate(parts))
-            )
-        case ["not"]:
-            return Negation(_read(value["not"], f"{where}.not", depth + 1))
-    return _read_condition(value, where)
-
-
-def _read_condition(value: dict[Any, Any], where: str) -> Filter:
-    name, operator = value.get("field"), value.get("op")
-    allowed = {"field", "op"} if operator == "is_null" else {"field", "op", "value"}
-    if value.keys() != allowed and operator in (None, "between", *_OPERATORS):
-        raise QueryError(
-            f"{where} has {shorten(list(value))}; give {', '.join(sorted(allowed))}, or one of and, or, not"
-        )
-    if not isinstance(name, str):
-        raise QueryError(f"{where}.field is {shorten(name)}; give the name of an attribute")
-    given = value.get("value")
-    if operator in ("in", "between") and (not isinstance(given, list) or (operator == "between" and len(given) != 2)):
-        raise QueryError(f"{where}.value is {shorten(given)}; give a list{' of two' * (operator == 'between')}")
-    match operator:
-        case "is_null":
-            return field(name).is_null()
-        case "in":
-            return field(name).is_in(given)  # type: ignore[arg-type]
-        case "between":
-            return field(name).between(*given)  # type: ignore[misc]
-        case "eq" | "gt" | "ge" | "lt" | "le" | "prefix":
-            return Condition(name, operator, literal(given, name))
-    raise QueryError(f"{where}.op is {shorten(operator)}; give one of: between, {', '.join(_OPERATORS)}")
 
 
 def shorten(value: object) -> str:

@@ -1,23 +1,27 @@
 """Search options: how to match and rank, and what to return."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 
 from lsr_prod.errors import QueryError
+from lsr_prod.search.query.cursor import Cursor
 from lsr_prod.search.query.filters import shorten
-from lsr_prod.search.query.sparse_query import check_k, check_qk, required_terms
+from lsr_prod.search.query.sparse_query import MAX_K, check_k, check_qk, required_terms
 
 if TYPE_CHECKING:
     from lsr_prod.search.query.filters import Filter
 
-__all__ = ["Hybrid", "Options", "Request"]
+__all__ = ["Hybrid", "Options", "Request", "make_request"]
 
+_PLAIN = {int, float, str, bool, type(None)}
 _MAX_SCORE = 3.0e38
 _MAX_DEADLINE = 1e9
+_MAX_FACETS, _MAX_FACET_SIZE = 16, 1_000
 _MIN_WEIGHT, _MAX_WEIGHT = 1e-6, 1e6
 
 
@@ -35,6 +39,12 @@ class Options(TypedDict, total=False):
     count: bool
     fields: Sequence[str]
     hybrid: "Hybrid | None"
+    offset: int
+    search_after: str | None
+    sort: str | None
+    facets: Sequence[str]
+    facet_size: int
+    highlight: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +102,21 @@ class Request:
         rescore: number of documents to rescore, at least ``k``: found in all shards with ``qk`` query terms and ``dk``
             terms per document, then ranked by the whole query and all stored terms.
         deduplicate: a stored field or attribute; of documents with the same value only the best is returned. Documents
-            without a value are all kept.
-        deadline_ms: milliseconds from the call after which the best documents found so far are returned.
+            without a value are all kept. Documents after the best 10,000 are not compared.
+        deadline_ms: milliseconds from the call after which the best documents found so far are returned; the encoding
+            of texts counts, and the queries of a batch share it.
         count: count every match; no document block is skipped, so the search is slower.
         fields: stored fields and attributes to return with the hits.
         hybrid: rank also by the words of the text; not together with ``rescore``.
+        offset: number of hits to leave out before the first returned one; pages reach to hit 10,000, or to the end of
+            the list of ``rescore`` or ``rrf``.
+        search_after: ``next_page`` of the page before, with the same query and options; only its version is searched.
+        sort: attribute that orders the hits instead of the score, ``-name`` with the largest value first; documents
+            without a value come last, ties by rising id. All matches are read.
+        facets: up to 16 attributes whose values are counted over all matches, which are all read.
+        facet_size: number of values per facet, the most frequent first, 1..1,000.
+        highlight: stored fields in which to find the words of the query, and its terms that are whole words, by stem:
+            up to 100 places in the first 100,000 characters.
 
     Raises:
         QueryError: a value is outside its range.
@@ -114,6 +134,13 @@ class Request:
     count: bool = False
     fields: Sequence[str] = ()
     hybrid: Hybrid | None = None
+    offset: int = 0
+    search_after: str | None = None
+    sort: str | None = None
+    facets: Sequence[str] = ()
+    facet_size: int = 10
+    highlight: Sequence[str] = ()
+    cursor: Cursor | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         """Validate all values."""
@@ -136,10 +163,53 @@ class Request:
             self._check_hybrid(self.hybrid)
         if not isinstance(self.fields, (list, tuple)) or not all(isinstance(name, str) for name in self.fields):
             raise QueryError(f"fields={shorten(self.fields)} is not possible; give a list of names")
+        if self.highlight != ():
+            self._check_highlight()
+        self._check_page()
+        if self.sort is not None:
+            self._check_sort(self.sort)
+        if self.facets != () or self.facet_size != 10:
+            self._check_facets()
 
     def _set(self, name: str, value: Any) -> None:
-        """Store a plain Python value: numpy numbers overflow, and numba would compile the kernels again for them."""
+        """Store a plain Python value: numpy numbers overflow."""
         object.__setattr__(self, name, value)
+
+    def _check_page(self) -> None:
+        self._set("offset", check_k(self.offset, "offset"))
+        if self.search_after is not None:
+            self._set("cursor", Cursor.read(self.search_after))
+            if self.offset:
+                raise QueryError(f"offset={self.offset} and search_after both name a page; give one of them")
+        if self.reach > MAX_K:
+            raise QueryError(
+                f"offset={self.skipped} with k={self.k} passes hit {MAX_K}, the last of all pages; give a smaller k, "
+                "or a filter or a threshold that leaves fewer documents"
+            )
+
+    def _check_sort(self, sort: str) -> None:
+        if not isinstance(sort, str):
+            raise QueryError(f"sort={shorten(sort)} is not possible; give the name of an attribute, or -name")
+        fused = self.hybrid is not None and self.hybrid.fusion == "rrf"
+        given = (("rescore", self.rescore is not None), ("deduplicate", self.deduplicate is not None), ("rrf", fused))
+        for name, conflict in given:
+            if conflict:
+                raise QueryError(f"sort orders all matches by an attribute and excludes {name}; give one of them")
+
+    def _check_facets(self) -> None:
+        if not isinstance(self.facets, (list, tuple)) or not all(isinstance(name, str) for name in self.facets):
+            raise QueryError(f"facets={shorten(self.facets)} is not possible; give a list of attributes")
+        if len(self.facets) > _MAX_FACETS:
+            raise QueryError(f"{len(self.facets)} facets are too many; give at most {_MAX_FACETS}")
+        self._set("facet_size", check_k(self.facet_size, "facet_size"))
+        if not 1 <= self.facet_size <= _MAX_FACET_SIZE:
+            raise QueryError(
+                f"facet_size={self.facet_size} is not possible; give an integer from 1 to {_MAX_FACET_SIZE}"
+            )
+
+    def _check_highlight(self) -> None:
+        if not isinstance(self.highlight, (list, tuple)) or not all(isinstance(name, str) for name in self.highlight):
+            raise QueryError(f"highlight={shorten(self.highlight)} is not possible; give a list of stored fields")
 
     def _check_hybrid(self, hybrid: Hybrid) -> None:
         if not isinstance(hybrid, Hybrid):
@@ -152,16 +222,53 @@ class Request:
             raise QueryError(f"hybrid.depth={hybrid.depth} is less than k={self.k}; give at least k")
 
     @property
+    def needs_all_matches(self) -> bool:
+        """True if hits are sorted by an attribute, or values are counted."""
+        return self.sort is not None or bool(self.facets)
+
+    @property
+    def skipped(self) -> int:
+        """Number of hits before the first returned one."""
+        return self.offset if self.cursor is None else self.cursor.rank
+
+    @property
+    def reach(self) -> int:
+        """Number of documents to rank: the hits and those before them."""
+        return self.skipped + self.k
+
+    @property
     def has_threshold(self) -> bool:
         """True if documents must share more than one term, or a share of the terms."""
         return self.overlap_threshold > 0 or self.min_terms > 1
+
+    def deadline(self, start: float) -> float | None:
+        """Return the ``time.monotonic()`` after which to stop a call that began at ``start``; None: no deadline."""
+        return None if self.deadline_ms is None else start + self.deadline_ms / 1e3
 
     def required(self, size: int) -> int:
         """Return the number of terms that a document must share with a query of ``size`` terms."""
         return required_terms(size, overlap_threshold=self.overlap_threshold, min_terms=self.min_terms)
 
 
+def make_request(k: int, options: Mapping[str, Any]) -> Request:
+    """Return ``Request(k=k, **options)``; equal requests of plain values are validated once.
+
+    Raises:
+        QueryError: a value is outside its range.
+    """
+    if type(k) is not int or not all(type(value) in _PLAIN for value in options.values()):
+        return Request(k=k, **options)
+    return _known_request(k, tuple([(name, value, type(value)) for name, value in options.items()]))
+
+
+@lru_cache(256)
+def _known_request(k: int, options: tuple[tuple[str, Any, type], ...]) -> Request:
+    return Request(k=k, **{name: value for name, value, _ in options})
+
+
 def _number(name: str, value: float, largest: float) -> float:
+    if type(value) is float and 0 <= value <= largest:
+        return value
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value <= largest:  # NaN too
         raise QueryError(f"{name}={shorten(value)} is not possible; give a number from 0 to {largest:g}")
     return float(value)

@@ -19,6 +19,7 @@ __all__ = [
     "MAX_TERMS",
     "SparseQuery",
     "Vocabulary",
+    "check_ids",
     "check_k",
     "check_qk",
     "check_text",
@@ -76,15 +77,16 @@ class SparseQuery:
         if not isinstance(vector, Mapping):
             raise QueryError(f"the query {shorten(vector)} is not a vector; give a mapping from terms to weights")
         weights: dict[str, float] = {}
-        ids = []
+        ids, known = [], vocabulary.ids
         for term, weight in vector.items():
-            name, term_id = _resolve(term, vocabulary)
+            name, term_id = (term, known.get(term, -1)) if type(term) is str else _resolve(term, vocabulary)
             if name in weights:
                 raise QueryError(f"term {shorten(name)} is given twice, as a string and as an id; give it once")
-            weights[name] = _weight(name, weight)
+            plain = type(weight) is float and 0 <= weight <= _LARGEST  # NaN is not
+            weights[name] = weight if plain else _weight(name, weight)
             ids.append(term_id)
         single = np.array(list(weights.values()), np.float32).tolist()  # weights that are equal in float32 are ties
-        kept = sorted((-weight, i, name) for weight, i, name in zip(single, ids, weights, strict=True) if weight > 0)
+        kept = sorted([(-weight, i, name) for weight, i, name in zip(single, ids, weights, strict=True) if weight > 0])
         if len(kept) > MAX_TERMS:
             raise QueryError(f"the query has {len(kept)} terms; give at most {MAX_TERMS}")
         return cls(
@@ -92,6 +94,11 @@ class SparseQuery:
             np.array([-weight for weight, _, _ in kept], dtype=np.float32),
             tuple(name for _, _, name in kept),
         )
+
+    @classmethod
+    def empty(cls) -> "SparseQuery":
+        """Return a query without terms, which matches nothing."""
+        return cls(np.empty(0, np.int32), np.empty(0, np.float32), ())
 
     def top(self, qk: int | None) -> "SparseQuery":
         """Return the ``qk`` heaviest terms; None: all.
@@ -129,9 +136,12 @@ def required_terms(size: int, *, overlap_threshold: float, min_terms: int) -> in
     Raises:
         QueryError: a value is outside its range.
     """
-    if isinstance(min_terms, bool) or not isinstance(min_terms, Integral) or min_terms < 1:
+    # Types first, here and below: a check against an abstract class takes ten times as long.
+    plain = type(min_terms) is int or (isinstance(min_terms, Integral) and not isinstance(min_terms, bool))
+    if not plain or min_terms < 1:
         raise QueryError(f"min_terms={shorten(min_terms)} is not possible; give an integer, 1 or more")
-    if isinstance(overlap_threshold, bool) or not isinstance(overlap_threshold, Real):
+    plain = type(overlap_threshold) is float or isinstance(overlap_threshold, Real)
+    if not plain or isinstance(overlap_threshold, bool):
         raise QueryError(
             f"overlap_threshold={shorten(overlap_threshold)} is not a number; give a share of the terms, 0..1"
         )
@@ -139,8 +149,10 @@ def required_terms(size: int, *, overlap_threshold: float, min_terms: int) -> in
         raise QueryError(
             f"overlap_threshold={shorten(overlap_threshold)} is not possible; give a share of the terms, 0..1"
         )
+    if not overlap_threshold:
+        return int(min_terms)
     exact = overlap_threshold if isinstance(overlap_threshold, Rational) else str(overlap_threshold)
-    return max(1, int(min_terms), _share(exact, size) if overlap_threshold else 0)
+    return max(1, int(min_terms), _share(exact, size))
 
 
 @lru_cache(4096)
@@ -154,6 +166,8 @@ def check_k(k: int, name: str = "k") -> int:
     Raises:
         QueryError: it is not an integer in 0..10,000.
     """
+    if type(k) is int and 0 <= k <= MAX_K:
+        return k
     if isinstance(k, bool) or not isinstance(k, Integral) or not 0 <= k <= MAX_K:
         raise QueryError(f"{name}={shorten(k)} is not possible; give an integer from 0 to {MAX_K}")
     return int(k)
@@ -168,6 +182,18 @@ def check_qk(qk: int | None) -> int | None:
     if qk is not None and (isinstance(qk, bool) or not isinstance(qk, Integral) or qk < 1):
         raise QueryError(f"qk={shorten(qk)} is not possible; give an integer above 0, or None for all terms")
     return None if qk is None else int(qk)
+
+
+def check_ids(doc_ids: Sequence[str]) -> None:
+    """Validate a list of document ids.
+
+    Raises:
+        QueryError: it is not a list of up to 10,000 strings.
+    """
+    if not isinstance(doc_ids, (list, tuple)) or not all(isinstance(each, str) for each in doc_ids):
+        raise QueryError(f"doc_ids={shorten(doc_ids)} is not a list of strings; give a list of ids")
+    if len(doc_ids) > MAX_K:
+        raise QueryError(f"{len(doc_ids)} ids are too many; give at most {MAX_K} at once")
 
 
 def check_text(text: str) -> None:
@@ -196,8 +222,6 @@ def _resolve(term: str | int, vocabulary: Vocabulary) -> tuple[str, int]:
 
 
 def _weight(name: str, weight: float) -> float:
-    if type(weight) is float and 0 <= weight <= _LARGEST:  # NaN is not
-        return weight
     if not isinstance(weight, Real) or not 0 <= weight <= _LARGEST:  # NaN too
         raise QueryError(
             f"the weight {shorten(weight)} of term {shorten(name)} is not possible; give a finite number, 0 or more"

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.formats.attributes import AttributeType, attribute_column, attribute_types
+from lsr_prod.formats.attributes import AttributeType, attribute_types
 from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE
 
@@ -79,6 +79,19 @@ class Documents:
         offsets, text = self._ids[batch]
         return str(text[offsets[row] : offsets[row + 1]], "utf-8")
 
+    def doc_ids(self, ordinals: Sequence[int]) -> list[str]:
+        """Return the ids of documents, as ``doc_id`` does, in half its time."""
+        found, verified, parts = [], self._verified_ids, self._ids
+        for ordinal in ordinals:
+            batch = ordinal // BATCH_ROWS
+            if not verified[batch]:
+                found.append(self.doc_id(ordinal))
+                continue
+            offsets, text = parts[batch]
+            row = ordinal - batch * BATCH_ROWS
+            found.append(str(text[offsets[row] : offsets[row + 1]], "utf-8"))
+        return found
+
     def fields(self, ordinal: int, columns: Mapping[str, str]) -> Mapping[str, Any]:
         """Return stored fields of a document.
 
@@ -98,11 +111,6 @@ class Documents:
     def attributes(self) -> Mapping[str, AttributeType]:
         """Type of every attribute."""
         return attribute_types(self.batches[0].schema) if self.batches else {}
-
-    @property
-    def filter_columns(self) -> list[str]:
-        """Names of the columns that filters read."""
-        return ["doc_id", *map(attribute_column, self.attributes)]
 
     def verify_columns(self, names: Sequence[str]) -> None:
         """Verify whole columns, for computations over them."""

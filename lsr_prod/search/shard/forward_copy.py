@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import ImpactArrays, array_name
-from lsr_prod.search.kernel.workspace import Workspace
-from lsr_prod.search.shard.postings import damaged_arrays, read_only
+from lsr_prod.kernels import native
+from lsr_prod.search.shard.postings import damaged_arrays
 
 __all__ = ["ForwardCopy", "Vectors"]
 
@@ -35,7 +35,6 @@ class ForwardCopy:
         ordinals: npt.NDArray[np.int64],
         ids: npt.NDArray[np.int32],
         weights: npt.NDArray[np.float32],
-        workspace: Workspace,
         *,
         dk: int,
         vectors: Vectors = (),
@@ -46,7 +45,6 @@ class ForwardCopy:
             ordinals: int64 [n].
             ids: int32 [q], terms.
             weights: float32 [q], score per impact unit.
-            workspace: of the calling thread.
             dk: number of terms read per document, heaviest first.
             vectors: of these documents, as ``gather`` returned them; empty: they are read from the mapped arrays.
 
@@ -56,8 +54,6 @@ class ForwardCopy:
         Raises:
             ArtifactError: the arrays are damaged.
         """
-        from lsr_prod.search.kernel.forward import score_documents
-
         if vectors:
             offsets, terms, impacts = vectors
             ordinals = np.arange(len(ordinals))
@@ -66,11 +62,8 @@ class ForwardCopy:
             a = self._arrays
             offsets, terms, impacts = a.forward_offsets, a.forward_terms, a.forward_impacts
         scores, counts = np.empty(len(ordinals), np.float32), np.empty(len(ordinals), np.uint16)
-        slots = workspace.term_slots(self._vocabulary_size)
-        whole = score_documents(
-            offsets, terms, impacts, ordinals, dk, read_only(ids), read_only(weights), slots, scores, counts
-        )
-        if not whole:
+        size = self._vocabulary_size
+        if native.score(offsets, terms, impacts, ordinals, dk, ids, weights, size, scores, counts) < 0:
             raise damaged_arrays(self._files)
         return scores, counts
 
@@ -84,7 +77,7 @@ class ForwardCopy:
             dk: terms per document, heaviest first.
 
         Returns:
-            Offsets int64 [n + 1], terms and impacts, read-only.
+            Offsets int64 [n + 1], terms and impacts.
         """
         self._verify(ordinals)
         a = self._arrays
@@ -92,7 +85,7 @@ class ForwardCopy:
         lengths = np.minimum(a.forward_offsets[ordinals + 1] - starts, dk)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-        return read_only(offsets), read_only(a.forward_terms[places]), read_only(a.forward_impacts[places])
+        return offsets, a.forward_terms[places], a.forward_impacts[places]
 
     def vector(self, ordinal: int, dk: int) -> dict[int, int]:
         """Return impact by term id of a document, its ``dk`` heaviest terms."""

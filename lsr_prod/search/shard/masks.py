@@ -1,11 +1,8 @@
-"""Filters as masks over the documents of a shard, computed once and cached."""
+"""Evaluate filters on the documents of a shard."""
 
 import functools
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,48 +10,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.formats.attributes import attribute_column, attribute_types
-from lsr_prod.search.query.filter_types import check_filter
+from lsr_prod.search.query.filter_types import CheckedFilter, check_filter
 from lsr_prod.search.query.filters import DOC_ID, Combination, Condition, Filter, Negation
+from lsr_prod.search.query.text_filters import TextQuery, TextTokens
 
-__all__ = ["Mask", "MaskCache", "evaluate"]
+__all__ = ["FindTokens", "evaluate"]
 
 Allowed = npt.NDArray[np.uint8]
+FindTokens = Callable[[Sequence[str]], Allowed]
 
+_PER_ID = 1_000  # documents whose ids are compared in the time of one search in the order of ids
 _COMPARE = {"eq": pc.equal, "gt": pc.greater, "ge": pc.greater_equal, "lt": pc.less, "le": pc.less_equal}
 
 
-@dataclass(frozen=True, slots=True)
-class Mask:
-    """A set of documents of one shard.
-
-    Attributes:
-        allowed: uint8 [N], read-only, 1 for those in the set.
-        ordinals: int64 [n], rising.
-        vectors: offsets, terms and impacts of those documents, if they are few; see ``ForwardCopy.gather``.
-    """
-
-    allowed: Allowed
-    ordinals: npt.NDArray[np.int64]
-    vectors: tuple[npt.NDArray[Any], ...] = ()
-
-    @classmethod
-    def of(cls, allowed: Allowed) -> "Mask":
-        """Return the set of documents for which ``allowed`` is 1; ``allowed`` becomes read-only."""
-        return cls(_seal(allowed), np.flatnonzero(allowed))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        arrays: tuple[npt.NDArray[Any], ...] = (self.allowed, self.ordinals, *self.vectors)
-        return sum(array.nbytes for array in arrays)
-
-
-def evaluate(expression: Filter, batches: Sequence[pa.RecordBatch]) -> Allowed:
+def evaluate(
+    expression: Filter,
+    batches: Sequence[pa.RecordBatch],
+    find: FindTokens | None = None,
+    *,
+    ordinal: Callable[[str], int | None] | None = None,
+    verify: Callable[[Sequence[str]], None] | None = None,
+) -> Allowed:
     """Return the documents for which a filter is true.
 
     Args:
         expression: the filter.
         batches: record batches of ``docs.arrow``, in document order.
+        find: returns uint8 [N], 1 for documents whose text contains all of some tokens; for filters with text queries.
+        ordinal: returns the ordinal of an id, or None; None: ids are compared one by one.
+        verify: called with the names of the columns before they are read.
 
     Returns:
         uint8 [N], read-only: 1 where the document may be returned.
@@ -64,88 +48,59 @@ def evaluate(expression: Filter, batches: Sequence[pa.RecordBatch]) -> Allowed:
     """
     if not batches:
         return _seal(np.zeros(0, np.uint8))
-    checked = check_filter(expression, attribute_types(batches[0].schema))
-    truth = _truth(checked, batches)
+    if isinstance(expression, CheckedFilter):
+        checked = expression.expression
+    else:
+        checked = check_filter(expression, attribute_types(batches[0].schema))
+    truth = _Evaluation(batches, find, ordinal, verify).truth(checked)
     return _seal(truth.fill_null(False).cast(pa.uint8()).to_numpy())
 
 
-class MaskCache:
-    """LRU cache of the masks of one opened shard. Safe to share between threads.
+@dataclass(frozen=True, slots=True)
+class _Evaluation:
+    """Evaluates the parts of a filter on the documents of one shard."""
 
-    If several threads need the same mask at once, one computes it and the others wait.
+    batches: Sequence[pa.RecordBatch]
+    find: FindTokens | None
+    ordinal: Callable[[str], int | None] | None
+    verify: Callable[[Sequence[str]], None] | None
 
-    Attributes:
-        hits: masks found, or computed by another thread meanwhile.
-        misses: masks computed.
-        bytes: bytes of the cached masks.
-    """
+    def truth(self, expression: Filter) -> pa.ChunkedArray:
+        """Return bool [N]: true, false, or null for unknown."""
+        match expression:
+            case Combination(operator, parts):
+                combine = pc.and_kleene if operator == "and" else pc.or_kleene
+                return functools.reduce(combine, (self.truth(part) for part in parts))
+            case Negation(part):
+                return pc.invert(self.truth(part))
+            case Condition():
+                return self._condition(expression)
+            case TextQuery(_, Filter() as parsed):
+                return self.truth(parsed)
+            case TextTokens(tokens) if self.find is not None:
+                return pa.chunked_array([pa.array(self.find(tokens).astype(bool))])
+        raise AssertionError(f"unknown filter {type(expression)}")
 
-    def __init__(self, max_bytes: int) -> None:
-        self.hits = self.misses = self.bytes = 0
-        self._max_bytes = max_bytes
-        self._masks: OrderedDict[str, Mask] = OrderedDict()
-        self._computing: dict[str, threading.Lock] = {}
-        self._lock = threading.Lock()
+    def _condition(self, condition: Condition) -> pa.ChunkedArray:
+        if condition.name == DOC_ID:
+            documents = sum(batch.num_rows for batch in self.batches)
+            ids = condition.value if isinstance(condition.value, tuple) else (condition.value,)
+            few = len(ids) <= max(1, documents // _PER_ID)
+            if self.ordinal is not None and condition.operator in ("eq", "in") and few:
+                places = {self.ordinal(str(doc_id)) for doc_id in ids} - {None}
+                found = np.zeros(documents, bool)
+                found[np.array([*places], np.int64)] = True
+                return pa.chunked_array([pa.array(found)])
+        return _compare(condition, self._column(condition.name))
 
-    def get(self, key: str, compute: Callable[[], Mask]) -> Mask:
-        """Return the mask of ``key``, computed if it is not cached. A mask larger than ``max_bytes`` is not cached.
-
-        Args:
-            key: ``Filter.key`` of a checked filter.
-            compute: computes the mask. If it raises, nothing is cached, and a waiting thread computes it itself.
-        """
-        mask = self._find(key)
-        if mask is not None:
-            return mask
-        with self._lock:
-            computing = self._computing.setdefault(key, threading.Lock())
-        with computing:
-            mask = self._find(key)
-            if mask is not None:
-                return mask
-            try:
-                mask = compute()
-                self._keep(key, mask)
-            finally:
-                with self._lock:
-                    self._computing.pop(key, None)
-        return mask
-
-    def _find(self, key: str) -> Mask | None:
-        with self._lock:
-            mask = self._masks.get(key)
-            if mask is not None:
-                self._masks.move_to_end(key)
-                self.hits += 1
-            return mask
-
-    def _keep(self, key: str, mask: Mask) -> None:
-        with self._lock:
-            self.misses += 1
-            if mask.nbytes > self._max_bytes or key in self._masks:
-                return
-            self._masks[key] = mask
-            self.bytes += mask.nbytes
-            while self.bytes > self._max_bytes:
-                self.bytes -= self._masks.popitem(last=False)[1].nbytes
+    def _column(self, name: str) -> pa.ChunkedArray:
+        column = DOC_ID if name == DOC_ID else attribute_column(name)
+        if self.verify is not None:
+            self.verify([column])
+        return pa.chunked_array([batch.column(column) for batch in self.batches])
 
 
-def _truth(expression: Filter, batches: Sequence[pa.RecordBatch]) -> pa.ChunkedArray:
-    """Return bool [N]: true, false, or null for unknown."""
-    match expression:
-        case Combination(operator, parts):
-            combine = pc.and_kleene if operator == "and" else pc.or_kleene
-            return functools.reduce(combine, (_truth(part, batches) for part in parts))
-        case Negation(part):
-            return pc.invert(_truth(part, batches))
-        case Condition():
-            return _condition(expression, batches)
-    raise AssertionError(f"unknown filter {type(expression)}")
-
-
-def _condition(condition: Condition, batches: Sequence[pa.RecordBatch]) -> pa.ChunkedArray:
-    name = DOC_ID if condition.name == DOC_ID else attribute_column(condition.name)
-    column = pa.chunked_array([batch.column(name) for batch in batches])
+def _compare(condition: Condition, column: pa.ChunkedArray) -> pa.ChunkedArray:
     match condition.operator:
         case "is_null":
             return pc.is_null(column)

@@ -55,12 +55,15 @@ class OpenShard:
         self.words = LexicalTerms.open(files, terms)
         self.vocabulary_size = terms if self.words is None else self.words.first
         self.postings = Postings(files, arrays, documents=documents, block_size=block_size)
+        self._verified_order = False
         self.forward = ForwardCopy(files, arrays, vocabulary_size=self.vocabulary_size)
 
     def ordinal(self, doc_id: str) -> int | None:
         """Return the ordinal of a document, or None if it is not in this shard."""
         order = self.arrays.id_order
-        self.files.verify_items(order, array_name("id_order"), 0, len(order))
+        if not self._verified_order:
+            self.files.verify_items(order, array_name("id_order"), 0, len(order))
+            self._verified_order = True
         place = bisect.bisect_left(order, doc_id, key=lambda ordinal: self.documents.doc_id(int(ordinal)))
         if place == len(order):
             return None

@@ -1,8 +1,7 @@
 """Impact postings of one opened shard: the kernel matches queries against them, pages are verified on first use."""
 
-import time
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,44 +9,18 @@ import numpy.typing as npt
 from lsr_prod.errors import ArtifactError
 from lsr_prod.formats.pages import MappedFiles
 from lsr_prod.formats.shard import BITMAP_ABOVE, NO_RUN, ImpactArrays, array_name
-from lsr_prod.search.kernel.arrays import (
-    BLOCKS_SKIPPED,
-    DAMAGED,
-    ENTRIES_NEEDED,
-    HITS,
-    MATCHED,
-    PAUSED,
-    POSTINGS_READ,
-    TOO_SMALL,
-    PostingArrays,
-)
-from lsr_prod.search.kernel.workspace import Workspace
+from lsr_prod.kernels import native
+from lsr_prod.search.query.sparse_query import MAX_SCORE
 from lsr_prod.search.shard.shard_query import ShardQuery
 
-__all__ = ["Postings", "ShardHits", "damaged_arrays", "read_only"]
+__all__ = ["Postings", "ShardHits", "damaged_arrays"]
 
-_Item = TypeVar("_Item", bound=np.generic)
-
-_SLICE = 1 << 18  # postings between two looks at the clock
-_EVERYTHING = 1 << 62
-
-
-def read_only(array: npt.NDArray[_Item]) -> npt.NDArray[_Item]:
-    """Return a read-only view.
-
-    numba compiles a kernel anew for each array type, and mapped arrays and those from another process are read-only.
-    """
-    view = array.view()
-    view.flags.writeable = False
-    return view
+_DAMAGED, _PARTIAL = -1, 1  # states of the kernel
 
 
 def damaged_arrays(files: MappedFiles) -> ArtifactError:
     """Return the error for impact arrays that contradict each other."""
     return ArtifactError(f"the impact arrays of {files.folder} are damaged; open with verify=True to see the file")
-
-
-_NO_MASK = read_only(np.empty(0, np.uint8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +57,17 @@ class Postings:
             arrays: its impact arrays.
             documents: N.
             block_size: documents per block.
+
+        Raises:
+            ArtifactError: the arrays do not fit together.
         """
         self._files = files
         self._arrays = arrays
         self._documents = documents
         self._block_size = block_size
-        self._blocks = -(-documents // block_size)
-        self._places = 1 << (8 * arrays.ids.itemsize)
         self._compressed = arrays.compressed
-        self._kernel_arrays = tuple(
-            PostingArrays(
+        try:
+            self._held = native.Postings(
                 arrays.term_runs,
                 arrays.term_postings,
                 arrays.run_gaps,
@@ -104,75 +78,114 @@ class Postings:
                 arrays.ids,
                 arrays.impacts,
                 arrays.id_rank,
-                self._compressed,
+                documents,
                 block_size,
+                self._compressed,
             )
-        )
+        except ValueError as error:  # lengths that no build writes
+            raise damaged_arrays(files) from error
         self._verified_terms = np.zeros(len(arrays.term_runs) - 1, bool)
         self._verified_ranks = False
 
-    def match(
-        self, query: ShardQuery, workspace: Workspace, *, floor: float, allowed: npt.NDArray[np.uint8] | None = None
-    ) -> ShardHits:
+    def match(self, query: ShardQuery, *, floor: float, allowed: npt.NDArray[np.uint8] | None = None) -> ShardHits:
         """Find the best ``query.k`` documents with at least ``query.required`` of the query's terms.
 
         Args:
             query: its ids are terms of the postings; filter and words are not read.
-            workspace: of the calling thread.
             floor: lowest score of a hit, in place of the query's own.
             allowed: uint8 [N], 1 for documents that may be found; None: all.
 
         Raises:
             ArtifactError: the arrays are damaged.
         """
-        from lsr_prod.search.kernel.match import match_shard  # numba is imported by the first query
-
         self._verify_terms(query.ids)
         self.verify_ranks()
-        k, progress = min(query.k, self._documents), workspace.progress
-        # A query cannot share more terms than it has; larger numbers may not fit into the kernel's integers.
-        required = min(query.required, len(query.ids) + 1)
-        # The fields of KernelQuery.
-        kernel_query = (
-            read_only(query.ids),
-            read_only(query.weights),
-            read_only(query.counted),
-            required,
+        state, matched, skipped, postings, ordinals, scores, overlaps = native.match(
+            self._held,
+            query.ids,
+            query.weights,
+            query.counted,
+            # A query cannot share more terms than it has.
+            min(query.required, len(query.ids) + 1),
+            query.k,
             floor,
             query.exhaustive,
+            allowed,
+            0.0 if query.deadline is None else query.deadline,
         )
-        mask = _NO_MASK if allowed is None else allowed
-        budget = _EVERYTHING if query.deadline is None else _SLICE
-        workspace.fit(places=self._places, blocks=self._blocks, k=k)
-        progress[:] = 0
-        while True:
-            state = match_shard(self._kernel_arrays, kernel_query, mask, budget, workspace.arrays, k, progress)
-            if state == DAMAGED:
-                raise damaged_arrays(self._files)
-            if state == TOO_SMALL:
-                workspace.fit(entries=int(progress[ENTRIES_NEEDED]))
-            elif state != PAUSED or (query.deadline is not None and time.monotonic() >= query.deadline):
-                break
-        return self._hits(workspace, partial=state == PAUSED, whole=query.exhaustive or floor == 0)
+        if state == _DAMAGED:
+            raise damaged_arrays(self._files)
+        partial = state == _PARTIAL
+        exact = (query.exhaustive or floor == 0) and not skipped and not partial
+        return ShardHits(matched, exact, partial, postings, ordinals, scores, overlaps)
 
-    def _hits(self, workspace: Workspace, *, partial: bool, whole: bool) -> ShardHits:
-        """Return the hits that the kernel left in the workspace."""
-        progress, memory = workspace.progress.tolist(), workspace.memory
-        filled = progress[HITS]
-        scores, ordinals, counts = memory.top_scores[:filled], memory.top_documents[:filled], memory.top_counts[:filled]
-        if partial:  # the heap is not sorted yet
-            order = np.lexsort((self._arrays.id_rank[ordinals], -scores))
-            scores, ordinals, counts = scores[order], ordinals[order], counts[order]
-        exact = whole and not progress[BLOCKS_SKIPPED] and not partial
-        return ShardHits(
-            progress[MATCHED],
-            exact,
-            partial,
-            progress[POSTINGS_READ],
-            ordinals.tolist(),
-            scores.tolist(),
-            counts.tolist(),
+    def match_batch(
+        self,
+        offsets: npt.NDArray[np.int64],
+        ids: npt.NDArray[np.int32],
+        weights: npt.NDArray[np.float32],
+        required: npt.NDArray[np.int64],
+        floors: npt.NDArray[np.float32],
+        allowed: npt.NDArray[np.uint8] | None,
+        k: int,
+        vocabulary_size: int,
+        step: float,
+        deadline: float,
+        hits: tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.uint16], npt.NDArray[np.int64]],
+    ) -> tuple[int, int]:
+        """Match n queries; the arguments are those of ``native.match_batch``, ``hits`` its outputs.
+
+        Raises:
+            DigestMismatchError: a page is damaged.
+        """
+        try:
+            verified = bool(self._verified_terms[ids].all())  # the kernel refuses negative ids
+        except IndexError:
+            verified = True  # the kernel names the query
+        if not verified and ids.min() >= 0 and ids.max() < vocabulary_size:
+            self._verify_terms(ids)
+        self.verify_ranks()
+        return native.match_batch(
+            self._held,
+            offsets,
+            ids,
+            weights,
+            required,
+            floors,
+            allowed,
+            k,
+            vocabulary_size,
+            step,
+            MAX_SCORE,
+            deadline,
+            *hits,
         )
+
+    def match_all(self, ids: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Return the ordinals of all documents that contain every one of some distinct terms or words.
+
+        Raises:
+            ArtifactError: the arrays are damaged.
+        """
+        k = int(self.frequencies(ids).min())
+        documents, scores, overlaps = np.empty(k, np.int64), np.empty(k, np.float32), np.empty(k, np.uint16)
+        numbers = np.zeros(1, np.int64)
+        state, _ = self.match_batch(
+            np.array([0, len(ids)], np.int64),
+            ids,
+            np.ones(len(ids), np.float32),
+            np.full(len(ids) + 1, len(ids), np.int64),
+            np.zeros(1, np.float32),
+            None,
+            k,
+            len(self._verified_terms),
+            1.0,
+            0.0,
+            (documents, scores, overlaps, numbers),
+        )
+        if state < 0:
+            raise damaged_arrays(self._files)
+        return documents[: numbers[0]]
 
     def impact(self, term: int, ordinal: int) -> int:
         """Return the impact of a term or word in the postings of a document, 0 if it is not there."""

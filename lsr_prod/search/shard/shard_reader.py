@@ -1,30 +1,29 @@
 """Reader of one shard of an index version, without the documents that the version has deleted."""
 
-from collections import deque
+import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError
-from lsr_prod.search.kernel.workspace import Workspace
+from lsr_prod.search.shard.mask_cache import Mask, MaskCache
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.postings import ShardHits
-from lsr_prod.search.shard.shard_query import ShardQuery, WordQuery
+from lsr_prod.search.shard.shard_query import ShardQuery
 
 if TYPE_CHECKING:
     from lsr_prod.search.query.filters import Filter
-    from lsr_prod.search.shard.masks import Mask, MaskCache
+    from lsr_prod.search.shard.masks import FindTokens
 
 __all__ = ["ShardReader"]
 
 # Share of a shard below which scoring the allowed documents one by one is faster than the scan.
 _FEW = 1 / 200
-_RECENT = 8  # masks that are found without computing their key
-_MASK_BYTES = 64 << 20  # of cached masks per shard
+_WORDS = 256  # words that are looked up between two checks of the deadline
+_MASK_BYTES = 64 << 20  # of the masks of a reader without a version
 
 
 class ShardReader:
@@ -35,45 +34,66 @@ class ShardReader:
         dk: terms per document in the postings.
     """
 
-    def __init__(self, shard: OpenShard, alive: npt.NDArray[np.uint8] | None, *, dk: int) -> None:
+    def __init__(
+        self,
+        shard: OpenShard,
+        alive: npt.NDArray[np.uint8] | None,
+        *,
+        dk: int,
+        find_tokens: "FindTokens | None" = None,
+        masks: MaskCache | None = None,
+    ) -> None:
         """Combine a shard with its tombstones.
 
         Args:
             shard: the opened shard.
             alive: uint8 [N], 0 for deleted documents; None: no document is deleted.
             dk: terms per document in the postings.
+            find_tokens: finds documents by the tokens of their text, for text queries in filters; None: there are none.
+            masks: filters evaluated on the shards of the version; None: a cache of its own.
         """
         self.shard = shard
+        self._find_tokens = find_tokens
         self.dk = dk
         self._alive = alive
-        self._recent_masks: deque[tuple[Filter, Mask]] = deque(maxlen=_RECENT)
+        self._masks = MaskCache(_MASK_BYTES) if masks is None else masks
 
-    def match(self, query: ShardQuery, workspace: Workspace, floor: float) -> ShardHits:
+    def match(self, query: ShardQuery, floor: float) -> ShardHits:
         """Find the best documents of this shard.
 
         Args:
             query: the query.
-            workspace: of the calling thread.
             floor: lowest score of a hit over all shards, at least the query's own floor.
 
         Raises:
             QueryError: the filter does not fit the attributes.
             ArtifactError: the shard is damaged.
         """
-        if query.words is not None:
-            query = self._with_word_ids(query, query.words)
+        query = self.with_words(query)
         allowed = self._alive
         if query.filter is not None:
             mask = self._mask(query.filter)
             only_terms = query.words is None and query.counted.all()  # the forward copy has no words
-            if only_terms and _is_few(mask):
-                return self._score_allowed(mask, query, workspace)
+            if only_terms and mask.ordinals is not None:
+                return self._score_allowed(mask, mask.ordinals, query)
             allowed = mask.allowed
-        return self.shard.postings.match(query, workspace, floor=floor, allowed=allowed)
+        return self.shard.postings.match(query, floor=floor, allowed=allowed)
 
-    def _with_word_ids(self, query: ShardQuery, words: WordQuery) -> ShardQuery:
-        """Append the words that this shard holds to the terms of the query."""
-        found = self.word_ids(words.names)
+    def allowed(self, expression: "Filter | None") -> npt.NDArray[np.uint8] | None:
+        """Return uint8 [N], 1 for documents that can be found and pass a filter; None: all.
+
+        Raises:
+            QueryError: the filter does not fit the attributes.
+            ArtifactError: the attributes are damaged.
+        """
+        return self._alive if expression is None else self._mask(expression).allowed
+
+    def with_words(self, query: ShardQuery) -> ShardQuery:
+        """Append the words of a query that this shard holds to its terms."""
+        words = query.words
+        if words is None:
+            return query
+        found = self.word_ids(words.names, query.deadline)
         held = found >= 0
         return replace(
             query,
@@ -82,31 +102,44 @@ class ShardReader:
             counted=np.concatenate([query.counted, np.full(int(held.sum()), words.counted, np.uint8)]),
         )
 
-    def word_ids(self, names: Sequence[str]) -> npt.NDArray[np.int32]:
+    def word_ids(self, names: Sequence[str], deadline: float | None = None) -> npt.NDArray[np.int32]:
         """Return int32 [t]: ids of words in the postings of this shard, -1 for words that no document of it holds.
+
+        Words that are not found by the deadline, a ``time.monotonic()``, get -1 too.
 
         Raises:
             ArtifactError: the shard was built without words.
         """
         if self.shard.words is None:
             raise ArtifactError(f"{self.shard.folder} has no words, though its version has; build the index again")
-        return self.shard.words.ids(names)
+        if deadline is None:
+            return self.shard.words.ids(names)
+        found = np.full(len(names), -1, np.int32)
+        for start in range(0, len(names), _WORDS):
+            if time.monotonic() >= deadline:
+                break
+            found[start : start + _WORDS] = self.shard.words.ids(names[start : start + _WORDS])
+        return found
 
-    def _score_allowed(self, mask: "Mask", query: ShardQuery, workspace: Workspace) -> ShardHits:
+    def _score_allowed(self, mask: Mask, ordinals: npt.NDArray[np.int64], query: ShardQuery) -> ShardHits:
         """Score the allowed documents one by one: the same hits as those of the scan."""
-        ordinals = mask.ordinals
         scores, overlaps = self.shard.forward.score(
-            ordinals, query.ids, query.weights, workspace, dk=self.dk, vectors=mask.vectors
+            ordinals, query.ids, query.weights, dk=self.dk, vectors=mask.vectors
         )
         found = overlaps >= query.required
         matched = int(found.sum())
         found &= scores >= np.float32(query.floor)
         ordinals, scores, overlaps = ordinals[found], scores[found], overlaps[found]
-        self.shard.postings.verify_ranks()
-        order = np.lexsort((self.shard.arrays.id_rank[ordinals], -scores))[: query.k]
+        order = np.lexsort((self.ranks[ordinals], -scores))[: query.k]
         return ShardHits(
             matched, True, False, 0, ordinals[order].tolist(), scores[order].tolist(), overlaps[order].tolist()
         )
+
+    @property
+    def ranks(self) -> npt.NDArray[np.uint32]:
+        """uint32 [N]: the position of every document among the sorted ids."""
+        self.shard.postings.verify_ranks()
+        return self.shard.arrays.id_rank
 
     @property
     def alive(self) -> npt.NDArray[np.uint8] | None:
@@ -122,30 +155,15 @@ class ShardReader:
         ordinal = self.shard.ordinal(doc_id)
         return ordinal if ordinal is not None and self.is_alive(ordinal) else None
 
-    @cached_property
-    def _masks(self) -> "MaskCache":
-        from lsr_prod.search.shard.masks import MaskCache
+    def _mask(self, expression: "Filter") -> Mask:
+        return self._masks.get((self.shard.manifest.sha, expression.key), lambda: self._evaluate(expression))
 
-        return MaskCache(_MASK_BYTES)
+    def _evaluate(self, expression: "Filter") -> Mask:
+        from lsr_prod.search.shard.masks import evaluate
 
-    def _mask(self, expression: "Filter") -> "Mask":
-        from lsr_prod.search.shard.masks import Mask, evaluate
-
-        def compute() -> "Mask":
-            documents = self.shard.documents
-            documents.verify_columns(documents.filter_columns)
-            allowed = evaluate(expression, documents.batches)
-            mask = Mask.of(allowed if self._alive is None else allowed & self._alive)
-            return replace(mask, vectors=self.shard.forward.gather(mask.ordinals, self.dk)) if _is_few(mask) else mask
-
-        for recent, mask in self._recent_masks.copy():  # computing a key costs as much as a small scan
-            if recent is expression:
-                return mask
-        mask = self._masks.get(expression.key, compute)
-        self._recent_masks.append((expression, mask))
-        return mask
-
-
-def _is_few(mask: "Mask") -> bool:
-    """Return whether scoring the documents of a mask one by one is faster than the scan."""
-    return len(mask.ordinals) < _FEW * len(mask.allowed)
+        shard, documents = self.shard, self.shard.documents
+        allowed = evaluate(
+            expression, documents.batches, self._find_tokens, ordinal=shard.ordinal, verify=documents.verify_columns
+        )
+        mask = Mask.of(allowed if self._alive is None else allowed & self._alive, _FEW * len(allowed))
+        return mask if mask.ordinals is None else replace(mask, vectors=shard.forward.gather(mask.ordinals, self.dk))

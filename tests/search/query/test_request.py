@@ -8,7 +8,7 @@ import pytest
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search.query.filters import field
-from lsr_prod.search.query.request import Hybrid, Request
+from lsr_prod.search.query.request import Hybrid, Request, make_request
 
 
 def test_default_k_is_ten():
@@ -107,3 +107,11 @@ def test_k_of_zero_and_of_maximum_are_accepted():
 def test_invalid_hybrid_settings_are_rejected(options):
     with pytest.raises(QueryError, match=rf"hybrid\.{next(iter(options))}"):
         Hybrid(**options)
+
+
+def test_equal_options_of_other_types_are_validated_anew() -> None:
+    assert make_request(3, {"min_terms": 1}) is make_request(3, {"min_terms": 1})
+    assert make_request(3, {"min_terms": 1}) == Request(k=3, min_terms=1)
+    for k, options in ((3, {"min_terms": True}), (3, {"min_terms": 1.0}), (True, {}), (3, {"fields": "text"})):
+        with pytest.raises(QueryError):
+            make_request(k, options)

@@ -14,6 +14,7 @@ from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
 from lsr_prod.export import export_bundle
 from lsr_prod.formats.idf import TermCounts
 from lsr_prod.indexing import build_index, delete_documents
+from lsr_prod.indexing.text_index import Index
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.model import SparseEncoder
 from lsr_prod.search import Searcher
@@ -78,6 +79,13 @@ def expected_weights(model: Path, texts: list[str]) -> dict[str, float]:
         return float(np.log(1 + (n - df + 0.5) / (df + 0.5)))
 
     return {term: idf(term) for term in tokenizer.get_vocab() if term not in special}
+
+
+def test_index_of_texts_in_memory_weights_queries_as_the_built_index(world: Path) -> None:
+    with Index.from_texts(TEXTS, world / "bundle") as index, Searcher.open(world / "index") as built:
+        (query,), (expected,) = index.encode(["a lock for threads"]), built.encode(["a lock for threads"])
+        assert len(query.ids)
+        assert (query.terms, query.weights.tolist()) == (expected.terms, expected.weights.tolist())
 
 
 def test_text_query_uses_idf_of_indexed_texts(world):

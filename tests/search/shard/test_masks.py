@@ -10,7 +10,8 @@ from hypothesis import given, settings
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search.query.filters import field
-from lsr_prod.search.shard.masks import Mask, MaskCache, evaluate
+from lsr_prod.search.shard.mask_cache import Mask, MaskCache
+from lsr_prod.search.shard.masks import evaluate
 from tests.search.filtering import ROWS, TYPES, batches, brute_force, filters
 
 NOTHING = dict.fromkeys(TYPES)
@@ -51,7 +52,7 @@ def test_unknown_attribute_raises_query_error():
 
 
 def ones(n: int = 10) -> Mask:
-    return Mask.of(np.ones(n, np.uint8))
+    return Mask.of(np.ones(n, np.uint8), few=n + 1)
 
 
 def test_mask_is_computed_once_and_read_only():

@@ -1,0 +1,219 @@
+"""Batches of vectors as arrays, in and out: for pipelines and evaluations, which need no result objects.
+
+The terms of all queries follow each other; the GIL is released while a shard is searched for the whole batch.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.errors import ArtifactError, QueryError
+from lsr_prod.search.query.request import Request
+from lsr_prod.search.query.sparse_query import MAX_SCORE, MAX_TERMS, SparseQuery, required_terms
+from lsr_prod.search.snapshot import Snapshot
+
+__all__ = ["ArrayResult", "search_arrays"]
+
+_DAMAGED, _INVALID, _PARTIAL = -1, -3, 1  # states of the kernel
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayResult:
+    """Hits of n queries, the best first; ties by rising id.
+
+    Attributes:
+        scores: float32 [n, k]; 0 after the last hit.
+        documents: int64 [n, k], numbers of documents in the version, by shard and ordinal; -1 after the last hit.
+        overlaps: uint16 [n, k], shared terms; 0 after the last hit.
+        numbers: int64 [n], hits of each query.
+        version: sha256 of the index version.
+        partial: whether the deadline passed; better documents may exist.
+        snapshot: the version, which ``doc_ids`` reads.
+    """
+
+    scores: npt.NDArray[np.float32]
+    documents: npt.NDArray[np.int64]
+    overlaps: npt.NDArray[np.uint16]
+    numbers: npt.NDArray[np.int64]
+    version: str
+    partial: bool
+    snapshot: Snapshot
+
+    def doc_ids(self) -> list[list[str]]:
+        """Return the ids of the hits of each query."""
+        starts = _starts(self.snapshot)
+        rows = zip(self.documents, self.numbers.tolist(), strict=True)
+        return [_names(self.snapshot, starts, row[:number]) for row, number in rows]
+
+
+def search_arrays(
+    snapshot: Snapshot,
+    offsets: npt.NDArray[np.int64],
+    ids: npt.NDArray[np.int32],
+    weights: npt.NDArray[np.float32],
+    request: Request,
+) -> ArrayResult:
+    """Search one version for n vectors.
+
+    Args:
+        snapshot: the version.
+        offsets: int64 [n + 1], where the terms of each query begin.
+        ids: int32 [t], terms of the vocabulary, distinct in a query.
+        weights: float32 [t], 0 or more; a term of weight 0 is ignored.
+        request: ``k``, thresholds, ``filter``, ``min_score`` and ``deadline_ms`` are read; the clock is one for all.
+
+    Raises:
+        QueryError: arrays or values are outside their range.
+        ArtifactError: a shard is damaged.
+    """
+    deadline = request.deadline(time.monotonic()) or 0.0
+    offsets, ids, weights = _checked(offsets, ids, weights)
+    queries, k = len(offsets) - 1, request.k
+    expression = None if request.filter is None else snapshot.check_filter(request.filter)
+    longest = len(ids) if queries == 1 else int(np.diff(offsets).max(initial=0))
+    required = _required(longest, request.overlap_threshold, request.min_terms)
+    floors = np.zeros(queries, np.float32)
+    floors += np.float32(request.min_score)
+    starts, partial = _starts(snapshot), False
+    best: _Hits | None = None
+    for number, reader in snapshot.readers.items():
+        if deadline and time.monotonic() >= deadline:
+            partial = True
+            break
+        hits = _Hits.empty(queries, k)
+        allowed = reader.allowed(expression)
+        state, failed = reader.shard.postings.match_batch(
+            offsets,
+            ids,
+            weights,
+            required,
+            floors,
+            allowed,
+            k,
+            reader.shard.vocabulary_size,
+            snapshot.version.impact_step,
+            deadline,
+            hits.arrays,
+        )
+        if state == _DAMAGED:
+            raise ArtifactError(
+                f"the impact arrays of {reader.shard.folder} are damaged; open with verify=True to see the file"
+            )
+        if state == _INVALID:
+            raise _error(snapshot, failed, offsets, ids, weights)
+        partial = partial or state == _PARTIAL
+        if starts[number]:
+            hits.documents += np.where(hits.documents >= 0, starts[number], 0)
+        best = hits if best is None else best.merge(hits, snapshot, starts)
+        if k and len(starts) > 1:
+            full = best.numbers == k
+            floors[full] = np.maximum(floors[full], best.scores[full, k - 1])
+    found = _Hits.empty(queries, k) if best is None else best
+    return ArrayResult(
+        found.scores, found.documents, found.overlaps, found.numbers, snapshot.publication.version, partial, snapshot
+    )
+
+
+@dataclass(slots=True)
+class _Hits:
+    scores: npt.NDArray[np.float32]
+    documents: npt.NDArray[np.int64]
+    overlaps: npt.NDArray[np.uint16]
+    numbers: npt.NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, queries: int, k: int) -> "_Hits":
+        shape = (queries, k)
+        documents = np.empty(shape, np.int64)
+        documents.fill(-1)
+        return cls(np.zeros(shape, np.float32), documents, np.zeros(shape, np.uint16), np.zeros(queries, np.int64))
+
+    @property
+    def arrays(
+        self,
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.uint16], npt.NDArray[np.int64]]:
+        return self.documents.reshape(-1), self.scores.reshape(-1), self.overlaps.reshape(-1), self.numbers
+
+    def merge(self, other: "_Hits", snapshot: Snapshot, starts: Mapping[int, int]) -> "_Hits":
+        """Return the best hits of both."""
+        k = self.scores.shape[1]
+        scores = np.concatenate([self.scores, other.scores], axis=1)
+        documents = np.concatenate([self.documents, other.documents], axis=1)
+        order = np.lexsort((-scores, documents < 0), axis=1)
+        ranked = np.take_along_axis(scores, order, axis=1)
+        # Ties are broken by id, which only the shards know.
+        for row in np.flatnonzero(((ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] > 0)).any(axis=1)).tolist():
+            held = int((documents[row] >= 0).sum())
+            names = _names(snapshot, starts, documents[row, order[row, :held]])
+            keys = [(-float(ranked[row, at]), names[at]) for at in range(held)]
+            order[row, :held] = order[row, sorted(range(held), key=keys.__getitem__)]
+        order = order[:, :k]
+        return _Hits(
+            np.take_along_axis(scores, order, axis=1),
+            np.take_along_axis(documents, order, axis=1),
+            np.take_along_axis(np.concatenate([self.overlaps, other.overlaps], axis=1), order, axis=1),
+            np.minimum(self.numbers + other.numbers, k),
+        )
+
+
+def _checked(
+    offsets: npt.NDArray[np.int64], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    """Return the arrays in the layout of the kernel."""
+    for name, array, dtype in (
+        ("offsets", offsets, np.int64),
+        ("ids", ids, np.int32),
+        ("weights", weights, np.float32),
+    ):
+        if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype != dtype:
+            raise QueryError(f"{name} is not a {np.dtype(dtype)} array of one dimension; convert it")
+    if len(ids) != len(weights) or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(ids):
+        raise QueryError("offsets, ids and weights do not fit together; offsets begin with 0 and end with len(ids)")
+    sizes = offsets[1:] if len(offsets) == 2 else np.diff(offsets)  # of one query it is what was checked above
+    if len(sizes) and (len(ids) > MAX_TERMS or len(sizes) > 1) and (sizes.min() < 0 or sizes.max() > MAX_TERMS):
+        raise QueryError(f"offsets fall, or a query has more than {MAX_TERMS} terms; give rising offsets")
+    return np.ascontiguousarray(offsets), np.ascontiguousarray(ids), np.ascontiguousarray(weights)
+
+
+@lru_cache(256)
+def _required(largest: int, overlap_threshold: float, min_terms: int) -> npt.NDArray[np.int64]:
+    found = [required_terms(n, overlap_threshold=overlap_threshold, min_terms=min_terms) for n in range(largest + 1)]
+    return np.array(found, np.int64)
+
+
+def _starts(snapshot: Snapshot) -> dict[int, int]:
+    """Return the number of the first document of every shard."""
+    sizes = [shard.documents for shard in snapshot.version.shards]
+    return {number: sum(sizes[:number]) for number in snapshot.readers}
+
+
+def _names(snapshot: Snapshot, starts: Mapping[int, int], documents: npt.NDArray[np.int64]) -> list[str]:
+    found = []
+    for document in documents.tolist():
+        number = max((each for each, start in starts.items() if start <= document), key=starts.__getitem__)
+        found.append(snapshot.readers[number].shard.documents.doc_id(document - starts[number]))
+    return found
+
+
+def _error(
+    snapshot: Snapshot,
+    failed: int,
+    offsets: npt.NDArray[np.int64],
+    ids: npt.NDArray[np.int32],
+    weights: npt.NDArray[np.float32],
+) -> QueryError:
+    """Return what is wrong with a query."""
+    mine = slice(int(offsets[failed]), int(offsets[failed + 1]))
+    terms = ids[mine].tolist()
+    try:
+        if len(set(terms)) < len(terms):
+            raise QueryError("a term is given twice; give it once")
+        vector = dict(zip(terms, weights[mine].tolist(), strict=True))
+        SparseQuery.from_vector(vector, snapshot.vocabulary).scaled(snapshot.version.impact_step)
+    except QueryError as error:
+        return QueryError(f"query {failed}: {error}")
+    return QueryError(f"query {failed} is not valid; its possible score is above {MAX_SCORE:g}")
