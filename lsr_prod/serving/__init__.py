@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lsr_prod.serving.application import build_application, deployments, start
-    from lsr_prod.serving.calls import UnavailableError
+    from lsr_prod.serving.calls import OverloadedError, UnavailableError
     from lsr_prod.serving.client import ServedSearcher
 
-__all__ = ["ServedSearcher", "UnavailableError", "build_application", "deployments", "start"]
+__all__ = ["OverloadedError", "ServedSearcher", "UnavailableError", "build_application", "deployments", "start"]
 
 _MODULES = {
+    "OverloadedError": "calls",
     "ServedSearcher": "client",
     "UnavailableError": "calls",
     "build_application": "application",

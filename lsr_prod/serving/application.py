@@ -9,6 +9,7 @@ from ray.serve import Application
 
 from lsr_prod.config import ServeSettings, load_deployment
 from lsr_prod.errors import ConfigError
+from lsr_prod.serving.admission import RETRY_AFTER_S
 from lsr_prod.serving.calls import UnavailableError
 from lsr_prod.serving.client import ServedSearcher
 from lsr_prod.serving.replica import ShardReplica
@@ -16,6 +17,9 @@ from lsr_prod.serving.router import Router
 from lsr_prod.storage.signatures import TRUSTED_KEYS, trusted_keys
 
 __all__ = ["application_of_file", "build_application", "deployments", "group_name", "start"]
+
+_HUNG = 4  # a call that runs for as many timeouts hangs
+_SPARE = 16  # requests that reach a full router, to be refused, and health checks
 
 
 def group_name(group: int) -> str:
@@ -48,16 +52,21 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
             settings.shard_groups,
             threads=settings.threads,
             poll_seconds=settings.poll_seconds,
+            hung_s=_HUNG * settings.timeout_s,
             options=options,
             trusted_keys=trusted,
         )
         for group in range(settings.shard_groups)
     ]
+    admitted = settings.concurrency + settings.queue
     router = serve.deployment(
         name="router",
         num_replicas=settings.routers,
         ray_actor_options=actor,
-        max_ongoing_requests=settings.concurrency,
+        # The router refuses requests above its own limit; Ray Serve refuses what does not even reach it.
+        max_ongoing_requests=admitted + _SPARE,
+        max_queued_requests=admitted,
+        backpressure_config={"status_code": 503, "retry_after_s": RETRY_AFTER_S},
     )
     return router(Router).bind(
         *groups,
@@ -67,6 +76,10 @@ def build_application(settings: ServeSettings, options: Mapping[str, str] | None
         poll_seconds=settings.poll_seconds,
         attempts=settings.attempts,
         timeout_s=settings.timeout_s,
+        queue=settings.queue,
+        max_body_bytes=settings.max_body_bytes,
+        max_query_bytes=settings.max_query_bytes,
+        partial=settings.missing_groups == "partial",
         options=options,
         trusted_keys=trusted,
     )

@@ -1,27 +1,31 @@
 """Calls to replicas that may die. Calls only read, so a lost call is sent again, a bounded number of times."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ray.exceptions import ObjectLostError, RayActorError, RayTaskError
-from ray.serve.exceptions import ReplicaUnavailableError
+from ray.serve.exceptions import DeploymentUnavailableError, ReplicaUnavailableError
 
 from lsr_prod.errors import LsrError
+from lsr_prod.logs import get_log
 
-__all__ = ["LOST", "UnavailableError", "own_error", "pause", "send"]
+__all__ = ["LOST", "OverloadedError", "UnavailableError", "own_error", "pause", "send"]
 
-log = logging.getLogger(__name__)
+log = get_log(__name__)
 
 _T = TypeVar("_T")
 # Errors caused by the place where a call ran, not by the call itself.
-LOST = (RayActorError, ObjectLostError, ReplicaUnavailableError)
+LOST = (RayActorError, ObjectLostError, ReplicaUnavailableError, DeploymentUnavailableError)
 
 
 class UnavailableError(LsrError):
     """No replica answered: all replicas that received the call died, or none answered in time. Try again later."""
+
+
+class OverloadedError(UnavailableError):
+    """The router has as many requests as it may have, and refused this one without work. Try again after a second."""
 
 
 def pause(attempt: int) -> float:

@@ -6,14 +6,24 @@ from typing import Any, Unpack
 
 from ray import serve
 from ray.exceptions import RayTaskError
+from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
 
 from lsr_prod.search.hybrid import check_words
-from lsr_prod.search.query.request import Options
-from lsr_prod.search.result import SearchResult
+from lsr_prod.search.query.request import Hybrid, Options
+from lsr_prod.search.query.sparse_query import SparseQuery
+from lsr_prod.search.result import Explanation, SearchResult
 from lsr_prod.search.searcher import Vector
-from lsr_prod.serving.calls import LOST, UnavailableError, own_error, pause
-from lsr_prod.serving.wire import error_from_json, request_to_json, result_from_json
+from lsr_prod.serving.admission import RETRY_AFTER_S
+from lsr_prod.serving.calls import LOST, OverloadedError, UnavailableError, own_error, pause, send
+from lsr_prod.serving.wire import (
+    error_from_json,
+    hybrid_to_json,
+    request_to_json,
+    result_from_json,
+    vector_to_json,
+)
+from lsr_prod.serving.wire_operations import explanation_from_json, query_from_json
 
 __all__ = ["ServedSearcher"]
 
@@ -48,6 +58,7 @@ class ServedSearcher:
         Raises:
             QueryError: an argument is outside its range, or ``text`` is not a string.
             ArtifactError: the index is damaged.
+            OverloadedError: the queue of the router is full; nothing was run.
             UnavailableError: no replica answered.
         """
         return self._request(request_to_json(k, options, text=text))[0]
@@ -71,24 +82,95 @@ class ServedSearcher:
             return self.search(query, 0, **options).matched
         return self.search_vector(query, 0, text=text, **options).matched
 
-    def _request(self, request: dict[str, Any]) -> list[SearchResult]:
-        response = self._send(request)
-        if "error" in response:
-            raise error_from_json(response)
-        return [result_from_json(result) for result in response["results"]]
+    async def search_async(self, text: str, k: int = 10, **options: Unpack[Options]) -> SearchResult:
+        """Run ``search`` without a thread: the event loop awaits the response."""
+        response = await self._send_async(request_to_json(k, options, text=text))
+        return result_from_json(response["results"][0])
 
-    def _send(self, request: dict[str, Any]) -> dict[str, Any]:
+    def bm25(self, text: str, k: int = 10, *, count: bool = False, fields: Sequence[str] = ()) -> SearchResult:
+        """Rank documents by BM25; see ``Searcher.bm25``. The index needs ``index.bm25``."""
+        options: Options = {"count": count, "fields": fields}
+        return result_from_json(self._send(request_to_json(k, options, text=text), "bm25")["results"][0])
+
+    def explain(
+        self,
+        query: str | Vector,
+        doc_id: str,
+        *,
+        qk: int | None = None,
+        hybrid: Hybrid | None = None,
+        text: str | None = None,
+    ) -> Explanation:
+        """Explain the score of a document for a query; see ``Searcher.explain``.
+
+        Raises:
+            QueryError: there is no such document, or the query is outside its range.
+            UnavailableError: a shard group did not answer.
+        """
+        request: dict[str, Any] = {"doc_id": doc_id, "qk": qk}
+        if isinstance(query, str):
+            request["text"] = query
+        else:
+            check_words(text, hybrid)
+            request |= {"vector": vector_to_json(query), "text": text}
+        if hybrid is not None:
+            request["hybrid"] = hybrid_to_json(hybrid)
+        return explanation_from_json(self._send(request, "explain")["explanation"])
+
+    def encode(self, texts: Sequence[str]) -> list[SparseQuery]:
+        """Encode queries as ``search`` does; see ``Searcher.encode``."""
+        return [query_from_json(query) for query in self._send({"texts": list(texts)}, "encode")["queries"]]
+
+    def _request(self, request: dict[str, Any]) -> list[SearchResult]:
+        return [result_from_json(result) for result in self._send(request)["results"]]
+
+    def _send(self, request: dict[str, Any], operation: str = "search") -> dict[str, Any]:
+        """Return the response of a router.
+
+        Raises:
+            LsrError: the router refused the request, or none answered.
+        """
         end = time.monotonic() + self._timeout_s
         for attempt in range(self._attempts):
             try:
                 left = max(0.0, end - time.monotonic())
-                response: dict[str, Any] = self._handle.answer.remote(request).result(timeout_s=left)
+                return _checked(self._handle.answer.remote(request, operation).result(timeout_s=left))
             except LOST:
                 time.sleep(pause(attempt))
+            except BackPressureError as error:
+                raise _full(error) from error
             except TimeoutError as error:
-                raise UnavailableError(f"no router answered within {self._timeout_s} s; look at its log") from error
+                raise self._silent() from error
             except RayTaskError as error:
                 raise own_error(error) from error
-            else:
-                return response
         raise UnavailableError(f"{self._attempts} routers were lost with the same request; look at their logs")
+
+    async def _send_async(self, request: dict[str, Any], operation: str = "search") -> dict[str, Any]:
+        """Return the response of a router, as ``_send`` does."""
+        remote = self._handle.answer.remote
+        try:
+            response = await send(
+                lambda: remote(request, operation),
+                attempts=self._attempts,
+                timeout_s=self._timeout_s,
+                what={"deployment": "router"},
+            )
+        except BackPressureError as error:
+            raise _full(error) from error
+        except TimeoutError as error:
+            raise self._silent() from error
+        return _checked(response)
+
+    def _silent(self) -> UnavailableError:
+        return UnavailableError(f"no router answered within {self._timeout_s} s; look at its log")
+
+
+def _checked(response: dict[str, Any]) -> dict[str, Any]:
+    """Return a response that is no error."""
+    if "error" in response:
+        raise error_from_json(response)
+    return response
+
+
+def _full(error: BackPressureError) -> OverloadedError:
+    return OverloadedError(f"all routers are full ({error}); try again after {RETRY_AFTER_S} s")

@@ -11,11 +11,17 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.search.candidates import Candidates, Ranked
+from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked
+from lsr_prod.search.explain import explain_parts
+from lsr_prod.search.follower import Follower
+from lsr_prod.search.hybrid import WeighedWords
+from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.query.sparse_query import SparseQuery
+from lsr_prod.search.result import Explanation
 from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.snapshot import Snapshot
-from lsr_prod.serving.follow import Follower
 from lsr_prod.serving.loopback import keep_internal_port_on_loopback
+from lsr_prod.serving.running_calls import RunningCalls
 from lsr_prod.serving.versions import Pin, Versions
 from lsr_prod.storage.signatures import trust
 
@@ -35,6 +41,7 @@ class ShardReplica:
         *,
         threads: int,
         poll_seconds: float,
+        hung_s: float = 120,
         options: Mapping[str, str] | None = None,
         trusted_keys: str | None = None,
     ) -> None:
@@ -46,6 +53,7 @@ class ShardReplica:
             groups: number of shard groups.
             threads: calls that run at the same time.
             poll_seconds: seconds between two checks for a new publication.
+            hung_s: seconds after which a call counts as hung, and the replica as unhealthy.
             options: options of the object store.
             trusted_keys: keys that publications must be signed by (``storage.signatures.trust``).
 
@@ -56,6 +64,7 @@ class ShardReplica:
         keep_internal_port_on_loopback()
         trust(trusted_keys)
         self._versions = Versions(index, group, groups, options)
+        self._calls = RunningCalls(hung_s)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lsr-match")
         _compile(self._versions.last)
         self._follower = Follower(self._versions.follow, poll_seconds)
@@ -68,8 +77,11 @@ class ShardReplica:
             query: without a deadline, because the clocks of machines differ.
             left_s: seconds until the deadline.
         """
-        timed = query if left_s is None else replace(query, deadline=time.monotonic() + left_s)
-        return await self._run(lambda: self._versions.get(pin).match(timed))
+        return await self._run(lambda: self._versions.get(pin).match(_timed(query, left_s)))
+
+    async def collect(self, pin: Pin, query: ShardQuery, plan: CollectPlan, left_s: float | None = None) -> Collected:
+        """Enumerate all matches in the shards of the group; the arguments are those of ``match`` and of ``Shards``."""
+        return await self._run(lambda: self._versions.get(pin).collect(_timed(query, left_s), plan))
 
     async def word_frequencies(self, pin: Pin, names: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return the number of documents of the group that contain each word; see ``Shards``."""
@@ -85,12 +97,28 @@ class ShardReplica:
         """Return stored fields and attributes; see ``Shards``."""
         return await self._run(lambda: self._versions.get(pin).fields(ranked, names))
 
+    async def explain(
+        self, pin: Pin, query: SparseQuery, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
+    ) -> Explanation | None:
+        """Explain the score of a document without its ranks; None if another group has the document, or none."""
+        return await self._run(lambda: explain_parts(query, self._versions.get(pin), doc_id, hybrid, words))
+
     async def state(self) -> dict[str, Any]:
         """Return process id, open versions and the last failure to open a publication, for operators."""
         return {"pid": os.getpid(), "versions": self._versions.held, "problem": self._follower.problem}
 
+    def check_health(self) -> None:
+        """Fail if this process has to be replaced; called by Ray Serve."""
+        self._follower.check_alive()
+        self._calls.check_progress()
+
     async def _run(self, work: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._calls.run, work)
+
+
+def _timed(query: ShardQuery, left_s: float | None) -> ShardQuery:
+    """Return the query with a deadline on the clock of this machine."""
+    return query if left_s is None else replace(query, deadline=time.monotonic() + left_s)
 
 
 def _compile(snapshot: Snapshot) -> None:

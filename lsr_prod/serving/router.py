@@ -1,9 +1,9 @@
 """Router deployment: encode a query, pin a version, query the shard groups and merge their results."""
 
 import asyncio
-import json
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,19 +11,29 @@ from typing import TYPE_CHECKING, Any
 from ray.serve.handle import DeploymentHandle
 
 from lsr_prod.errors import LsrError, QueryError
-from lsr_prod.search.candidates import Shards
+from lsr_prod.search.array_search import ArrayResult
+from lsr_prod.search.explain import rank_explanation
+from lsr_prod.search.follower import Follower
+from lsr_prod.search.hybrid import WeighedWords
 from lsr_prod.search.location import locate
 from lsr_prod.search.metrics import Observer
 from lsr_prod.search.open_index import open_current
-from lsr_prod.search.result import SearchResult
+from lsr_prod.search.query.query_text import MAX_QUERY_BYTES
+from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.query.sparse_query import SparseQuery
+from lsr_prod.search.result import Explanation, SearchResult
 from lsr_prod.search.searcher import Searcher
 from lsr_prod.search.snapshot import Snapshot
-from lsr_prod.serving.follow import Follower
+from lsr_prod.serving.admission import Admission
+from lsr_prod.serving.calls import OverloadedError, UnavailableError
+from lsr_prod.serving.groups import Groups
+from lsr_prod.serving.http import error_response, json_response, parse_body, read_body
 from lsr_prod.serving.loopback import keep_internal_port_on_loopback
 from lsr_prod.serving.metrics import RayObserver
-from lsr_prod.serving.scatter import Groups, ScatteredShards
+from lsr_prod.serving.operations import OPERATIONS, run_operation
+from lsr_prod.serving.scatter import ScatteredShards
 from lsr_prod.serving.versions import Pin
-from lsr_prod.serving.wire import WireRequest, error_to_json, result_to_json
+from lsr_prod.serving.wire import error_to_json
 from lsr_prod.storage.signatures import trust
 
 if TYPE_CHECKING:
@@ -32,13 +42,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Router", "ScatteringSearcher"]
 
-_MAX_BODY = 8 << 20  # bytes of an HTTP request
+_HEALTH_S = 1.0  # for a group to answer a health check
 
 
 class ScatteringSearcher(Searcher):
     """A ``Searcher`` without open shards: it sends queries to the shard groups, with the version to read.
 
-    ``explain``, ``bm25`` and ``match_tantivy`` need open shards and are not supported.
+    ``match_boolean``, ``match_tantivy``, ``get`` and ``search_arrays`` need open shards and are not supported.
     """
 
     _shards_opened = ()
@@ -51,6 +61,7 @@ class ScatteringSearcher(Searcher):
         encoder_threads: int,
         options: Mapping[str, str] | None = None,
         observer: Observer | None = None,
+        max_query_bytes: int = MAX_QUERY_BYTES,
     ) -> None:
         """Open the current version.
 
@@ -60,21 +71,58 @@ class ScatteringSearcher(Searcher):
             encoder_threads: ONNX Runtime threads that encode one query.
             options: options of the object store.
             observer: receives metrics.
+            max_query_bytes: as in ``Searcher.open``.
         """
         location = locate(index, None, None, options)
         snapshot = open_current(location, "lazy", shards=self._shards_opened)
-        super().__init__(snapshot, location=location, encoder_threads=encoder_threads, observer=observer)
+        super().__init__(
+            snapshot,
+            location=location,
+            encoder_threads=encoder_threads,
+            observer=observer,
+            max_query_bytes=max_query_bytes,
+        )
         self._groups = groups
         self._watch(snapshot)
 
-    def _shards(self, snapshot: Snapshot) -> Shards:
+    def bm25(self, text: str, k: int = 10, *, count: bool = False, fields: Sequence[str] = ()) -> SearchResult:
+        """Rank documents by BM25; see ``Searcher.bm25``.
+
+        Raises:
+            QueryError: as ``Searcher.bm25``, or the index has no postings of words.
+        """
+        if self.version.text_fields and self.version.average_length is None:
+            raise QueryError("this index has no postings of words for a served BM25; build it with index.bm25: true")
+        return super().bm25(text, k, count=count, fields=fields)
+
+    def get(self, doc_ids: Sequence[str], fields: Sequence[str] = ()) -> list[Mapping[str, Any] | None]:  # noqa: ARG002
+        """Refuse: ``QueryError``."""
+        raise QueryError("get needs open shards; open the index with Searcher")
+
+    def search_arrays(self, *_: Any, **__: Any) -> ArrayResult:
+        """Refuse: ``QueryError``."""
+        raise QueryError("search_arrays needs open shards; open the index with Searcher")
+
+    def _explain(
+        self, snapshot: Snapshot, query: SparseQuery, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
+    ) -> Explanation:
+        shards = self._shards(snapshot)
+        step = snapshot.version.impact_step
+        explained = rank_explanation(shards.explain(query, doc_id, hybrid, words), query, shards, step, hybrid, words)
+        if shards.missing_groups:
+            raise UnavailableError(
+                f"shard groups {sorted(shards.missing_groups)} do not answer, so ranks are unknown; try again later"
+            )
+        return explained
+
+    def _shards(self, snapshot: Snapshot) -> ScatteredShards:
         publication = snapshot.publication
         pin = Pin(publication.number, publication.version)
         return ScatteredShards(self._groups, pin, len(snapshot.version.shards))
 
 
 class Router:
-    """Entry point of the application: ``answer`` for handles, POST /search for HTTP."""
+    """Entry point of the application: ``answer`` for handles, and ``__call__`` for HTTP."""
 
     def __init__(
         self,
@@ -85,6 +133,10 @@ class Router:
         poll_seconds: float,
         attempts: int,
         timeout_s: float,
+        queue: int = 64,
+        max_body_bytes: int = 1 << 20,
+        max_query_bytes: int = MAX_QUERY_BYTES,
+        partial: bool = True,
         options: Mapping[str, str] | None = None,
         trusted_keys: str | None = None,
     ) -> None:
@@ -97,22 +149,48 @@ class Router:
             encoder_threads: ONNX Runtime threads that encode one query.
             poll_seconds: seconds between two checks for a new publication.
             attempts: maximum number of times a call is sent when replicas die.
-            timeout_s: seconds for a call.
+            timeout_s: seconds for a call, for the body of a request, and for a request in the queue.
+            queue: requests that wait at most; further ones are refused.
+            max_body_bytes: maximum size of an HTTP request.
+            max_query_bytes: as in ``Searcher.open``.
+            partial: answer without shard groups that do not answer; otherwise such a query fails.
             options: options of the object store.
             trusted_keys: keys that publications must be signed by (``storage.signatures.trust``).
         """
         keep_internal_port_on_loopback()
         trust(trusted_keys)
-        calls = Groups(groups, attempts=attempts, timeout_s=timeout_s)
+        self._groups = Groups(groups, attempts=attempts, timeout_s=timeout_s, partial=partial)
         self._searcher = ScatteringSearcher(
-            index, calls, encoder_threads=encoder_threads, options=options, observer=RayObserver()
+            index,
+            self._groups,
+            encoder_threads=encoder_threads,
+            options=options,
+            observer=RayObserver(),
+            max_query_bytes=max_query_bytes,
         )
+        self._admission = Admission(concurrency + queue)
+        self._max_body_bytes = max_body_bytes
+        self._timeout_s = timeout_s
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="lsr-route")
         self._follower = Follower(self._searcher.refresh, poll_seconds)
 
-    async def answer(self, request: Any) -> dict[str, Any]:
-        """Return the response to a request, both JSON values (see ``wire``); an ``LsrError`` becomes a response."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._answer, request)
+    async def answer(self, request: Any, operation: str = "search") -> dict[str, Any]:
+        """Return the response to a request, both JSON values; an ``LsrError`` becomes a response.
+
+        Args:
+            request: see ``wire`` for a search, ``wire_operations`` for the others.
+            operation: search, bm25, explain or encode.
+        """
+        try:
+            with self._admission.admit():
+                return await self._run(request, operation)
+        except OverloadedError as error:
+            return error_to_json(error)
+
+    async def _run(self, request: Any, operation: str) -> dict[str, Any]:
+        """Answer an admitted request in a thread of the pool, as soon as one is free."""
+        arrived = time.monotonic()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._answer, request, arrived, operation)
 
     async def state(self) -> dict[str, Any]:
         """Return process id, current version and the last failure to open a publication, for operators."""
@@ -125,44 +203,60 @@ class Router:
             "problem": self._follower.problem,
         }
 
+    async def health(self) -> dict[str, Any]:
+        """Return whether queries can be answered, the shard groups that do not answer, and the load.
+
+        ``status`` is ok, degraded (partial results) or unavailable.
+        """
+        missing = await asyncio.wrap_future(self._groups.submit(self._groups.missing(_HEALTH_S)))
+        served = self._groups.partial and len(missing) < len(self._groups.handles)
+        return {
+            "status": "ok" if not missing else "degraded" if served else "unavailable",
+            "missing_groups": list(missing),
+            "publication": self._searcher.publication.number,
+            "version": self._searcher.publication.version,
+            "requests": self._admission.admitted,
+            "problem": self._follower.problem,
+        }
+
+    def check_health(self) -> None:
+        """Fail if this process has to be replaced; called by Ray Serve."""
+        self._follower.check_alive()
+
     async def __call__(self, request: "Request") -> "Response":
-        """Serve POST /search: 200 with the result (``results`` for ``texts``), 400 with the error of a bad request."""
-        from starlette.responses import JSONResponse
+        """Serve HTTP.
 
-        if (request.method, request.url.path) != ("POST", "/search"):
-            return JSONResponse({"error": "NotFound", "message": "send POST /search"}, 404)
-        try:
-            value = _parse(await request.body())
-        except QueryError as error:
-            return JSONResponse(error_to_json(error), 400)
-        response = await self.answer(value)
-        if "error" in response:
-            return JSONResponse(response, {"QueryError": 400, "UnavailableError": 503}.get(response["error"], 500))
-        return JSONResponse(response if "texts" in value else response["results"][0])
+        POST /search, /bm25, /explain, /encode: 200 with the response (a search with ``texts`` has ``results``, others
+        are the result itself), 400 with the error of a bad request, 408 or 413 for a body that is too slow or too
+        large, 503 without an answer; with ``Retry-After`` if the queue is full.
+        GET /health: 200 if queries are answered, else 503; it does not wait in the queue.
+        """
+        operation = request.url.path.removeprefix("/")
+        if request.method == "POST" and operation in OPERATIONS:
+            return await self._respond(request, operation)
+        if (request.method, operation) == ("GET", "health"):
+            health = await self.health()
+            return json_response(health, 503 if health["status"] == "unavailable" else 200)
+        known = ", ".join(f"/{name}" for name in OPERATIONS)
+        return json_response({"error": "NotFound", "message": f"send POST to {known}, or GET to /health"}, 404)
 
-    def _answer(self, value: Any) -> dict[str, Any]:
+    async def _respond(self, request: "Request", operation: str) -> "Response":
         try:
-            return {"results": [result_to_json(result) for result in self._search(WireRequest.read(value))]}
+            with self._admission.admit():
+                body = await read_body(request, limit=self._max_body_bytes, timeout_s=self._timeout_s)
+                value = parse_body(body)
+                response = await self._run(value, operation)
+        except LsrError as error:
+            return error_response(error)
+        if "results" in response and "texts" not in value:
+            response = response["results"][0]
+        return json_response(response)
+
+    def _answer(self, value: Any, arrived: float, operation: str = "search") -> dict[str, Any]:
+        waited_s = time.monotonic() - arrived
+        try:
+            if waited_s > self._timeout_s:
+                raise OverloadedError(f"the request waited for {waited_s:.1f} s and was not run; try again later")
+            return run_operation(self._searcher, operation, value, waited_s * 1e3)
         except LsrError as error:
             return error_to_json(error)
-
-    def _search(self, request: WireRequest) -> list[SearchResult]:
-        if request.queries is None:
-            return [self._searcher.search_vector(request.vector, request.k, text=request.text, **request.options)]
-        return self._searcher.search_batch(request.queries, request.k, **request.options)
-
-
-def _parse(body: bytes) -> Any:
-    """Return the JSON value of a request body.
-
-    Raises:
-        QueryError: the body is not JSON, or too large.
-    """
-    if len(body) > _MAX_BODY:
-        raise QueryError(f"the request has {len(body)} bytes; send at most {_MAX_BODY}")
-    try:
-        value = json.loads(body)
-        json.dumps(value, ensure_ascii=False).encode()  # the response repeats terms: no lone surrogates
-        return value
-    except (ValueError, RecursionError) as error:
-        raise QueryError(f"the request is not JSON ({error}); send an object with text or vector") from error

@@ -1,7 +1,6 @@
 """The shards of one version on the replicas of a cluster, behind the protocol ``Shards``."""
 
 import asyncio
-import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
@@ -9,83 +8,36 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from ray.serve.handle import DeploymentHandle
 
-from lsr_prod.search.candidates import Candidates, Ranked
+from lsr_prod.errors import QueryError
+from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked
+from lsr_prod.search.collect import merge_collected
+from lsr_prod.search.hybrid import WeighedWords
+from lsr_prod.search.query.filters import shorten
+from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.query.sparse_query import SparseQuery
+from lsr_prod.search.result import Explanation
 from lsr_prod.search.shard.shard_query import ShardQuery
-from lsr_prod.serving.calls import UnavailableError, send
+from lsr_prod.serving.calls import UnavailableError
+from lsr_prod.serving.groups import DeadlinePassedError, Groups
 from lsr_prod.serving.versions import Pin
 
-__all__ = ["Groups", "ScatteredShards"]
+__all__ = ["ScatteredShards"]
 
 _T = TypeVar("_T")
-_GRACE_S = 0.1  # for a response sent at the deadline to arrive
-
-
-class Groups:
-    """The shard groups of an application, and the event loop that their calls run in. Safe to share between threads."""
-
-    def __init__(self, handles: Sequence[DeploymentHandle[Any]], *, attempts: int, timeout_s: float) -> None:
-        """Start the event loop.
-
-        Args:
-            handles: one per group, in order.
-            attempts: maximum number of times a call is sent when replicas die.
-            timeout_s: seconds for a call.
-        """
-        self.handles = tuple(handles)
-        self._attempts = attempts
-        self._timeout_s = timeout_s
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="lsr-scatter", daemon=True).start()
-
-    def gather(self, calls: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
-        """Return the results of the calls, in order; blocks the calling thread, not the event loop."""
-
-        async def run() -> list[_T]:
-            return await asyncio.gather(*calls)
-
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
-
-    async def call(self, group: int, method: str, *arguments: Any) -> Any:
-        """Call a method of a free replica of a group.
-
-        Raises:
-            UnavailableError: no replica answered in time, or every replica that received the call died.
-            LsrError: the replica refused the call.
-        """
-        remote = getattr(self.handles[group], method).remote
-        what = {"group": group, "method": method}
-        try:
-            return await send(lambda: remote(*arguments), attempts=self._attempts, timeout_s=self._timeout_s, what=what)
-        except TimeoutError as error:
-            raise UnavailableError(
-                f"shard group {group} did not answer within {self._timeout_s} s; look at its replicas, or raise "
-                "serve.timeout_s"
-            ) from error
-
-    async def match(self, group: int, pin: Pin, query: ShardQuery) -> Candidates:
-        """Return the best documents of a group; without a response before the deadline, an empty partial result."""
-        if query.deadline is None:
-            found: Candidates = await self.call(group, "match", pin, query)
-            return found
-        remote, deadline, timeless = self.handles[group].match.remote, query.deadline, replace(query, deadline=None)
-        left = deadline - time.monotonic()
-        if left > 0:
-            try:
-                return await send(
-                    lambda: remote(pin, timeless, deadline - time.monotonic()),
-                    attempts=self._attempts,
-                    timeout_s=min(self._timeout_s, left + _GRACE_S),
-                    what={"group": group, "method": "match"},
-                )
-            except TimeoutError:
-                pass
-        return Candidates([], 0, False, True)
+_FETCH_S = 0.5  # for the fields of the hits to arrive after the deadline
+_NOTHING = Candidates([], 0, False, True)
 
 
 class ScatteredShards:
-    """The shards of one version; see ``Shards``. Every call names the version."""
+    """The shards of one version for one query; see ``Shards``. Every call names the version.
+
+    A group that does not answer a call, because it is dead or too slow, is missing from then on: later calls leave it
+    out. If ``groups.partial`` is False, the query fails instead.
+
+    Attributes:
+        missing_groups: the groups that did not answer.
+    """
 
     def __init__(self, groups: Groups, pin: Pin, shards: int) -> None:
         """Read one version.
@@ -95,6 +47,8 @@ class ScatteredShards:
             pin: the version.
             shards: number of shards of the version.
         """
+        self.missing_groups: set[int] = set()
+        self._deadline: float | None = None
         self._groups = groups
         self._pin = pin
         self._count = len(groups.handles)
@@ -102,42 +56,107 @@ class ScatteredShards:
 
     def match(self, query: ShardQuery) -> Candidates:
         """Return the best documents of all groups, queried in parallel."""
-        found = self._groups.gather([self._groups.match(group, self._pin, query) for group in self._used])
-        return Candidates.join(found)
+        self._deadline = query.deadline
+        found = self._gather({group: self._groups.match(group, self._pin, query) for group in self._present()})
+        return Candidates.join([found.get(group, _NOTHING) for group in self._used])
 
-    def word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+    def collect(self, query: ShardQuery, plan: CollectPlan) -> Collected:
+        """Enumerate all matches of all groups, in parallel."""
+        self._deadline, timeless = query.deadline, replace(query, deadline=None)
+        left_s = None if query.deadline is None else max(0.0, query.deadline - time.monotonic())
+        found: dict[int, Collected] = self._gather(
+            {group: self._call(group, "collect", timeless, plan, left_s) for group in self._present()}
+        )
+        return merge_collected(found.values(), plan)
+
+    def word_frequencies(self, names: Sequence[str], deadline: float | None = None) -> npt.NDArray[np.int64]:
         """Return int64 [t]: number of documents of all shards that contain each word."""
-        calls = [self._groups.call(group, "word_frequencies", self._pin, list(names)) for group in self._used]
-        found: list[npt.NDArray[np.int64]] = self._groups.gather(calls)
-        return np.sum(found, axis=0, dtype=np.int64) if found else np.zeros(len(names), np.int64)
+        self._deadline = deadline
+        found = self._gather({group: self._call(group, "word_frequencies", list(names)) for group in self._present()})
+        return np.sum(list(found.values()), axis=0, dtype=np.int64) if found else np.zeros(len(names), np.int64)
 
     def rescore(
         self, ranked: Sequence[Ranked], ids: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
     ) -> Sequence[Ranked]:
-        """Return scores over all stored terms."""
-        by_group = self._by_group(ranked)
-        calls = [
-            self._groups.call(group, "rescore", self._pin, [ranked[place] for place in places], ids, weights)
-            for group, places in by_group.items()
-        ]
-        return [row for rows in self._groups.gather(calls) for row in rows]
+        """Return scores over all stored terms, without documents of missing groups."""
+        found: dict[int, list[Ranked]] = self._gather(
+            {
+                group: self._call(group, "rescore", [ranked[place] for place in places], ids, weights)
+                for group, places in self._by_group(ranked).items()
+            }
+        )
+        return [row for rows in found.values() for row in rows]
 
-    def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-        """Return stored fields and attributes."""
+    def fields(self, ranked: Sequence[Ranked], names: Sequence[str]) -> Sequence[Mapping[str, Any] | None]:
+        """Return stored fields and attributes; None for documents of missing groups."""
         by_group = self._by_group(ranked)
-        calls = [
-            self._groups.call(group, "fields", self._pin, [ranked[place] for place in places], list(names))
-            for group, places in by_group.items()
-        ]
-        values: list[Mapping[str, Any]] = [{}] * len(ranked)
-        for places, found in zip(by_group.values(), self._groups.gather(calls), strict=True):
-            for place, value in zip(places, found, strict=True):
+        found: dict[int, list[Mapping[str, Any]]] = self._gather(
+            {
+                group: self._call(group, "fields", [ranked[place] for place in places], list(names))
+                for group, places in by_group.items()
+            }
+        )
+        values: list[Mapping[str, Any] | None] = [None] * len(ranked)
+        for group, rows in found.items():
+            for place, value in zip(by_group[group], rows, strict=True):
                 values[place] = value
         return values
 
+    def explain(
+        self, query: SparseQuery, doc_id: str, hybrid: Hybrid | None, words: WeighedWords | None
+    ) -> Explanation:
+        """Explain the score of a document without its ranks; see ``explain_parts``.
+
+        Raises:
+            QueryError: no group has the document.
+            UnavailableError: the groups that answered do not have it.
+        """
+        asked = query, doc_id, hybrid, words
+        found: dict[int, Explanation | None] = self._gather(
+            {group: self._call(group, "explain", *asked) for group in self._present()}
+        )
+        for explanation in found.values():
+            if explanation is not None:
+                return explanation
+        if self.missing_groups:
+            raise UnavailableError(f"shard groups {sorted(self.missing_groups)} do not answer; try again later")
+        raise QueryError(f"there is no document {shorten(doc_id)} in this version; give an id of the index")
+
+    def _call(self, group: int, method: str, *arguments: Any) -> Coroutine[Any, Any, Any]:
+        timeout_s = None if self._deadline is None else max(0.0, self._deadline - time.monotonic()) + _FETCH_S
+        return self._groups.call(group, method, self._pin, *arguments, timeout_s=timeout_s)
+
+    def _present(self) -> list[int]:
+        return [group for group in self._used if group not in self.missing_groups]
+
+    def _gather(self, calls: Mapping[int, Coroutine[Any, Any, _T]]) -> dict[int, _T]:
+        """Return the results of the calls by group; blocks the calling thread, not the event loop.
+
+        Raises:
+            UnavailableError: a group does not answer and must not be missing, or all groups are dead.
+            LsrError: a replica refused its call.
+        """
+
+        async def run() -> list[_T | BaseException]:
+            return await asyncio.gather(*calls.values(), return_exceptions=True)
+
+        found: dict[int, _T] = {}
+        for group, result in zip(calls, self._groups.submit(run()).result(), strict=True):
+            if not isinstance(result, BaseException):
+                found[group] = result
+                continue
+            if not isinstance(result, UnavailableError) or not self._groups.partial:
+                raise result
+            self.missing_groups.add(group)
+            late = isinstance(result, DeadlinePassedError)
+            if not late and len(self.missing_groups) == len(self._used):
+                raise result
+        return found
+
     def _by_group(self, ranked: Sequence[Ranked]) -> dict[int, list[int]]:
-        """Return positions in ``ranked`` by the group of the document."""
+        """Return positions in ``ranked`` by the group of the document, without missing groups."""
         places: dict[int, list[int]] = {}
         for place, (_, _, shard, _, _) in enumerate(ranked):
-            places.setdefault(shard % self._count, []).append(place)
+            if shard % self._count not in self.missing_groups:
+                places.setdefault(shard % self._count, []).append(place)
         return places

@@ -8,21 +8,13 @@ of ``filter_from_json``. ``hybrid`` is an object with attributes of ``Hybrid``; 
 """
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Mapping
+from dataclasses import asdict
+from dataclasses import fields as dataclass_fields
 from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    InstanceOf,
-    StrictBool,
-    StrictStr,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, InstanceOf, StrictBool, StrictStr, model_validator
 
 from lsr_prod.errors import (
     ArtifactError,
@@ -33,12 +25,23 @@ from lsr_prod.errors import (
     PublicationError,
     QueryError,
 )
-from lsr_prod.search.query.filters import Filter, filter_from_json, shorten
+from lsr_prod.search.query.filters import Filter, shorten
 from lsr_prod.search.query.request import Hybrid, Options
-from lsr_prod.search.result import Hit, QueryTerm, SearchResult
-from lsr_prod.serving.calls import UnavailableError
+from lsr_prod.search.result import Facet, Hit, QueryTerm, SearchResult
+from lsr_prod.serving.calls import OverloadedError, UnavailableError
+from lsr_prod.serving.wire_values import WireValue, read_filter, read_hybrid, read_vector
 
-__all__ = ["WireRequest", "error_from_json", "error_to_json", "request_to_json", "result_from_json", "result_to_json"]
+__all__ = [
+    "MAX_TEXTS",
+    "WireRequest",
+    "error_from_json",
+    "error_to_json",
+    "hybrid_to_json",
+    "request_to_json",
+    "result_from_json",
+    "result_to_json",
+    "vector_to_json",
+]
 
 _ERRORS = {
     kind.__name__: kind
@@ -47,43 +50,19 @@ _ERRORS = {
         DigestMismatchError,
         FormatVersionError,
         LineageError,
+        OverloadedError,
         PublicationError,
         QueryError,
         UnavailableError,
     )
 }
 _QUERIES = ("text", "texts", "vector")
+_OTHER_FORM = ("hits", "query", "timestamps", "next_page", "facets")  # keys of a result that are not its attributes
+MAX_TEXTS = 1_000
+_MAX_HITS = 100_000  # of all texts of a request: a response of about 10 MB without fields
 
 
-def _read_filter(value: Any) -> Filter | None:
-    return None if value is None else filter_from_json(value)
-
-
-def _read_hybrid(value: Any) -> Hybrid | None:
-    if value is None:
-        return None
-    known = [field.name for field in fields(Hybrid)]
-    if not isinstance(value, Mapping) or not set(value) <= set(known):
-        raise QueryError(f"hybrid={shorten(value)} is not possible; give an object with some of: {', '.join(known)}")
-    return Hybrid(**value)
-
-
-def _read_vector(value: Any) -> dict[Any, Any]:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise QueryError(f"vector is {shorten(value)}; give a list of pairs, or an object")
-    vector: dict[Any, Any] = {}
-    for pair in value:
-        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str | int):
-            raise QueryError("the vector has an entry that is no pair of term and weight; give [term, weight]")
-        if pair[0] in vector:
-            raise QueryError(f"term {shorten(pair[0])} is given twice; give it once")
-        vector[pair[0]] = pair[1]
-    return vector
-
-
-class WireRequest(BaseModel):
+class WireRequest(WireValue):
     """A search request of a client. Only its form is validated here; the search validates the values.
 
     Attributes:
@@ -93,46 +72,39 @@ class WireRequest(BaseModel):
         k: maximum number of hits.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
-
     text: Any = None
-    texts: list[Any] = []
-    vector: Annotated[dict[Any, Any], BeforeValidator(_read_vector)] = {}
+    texts: list[Any] = Field(default_factory=list)
+    vector: Annotated[dict[Any, Any], BeforeValidator(read_vector)] = Field(default_factory=dict)
     k: Any = 10
     overlap_threshold: Any = None
     min_terms: Any = None
     qk: Any = None
-    filter: Annotated[InstanceOf[Filter] | None, BeforeValidator(_read_filter)] = None
+    filter: Annotated[InstanceOf[Filter] | None, BeforeValidator(read_filter)] = None
     min_score: Any = None
     rescore: Any = None
     deduplicate: StrictStr | None = None
     deadline_ms: Any = None
     count: StrictBool = False
-    fields: list[Any] = []
-    hybrid: Annotated[InstanceOf[Hybrid] | None, BeforeValidator(_read_hybrid)] = None
-
-    @classmethod
-    def read(cls, value: Any) -> "WireRequest":
-        """Validate the form of a request.
-
-        Args:
-            value: from a client.
-
-        Raises:
-            QueryError: the value does not have the form that the module describes.
-        """
-        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-            raise QueryError(f"the request is {shorten(value)}; give an object with text or vector")
-        try:
-            return cls.model_validate(value)
-        except ValidationError as error:
-            raise QueryError(_sentence(error)) from None
+    fields: list[Any] = Field(default_factory=list)
+    hybrid: Annotated[InstanceOf[Hybrid] | None, BeforeValidator(read_hybrid)] = None
+    offset: Any = 0
+    search_after: StrictStr | None = None
+    sort: StrictStr | None = None
+    facets: list[Any] = Field(default_factory=list)
+    facet_size: Any = 10
+    highlight: list[Any] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _has_one_query(self) -> Self:
         given = [name for name in _QUERIES if name in self.model_fields_set]
         if len(given) != 1 and not (self.hybrid is not None and given == ["text", "vector"]):
             raise QueryError(f"the request has {given or 'neither'}; give exactly one of text, texts and vector")
+        if len(self.texts) > MAX_TEXTS:
+            raise QueryError(f"the request has {len(self.texts)} texts; send at most {MAX_TEXTS} at a time")
+        if isinstance(self.k, int) and len(self.texts) * self.k > _MAX_HITS:
+            raise QueryError(
+                f"{len(self.texts)} texts with k={self.k} are more than {_MAX_HITS} hits; send fewer texts at a time"
+            )
         return self
 
     @property
@@ -149,25 +121,6 @@ class WireRequest(BaseModel):
         return {name: getattr(self, name) for name in Options.__annotations__ if name in names}  # type: ignore[return-value]
 
 
-def _sentence(error: ValidationError) -> str:
-    """Return the first problem as one sentence with field, value and remedy."""
-    first = error.errors(include_url=False)[0]
-    cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, QueryError):
-        return str(cause)
-    name, value = ".".join(map(str, first["loc"])), shorten(first["input"])
-    match first["type"]:
-        case "extra_forbidden":
-            known = ", ".join(WireRequest.model_fields)
-            return f"the request has {shorten(name)}, which is unknown; give some of: {known}"
-        case "list_type":
-            return f"{name} is {value}; give a list"
-        case "bool_type":
-            return f"{name}={value} is not possible; give true or false"
-        case _:
-            return f"{name}={value} is not possible; give the name of a field"
-
-
 def request_to_json(k: int, options: Options, **query: Any) -> dict[str, Any]:
     """Return a request as a JSON value.
 
@@ -181,12 +134,9 @@ def request_to_json(k: int, options: Options, **query: Any) -> dict[str, Any]:
     """
     value: dict[str, Any] = {**query, "k": _plain(k), **{name: _plain(option) for name, option in options.items()}}
     if "vector" in query:
-        vector = query["vector"]
-        if not isinstance(vector, Mapping):
-            raise QueryError(f"the query {type(vector).__name__} is no vector; give a mapping from terms to weights")
-        value["vector"] = [[_plain(term), _plain(weight)] for term, weight in vector.items()]
-    if "fields" in options and not isinstance(options["fields"], str):
-        value["fields"] = list(options["fields"])
+        value["vector"] = vector_to_json(query["vector"])
+    names = ("fields", "facets", "highlight")
+    value |= {name: list(value[name]) for name in names if isinstance(value.get(name), tuple)}
     expression = options.get("filter")
     if expression is not None:
         if not isinstance(expression, Filter):
@@ -194,18 +144,40 @@ def request_to_json(k: int, options: Options, **query: Any) -> dict[str, Any]:
                 f"the filter {shorten(expression)} is not a filter; build it with field() or filter_from_json()"
             )
         value["filter"] = expression.to_json()
-    hybrid = options.get("hybrid")
-    if hybrid is not None:
-        if not isinstance(hybrid, Hybrid):
-            raise QueryError(f"hybrid={shorten(hybrid)} is not possible; give Hybrid(), with weights if you have some")
-        value["hybrid"] = asdict(hybrid)
+    if options.get("hybrid") is not None:
+        value["hybrid"] = hybrid_to_json(options["hybrid"])
     return value
 
 
+def vector_to_json(vector: Any) -> list[list[Any]]:
+    """Return a vector as pairs of term and weight.
+
+    Raises:
+        QueryError: it is not a mapping.
+    """
+    if not isinstance(vector, Mapping):
+        raise QueryError(f"the query {type(vector).__name__} is no vector; give a mapping from terms to weights")
+    return [[_plain(term), _plain(weight)] for term, weight in vector.items()]
+
+
+def hybrid_to_json(hybrid: Any) -> dict[str, Any]:
+    """Return ``Hybrid`` as an object.
+
+    Raises:
+        QueryError: it is something else.
+    """
+    if not isinstance(hybrid, Hybrid):
+        raise QueryError(f"hybrid={shorten(hybrid)} is not possible; give Hybrid(), with weights if you have some")
+    return asdict(hybrid)
+
+
 def result_to_json(result: SearchResult) -> dict[str, Any]:
-    """Return a result as a JSON value; times become ISO 8601 strings, and ``timestamps`` lists their fields."""
+    """Return a result as a JSON value; times become ISO 8601 strings, and ``timestamps`` lists their fields.
+
+    ``next_page`` is the value of ``search_after`` for the next page, or null. A facet with ``times`` has times, too.
+    """
     timestamps = {name for hit in result.hits for name, value in hit.fields.items() if isinstance(value, dt.datetime)}
-    value = asdict(result)
+    value = {each.name: getattr(result, each.name) for each in dataclass_fields(result)}
     value["query"] = [[term.term, term.weight, term.field] for term in result.query]
     value["hits"] = [
         {
@@ -215,10 +187,13 @@ def result_to_json(result: SearchResult) -> dict[str, Any]:
             "fields": {
                 name: each.isoformat() if isinstance(each, dt.datetime) else each for name, each in hit.fields.items()
             },
+            "highlights": _highlights_to_json(hit.highlights),
         }
         for hit in result.hits
     ]
     value["timestamps"] = sorted(timestamps)
+    value["next_page"] = result.next_page
+    value["facets"] = [_facet_to_json(facet) for facet in result.facets]
     return value
 
 
@@ -226,11 +201,22 @@ def result_from_json(value: Mapping[str, Any]) -> SearchResult:
     """Read a result that ``result_to_json`` wrote."""
     timestamps = set(value["timestamps"])
     hits = tuple(
-        Hit(hit["doc_id"], hit["score"], hit["overlap"], _fields(hit["fields"], timestamps)) for hit in value["hits"]
+        Hit(
+            hit["doc_id"],
+            hit["score"],
+            hit["overlap"],
+            _fields(hit["fields"], timestamps),
+            _highlights_from_json(hit.get("highlights")),
+        )
+        for hit in value["hits"]
     )
     query = tuple(QueryTerm(*term) for term in value["query"])
-    rest = {name: each for name, each in value.items() if name not in ("hits", "query", "timestamps")}
-    return SearchResult(hits=hits, query=query, **rest)
+    rest = {
+        name: each for name, each in value.items() if name not in ("hits", "query", "timestamps", "next_page", "facets")
+    }
+    rest["missing_groups"] = tuple(rest.get("missing_groups", ()))
+    facets = tuple(map(_facet_from_json, value.get("facets", ())))
+    return SearchResult(hits=hits, query=query, facets=facets, **rest)
 
 
 def error_to_json(error: LsrError) -> dict[str, Any]:
@@ -242,6 +228,29 @@ def error_from_json(value: Mapping[str, Any]) -> LsrError:
     """Read the error of a response; a class that clients do not know becomes ``LsrError``."""
     kind = _ERRORS.get(value["error"])
     return kind(value["message"]) if kind else LsrError(f"{value['error']}: {value['message']}")
+
+
+def _facet_to_json(facet: Facet) -> dict[str, Any]:
+    times = bool(facet.values) and isinstance(facet.values[0][0], dt.datetime)
+    values = [[each.isoformat() if isinstance(each, dt.datetime) else each, count] for each, count in facet.values]
+    return {**asdict(facet), "values": values, "times": times}
+
+
+def _facet_from_json(value: Mapping[str, Any]) -> Facet:
+    read = dt.datetime.fromisoformat if value["times"] else lambda each: each
+    values = tuple((read(each), count) for each, count in value["values"])
+    return Facet(value["name"], values, value["missing"], value["distinct"])
+
+
+def _highlights_to_json(value: Mapping[str, tuple[tuple[int, int], ...]] | None) -> dict[str, list[list[int]]] | None:
+    # An empty mapping of any kind is a JSON object, too: it says that no word matched, null that nobody asked.
+    return None if value is None else {name: list(map(list, places)) for name, places in value.items()}
+
+
+def _highlights_from_json(value: Mapping[str, Any] | None) -> dict[str, tuple[tuple[int, int], ...]] | None:
+    if value is None:
+        return None
+    return {name: tuple((start, end) for start, end in places) for name, places in value.items()}
 
 
 def _fields(fields: Mapping[str, Any], timestamps: set[str]) -> dict[str, Any]:

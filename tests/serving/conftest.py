@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from ray.serve._private import replica
 
-from lsr_prod.serving.follow import Follower
+from lsr_prod.search.follower import Follower
 
 
 @pytest.fixture(autouse=True)

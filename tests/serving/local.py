@@ -9,6 +9,7 @@ from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
+from lsr_prod.search.explain import explain_parts
 from lsr_prod.serving.versions import Versions
 
 _POOL = ThreadPoolExecutor(8)
@@ -29,20 +30,29 @@ class LocalReplicas:
         self.replicas = [Versions(index, group, groups, options) for _ in range(count)]
         self.calls = 0
         self.before = before
-        for method in ("match", "rescore", "fields"):
+        for method in ("match", "collect", "word_frequencies", "rescore", "fields", "explain", "state"):
             setattr(self, method, SimpleNamespace(remote=self._remote(method)))
 
     def _remote(self, method: str) -> Callable[..., Any]:
-        async def call(pin: Any, *arguments: Any) -> Any:
-            number, self.calls = self.calls, self.calls + 1
+        async def call(pin: Any = None, *arguments: Any) -> Any:
+            number, self.calls = self.calls, self.calls + (method != "state")  # probes do not count
             waited = self.before(number, method)
             if waited is not None:
                 await waited
             versions = self.replicas[number % len(self.replicas)]
+            if method == "state":
+                return {"versions": versions.held}
             if method == "match":
                 query, left = (*arguments, None)[:2]
                 arguments = (query if left is None else replace(query, deadline=monotonic() + left),)
-            work = lambda: getattr(versions.get(pin), method)(*arguments)  # noqa: E731
+            if method == "collect":
+                query, plan, left = (*arguments, None)[:3]
+                arguments = (query if left is None else replace(query, deadline=monotonic() + left), plan)
+            if method == "explain":
+                query, *rest = arguments
+                work = lambda: explain_parts(query, versions.get(pin), *rest)  # noqa: E731
+            else:
+                work = lambda: getattr(versions.get(pin), method)(*arguments)  # noqa: E731
             return await asyncio.get_running_loop().run_in_executor(_POOL, work)
 
         return call

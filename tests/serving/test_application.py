@@ -5,9 +5,11 @@ from lsr_prod.serving.application import build_application
 
 
 def test_the_application_has_a_deployment_per_group_and_a_router() -> None:
-    settings = ServeSettings(index="/index", shard_groups=2, replicas=3, routers=2, cpus=0.5, concurrency=7)
+    settings = ServeSettings(index="/index", shard_groups=2, replicas=3, routers=2, cpus=0.5, concurrency=7, queue=5)
     router = build_application(settings)._bound_deployment
-    assert (router.name, router.num_replicas, router.max_ongoing_requests) == ("router", 2, 7)
+    assert (router.name, router.num_replicas) == ("router", 2)
+    assert (router.max_ongoing_requests, router.max_queued_requests) == (7 + 5 + 16, 7 + 5)
+    assert (router.backpressure_config.status_code, router.backpressure_config.retry_after_s) == (503, 1)
     assert router.ray_actor_options["num_cpus"] == 0.5
     groups = [group._bound_deployment for group in router.init_args]
     assert [(group.name, group.num_replicas) for group in groups] == [("shards-0", 3), ("shards-1", 3)]

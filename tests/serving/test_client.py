@@ -5,10 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
+from ray.serve.exceptions import BackPressureError
 
 from lsr_prod.errors import QueryError
 from lsr_prod.search import SearchResult
-from lsr_prod.serving import ServedSearcher, UnavailableError
+from lsr_prod.serving import OverloadedError, ServedSearcher, UnavailableError
 from lsr_prod.serving.wire import result_to_json
 
 RESULT = SearchResult((), 3, True, 1, (), "v", False, 0.0, 0.0, 0.0)
@@ -18,11 +19,12 @@ class Handle:
     """Answers with one outcome after the other."""
 
     def __init__(self, *outcomes):
-        self.outcomes, self.requests = list(outcomes), []
+        self.outcomes, self.requests, self.operations = list(outcomes), [], []
         self.answer = SimpleNamespace(remote=self._remote)
 
-    def _remote(self, request):
+    def _remote(self, request, operation):
         self.requests.append(request)
+        self.operations.append(operation)
         outcome = self.outcomes.pop(0)
 
         def result(timeout_s):
@@ -59,6 +61,13 @@ def test_errors_of_the_router_are_raised():
         ServedSearcher(Handle(refused)).search("a", -1)
     with pytest.raises(RayTaskError):
         ServedSearcher(Handle(RayTaskError("ask", "traceback", ZeroDivisionError()))).search("a")
+
+
+def test_a_full_router_is_an_error_of_its_own():
+    refused = {"error": "OverloadedError", "message": "80 requests run or wait"}
+    for outcome in (refused, BackPressureError(num_queued_requests=9, max_queued_requests=9)):
+        with pytest.raises(OverloadedError):
+            ServedSearcher(Handle(outcome)).search("a")
 
 
 def test_count_requests_an_exact_count():

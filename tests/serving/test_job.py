@@ -14,6 +14,8 @@ import yaml
 from lsr_prod.config import Deployment, RaySettings, ServeSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.serving.job import serve_index
+from lsr_prod.storage import Store
+from lsr_prod.storage.index_upload import upload_current
 from tests.indexing.corpus import Doc, make_index
 
 
@@ -51,12 +53,20 @@ def test_serving_on_too_few_cores_is_refused(index: Path) -> None:
 
 
 @pytest.mark.slow
-def test_local_serving_ends_with_an_interrupt(index: Path) -> None:
+@pytest.mark.parametrize("remote", [False, True])
+def test_local_serving_ends_with_an_interrupt(
+    index: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch, *, remote: bool
+) -> None:
+    monkeypatch.setenv("LSR_PROD_CACHE", str(index.parent / "cache"))
+    store = Store(f"s3://lsr/{index.parent.name}", s3_options)
+    upload_current(index, store)
+    served = {"serve": {"index": store.uri if remote else str(index), "cpus": 0.1}, "storage": {"options": s3_options}}
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     config = index.parent / "deployment.yaml"
-    config.write_text(yaml.safe_dump({"serve": {"index": str(index), "cpus": 0.1, "http_port": port}}))
+    served["serve"]["http_port"] = port
+    config.write_text(yaml.safe_dump(served))
     command = [sys.executable, "jobs/serve.py", "--local", "--config", str(config)]
     root = Path(__file__).parents[2]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:
@@ -66,6 +76,8 @@ def test_local_serving_ends_with_an_interrupt(index: Path) -> None:
             body = json.dumps({"vector": {"t0": 1.0}}).encode()
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/search", body, timeout=30) as answer:
                 assert [hit["doc_id"] for hit in json.loads(answer.read())["hits"]] == ["a"]
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=30) as answer:
+                assert json.loads(answer.read())["status"] == "ok"
         finally:
             job.send_signal(signal.SIGINT)
         last = job.stdout.read().splitlines()[-1]

@@ -2,18 +2,23 @@
 
 import asyncio
 import os
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
-import numba
 import numpy as np
 import pytest
 
 from lsr_prod.errors import PublicationError
 from lsr_prod.search import Searcher
-from lsr_prod.search.kernel import forward, match
+from lsr_prod.search.candidates import CollectPlan
 from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.serving.replica import ShardReplica
+from lsr_prod.serving.router import Router
 from lsr_prod.serving.versions import Pin
+from lsr_prod.serving.wire import result_from_json
+from lsr_prod.storage import Store
+from lsr_prod.storage.index_upload import upload_current
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import STEP, Doc, make_index
 from tests.search.test_parallel_searcher import CORPUS, V
@@ -45,10 +50,47 @@ def test_a_replica_searches_its_own_shards(index):
         assert [value["text"] for value in texts] == [CORPUS[row[1]].text for row in one]
         late = await replicas[0].match(pin, QUERY, -1.0)
         assert (late.partial, late.ranked) == (True, [])
+        collected = [await replica.collect(pin, QUERY, CollectPlan(5, None, False, ())) for replica in replicas]
+        count = Searcher.open(index).count({0: 2.0, 1: 1.0})
+        assert (sum(each.matched for each in collected), any(each.partial for each in collected)) == (count, False)
+        assert (await replicas[0].collect(pin, QUERY, CollectPlan(5, None, False, ()), -1.0)).partial
         state = await replicas[0].state()
         assert state == {"pid": os.getpid(), "versions": [pin.version], "problem": None}
 
     asyncio.run(run())
+
+
+def test_replicas_and_router_read_an_object_store_through_the_node_cache(index, tmp_path, s3_options, monkeypatch):
+    monkeypatch.setenv("LSR_PROD_CACHE", str(tmp_path / "cache"))
+    remote = Store(f"s3://lsr/{tmp_path.name}", s3_options)
+    upload_current(index, remote)
+    settings = {"poll_seconds": 0.05, "options": s3_options}
+    replicas = [ShardReplica(remote.uri, group, 2, threads=1, **settings) for group in range(2)]
+    router = Router(
+        *(in_process(each) for each in replicas),
+        index=remote.uri,
+        concurrency=2,
+        encoder_threads=1,
+        attempts=1,
+        timeout_s=20,
+        **settings,
+    )
+    asked = {"vector": {"t0": 1.0}, "k": 3, "fields": ["text"]}
+    expected = Searcher.open(index).search_vector(asked["vector"], 3, fields=["text"])
+    assert result_from_json(asyncio.run(router.answer(asked))["results"][0]).hits == expected.hits
+    make_index(index, {"new": Doc({0: 9}, "a text")}, vocabulary_size=V)
+    upload_current(index, remote)
+    end = time.monotonic() + 20
+    while [hit["doc_id"] for hit in asyncio.run(router.answer(asked))["results"][0]["hits"]] != ["new"]:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert asyncio.run(router.health())["status"] == "ok"
+
+
+def in_process(replica):
+    """The handle of a deployment whose only replica is in this process."""
+    names = ("match", "word_frequencies", "rescore", "fields", "state")
+    return SimpleNamespace(**{name: SimpleNamespace(remote=getattr(replica, name)) for name in names})
 
 
 def test_a_group_with_empty_shards_returns_no_hits(tmp_path, unpatched_ray):
@@ -64,35 +106,20 @@ def test_a_group_with_empty_shards_returns_no_hits(tmp_path, unpatched_ray):
     asyncio.run(run())
 
 
-def test_remote_calls_compile_no_further_kernels(index, monkeypatch):
-    types = {"match_shard": set(), "score_documents": set()}
-
-    def record(module, name):
-        compiled = getattr(module, name)
-
-        def call(*arguments):
-            types[name].add(tuple(map(numba.typeof, arguments)))
-            return compiled(*arguments)
-
-        monkeypatch.setattr(module, name, call)
-
-    record(match, "match_shard")
-    record(forward, "score_documents")
-
+def test_read_only_arrays_of_a_remote_call_are_answered(index):
     async def run():
         replica = ShardReplica(str(index), 0, 1, threads=1, poll_seconds=60)
-        assert [len(each) for each in types.values()] == [1, 1]
         publication = current_publication(index)
         pin = Pin(publication.number, publication.version)
         arrays = {name: as_ray_brings(getattr(QUERY, name)) for name in ("ids", "weights", "counted")}
-        brought = replace(QUERY, **arrays)
-        for query in (QUERY, brought):
-            for options in ({}, {"required": 2}, {"exhaustive": True}, {"floor": 0.5}):
-                found = await replica.match(pin, replace(query, **options))
-                await replica.rescore(pin, found.ranked, query.ids, query.weights)
+        for options in ({}, {"required": 2}, {"exhaustive": True}, {"floor": 0.5}):
+            found, brought = [
+                await replica.match(pin, replace(query, **options)) for query in (QUERY, replace(QUERY, **arrays))
+            ]
+            assert found == brought
+            assert await replica.rescore(pin, found.ranked, arrays["ids"], arrays["weights"])
 
     asyncio.run(run())
-    assert [len(each) for each in types.values()] == [1, 1]
 
 
 def as_ray_brings(array):

@@ -2,18 +2,21 @@
 
 import asyncio
 import json
-from types import SimpleNamespace
+import threading
+import time
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from ray.exceptions import ActorDiedError
 from ray.serve._private import replica
+from starlette.requests import Request
 
 from lsr_prod.search import Searcher
 from lsr_prod.search.query.request import Options
 from lsr_prod.serving.router import Router
 from lsr_prod.serving.wire import result_from_json
+from lsr_prod.serving.wire_operations import explanation_from_json
 from tests.indexing.corpus import Doc, make_index
 from tests.search.test_parallel_searcher import CORPUS, V
 from tests.serving.local import LocalReplicas
@@ -25,28 +28,37 @@ def index(tmp_path, unpatched_ray):
     return tmp_path
 
 
-def router(index, *, poll_seconds=60.0, before=lambda *_: None):
+def router(index, *, poll_seconds=60.0, before=lambda *_: None, timeout_s=10, **settings):
     groups = [LocalReplicas(index, group, 2, before) for group in range(2)]
     return Router(
         *groups,
         index=str(index),
-        concurrency=4,
         encoder_threads=1,
         poll_seconds=poll_seconds,
         attempts=2,
-        timeout_s=10,
+        timeout_s=timeout_s,
+        **{"concurrency": 4, **settings},
     )
 
 
+async def send(one, body=b"", path="/search", method="POST", headers=()):
+    """Send a request in chunks, as an HTTP server would pass it on; return status, value, headers and bytes read."""
+    chunks, received = iter([body[i : i + 65_536] for i in range(0, len(body), 65_536)] or [b""]), [0]
+
+    async def receive():
+        chunk = next(chunks, None)
+        if chunk is None:  # the client sends nothing more, and waits
+            await asyncio.sleep(60)
+        received[0] += len(chunk)
+        return {"type": "http.request", "body": chunk, "more_body": received[0] < len(body) or body == b"slow"}
+
+    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": list(headers)}
+    response = await one(Request({**scope, "server": ("127.0.0.1", 80), "scheme": "http"}, receive))
+    return response.status_code, json.loads(response.body), response.headers, received[0]
+
+
 def post(one, body, path="/search", method="POST"):
-    async def run():
-        async def read():
-            return body
-
-        response = await one(SimpleNamespace(method=method, url=SimpleNamespace(path=path), body=read))
-        return response.status_code, json.loads(response.body)
-
-    return asyncio.run(run())
+    return asyncio.run(send(one, body, path, method))[:2]
 
 
 def test_responses_are_json_values(index):
@@ -109,7 +121,6 @@ def test_http_status_codes(index):
     assert post(one, b'{"vector": {"t0": 1.0}, "k": -1}')[0] == 400
     assert post(one, b"nothing")[0] == 400
     assert post(one, b"[1]")[0] == 400
-    assert post(one, b" " * (9 << 20))[1]["message"].startswith("the request has")
     assert post(one, b"{}", path="/")[0] == 404
     assert post(one, b"{}", method="GET")[0] == 404
 
@@ -118,6 +129,117 @@ def test_http_status_codes(index):
 
     status, value = post(router(index, before=dead), b'{"vector": {"t0": 1.0}}')
     assert (status, value["error"]) == (503, "UnavailableError")
+
+
+def test_a_body_is_refused_while_it_is_read(index):
+    one, body = router(index, max_body_bytes=100_000, timeout_s=0.3), b" " * (9 << 20)
+    status, value, _, received = asyncio.run(send(one, body))
+    assert (status, value["error"], received) == (413, "BodyTooLargeError", 131_072)
+    declared = [(b"content-length", str(len(body)).encode())]
+    status, value, _, received = asyncio.run(send(one, body, headers=declared))
+    assert (status, received) == (413, 0)
+    assert value["message"] == f"the request has {len(body)} bytes; send at most 100000 (serve.max_body_bytes)"
+    assert asyncio.run(send(one, b"slow"))[0] == 408
+    assert one._admission.admitted == 0
+
+
+def test_a_full_queue_is_answered_with_503_and_retry_after(index):
+    opened = threading.Event()
+    one = router(index, concurrency=1, queue=2, before=lambda *_: asyncio.to_thread(opened.wait, 10))
+
+    async def run():
+        asked = [asyncio.create_task(send(one, b'{"vector": {"t0": 1.0}, "k": 1}')) for _ in range(15)]
+        while sum(task.done() for task in asked) < 12:
+            await asyncio.sleep(0.01)
+        health = await send(one, method="GET", path="/health")
+        handle = await one.answer({"vector": {"t0": 1.0}})
+        opened.set()
+        answers = await asyncio.gather(*asked)
+        return answers, health, handle, await send(one, b'{"vector": {"t0": 1.0}, "k": 1}')
+
+    answers, health, handle, later = asyncio.run(run())
+    assert sorted(answer[0] for answer in answers) == [200] * 3 + [503] * 12
+    for status, value, headers, _ in answers:
+        assert (status == 503) == ("retry-after" in headers) == (value.get("error") == "OverloadedError")
+    assert health[1]["requests"] == 3
+    assert handle["error"] == "OverloadedError"
+    assert later[0] == 200
+
+
+def test_time_in_the_queue_counts_for_the_deadline_and_the_timeout(index):
+    one, arrived, asked = router(index), time.monotonic() - 5, {"vector": {"t0": 1.0}}
+    assert one._answer(asked, arrived)["results"][0]["hits"]
+    late = one._answer({**asked, "deadline_ms": 5_000}, arrived)["results"][0]
+    assert (late["partial"], late["hits"]) == (True, [])
+    assert one._answer(asked, arrived - 5)["error"] == "OverloadedError"
+
+
+def test_health_names_groups_that_do_not_answer(index):
+    def absent(*_):
+        raise ActorDiedError
+
+    one = router(index)
+    status, value = post(one, b"", "/health", "GET")
+    assert (status, value["status"], value["missing_groups"], value["publication"]) == (200, "ok", [], 1)
+    one._groups.handles[1].before = absent
+    status, value = post(one, b"", "/health", "GET")
+    assert (status, value["status"], value["missing_groups"]) == (200, "degraded", [1])
+    one._groups.partial = False
+    assert post(one, b"", "/health", "GET")[0] == 503
+    one._groups.partial = True
+    one._groups.handles[0].before = absent
+    assert post(one, b"", "/health", "GET")[1]["status"] == "unavailable"
+
+
+def test_a_router_without_its_follower_is_unhealthy(index):
+    one = router(index)
+    one.check_health()
+    one._follower.stop()
+    with pytest.raises(RuntimeError, match="follows publications"):
+        one.check_health()
+
+
+def test_a_partial_result_names_the_missing_groups_over_http(index):
+    def dead(*_):
+        raise ActorDiedError
+
+    one = router(index)
+    one._groups.handles[1].before = dead
+    status, value = post(one, b'{"vector": {"t0": 1.0}}')
+    assert (status, value["partial"], value["missing_groups"]) == (200, True, [1])
+    assert result_from_json(value).missing_groups == (1,)
+
+
+def test_a_request_is_bounded_in_texts_and_hits(index):
+    one = router(index)
+    status, value = post(one, json.dumps({"texts": ["a"] * 1001}).encode())
+    assert (status, value["message"]) == (400, "the request has 1001 texts; send at most 1000 at a time")
+    status, value = post(one, json.dumps({"texts": ["a"] * 101, "k": 1000}).encode())
+    assert (status, "more than 100000 hits" in value["message"]) == (400, True)
+
+
+def test_operations_over_http(tmp_path, unpatched_ray):
+    make_index(tmp_path, CORPUS, vocabulary_size=V, shards=3, bm25=True)
+    one, embedded = router(tmp_path), Searcher.open(tmp_path)
+    status, value = post(one, b'{"text": "text 3", "k": 4}', "/bm25")
+    assert (status, result_from_json(value).hits) == (200, embedded.bm25("text 3", 4).hits)
+    asked = {"vector": {"t1": 1.0}, "doc_id": "d1"}
+    status, value = post(one, json.dumps(asked).encode(), "/explain")
+    assert (status, explanation_from_json(value["explanation"])) == (200, embedded.explain({"t1": 1.0}, "d1"))
+    for path, body, words in [
+        ("/bm25", {}, "the request has no text"),
+        ("/bm25", {"text": "a", "qk": 3}, "'qk', which is unknown; give some of: text, k, count, fields"),
+        ("/explain", {"text": "a"}, "the request has no doc_id"),
+        ("/explain", {"doc_id": "d1"}, "give a text or a vector"),
+        ("/explain", {"doc_id": "d1", "vector": {}, "text": "a"}, "both with hybrid"),
+        ("/explain", {"doc_id": "d1", "text": 7}, "text=7 is not a string"),
+        ("/encode", {"texts": "a"}, "texts is 'a'; give a list"),
+        ("/encode", {"texts": ["a"] * 1001}, "send at most 1000"),
+    ]:
+        status, value = post(one, json.dumps(body).encode(), path)
+        assert (status, value["error"]) == (400, "QueryError"), body
+        assert words in value["message"]
+    assert "unknown" in asyncio.run(one.answer({}, "delete"))["message"]
 
 
 def test_a_router_opens_new_publications(index):

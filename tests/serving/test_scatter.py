@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ray.exceptions import ActorDiedError, RayTaskError
 
-from lsr_prod.errors import ArtifactError
-from lsr_prod.search import Searcher
+from lsr_prod.errors import ArtifactError, QueryError
+from lsr_prod.search import Hybrid, Searcher
 from lsr_prod.serving.calls import UnavailableError
+from lsr_prod.serving.groups import Groups
 from lsr_prod.serving.router import ScatteringSearcher
-from lsr_prod.serving.scatter import Groups
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_upload import upload_current
 from tests.indexing.corpus import Doc, make_index
@@ -22,9 +22,10 @@ from tests.search.test_parallel_searcher import CORPUS, V, corpora, options, vec
 from tests.serving.local import LocalReplicas
 
 
-def scattering(index, groups, *, attempts=3, timeout_s=20, **how):
+def scattering(index, groups, *, attempts=3, timeout_s=20, partial=True, **how):
     handles = [LocalReplicas(Path(index), group, groups, **how) for group in range(groups)]
-    return ScatteringSearcher(Path(index), Groups(handles, attempts=attempts, timeout_s=timeout_s), encoder_threads=1)
+    calls = Groups(handles, attempts=attempts, timeout_s=timeout_s, partial=partial)
+    return ScatteringSearcher(Path(index), calls, encoder_threads=1)
 
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
@@ -130,6 +131,92 @@ def test_a_hanging_replica_is_unavailable_without_a_deadline(index):
     searcher = scattering(index, 1, before=lambda *_: asyncio.sleep(5), timeout_s=0.2)
     with pytest.raises(UnavailableError, match="did not answer within"):
         searcher.search_vector({0: 1.0})
+
+
+def only(names):
+    """Raise in the place of calls to the methods."""
+
+    def before(number, method):
+        if method in names:
+            raise ActorDiedError
+
+    return before
+
+
+@pytest.mark.parametrize("dead", [("match", "state"), ("fields", "state"), ("rescore", "state")])
+def test_a_dead_group_is_named_and_the_others_answer(index, dead):
+    searcher = scattering(index, 3, attempts=2)
+    query, options = {0: 1.0, 1: 2.0}, {"fields": ["text"], "rescore": 300, "count": True}
+    expected = [hit for hit in searcher.search_vector(query, 300, **options).hits if shard_of(searcher, hit) != 1]
+    searcher._groups.handles[1].before = only(dead)
+    found = searcher.search_vector(query, 300, **options)
+    assert (found.partial, found.missing_groups, found.matched_exact) == (True, (1,), False)
+    assert list(found.hits) == expected
+
+
+@pytest.mark.parametrize("hybrid", [None, Hybrid(words=2.0)])
+def test_a_scattered_explanation_equals_that_of_the_searcher(tmp_path, hybrid):
+    make_index(tmp_path, CORPUS, vocabulary_size=V, shards=3, bm25=True)
+    searcher, scattered = Searcher.open(tmp_path), scattering(tmp_path, 2)
+    how = {} if hybrid is None else {"hybrid": hybrid, "text": "text 3"}
+    for doc_id in ("d1", "d2", "d3", "d13"):
+        assert scattered.explain({0: 1.0, 1: 2.0, 2: 1.0}, doc_id, **how) == searcher.explain(
+            {0: 1.0, 1: 2.0, 2: 1.0}, doc_id, **how
+        )
+    for call in (searcher.explain, scattered.explain):
+        with pytest.raises(QueryError, match="there is no document 'absent' in this version"):
+            call({0: 1.0}, "absent")
+    assert scattered.bm25("text 3", 7, fields=["text"]).hits == searcher.bm25("text 3", 7, fields=["text"]).hits
+    scattered._groups.handles[1].before = only(("explain", "state"))
+    with pytest.raises(UnavailableError, match=r"\[1\] do not answer"):
+        scattered.explain({0: 1.0}, "d1")
+
+
+def test_a_scattered_bm25_needs_postings_of_words(index):
+    with pytest.raises(QueryError, match=r"build it with index\.bm25: true"):
+        scattering(index, 2).bm25("text 3")
+
+
+def shard_of(searcher, hit):
+    embedded = Searcher.open(searcher.snapshot.index)
+    return embedded.snapshot.find(hit.doc_id)[0]
+
+
+def test_a_dead_group_fails_the_query_if_results_must_be_complete(index):
+    searcher = scattering(index, 2, attempts=2, partial=False)
+    searcher._groups.handles[1].before = only(("match", "state"))
+    for deadline_ms in (None, 5_000):
+        with pytest.raises(UnavailableError, match=r"replicas were lost|shard group 1 is down"):
+            searcher.search_vector({0: 1.0}, deadline_ms=deadline_ms)
+
+
+def test_a_slow_group_is_named_at_the_deadline_or_fails_the_query(index):
+    for partial in (True, False):
+        searcher = scattering(index, 2, partial=partial)
+        searcher.search_vector({0: 1.0})
+        searcher._groups.handles[1].before = lambda *_: asyncio.sleep(5)
+        if partial:
+            found = searcher.search_vector({0: 1.0}, deadline_ms=100)
+            assert (found.partial, found.missing_groups) == (True, (1,))
+        else:
+            with pytest.raises(UnavailableError, match="group 1 did not answer before the deadline"):
+                searcher.search_vector({0: 1.0}, deadline_ms=100)
+
+
+def test_queries_do_not_wait_for_a_group_that_is_down_until_it_answers(index):
+    searcher = scattering(index, 2, timeout_s=0.3)
+    searcher._groups.handles[1].before = lambda *_: asyncio.sleep(5)
+    assert searcher.search_vector({0: 1.0}).missing_groups == (1,)
+    calls = searcher._groups.handles[1].calls
+    for _ in range(5):
+        assert searcher.search_vector({0: 1.0}).missing_groups == (1,)
+    assert searcher._groups.handles[1].calls == calls
+    searcher._groups.handles[1].before = lambda *_: None
+    end = time.monotonic() + 10
+    while (found := searcher.search_vector({0: 1.0})).missing_groups:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    assert not found.partial
 
 
 def test_each_query_reads_its_pinned_version(index):

@@ -1,5 +1,6 @@
 """A served index under publications and a killed replica: every answer is the embedded one of the version it names."""
 
+import asyncio
 import json
 import os
 import random
@@ -89,6 +90,9 @@ def served(tiny_bundle: Path, ray_local: None, tmp_path_factory: pytest.TempPath
         cpus=0.05,
         poll_seconds=0.1,
         http_port=port,
+        concurrency=4,
+        queue=8,
+        max_body_bytes=1 << 18,
     )
     try:
         one.client = start(settings)
@@ -243,6 +247,27 @@ def test_texts_batches_and_counts_equal_the_embedded_search(served: Served) -> N
     assert served.client.search_batch([]) == []
 
 
+def test_the_client_has_the_other_methods_of_the_searcher(served: Served) -> None:
+    embedded, client, text = newest(served), served.client, "how do threads lock"
+    assert asyncio.run(client.search_async(text, 3)).hits == embedded.search(text, 3).hits
+    assert (
+        client.bm25("version group 3", 5, fields=["text"]).hits
+        == embedded.bm25("version group 3", 5, fields=["text"]).hits
+    )
+    for query, options in [
+        (text, {}),
+        (text, {"hybrid": Hybrid(words=2.0), "qk": 5}),
+        ({2000: 1.0, 2001: 2.0}, {}),
+        ({2000: 1.0}, {"hybrid": Hybrid(), "text": "lock"}),
+    ]:
+        assert client.explain(query, "lock", **options) == embedded.explain(query, "lock", **options)
+    with pytest.raises(QueryError, match="there is no document"):
+        client.explain(text, "absent")
+    for found, expected in zip(client.encode([text, ""]), embedded.encode([text, ""]), strict=True):
+        assert (found.terms, found.ids.tolist()) == (expected.terms, expected.ids.tolist())
+        assert found.weights.tolist() == expected.weights.tolist()
+
+
 @pytest.mark.parametrize(
     ("vector", "k", "options"),
     [
@@ -305,6 +330,47 @@ def test_http_reads_json_and_reports_errors(served: Served) -> None:
         assert (status, value["error"]) == (400, "QueryError"), body
         assert words in value["message"]
     assert post(served, b"{}", "/other")[0] == 404
+
+
+def memory_of(pid: int) -> int:
+    """Resident bytes of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_five_times_the_capacity_is_refused_and_the_index_recovers(served: Served) -> None:
+    capacity, bodies = 4 + 8, [json.dumps({"vector": {t: 1.0}, "k": 500, "fields": ["text"]}).encode() for t in TERMS]
+    bodies.append(b'{"texts": [' + b'"a",' * (1 << 17) + b'"a"]}')  # above the limit of a body
+    pid = serve.get_deployment_handle("router", APPLICATION).state.remote().result(timeout_s=30)["pid"]
+    before, end, statuses = memory_of(pid), time.monotonic() + 3, []
+
+    def load(seed: int) -> None:
+        rng = random.Random(seed)
+        while time.monotonic() < end:
+            status, retry_after = status_of(served, rng.choice(bodies))
+            statuses.append(status)
+            assert (status == 503) == (retry_after is not None), (status, retry_after)
+
+    with ThreadPoolExecutor(5 * capacity) as pool:
+        for client in [pool.submit(load, seed) for seed in range(5 * capacity)]:
+            client.result()
+    stopped = time.monotonic()
+    assert post(served, bodies[0])[0] == 200
+    assert time.monotonic() - stopped < 2
+    assert set(statuses) == {200, 413, 503}
+    assert memory_of(pid) - before < 100 << 20
+    assert pid == serve.get_deployment_handle("router", APPLICATION).state.remote().result(timeout_s=30)["pid"]
+
+
+def status_of(served: Served, body: bytes) -> tuple[int, str | None]:
+    """Status and Retry-After of a search."""
+    request = urllib.request.Request(f"http://127.0.0.1:{served.port}/search", body, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            answer.read()
+            return answer.status, answer.headers["Retry-After"]
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["Retry-After"]
 
 
 def test_every_listener_is_on_loopback(served: Served) -> None:

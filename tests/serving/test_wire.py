@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -31,7 +32,9 @@ fields = st.fixed_dictionaries(
     },
     optional={"published": st.none() | times},
 )
-hits = st.builds(Hit, st.text(), floats, st.integers(0, 9), fields)
+places = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=3).map(tuple)
+highlights = st.none() | st.dictionaries(st.text(), places, max_size=2).map(MappingProxyType)
+hits = st.builds(Hit, st.text(), floats, st.integers(0, 9), fields, highlights)
 results = st.builds(
     SearchResult,
     hits=st.lists(hits, max_size=4).map(tuple),
@@ -95,7 +98,7 @@ def test_an_id_and_an_equal_term_stay_two_entries():
         ({"text": "a", "filter": 7}, "filter is 7"),
         ({"text": "a", "fields": "title"}, "give a list"),
         ({"text": "a", "count": "yes"}, "true or false"),
-        ({"text": "a", "deduplicate": ["title"]}, "name of a field"),
+        ({"text": "a", "deduplicate": ["title"]}, "give a string"),
     ],
 )
 def test_a_malformed_request_is_refused_with_the_remedy(value, words):

@@ -1,0 +1,157 @@
+"""The shard groups of an application: calls to their replicas, and which groups are down."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ray.serve.handle import DeploymentHandle
+
+from lsr_prod.logs import get_log
+from lsr_prod.search.candidates import Candidates
+from lsr_prod.search.shard.shard_query import ShardQuery
+from lsr_prod.serving.calls import UnavailableError, send
+from lsr_prod.serving.versions import Pin
+
+__all__ = ["DeadlinePassedError", "Groups"]
+
+log = get_log(__name__)
+
+_T = TypeVar("_T")
+_GRACE_S = 0.1  # for a response sent at the deadline to arrive
+_PROBE_S = 0.5  # seconds between two probes of a group that is down
+
+
+class DeadlinePassedError(UnavailableError):
+    """A shard group did not answer before the deadline of the query."""
+
+
+class Groups:
+    """The shard groups of an application, and the event loop that their calls run in. Safe to share between threads.
+
+    A group whose call failed is down until a probe of it succeeds. Calls to it fail at once, so that a dead group does
+    not hold every query for ``timeout_s``.
+    """
+
+    def __init__(
+        self, handles: Sequence[DeploymentHandle[Any]], *, attempts: int, timeout_s: float, partial: bool = False
+    ) -> None:
+        """Start the event loop.
+
+        Args:
+            handles: one per group, in order.
+            attempts: maximum number of times a call is sent when replicas die.
+            timeout_s: seconds for a call.
+            partial: answer without the groups that do not answer; otherwise such a query fails.
+        """
+        self.handles = tuple(handles)
+        self.partial = partial
+        self._attempts = attempts
+        self._timeout_s = timeout_s
+        self._down: dict[int, asyncio.Task[None]] = {}
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="lsr-scatter", daemon=True).start()
+
+    def submit(self, call: Coroutine[Any, Any, _T]) -> "Future[_T]":
+        """Run a coroutine in the event loop of the groups."""
+        return asyncio.run_coroutine_threadsafe(call, self._loop)
+
+    async def call(self, group: int, method: str, *arguments: Any, timeout_s: float | None = None) -> Any:
+        """Call a method of a free replica of a group.
+
+        Args:
+            group: number of the group.
+            method: name of the method.
+            *arguments: its arguments.
+            timeout_s: seconds that the deadline of the query leaves; None: there is no deadline.
+
+        Raises:
+            UnavailableError: no replica answered in time, every replica that received the call died, or the group is
+                down.
+            LsrError: the replica refused the call.
+        """
+        self._check_up(group)
+        remote = getattr(self.handles[group], method).remote
+        what = {"group": group, "method": method}
+        within = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
+        try:
+            return await send(lambda: remote(*arguments), attempts=self._attempts, timeout_s=within, what=what)
+        except TimeoutError as error:
+            if timeout_s is not None:
+                raise _too_late(group) from error
+            failure = UnavailableError(
+                f"shard group {group} did not answer within {within} s; look at its replicas, or raise serve.timeout_s"
+            )
+            self._mark_down(group, failure)
+            raise failure from error
+        except UnavailableError as error:
+            self._mark_down(group, error)
+            raise
+
+    async def match(self, group: int, pin: Pin, query: ShardQuery) -> Candidates:
+        """Return the best documents of a group.
+
+        Raises:
+            UnavailableError: the group did not answer before the deadline, or as for ``call``.
+        """
+        if query.deadline is None:
+            found: Candidates = await self.call(group, "match", pin, query)
+            return found
+        self._check_up(group)
+        remote, deadline, timeless = self.handles[group].match.remote, query.deadline, replace(query, deadline=None)
+        left = deadline - time.monotonic()
+        if left > 0:
+            try:
+                return await send(
+                    lambda: remote(pin, timeless, deadline - time.monotonic()),
+                    attempts=self._attempts,
+                    timeout_s=min(self._timeout_s, left + _GRACE_S),
+                    what={"group": group, "method": "match"},
+                )
+            except TimeoutError:
+                pass
+            except UnavailableError as error:
+                self._mark_down(group, error)
+                raise
+        raise _too_late(group)
+
+    async def missing(self, within_s: float) -> tuple[int, ...]:
+        """Return the groups of which no replica answers within ``within_s`` seconds."""
+
+        async def is_missing(group: int) -> bool:
+            try:
+                await asyncio.wait_for(self.handles[group].state.remote(), within_s)
+            except Exception:  # noqa: BLE001 - any failure means that the group cannot answer queries
+                return True
+            return False
+
+        found = await asyncio.gather(*map(is_missing, range(len(self.handles))))
+        return tuple(group for group, absent in enumerate(found) if absent)
+
+    def _check_up(self, group: int) -> None:
+        if group in self._down:
+            raise UnavailableError(f"shard group {group} is down: no replica of it answers; look at its replicas")
+
+    def _mark_down(self, group: int, error: UnavailableError) -> None:
+        if group not in self._down:
+            log.error("shard group is down: %s", error, extra={"fields": {"group": group, "error": str(error)}})
+            self._down[group] = asyncio.get_running_loop().create_task(self._probe(group))
+
+    async def _probe(self, group: int) -> None:
+        """Wait until a replica of a group answers; then the group is up."""
+        while True:
+            try:
+                await asyncio.wait_for(self.handles[group].state.remote(), self._timeout_s)
+            except Exception:  # noqa: BLE001 - the next probe may be answered
+                await asyncio.sleep(_PROBE_S)
+            else:
+                del self._down[group]
+                log.info("shard group %d answers again", group, extra={"fields": {"group": group}})
+                return
+
+
+def _too_late(group: int) -> DeadlinePassedError:
+    return DeadlinePassedError(f"shard group {group} did not answer before the deadline; raise deadline_ms")
