@@ -26,7 +26,6 @@ from benchmarks.search.ours import Ours, build_folder
 from benchmarks.search.race import percentiles
 from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.search import field
-from lsr_prod.search.kernel.workspace import Workspace
 from lsr_prod.search.shard.shard_reader import ShardReader
 
 SHARES = (1, 100, 500)  # thousandths of the documents
@@ -63,10 +62,10 @@ def measure(
     queries = collection.queries(query_terms)
     asked = [engine.prepare(*queries[i], 10) for i in range(len(queries))]
     filters = {1000: None, **{share: field("lot") < share for share in SHARES}}
-    first_ms, memory = {}, Workspace.of_thread()
+    first_ms = {}
     for share, expression in filters.items():
         start = time.perf_counter()
-        reader.match(replace(asked[0], filter=expression), memory, 0.0)
+        reader.match(replace(asked[0], filter=expression), 0.0)
         first_ms[share] = (time.perf_counter() - start) * 1e3
         check(reader, collection, [(queries[i], replace(asked[i], filter=expression)) for i in range(20)], lots, share)
     times: dict[int, list[float]] = {share: [] for share in filters}
@@ -75,7 +74,7 @@ def measure(
             for share, expression in filters.items():
                 one = replace(query, filter=expression)
                 start = time.perf_counter_ns()
-                reader.match(one, memory, 0.0)
+                reader.match(one, 0.0)
                 times[share].append((time.perf_counter_ns() - start) / 1e3)
     return times, first_ms
 
@@ -89,7 +88,7 @@ def check(reader: ShardReader, collection: Collection, queries: Sequence, lots: 
             rows, places = np.nonzero(collection.terms == term)
             scores[rows] += np.float32(weight) * collection.impacts[rows, places].astype(np.float32)
         expected = np.sort(scores[lots < share])[::-1][: asked.k]
-        found = reader.match(asked, Workspace.of_thread(), 0.0).scores
+        found = reader.match(asked, 0.0).scores
         assert found == expected[expected > 0].tolist(), "the filtered answer differs from the brute force"
 
 

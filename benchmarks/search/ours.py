@@ -26,7 +26,6 @@ from lsr_prod.indexing.impacts.order import order_documents
 from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays
-from lsr_prod.search.kernel.workspace import Workspace
 from lsr_prod.search.query.sparse_query import required_terms
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.shard_query import ShardQuery
@@ -62,26 +61,18 @@ class Ours:
 
     def sizes(self) -> dict[str, int]:
         """Bytes: ``matching`` is what a query may read to match and rank."""
-        size = {"matching": MATCHING_ARRAYS, "forward": FORWARD_ARRAYS, "ids": ("id_order", "id_rank")}
-        return {
-            part: sum(_size(folder / array_name(name)) for folder in self._folders for name in names)
-            for part, names in size.items()
-        }
+        return array_sizes(self._folders)
 
     def prepare(self, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float32], k: int) -> ShardQuery:
         """What a text or a vector becomes before shards see it: heaviest term first."""
-        order = np.lexsort((terms, -weights))
-        required = required_terms(len(terms), **self._threshold)
-        ids, ordered = terms[order].astype(np.int32), np.ascontiguousarray(weights[order])
-        return ShardQuery(ids, ordered, np.ones(len(ids), np.uint8), required, k)
+        return to_shard_query(terms, weights, k, **self._threshold)
 
     def query(self, asked: ShardQuery, k: int) -> list[tuple[float, str]]:
         """One search over all shards."""
         found: list[tuple[float, str]] = []
         floor = 0.0
-        memory = Workspace.of_thread()
         for reader in self.readers:
-            hits = reader.match(asked, memory, floor)
+            hits = reader.match(asked, floor)
             doc_id = reader.shard.documents.doc_id
             found += [(-score, doc_id(ordinal)) for score, ordinal in zip(hits.scores, hits.ordinals, strict=True)]
             if len(self.readers) > 1:
@@ -94,18 +85,46 @@ class Ours:
         return [int(doc_id) for _, doc_id in answer], [-score for score, _ in answer]
 
     def touched(self, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float32]) -> tuple[int, int]:
-        """Postings read, and bytes: 2 a posting, 13 a run (3 of its own, 10 of what is kept for its block)."""
-        asked = self.prepare(terms, weights, 10)
-        postings, runs, floor = 0, 0, 0.0
-        best: list[float] = []
-        for reader in self.readers:
-            hits = reader.match(asked, Workspace.of_thread(), floor)
-            best = sorted(best + hits.scores, reverse=True)[:10]
-            floor = best[-1] if len(best) == 10 and len(self.readers) > 1 else 0.0
-            postings += hits.postings
-            of_term = reader.shard.arrays.term_runs
-            runs += int((of_term[1:][asked.ids].astype(np.int64) - of_term[:-1][asked.ids]).sum())
-        return postings, 2 * postings + 13 * runs
+        """Postings and bytes that a query reads."""
+        return count_touched(self.readers, self.prepare(terms, weights, 10))
+
+
+def to_shard_query(
+    terms: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float32],
+    k: int,
+    *,
+    min_terms: int,
+    overlap_threshold: float,
+) -> ShardQuery:
+    """Return the query of a shard, heaviest term first."""
+    order = np.lexsort((terms, -weights))
+    required = required_terms(len(terms), min_terms=min_terms, overlap_threshold=overlap_threshold)
+    ids, ordered = terms[order].astype(np.int32), np.ascontiguousarray(weights[order])
+    return ShardQuery(ids, ordered, np.ones(len(ids), np.uint8), required, k)
+
+
+def array_sizes(folders: Sequence[Path]) -> dict[str, int]:
+    """Return the bytes of the arrays of shards; ``matching`` is what a query may read to match and rank."""
+    parts = {"matching": MATCHING_ARRAYS, "forward": FORWARD_ARRAYS, "ids": ("id_order", "id_rank")}
+    return {
+        part: sum(_size(folder / array_name(name)) for folder in folders for name in names)
+        for part, names in parts.items()
+    }
+
+
+def count_touched(readers: Sequence[ShardReader], asked: ShardQuery) -> tuple[int, int]:
+    """Return the postings that a query reads, and bytes: 2 per posting, 13 per run (3 of its own, 10 of its block)."""
+    postings, runs, floor = 0, 0, 0.0
+    best: list[float] = []
+    for reader in readers:
+        hits = reader.match(asked, floor)
+        best = sorted(best + hits.scores, reverse=True)[:10]
+        floor = best[-1] if len(best) == 10 and len(readers) > 1 else 0.0
+        postings += hits.postings
+        of_term = reader.shard.arrays.term_runs
+        runs += int((of_term[1:][asked.ids].astype(np.int64) - of_term[:-1][asked.ids]).sum())
+    return postings, 2 * postings + 13 * runs
 
 
 def build_folder(
@@ -119,7 +138,7 @@ def build_folder(
         columns: more columns of ``docs.arrow``, by row.
         compress: postings in fewer bytes.
     """
-    vectors = _vectors(collection)
+    vectors = rows_as_vectors(collection)
     layout = ShardLayout(BLOCK, "content", 1 << 30, collection.vocabulary, (), (), compress=compress)
     _order(vectors.take(np.arange(2 * BLOCK)), collection.vocabulary)
     start = time.process_time()
@@ -137,8 +156,8 @@ def _order(vectors: Vectors, vocabulary: int) -> npt.NDArray[Any]:
     return order_documents(vectors, vocabulary, BLOCK)
 
 
-def _vectors(collection: Collection) -> Vectors:
-    """The rows as the builder has them, heaviest term first."""
+def rows_as_vectors(collection: Collection) -> Vectors:
+    """Return the rows as the builder has them, heaviest term first."""
     rows, terms = collection.terms.shape
     heaviest = np.argsort(-collection.impacts.astype(np.int16), axis=1, kind="stable")
     return Vectors(

@@ -22,11 +22,12 @@ import numpy as np
 
 from benchmarks.search.data import KS, Collection
 
-__all__ = ["Contestant", "Engine", "Row", "opened", "percentiles", "race", "start", "tune"]
+__all__ = ["BANDS", "ENOUGH", "Contestant", "Engine", "Row", "opened", "percentiles", "race", "start", "tune"]
 
 ROOT = Path(__file__).resolve().parents[2]
 SLICE = 64
-ENOUGH = 0.997  # recall that an approximate engine has to reach
+BANDS = (0.90, 0.95, 0.99, 0.997)  # recall for which approximate engines are tuned
+ENOUGH = BANDS[-1]  # recall that an approximate engine has to reach in ratios
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +70,17 @@ class Row:
     times: dict[int, list[float]] = field(default_factory=dict)
     recall: dict[int, float] = field(default_factory=dict)
     qps: dict[int, float] = field(default_factory=dict)
+    batch_qps: dict[int, float] = field(default_factory=dict)
     touched_postings: list[int] | None = None
     touched_bytes: list[int] | None = None
 
     def p50(self, k: int) -> float:
         """Return the median time in microseconds."""
         return percentiles(self.times[k])[0]
+
+    def p95(self, k: int) -> float:
+        """Return the 95th percentile of the time in microseconds."""
+        return percentiles(self.times[k])[1]
 
 
 class Engine:
@@ -179,28 +185,51 @@ def tune(
     collection: Collection,
     query_terms: int,
     folder: Path,
+    *,
+    made: set[Path],
 ) -> list[Contestant]:
-    """Return per k the settings with the lowest p50 at sufficient recall, or with the best recall if none suffices."""
-    tried: dict[int, list[tuple[bool, float, Contestant]]] = {k: [] for k in KS}
+    """Return, per k and band of recall, the settings with the lowest p50 that reach the band.
+
+    If no settings reach any band, those with the best recall are returned. Settings that win several bands are one
+    contestant; its name has the highest of them.
+
+    Args:
+        base: the engine; ``build`` and ``options`` are completed.
+        builds: settings of the index to try.
+        grid: values to try of each query option.
+        collection: documents and queries.
+        query_terms: terms per query.
+        folder: benchmark folder.
+        made: see ``opened``.
+    """
+    tried: dict[int, list[tuple[float, float, Contestant]]] = {k: [] for k in KS}
     for build in builds:
-        contestant = replace(base, build={"build": build}, options={name: values[0] for name, values in grid.items()})
-        with opened(contestant, collection, query_terms, folder, made=set()) as (engine, _):
+        first = {**base.options, **{name: values[0] for name, values in grid.items()}}
+        contestant = replace(base, build={**base.build, **build}, options=first)
+        with opened(contestant, collection, query_terms, folder, made=made) as (engine, _):
             for k, values in product(KS, product(*grid.values())):
-                options = dict(zip(grid, values, strict=True))
+                options = {**first, **dict(zip(grid, values, strict=True))}
                 engine("set", options=options)
                 engine("prepare", k=k)
                 times = engine("ask", numbers=list(range(SLICE, query_count(collection, query_terms))), k=k, keep=True)
-                share = engine("recall", k=k, at=k)["recall"]
-                good = share >= ENOUGH
-                rank = percentiles(times["ns"])[0] if good else -share
-                tried[k].append(
-                    (not good, rank, replace(contestant, options=options, name=f"{base.name} k={k}", ks=(k,)))
-                )
-    best = [min(rows, key=lambda row: row[:2]) for rows in tried.values()]
-    for missed, rank, contestant in best:
-        what = f"p50 {rank / 1e3:.0f} us" if not missed else f"no settings reach {ENOUGH}: recall {-rank:.4f}"
-        print(f"{contestant.name}: {dict(contestant.options)}, built with {contestant.build['build']}; {what}")
-    return [contestant for _, _, contestant in best]
+                recall = engine("recall", k=k, at=k)["recall"]
+                tried[k].append((recall, percentiles(times["ns"])[0], replace(contestant, options=options, ks=(k,))))
+    chosen = []
+    for k, rows in tried.items():
+        reached: dict[int, float] = {}
+        for band in BANDS:
+            good = [i for i, row in enumerate(rows) if row[0] >= band]
+            if good:
+                reached[min(good, key=lambda i: rows[i][1])] = band
+        if not reached:
+            reached[max(range(len(rows)), key=lambda i: rows[i][0])] = 0.0
+        for i, band in reached.items():
+            recall, ns, contestant = rows[i]
+            name = f"{base.name} k={k} >={band:g}" if band else f"{base.name} k={k} best"
+            settings = {**contestant.build, **contestant.options}
+            print(f"{name}: {settings}; recall {recall:.4f}, p50 {ns / 1e3:.0f} us")
+            chosen.append(replace(contestant, name=name))
+    return chosen
 
 
 def race(
@@ -211,6 +240,7 @@ def race(
     *,
     passes: int,
     seconds: float,
+    made: set[Path],
 ) -> list[Row]:
     """Measure all contestants.
 
@@ -220,10 +250,10 @@ def race(
         query_terms: terms per query.
         folder: benchmark folder, which holds ``indexes``.
         passes: times that every query is timed.
-        seconds: duration of each throughput measurement.
+        seconds: duration of each throughput measurement; 0: none.
+        made: see ``opened``.
     """
     rows, engines = [], []
-    made: set[Path] = set()
     with ExitStack() as stack:
         for contestant in contestants:
             engine, row = stack.enter_context(opened(contestant, collection, query_terms, folder, made=made))
@@ -232,12 +262,15 @@ def race(
         queries = query_count(collection, query_terms)
         for k in KS:
             pairs = [(row, engine) for row, engine in zip(rows, engines, strict=True) if k in row.contestant.ks]
-            _rounds(pairs, queries, k, passes)
-        for _ in range(2):
+            _timed_rounds(pairs, queries, k, passes)
+        for _ in range(2 if seconds else 0):
             for row, engine in zip(rows, engines, strict=True):
                 for threads in (1, 2):
                     found = engine("throughput", threads=threads, seconds=seconds, k=row.contestant.ks[0])["qps"]
                     row.qps[threads] = max(found, row.qps.get(threads, 0.0))
+                    batches = engine("batches", threads=threads, seconds=seconds, k=row.contestant.ks[0])["qps"]
+                    if batches is not None:
+                        row.batch_qps[threads] = max(batches, row.batch_qps.get(threads, 0.0))
         for row, engine in zip(rows, engines, strict=True):
             row.rss = engine("rss")["rss"]
             found = engine("touched", numbers=list(range(SLICE, queries)))
@@ -245,7 +278,7 @@ def race(
     return rows
 
 
-def _rounds(pairs: Sequence[tuple[Row, Engine]], queries: int, k: int, passes: int) -> None:
+def _timed_rounds(pairs: Sequence[tuple[Row, Engine]], queries: int, k: int, passes: int) -> None:
     """Time slice by slice, starting with a different engine each time; the first slice only warms up."""
     slices = [list(range(first, min(first + SLICE, queries))) for first in range(0, queries, SLICE)]
     for _, engine in pairs:

@@ -1,7 +1,7 @@
 """Seismic (pyseismic-lsr) behind the protocol of ``benchmarks.search.worker``; runs in the peers' environment."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ FILE = "index.index.seismic"
 
 
 class Seismic:
-    """Options: ``build`` (arguments of build_from_dataset), ``cut`` and ``heap_factor`` of each query."""
+    """Options: ``build`` (of build_from_dataset; queries use ``nknn`` too); ``cut`` and ``heap_factor`` of queries."""
 
     version = f"pyseismic-lsr {installed('pyseismic-lsr')}"
 
@@ -51,15 +51,23 @@ class Seismic:
 
     def prepare(
         self, terms: npt.NDArray[np.int64], weights: npt.NDArray[np.float32], _k: int
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32], int, float]:
-        """Terms as the fixed-width strings that it wants."""
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32], tuple[int, float, int]]:
+        """Terms as the fixed-width strings that it wants, and the settings of the search."""
         asked = np.array([str(term) for term in terms], dtype=self._string)
-        return asked, np.ascontiguousarray(weights), self.options["cut"], self.options["heap_factor"]
+        neighbors = self.options["build"].get("nknn", 0)  # the graph is scanned where there is one
+        return asked, np.ascontiguousarray(weights), (self.options["cut"], self.options["heap_factor"], neighbors)
 
-    def query(self, asked: tuple[npt.NDArray[Any], npt.NDArray[np.float32], int, float], k: int) -> Any:
+    def query(self, asked: tuple[npt.NDArray[Any], npt.NDArray[np.float32], tuple[int, float, int]], k: int) -> Any:
         """One search."""
-        terms, weights, cut, heap_factor = asked
-        return self._index.search("0", terms, weights, k, cut, heap_factor)
+        terms, weights, settings = asked
+        return self._index.search("0", terms, weights, k, *settings)
+
+    def batch(self, asked: Sequence[Any], k: int, threads: int) -> int:
+        """Search with many queries in one call, which has threads of its own, and return their number."""
+        _, _, settings = asked[0]
+        names = np.array([str(i) for i in range(len(asked))], dtype=self._string)
+        terms, weights = [one[0] for one in asked], [one[1] for one in asked]
+        return len(self._index.batch_search(names, terms, weights, k, *settings, num_threads=threads))
 
     def decode(self, answer: Any) -> tuple[list[int], list[float]]:
         """Ordinals and scores."""

@@ -11,6 +11,7 @@ Each line of stdin is one JSON command; the worker answers each with one JSON li
     prepare(terms, weights, k) -> asked            into the engine's own types; not timed
     query(asked, k) -> answer                      timed; called by several threads
     decode(answer) -> (ids, scores)                out of the engine's own types; not timed
+    batch(asked, k, threads) -> int                optional: many queries in one call; their number
     touched(terms, weights) -> (postings, bytes)   optional: what a query reads
 
 This file imports only numpy, because the environments of the peers run it too.
@@ -98,10 +99,10 @@ class Worker:
         return {"ns": times}
 
     def recall(self, k: int, at: int) -> dict[str, Any]:
-        """Return the mean recall@``at`` of the recorded answers to queries for ``k`` hits."""
+        """Return the mean recall@``at`` of the recorded answers to queries for ``k`` hits, and forget them."""
         truth = self.collection.truth(self.query_terms, KS)
         found = []
-        for i, answer in self.answers[k].items():
+        for i, answer in self.answers.pop(k).items():
             ids = np.asarray(self.engine.decode(answer)[0], np.int64)
             floor, matching = truth[i, KS.index(at)], int(truth[i, -2])
             found.append(recall(self.collection, ids, self.queries[i], k=at, floor=floor, matching=matching))
@@ -130,6 +131,16 @@ class Worker:
         for thread in running:
             thread.join()
         return {"qps": sum(counts) / (time.perf_counter() - start)}
+
+    def batches(self, threads: int, seconds: float, k: int) -> dict[str, Any]:
+        """Return queries per second of calls that take many queries, or None if the engine has no such call."""
+        batch = getattr(self.engine, "batch", None)
+        if batch is None:
+            return {"qps": None}
+        asked, start, count = self.prepared[k], time.perf_counter(), 0
+        while time.perf_counter() < start + seconds:
+            count += batch(asked, k, threads)
+        return {"qps": count / (time.perf_counter() - start)}
 
     def touched(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Return the postings and bytes that each query reads, or None if the engine does not report them."""

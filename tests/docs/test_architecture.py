@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
-_PLACE = re.compile(r"`([\w/]+\.py): ([\w.]+)`")
+_PLACE = re.compile(r"`([\w/]+\.(?:py|c)): ([\w.]+)`")
+_C_FUNCTION = re.compile(r"^\w.*?(\w+)\([^;]*\{$", re.MULTILINE)
 _WALK = re.compile(r"^## Follow one (\w+)[^\n]*\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -25,6 +26,8 @@ def drawing() -> ModuleType:
 
 def definitions(file: Path) -> set[str]:
     """Qualified names of the functions, classes and methods of a file."""
+    if file.suffix == ".c":
+        return set(_C_FUNCTION.findall(file.read_text()))
     found = set()
     for node in ast.parse(file.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
