@@ -7,12 +7,15 @@ from contextlib import contextmanager
 from lsr_prod.cluster.address import check_address
 from lsr_prod.cluster.token import prepare_token, resolve_mode
 from lsr_prod.config import RaySettings
-from lsr_prod.errors import ConfigError, MissingExtraError
+from lsr_prod.errors import ConfigError, MissingExtraError, WorkerError
 from lsr_prod.logs import get_log
 
 __all__ = ["ray_session"]
 
 log = get_log(__name__)
+
+_STARTS = 3
+_TOO_SLOW = "timed out during startup"
 
 
 @contextmanager
@@ -27,6 +30,7 @@ def ray_session(settings: RaySettings) -> Iterator[None]:
         ConfigError: the address does not answer, the cluster demands no token or refuses that of this process, or the
             token of a local cluster cannot be created.
         MissingExtraError: Ray is not installed.
+        WorkerError: the machine is too busy to start a local cluster.
     """
     # Read by Ray at import. The first makes every listener of a local cluster bind to loopback, which --node-ip-address
     # does not. The second keeps the GPU variables of tasks that reserve no GPU.
@@ -61,7 +65,7 @@ def _connect(address: str | None, num_cpus: int | None) -> None:
         check_address(address, token=token)
     try:
         if address is None:
-            ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, log_to_driver=False)
+            _start_local(num_cpus)
         else:
             ray.init(address=address, log_to_driver=False)
     except AuthenticationError as error:
@@ -72,3 +76,28 @@ def _connect(address: str | None, num_cpus: int | None) -> None:
         raise ConfigError(
             "ray.address", f"Ray does not connect to {address}: {error}", "check its nodes and its token"
         ) from error
+
+
+def _start_local(num_cpus: int | None) -> None:
+    """Start a local cluster; Ray gives its processes 30 s, which a busy machine may exceed.
+
+    Raises:
+        WorkerError: they were too slow each time.
+    """
+    import ray
+
+    for attempt in range(1, _STARTS + 1):
+        try:
+            ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, log_to_driver=False)
+        except Exception as error:  # Ray raises no class of its own
+            if _TOO_SLOW not in str(error):
+                raise
+            ray.shutdown()
+            if attempt == _STARTS:
+                raise WorkerError(
+                    f"Ray did not start on this machine in {_STARTS} attempts of 30 s; end other programs, or set "
+                    "ray.address to a running cluster"
+                ) from error
+            log.warning("Ray started too slowly", extra={"fields": {"attempt": attempt, "of": _STARTS}})
+        else:
+            return

@@ -5,9 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import ray
+
 from lsr_prod.cluster import ray_session
+from lsr_prod.cluster.session import _start_local
 from lsr_prod.config import RaySettings
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ConfigError, WorkerError
 from tests.listeners import Listener, kinds
 
 ROOT = Path(__file__).parents[2]
@@ -43,8 +47,6 @@ def test_local_cluster_listens_on_loopback_with_a_private_token(tmp_path: Path) 
 
 
 def test_existing_connection_is_used_and_left_open(ray_local: None) -> None:
-    import ray
-
     with ray_session(RaySettings(address="127.0.0.1:1")):
         assert ray.is_initialized()
     assert ray.is_initialized()
@@ -59,3 +61,20 @@ def test_address_without_a_listener_raises_config_error() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert done.stdout.strip() == ConfigError("ray.address", "", "").field, done.stderr
+
+
+def test_slow_start_of_a_local_cluster_is_repeated_and_then_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = []
+
+    def init(**_options: object) -> None:
+        starts.append(1)
+        if len(starts) != 5:
+            raise Exception("The current node timed out during startup. This could happen because ...")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with pytest.raises(WorkerError, match="in 3 attempts of 30 s; end other programs"):
+        _start_local(1)
+    assert len(starts) == 3
+    _start_local(1)
+    assert len(starts) == 5
