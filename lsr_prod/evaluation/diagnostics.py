@@ -1,0 +1,155 @@
+"""Diagnostics of a model and of an encoded collection (esplade-pretraining, tables 3 and 6 to 9).
+
+``logit_statistics`` looks at the raw logits of single tokens before pooling, which tells how a pre-trained head will
+behave in fine-tuning: in the paper, models whose ``document_mean`` at 10 is below 0 lost all terms. The other functions
+look at sparse vectors as they are indexed.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.model import SparseEncoder
+from lsr_prod.model.backbone import output_layer
+
+__all__ = [
+    "LogitStatistics",
+    "PostingsLengths",
+    "TermScores",
+    "logit_statistics",
+    "postings_lengths",
+    "term_count_std",
+    "term_scores",
+]
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class LogitStatistics:
+    """Statistics of the logits of single tokens, special tokens excluded (esplade-pretraining, tables 6 and 7).
+
+    Attributes:
+        tokens: number of tokens.
+        logit_std: standard deviation of the logits of each output term over all tokens, averaged over terms
+            (``logit-score-std``).
+        non_negative_mean: mean over tokens of the number of terms with a logit of 0 or more.
+        non_negative_std: its standard deviation.
+        document_mean: k to the mean of the k largest pooled logits of a document, averaged over documents; k of 0 means
+            all terms (``doc-score-avg``).
+        document_std: k to their standard deviation, averaged over documents (``doc-score-std``).
+    """
+
+    tokens: int
+    logit_std: float
+    non_negative_mean: float
+    non_negative_std: float
+    document_mean: dict[int, float]
+    document_std: dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PostingsLengths:
+    """Lengths of the postings lists of all V output terms, empty lists included (esplade-pretraining, table 3)."""
+
+    mean: float
+    variance: float
+    std: float
+
+
+@dataclass(frozen=True, slots=True)
+class TermScores:
+    """Spread of the weights of single terms over the documents (esplade-pretraining, table 8).
+
+    Attributes:
+        std: standard deviation of the weights above 0 of a term, averaged over the counted terms; 0 without any.
+        terms: number of terms that occur in enough documents.
+    """
+
+    std: float
+    terms: int
+
+
+@torch.no_grad()
+def logit_statistics(
+    encoder: SparseEncoder, texts: Sequence[str], *, topk: Sequence[int] = (10, 100, 0)
+) -> LogitStatistics:
+    """Compute the statistics of the logits of documents; memory is that of one [L, V] tensor.
+
+    Args:
+        encoder: on any device; its output vocabulary is V.
+        texts: documents, encoded with the prompt and length of the encoder card; at least one has a token.
+        topk: numbers of pooled logits per document; 0: all.
+
+    Raises:
+        ValueError: no text has a token.
+    """
+    matrix, bias = output_layer(encoder.model)
+    sums = torch.zeros(2, len(matrix), dtype=torch.float64)
+    counts: list[Tensor] = []
+    means: dict[int, list[Tensor]] = {k: [] for k in topk}
+    stds: dict[int, list[Tensor]] = {k: [] for k in topk}
+    for states in _token_states(encoder, texts):  # [L, d] of one text
+        logits = states @ matrix.T if bias is None else torch.addmm(bias, states, matrix.T)  # [L, V]
+        sums += torch.stack([logits.sum(dim=0), logits.square().sum(dim=0)]).double().cpu()
+        counts.append((logits >= 0).sum(dim=1).cpu())
+        pooled = logits.amax(dim=0).sort(descending=True).values
+        for k in topk:
+            kept = pooled[:k] if k else pooled
+            means[k].append(kept.mean().cpu())
+            stds[k].append(kept.std(correction=0).cpu())
+    if not counts:
+        raise ValueError("no text has a token")
+    positive = torch.cat(counts).double()
+    first, second = sums / len(positive)
+    return LogitStatistics(
+        tokens=len(positive),
+        logit_std=float((second - first.square()).clamp(min=0).sqrt().mean()),
+        non_negative_mean=float(positive.mean()),
+        non_negative_std=float(positive.std(correction=0)),
+        document_mean={k: float(torch.stack(values).mean()) for k, values in means.items()},
+        document_std={k: float(torch.stack(values).mean()) for k, values in stds.items()},
+    )
+
+
+def _token_states(encoder: SparseEncoder, texts: Sequence[str]) -> Iterator[Tensor]:
+    """Yield the inputs of the output matrix at the tokens of each text, special tokens excluded, [L, d]."""
+    rows = encoder.tokenizer(
+        [encoder.card.document_prompt + text for text in texts],
+        truncation=True,
+        max_length=encoder.card.document_max_length,
+        return_special_tokens_mask=True,
+    )
+    for ids, special in zip(rows["input_ids"], rows["special_tokens_mask"], strict=True):
+        if not all(special):
+            tokens = torch.tensor([ids], device=encoder.model.device)
+            states, pooled = encoder.pooled_states(tokens, torch.ones_like(tokens))
+            kept = pooled[0] & ~torch.tensor(special, dtype=torch.bool, device=pooled.device)[-pooled.shape[1] :]
+            yield states[0][kept]
+
+
+def postings_lengths(documents: SparseBatch, vocabulary_size: int) -> PostingsLengths:
+    """Return the moments of the lengths of postings lists over all terms of the vocabulary."""
+    lengths = np.bincount(documents.terms, minlength=vocabulary_size).astype(np.float64)
+    return PostingsLengths(float(lengths.mean()), float(lengths.var()), float(lengths.std()))
+
+
+def term_count_std(vectors: SparseBatch) -> float:
+    """Return the standard deviation of the number of terms per text (esplade-pretraining, table 9)."""
+    return float(np.diff(vectors.offsets).std())
+
+
+def term_scores(documents: SparseBatch, *, min_documents: int) -> TermScores:
+    """Return the spread of the weights of terms that occur in ``min_documents`` documents or more."""
+    counts = np.bincount(documents.terms)
+    weights = documents.weights.astype(np.float64)
+    first, second = np.bincount(documents.terms, weights), np.bincount(documents.terms, weights**2)
+    counted = counts >= max(1, min_documents)
+    n = counts[counted]
+    variance = second[counted] / n - (first[counted] / n) ** 2
+    return TermScores(float(np.sqrt(np.maximum(variance, 0)).mean()) if len(n) else 0.0, int(counted.sum()))
