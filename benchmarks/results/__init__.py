@@ -1,0 +1,1 @@
+"""What each method of the papers does to stand-in models: one table, ``docs/results.md``."""

@@ -1,0 +1,65 @@
+"""ESPLADE (papers/esplade-pretraining): words as outputs, their pre-training, and joint FLOPS."""
+
+from typing import Any
+
+from benchmarks.results.claims import Claim, Family
+from benchmarks.results.material import Material
+from benchmarks.results.runs import Chain
+from benchmarks.results.stages import finetune
+
+LEVELS = ((0, 0), (7, 20), (5, 20), (5, 10))
+THRESHOLDS = (0.0, 0.2, 0.4, 0.6)
+JOINT = {"regularizer": "joint_flops", "joint": 0.05, "estimator": "off_diagonal"}
+FLOPS = {"regularizer": "flops", "query": 0.02, "document": 0.02}
+
+
+def family(material: Material) -> Family:
+    """The uncased stand-in with its word pieces, and with the words of the corpus."""
+    words: dict[str, Any] = {
+        "stage": "expand_vocabulary", "data": {"paths": [str(material.file("texts"))], "kind": "texts"},
+        "size": 15_000, "min_count": 3,
+    }  # fmt: skip
+    emlm: dict[str, Any] = {
+        "stage": "pretrain_emlm", "data": {"paths": ["none"], "kind": "texts"}, "batch": {"texts": 48}, "steps": 300,
+        "max_length": 48, "seed": 0, "dropout": 0.0, "scale": {"precision": "bf16"},
+        "optimizer": {"learning_rate": 3e-4, "warmup_share": 0.1},
+    }  # fmt: skip
+
+    def chain(*stages: Any) -> Chain:
+        return Chain("uncased", stages, LEVELS, THRESHOLDS)
+
+    rows = {
+        "word pieces, untrained": chain(),
+        "words, untrained": chain(words),
+        "word pieces, FLOPS": chain(finetune([FLOPS])),
+        "word pieces, joint FLOPS": chain(finetune([JOINT])),
+        "words, joint FLOPS": chain(words, finetune([JOINT])),
+        "words, EMLM, FLOPS": chain(words, emlm, finetune([FLOPS])),
+        "words, EMLM, joint FLOPS": chain(words, emlm, finetune([JOINT])),
+        "random words, joint FLOPS": chain({**words, "initialization": "random"}, finetune([JOINT])),
+    }
+    claims = [
+        Claim("words are ahead of word pieces", "words, EMLM, joint FLOPS", "word pieces, joint FLOPS"),
+        Claim(
+            "words are ahead of word pieces at (5, 10)",
+            "words, EMLM, joint FLOPS",
+            "word pieces, joint FLOPS",
+            level=(5, 10),
+        ),
+        Claim("EMLM pre-training helps", "words, EMLM, joint FLOPS", "words, joint FLOPS"),
+        Claim("mean rows are ahead of random rows (rand-vocab)", "words, joint FLOPS", "random words, joint FLOPS"),
+        Claim("joint FLOPS is ahead of FLOPS", "words, EMLM, joint FLOPS", "words, EMLM, FLOPS"),
+    ]
+    return Family(
+        "expansion",
+        "Expanded vocabularies",
+        TEXT,
+        rows,
+        claims,
+        frozenset({"word pieces, untrained", "words, untrained"}),
+    )
+
+
+TEXT = """Stand-in: the uncased BERT. U: the words of the texts that occur at least three times. EMLM: 300 steps of 48
+texts in place of 600,000 of 1,024. Read the cost next to the quality: rows are compared at equal weights, not
+at equal FLOPS."""

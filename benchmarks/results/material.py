@@ -1,0 +1,113 @@
+"""The texts, training pairs and judged queries that all runs of ``benchmarks.results`` share."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import ir_measures
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.stand_ins import stand_in
+from benchmarks.train.pruning_data import Pair, Split, few_documents, read_lines, split_tldr
+from benchmarks.vocabulary.table_models import few_queries
+from lsr_prod import Index, SparseEncoder
+from lsr_prod.cluster import ray_session
+from lsr_prod.config import Deployment, RaySettings
+from lsr_prod.evaluation.validation import Collection
+from lsr_prod.export import export_bundle
+from quickstart.models import model_folder
+
+MEASURE = "RR@10"
+
+
+@dataclass(frozen=True)
+class Material:
+    """Pages of tldr: what is trained on and what is judged.
+
+    Attributes:
+        data: folder of the collections.
+        work: folder that keeps models and figures.
+        quick: a few rows only.
+    """
+
+    data: Path
+    work: Path
+    quick: bool = False
+
+    @cached_property
+    def _split(self) -> Split:
+        return split_tldr(self.data / "tldr_en", test_pages=600, development_pages=300)
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """Queries and pages to train on; none belongs to a page of a test query."""
+        return self._split.train
+
+    @cached_property
+    def collections(self) -> dict[str, Collection]:
+        """``tldr``: test queries over a part of the pages; ``lower``: the same queries in lower case."""
+        queries, documents = (20, 60) if self.quick else (400, 1500)
+        whole = few_documents(few_queries(self._split.test, queries), documents)
+        lower = {query_id: text.lower() for query_id, text in whole.queries.items()}
+        return {"tldr": whole, "lower": Collection(whole.documents, lower, whole.qrels)}
+
+    @cached_property
+    def groups(self) -> list[str]:
+        """The page of every test query: queries of one page are no independent evidence."""
+        owners = {qrel.query_id: qrel.doc_id for qrel in self.collections["tldr"].qrels}
+        return [owners[query_id] for query_id in self.collections["tldr"].queries]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """Plain text for adaptation: the pages and paragraphs of wikitext2, in turn."""
+        pages = [f"{row['title']} {row['text']}" for row in read_lines(self.data / "tldr_en" / "corpus.jsonl")]
+        lines = (self.data / "wikitext2" / "wiki.train.tokens").read_text(encoding="utf-8").splitlines()
+        paragraphs = [line.replace("<unk>", "").strip() for line in lines if len(line) > 200]
+        return [text[:400] for both in zip(pages, paragraphs, strict=False) for text in both]
+
+    def file(self, kind: str) -> Path:
+        """A file for stages that read one: ``texts``, ``pages`` of the training pairs, or the pairs (``rows``)."""
+        path = self.work / f"{kind}.jsonl"
+        if not path.exists():
+            rows: list[dict[str, str]] = {
+                "texts": [{"text": text} for text in self.texts],
+                "pages": [{"text": page} for page in sorted({page for _, page in self.pairs})],
+                "rows": [{"query": query, "positive": page} for query, page in self.pairs],
+            }[kind]
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return path
+
+    def start(self, name: str) -> Path:
+        """The model directory of a stand-in."""
+        if self.quick:
+            return stand_in(name, self.data, work=self.work / "stand_ins", steps=3)
+        return stand_in(name, self.data)
+
+    def bm25(self, collection: Collection) -> npt.NDArray[np.float64]:
+        """The measure of every query for BM25 over the texts of the pages, by the public call."""
+        bundle = self.work / "bundle"
+        if not bundle.exists():
+            plain = self.work / "splade-tiny"
+            SparseEncoder.load(model_folder("splade-tiny")).save(plain)
+            export = Deployment.model_validate({"export": {"model": str(plain), "output": str(bundle)}}).export
+            assert export is not None
+            with ray_session(RaySettings(num_cpus=1)):
+                export_bundle(export)
+        with Index.from_texts(collection.documents, bundle, bm25=True) as index:
+            run = [
+                ir_measures.ScoredDoc(query_id, hit.doc_id, hit.score)
+                for query_id, text in collection.queries.items()
+                for hit in index.bm25(text, k=10).hits
+            ]
+        return by_query(run, collection.qrels, list(collection.queries))
+
+
+def by_query(
+    run: Sequence[ir_measures.ScoredDoc], qrels: Sequence[ir_measures.Qrel], query_ids: Sequence[str]
+) -> npt.NDArray[np.float64]:
+    """The measure of every query; 0 for one without hits."""
+    found = {one.query_id: one.value for one in ir_measures.iter_calc([ir_measures.RR @ 10], qrels, run)}
+    return np.array([found.get(query_id, 0.0) for query_id in query_ids])

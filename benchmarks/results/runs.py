@@ -1,0 +1,239 @@
+"""One run: a chain of stages on a stand-in, then its quality and cost. Everything is kept under a digest."""
+
+import json
+import random
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import TypeAdapter
+
+from benchmarks.results.material import MEASURE, Material
+from benchmarks.train.causal_adaptation import ALONE, NOTHING, Rows
+from benchmarks.train.pruning_models import encode
+from lsr_prod import SparseEncoder
+from lsr_prod.config.train import FinetuneSettings, StageSettings
+from lsr_prod.evaluation.vector_evaluation import Encoded, evaluate
+from lsr_prod.formats.digest import digest_json
+from lsr_prod.model import model_digest
+from lsr_prod.training.language.objectives import make_objective
+from lsr_prod.training.language.trainer import LanguageTrainer
+from lsr_prod.training.retrieval.trainer import Trainer
+from lsr_prod.training.stages.facts import TRANSFER_FILE
+from lsr_prod.training_data.layouts import PackedLayout, WordLayout, pack, word_rows
+from lsr_prod.training_data.tokens import TextForm, TokenSettings
+from lsr_prod.training_data.training_set import Example
+
+QUERY_LENGTH, DOCUMENT_LENGTH = 24, 48
+_FORMAT = 1  # raise it when the same stages train other weights
+_KINDS: TypeAdapter[Any] = TypeAdapter(StageSettings)
+_PLACES = {"data", "target", "target_embeddings", "teacher", "unigrams"}
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What is done to a stand-in.
+
+    Attributes:
+        start: name of the stand-in.
+        stages: settings of the stages; without ``finetune`` the model is measured as it is.
+        levels: pairs (qk, dk) to measure.
+        thresholds: overlap thresholds to measure.
+    """
+
+    start: str
+    stages: tuple[Mapping[str, Any], ...]
+    levels: tuple[tuple[int, int], ...] = ((0, 0),)
+    thresholds: tuple[float, ...] = (0.0,)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Figures of one run.
+
+    Attributes:
+        by_query: the measure of every query, by "collection qk dk threshold".
+        cost: L0 of queries and documents, FLOPS (esplade-pretraining, eq. 1) and matched documents, by the same key.
+        loss: of the ranking loss, in the first and the last tenth of the steps; None without fine-tuning.
+        seconds: of the fine-tuning.
+    """
+
+    by_query: dict[str, list[float]]
+    cost: dict[str, dict[str, float]]
+    loss: tuple[float, float] | None
+    seconds: float
+
+    def values(self, collection: str = "tldr", level: tuple[int, int] = (0, 0), threshold: float = 0.0) -> Any:
+        """The measure of every query, float64 [Q]."""
+        return np.array(self.by_query[key(collection, level, threshold)])
+
+
+def key(collection: str, level: tuple[int, int], threshold: float) -> str:
+    """The key of a measurement."""
+    return f"{collection} {level[0]} {level[1]} {threshold:g}"
+
+
+class Workshop:
+    """Runs chains, and finds those that were run before."""
+
+    def __init__(self, material: Material) -> None:
+        """Create the folders."""
+        self.material = material
+        for name in ("models", "outcomes"):
+            (material.work / name).mkdir(parents=True, exist_ok=True)
+
+    def outcome(self, chain: Chain, seed: int) -> Outcome:
+        """Run a chain, unless that was done."""
+        digest = digest_json([_FORMAT, self._name(chain, seed), asdict(chain), sorted(self.material.collections)])
+        file = self.material.work / "outcomes" / f"{digest}.json"
+        if not file.exists():
+            found = self._run(chain, seed)
+            draft = file.with_suffix(".draft")
+            draft.write_text(json.dumps(asdict(found)))
+            draft.rename(file)
+        return Outcome(**json.loads(file.read_text()))
+
+    def model(self, chain: Chain, seed: int) -> Path:
+        """The folder of the model at the end of a chain, which was run before."""
+        return self._folder(chain, seed, len(chain.stages))
+
+    def _name(self, chain: Chain, seed: int) -> str:
+        return self._folder(chain, seed, len(chain.stages)).name
+
+    def _folder(self, chain: Chain, seed: int, stages: int) -> Path:
+        settings = [_digested(_settings(stage, seed)) for stage in chain.stages[:stages]]
+        start = self.material.start(chain.start)
+        name = digest_json([_FORMAT, model_digest(start), self.material.quick, settings])
+        return self.material.work / "models" / name if stages else start
+
+    def _run(self, chain: Chain, seed: int) -> Outcome:
+        began, losses = time.perf_counter(), []
+        folder = self._folder(chain, seed, 0)
+        for number, raw in enumerate(chain.stages):
+            before, folder = folder, self._folder(chain, seed, number + 1)
+            settings = _settings(raw, seed)
+            if folder.exists() and not isinstance(settings, FinetuneSettings):
+                continue
+            encoder = SparseEncoder.load(before)
+            with tempfile.TemporaryDirectory(dir=self.material.work) as scratch:
+                if isinstance(settings, FinetuneSettings):
+                    began = time.perf_counter()
+                    losses = finetune(encoder, settings, self.material)
+                else:
+                    encoder = self._changed(encoder, settings, before, Path(scratch))
+                if not folder.exists():
+                    encoder.eval().save(Path(scratch) / "model")
+                    if (record := Path(scratch) / TRANSFER_FILE).exists():
+                        record.rename(Path(scratch) / "model" / TRANSFER_FILE)
+                    (Path(scratch) / "model").rename(folder)
+        trained = time.perf_counter() - began
+        by_query, cost = self._measure(SparseEncoder.load(folder), chain)
+        tenth = max(1, len(losses) // 10)
+        loss = (float(np.mean(losses[:tenth])), float(np.mean(losses[-tenth:]))) if losses else None
+        return Outcome(by_query, cost, loss, trained)
+
+    def _changed(self, encoder: SparseEncoder, settings: Any, before: Path, scratch: Path) -> SparseEncoder:
+        if settings.stage in ("adapt_mlm", "pretrain_emlm", "adapt_causal", "distil_head"):
+            record = before / TRANSFER_FILE
+            new = json.loads(record.read_text())["new"] if record.exists() else ()
+            teacher = Path(settings.teacher) if settings.stage == "distil_head" else None
+            return modeled(encoder, settings, self.material.texts, new, teacher)
+        run = import_module(f"lsr_prod.training.stages.{settings.stage}").run
+        changed, _ = run(encoder, settings, options={}, scratch=scratch)
+        return changed  # type: ignore[no-any-return]
+
+    def _measure(
+        self, encoder: SparseEncoder, chain: Chain
+    ) -> tuple[dict[str, list[float]], dict[str, dict[str, float]]]:
+        by_query: dict[str, list[float]] = {}
+        cost: dict[str, dict[str, float]] = {}
+        documents = None
+        for name, collection in self.material.collections.items():
+            if documents is None:  # the same in both
+                documents = Encoded(
+                    list(collection.documents), encode(encoder, list(collection.documents.values()), "document")
+                )
+            queries = Encoded(list(collection.queries), encode(encoder, list(collection.queries.values()), "query"))
+            reports = evaluate(
+                documents, queries, collection.qrels,
+                levels=chain.levels, thresholds=chain.thresholds, measures=[MEASURE],
+            )  # fmt: skip
+            for one in reports:
+                place = key(name, (one.qk, one.dk), one.threshold)
+                by_query[place] = one.by_query[MEASURE].tolist()
+                cost[place] = {"l0_query": one.l0_query, "l0_document": one.l0_document, "flops": one.flops}
+                cost[place]["matched"] = one.matched
+        return by_query, cost
+
+
+def modeled(
+    encoder: SparseEncoder, settings: Any, texts: Sequence[str], new: Sequence[int], teacher: Path | None
+) -> SparseEncoder:
+    """The encoder after training on texts that the seed draws, in place."""
+    drawn = random.Random(settings.seed).sample(list(texts), min(len(texts), settings.steps * settings.batch.texts))
+    rows = Rows(_examples(encoder, settings, drawn, teacher))
+    objective = make_objective(settings, encoder, new_tokens=new, teacher=teacher)
+    trainer = LanguageTrainer(encoder, rows, settings, ALONE, objective)  # type: ignore[arg-type]
+    while trainer.step < trainer.steps:
+        trainer.train_step()
+    return encoder.eval()
+
+
+def _examples(encoder: SparseEncoder, settings: Any, texts: Sequence[str], teacher: Path | None) -> list[Example]:
+    """The rows that the objective of a stage reads."""
+    match settings.stage:
+        case "adapt_causal":
+            whole = [np.array(one, np.int32) for one in encoder.tokenizer(list(texts))["input_ids"]]
+            layout = PackedLayout(settings.max_length, int(encoder.tokenizer.eos_token_id))
+            return [Example(NOTHING, (block,), None) for block in pack(whole, layout)]
+        case "pretrain_emlm":
+            form = TextForm("", settings.max_length)
+            tokens = TokenSettings(encoder.tokenizer.backend_tokenizer.to_str(), form, form)
+            found = word_rows(texts, tokens, form, WordLayout(tuple(encoder.vocabulary)))
+            return [Example(NOTHING, (ids, spans), None) for ids, spans in found if len(spans)]
+        case "distil_head":
+            assert teacher is not None
+            taught = _ids(SparseEncoder.load(teacher), texts, settings.max_length)
+            own = _ids(encoder, texts, settings.max_length)
+            return [Example(one, (ids,), None) for one, ids in zip(taught, own, strict=True)]
+        case _:
+            return [Example(NOTHING, (ids,), None) for ids in _ids(encoder, texts, settings.max_length)]
+
+
+def finetune(encoder: SparseEncoder, settings: FinetuneSettings, material: Material) -> list[float]:
+    """Fine-tune on the pairs, in place; the ranking loss of every step."""
+    wanted = (settings.steps or 1) * settings.batch.queries
+    drawn = random.Random(settings.seed).sample(material.pairs, min(len(material.pairs), wanted))
+    queries = _ids(encoder, [query for query, _ in drawn], QUERY_LENGTH)
+    documents = _ids(encoder, [document for _, document in drawn], DOCUMENT_LENGTH)
+    rows = Rows([Example(query, (document,), None) for query, document in zip(queries, documents, strict=True)])
+    trainer = Trainer(encoder, rows, settings, ALONE)  # type: ignore[arg-type]
+    name = settings.objective.losses[0].loss
+    losses = [trainer.train_step().losses[name] for _ in range(trainer.steps)]
+    encoder.eval()
+    return losses
+
+
+def _settings(stage: Mapping[str, Any], seed: int) -> Any:
+    kind = dict(stage)
+    if "seed" in kind:
+        kind["seed"] = seed  # only stages that say "seed" vary with it
+    return _KINDS.validate_python(kind)
+
+
+def _digested(settings: Any) -> dict[str, Any]:
+    found: dict[str, Any] = settings.model_dump(mode="json", exclude=_PLACES)
+    return found | {
+        name: Path(str(getattr(settings, name))).name for name in ("target", "teacher") if getattr(settings, name, None)
+    }
+
+
+def _ids(encoder: SparseEncoder, texts: Sequence[str], length: int | None) -> list[npt.NDArray[np.int32]]:
+    rows = encoder.tokenizer(list(texts), truncation=True, max_length=length)["input_ids"]
+    return [np.array(row, np.int32) for row in rows]

@@ -1,0 +1,63 @@
+"""Verdicts and the page, from outcomes that are written by hand."""
+
+import numpy as np
+import pytest
+
+from benchmarks.results.claims import Claim, Family, Verdict, verdict
+from benchmarks.results.page import write_page
+from benchmarks.results.runs import Chain, Outcome, key
+
+QUERIES = 40
+
+
+class Pages:
+    groups = tuple(f"page {number}" for number in range(QUERIES))
+
+
+def outcome(values: list[float]) -> Outcome:
+    cost = {"l0_query": 5.0, "l0_document": 20.0, "flops": 0.5, "matched": 10.0}
+    places = [key(name, (0, 0), 0.0) for name in ("tldr", "lower")]
+    return Outcome(dict.fromkeys(places, values), dict.fromkeys(places, cost), (3.0, 1.0), 2.0)
+
+
+def decided(better: list[float], worse: list[float]) -> Verdict:
+    claim = Claim("a beats b", "a", "b", why="the model is small")
+    return verdict(claim, {"a": [outcome(better)] * 3, "b": [outcome(worse)]}, Pages())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "word"),
+    [
+        ([0.6] * QUERIES, [0.4] * QUERIES, "shown"),
+        ([0.4] * QUERIES, [0.6] * QUERIES, "not shown"),
+        ([0.4] * QUERIES, [0.4] * QUERIES, "not shown"),
+        ([0.5] * (QUERIES - 1) + [1.0], [0.5] * QUERIES, "not significant"),
+    ],
+)
+def test_verdict_needs_direction_and_significance(better: list[float], worse: list[float], word: str):
+    assert decided(better, worse).word == word
+
+
+def test_row_without_seeds_is_compared_with_every_seed():
+    assert decided([0.6] * QUERIES, [0.4] * QUERIES).found.seeds == 3
+
+
+def test_page_prints_the_analysis_only_where_a_claim_is_not_shown():
+    rows = {"a": Chain("uncased", ()), "b": Chain("uncased", ())}
+    family = Family("f", "A family", "What was done.", rows, [])
+    outcomes = {"f": {"a": [outcome([0.25] * QUERIES)] * 3, "b": [outcome([0.5] * QUERIES)]}}
+    header = {"steps": 1, "pairs": 2, "queries": QUERIES, "documents": 4, "bm25": 0.5, "bm25_lower": 0.25}
+    verdicts = {"f": [decided([0.25] * QUERIES, [0.5] * QUERIES), decided([0.5] * QUERIES, [0.25] * QUERIES)]}
+
+    page = write_page([family], outcomes, verdicts, {"f": "| further |"}, header)
+
+    assert "| a | 0.250 | 0.250 0.250 0.250 | 0.250 | 5 | 20 | 0.5 | 3.00 to 1.00 |" in page
+    assert "| b | 0.500 |  |" in page
+    assert page.count("**not shown**: the model is small") == page.count("the model is small") == 1
+    assert page.index("## A family") < page.index("**shown**") < page.index("| further |")
+
+
+def test_values_are_those_of_the_level_and_threshold():
+    one = outcome([0.25])
+    one.by_query[key("tldr", (5, 10), 0.4)] = [0.75]
+    assert one.values("tldr", (5, 10), 0.4) == np.array([0.75])
