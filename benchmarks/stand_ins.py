@@ -51,11 +51,13 @@ from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.stages.transfer_vocabulary import run as transfer
 from lsr_prod.training_data.layouts import PackedLayout, pack
 from lsr_prod.training_data.training_set import Example
+from lsr_prod.vocabulary.activation import pooled_maxima, shift_bias, shift_for_rate
 from quickstart.models import model_folder
 
 LENGTH = 64  # tokens of a text
 WORDS = 44  # of a piece of a text
 BLOCK = 128  # tokens of a block of the Llama
+ACTIVE = 0.02  # share of (text, term) above 0 after the training
 SAVE_EVERY = 100
 _FORMAT = 1  # raise it when the same settings make another model
 
@@ -107,7 +109,7 @@ def stand_in(name: str, data: Path, *, work: Path | None = None, steps: int | No
     one = stand_ins()[name]
     settings = one.settings if steps is None else one.settings.model_copy(update={"steps": steps})
     texts = list(pieces(data))
-    key = [_FORMAT, name, settings.model_dump(mode="json", exclude={"data", "watch"}), digest_json(texts)]
+    key = [_FORMAT, name, settings.model_dump(mode="json", exclude={"data", "watch"}), ACTIVE, digest_json(texts)]
     folder = (work or cache()) / f"{name}-{digest_json(key)[:12]}"
     if not folder.exists():
         draft = folder.with_name(f"{folder.name}.draft")
@@ -171,11 +173,23 @@ def _train(encoder: SparseEncoder, settings: LanguageSettings, texts: list[str],
             sys.stderr.write(f"{folder.name}: {row}\n")
             losses = []
             _save(trainer, state)
+    if isinstance(settings, AdaptMlmSettings):
+        shifted(encoder, texts)
     _save_model(encoder, folder, state)
 
 
+def shifted(encoder: SparseEncoder, texts: Sequence[str]) -> SparseEncoder:
+    """The encoder with a bias that leaves ``ACTIVE`` of the logits of texts above 0, as in a pre-trained BERT.
+
+    Cross entropy determines a bias up to a constant, which large corpora bring below 0 and short trainings do not.
+    """
+    sample = texts[:: len(texts) // 128 + 1]
+    maxima = pooled_maxima(encoder.eval(), sample, ACTIVE, max_length=LENGTH)
+    shift_bias(encoder, shift_for_rate(maxima, ACTIVE))
+    return encoder
+
+
 def _save_model(encoder: SparseEncoder, folder: Path, state: Path) -> None:
-    encoder.eval()
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         encoder.save(Path(scratch) / "model")
         for file in (Path(scratch) / "model").iterdir():

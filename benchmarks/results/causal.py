@@ -44,4 +44,4 @@ def family(material: Material) -> Family:
 
 
 TEXT = """Stand-in: the Llama of 4 x 256, trained from random weights for minutes, in place of 1B and 8B models. InfoNCE
-over 24 documents at chance is ln 24 = 3.18; with both similarities summed 6.36."""
+over 24 documents at chance is ln 24 = 3.18."""

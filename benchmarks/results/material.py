@@ -49,7 +49,7 @@ class Material:
     @cached_property
     def collections(self) -> dict[str, Collection]:
         """``tldr``: test queries over a part of the pages; ``lower``: the same queries in lower case."""
-        queries, documents = (20, 60) if self.quick else (400, 1500)
+        queries, documents = (20, 60) if self.quick else (400, 1000)
         whole = few_documents(few_queries(self._split.test, queries), documents)
         lower = {query_id: text.lower() for query_id, text in whole.queries.items()}
         return {"tldr": whole, "lower": Collection(whole.documents, lower, whole.qrels)}
