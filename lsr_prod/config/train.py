@@ -92,10 +92,6 @@ class FinetuneSettings(Section):
             raise ValueError("give steps or epochs, one of the two")
         if self.data.kind == "texts":
             raise ValueError("fine-tuning needs queries and documents; data.kind cannot be texts")
-        if self.batch.accumulate > 1 and any(
-            one.regularizer == "cased" for one in self.objective.sparsity.regularizers
-        ):
-            raise ValueError("cased is a sum over the whole batch, which batch.accumulate splits; use batch.chunk")
         losses = {loss.loss for loss in self.objective.losses}
         if losses & {"margin_mse", "kl"} and self.data.kind != "scores":
             raise ValueError("margin_mse and kl need data.kind scores, from a teacher")

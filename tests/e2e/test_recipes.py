@@ -34,13 +34,37 @@ def test_recipe_is_valid_and_short(path: Path) -> None:
     assert deployment.train.stages
 
 
-def test_esplade_recipe_has_settings_of_the_paper() -> None:
-    """See papers/esplade-pretraining, appendix C.3."""
-    path = next(path for path in RECIPES if path.stem == "esplade")
+def finetuning(recipe: str) -> FinetuneSettings:
+    """Return the last stage of a recipe."""
+    path = next(path for path in RECIPES if path.stem == recipe)
     train = load_deployment(["--config", str(path)], job="lsr-prod train", description="", needs=("train",)).train
     assert train is not None
-    (stage,) = train.stages
+    stage = train.stages[-1]
     assert isinstance(stage, FinetuneSettings)
+    return stage
+
+
+@pytest.mark.parametrize("recipe", ["casing", "casing-regularizer", "casing-uncased-vocabulary"])
+def test_casing_recipes_have_values_of_the_authors_configurations(recipe: str) -> None:
+    """See papers/casing, 4; what it leaves to SPLADE-v2 is in the configurations of the authors' repository."""
+    stage = finetuning(recipe)
+    flops, *others = stage.objective.sparsity.regularizers
+    assert [loss.loss for loss in stage.objective.losses] == ["margin_mse"]
+    assert (stage.batch.queries, stage.batch.negatives, stage.steps) == (128, 1, 150_000)
+    assert (flops.regularizer, flops.query, flops.document) == ("flops", 0.5, 0.4)
+    assert (flops.ramp, flops.ramp_steps) == ("quadratic", 50_000)
+    assert (stage.optimizer.learning_rate, stage.optimizer.warmup_steps) == (2e-5, 6000)
+    if recipe == "casing-regularizer":
+        (cased,) = others
+        assert (cased.regularizer, cased.query, cased.document) == ("cased", 0.2, 0.2)
+        assert (cased.ramp, cased.ramp_steps) == ("quadratic", 10_000)
+    else:
+        assert not others
+
+
+def test_esplade_recipe_has_settings_of_the_paper() -> None:
+    """See papers/esplade-pretraining, appendix C.3."""
+    stage = finetuning("esplade")
     (regularizer,) = stage.objective.sparsity.regularizers
     sparsity, optimizer = stage.objective.sparsity, stage.optimizer
     assert [loss.loss for loss in stage.objective.losses] == ["n_pair"]
