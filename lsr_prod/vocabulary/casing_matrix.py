@@ -140,8 +140,10 @@ def _active_terms(encoder: SparseEncoder, states: Tensor, terms: Tensor) -> Tens
     """
     matrix, bias = output_layer(encoder.model)
     classes = one_hot(terms, len(CLASSES)).float()  # [V, 3]; float32 counts V terms exactly
-    blocks = states.split(max(1, _LOGITS // len(matrix)))
-    return torch.cat([(linear(block, matrix, bias) > 0).float() @ classes for block in blocks]).long()
+    rows = max(1, _LOGITS // len(matrix))
+    blocks = (states[start : start + rows] for start in range(0, len(states), rows))
+    active = [(linear(block, matrix, bias) > 0).float() @ classes for block in blocks]
+    return torch.cat([classes[:0], *active]).long()
 
 
 def _classes(terms: Sequence[str], special: set[str]) -> NDArray[np.int64]:
