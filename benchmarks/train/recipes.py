@@ -58,6 +58,9 @@ STAND_INS = {  # model that a recipe names -> small one
 # A decoder without training would only learn how frequent tokens are, and lose that its random rows match words.
 RATES = {"finetune": 3e-4, "adapt_causal": 1e-5, "adapt_mlm": 1e-3, "pretrain_emlm": 1e-3, "distil_head": 1e-3}
 MEASURES = ["nDCG@10", "RR@10", "R@10"]
+LENGTH_FIELDS = {
+    "max_length", "query_max_length", "document_max_length", "card_query_max_length", "card_document_max_length"
+}  # fmt: skip
 
 
 def main(argv: Sequence[str]) -> int:
@@ -178,9 +181,10 @@ def _shrink_stage(stage: dict[str, Any], work: Path, files: Mapping[str, Path], 
     for holder in (stage, stage.get("train_tokenizer", {})):
         if "size" in holder:
             holder["size"] = 3000
-    for field in ("max_length", "document_max_length"):
-        if field in stage:
-            stage[field] = LENGTH
+    for field in stage.keys() & LENGTH_FIELDS:
+        stage[field] = LENGTH
+    if "activation_rate" in stage:
+        stage["negative_shift"] = "zero"  # a stand-in may be sparser already
     if "corpus" in stage.get("validation", {}):
         names = {"corpus": "corpus.jsonl", "queries": "queries.jsonl", "qrels": "qrels/test.tsv"}
         stage["validation"] |= {field: str(work / "collection" / name) for field, name in names.items()}

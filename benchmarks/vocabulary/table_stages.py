@@ -94,6 +94,7 @@ def stages_of(job: Job, sizes: Sizes, work: Path) -> Stages:
     apc = {
         "stage": "calibrate",
         "activation_rate": 0.4,
+        "negative_shift": "allow",  # APC on and off are compared for every initialization
         "data": {"paths": [str(work / DOCUMENTS)], "kind": "texts"},
         "texts": 64,
         "max_length": DOCUMENT_LENGTH,

@@ -147,7 +147,9 @@ class DistilHeadSettings(LanguageSettings):
 
     stage: Literal["distil_head"] = Field(description="kind of the stage")
     trained: Literal["all", "embeddings", "head"] = Field(
-        "head", description="weights to train; head: the transformer is frozen"
+        "head",
+        description="weights to train; head: the transformer is frozen (ours: the paper names the method and does not "
+        "say what it trains)",
     )
     teacher: Location = Field(
         min_length=1,

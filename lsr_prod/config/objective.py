@@ -63,7 +63,8 @@ class RegularizerSettings(Section):
 
     regularizer: Literal["flops", "joint_flops", "l1", "df_flops", "cased"] = Field(
         description="flops: sum of squared mean weights; joint_flops: mean query . mean document; l1: mean sum of "
-        "weights; df_flops: flops with terms weighted by document frequency; cased: squared weights of cased terms"
+        "weights; df_flops: flops with terms weighted by document frequency; cased: mean sum of squared weights of "
+        "cased terms"
     )
     query: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight for queries")
     document: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight for documents")

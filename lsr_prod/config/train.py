@@ -71,10 +71,22 @@ class FinetuneSettings(Section):
     watch: WatchSettings = Field(WatchSettings(), description="reports and early stopping")
     checkpoint_every: int = Field(500, ge=1, description="steps between two checkpoints")
     query_max_length: int | None = Field(
-        None, ge=3, description="maximum tokens of a query; default: from the encoder card"
+        None, ge=3, description="maximum tokens of a query in training; default: from the encoder card"
     )
     document_max_length: int | None = Field(
-        None, ge=3, description="maximum tokens of a document; default: from the encoder card"
+        None, ge=3, description="maximum tokens of a document in training; default: from the encoder card"
+    )
+    card_query_max_length: int | None = Field(
+        None,
+        ge=3,
+        description="maximum tokens of a query in the encoder card of the trained model, for validation, encoding and "
+        "search; default: query_max_length",
+    )
+    card_document_max_length: int | None = Field(
+        None,
+        ge=3,
+        description="maximum tokens of a document in the encoder card of the trained model, for validation, encoding "
+        "and search; may be more than document_max_length, which is its default",
     )
     dropout: float | None = Field(None, ge=0, lt=1, description="dropout of the model; default: from its config")
     idf_corpus: TrainingDataSettings | None = Field(
@@ -92,10 +104,6 @@ class FinetuneSettings(Section):
             raise ValueError("give steps or epochs, one of the two")
         if self.data.kind == "texts":
             raise ValueError("fine-tuning needs queries and documents; data.kind cannot be texts")
-        if self.batch.accumulate > 1 and any(
-            one.regularizer == "cased" for one in self.objective.sparsity.regularizers
-        ):
-            raise ValueError("cased is a sum over the whole batch, which batch.accumulate splits; use batch.chunk")
         losses = {loss.loss for loss in self.objective.losses}
         if losses & {"margin_mse", "kl"} and self.data.kind != "scores":
             raise ValueError("margin_mse and kl need data.kind scores, from a teacher")

@@ -125,6 +125,12 @@ class CalibrateSettings(Section):
     shift: float | None = Field(
         None, allow_inf_nan=False, description="the constant c (5 in the paper); give this or activation_rate"
     )
+    negative_shift: Literal["refuse", "zero", "allow"] = Field(
+        "refuse",
+        description="if c is negative, because the model activates less than activation_rate already: c would raise "
+        "every bias, and the paper only lowers them. refuse: end with an error; zero: change no bias, with a "
+        "warning; allow: raise them (ours)",
+    )
     activation_rate: float | None = Field(
         None,
         gt=0,
@@ -150,6 +156,8 @@ class CalibrateSettings(Section):
             raise ValueError("give either shift or activation_rate")
         if (self.activation_rate is None) != (self.data is None):
             raise ValueError("activation_rate is measured on data; give both or neither")
+        if self.shift is not None and self.shift < 0 and self.negative_shift != "allow":
+            raise ValueError("a negative shift raises every bias; give 0 or more, or set negative_shift to allow")
         return self
 
 

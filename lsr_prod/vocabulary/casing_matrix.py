@@ -1,4 +1,9 @@
-"""Casing of output terms by the casing of the input tokens that activate them (papers/casing.txt, 5.2 and figure 2)."""
+"""Casing of output terms by the casing of the input tokens that activate them (papers/casing.txt, 5.2 and figure 2).
+
+As in the authors' code, every pair of an input token and a term with a logit above 0 is counted, before pooling, and
+special input tokens are skipped. The paper has two classes of output terms; special terms, which it counts as uncased,
+are a class of their own here.
+"""
 
 import json
 from collections.abc import Sequence
@@ -8,10 +13,14 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import linear, one_hot
+from torch.nn.utils.rnn import pad_sequence
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import Kind
 from lsr_prod.model import SparseEncoder
+from lsr_prod.model.backbone import output_layer
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.terms.casing import cased_terms
 from lsr_prod.terms.surfaces import surfaces
@@ -20,15 +29,19 @@ from lsr_prod.training_data.tokens import TextForm, TokenSettings
 __all__ = ["CLASSES", "CasingMatrix", "casing_matrix"]
 
 CLASSES = ("uncased", "cased", "special")
+"""Classes of output terms; the first two are those of input tokens."""
+
+_INPUTS = CLASSES[:2]
 _BATCH = 32
+_LOGITS = 1 << 22  # logits that are computed at once
 
 
 @dataclass(frozen=True, slots=True)
 class CasingMatrix:
-    """Counts of active output terms by the casing of the input token with their maximum and by their own casing.
+    """Counts of pairs of an input token and an output term that it activates, by the casing of both.
 
     Attributes:
-        counts: int64 [3, 3], input token x output term, in the order of ``CLASSES``.
+        counts: int64 [2, 3], input token x output term, in the order of ``CLASSES``.
         texts: texts that were encoded.
     """
 
@@ -39,7 +52,7 @@ class CasingMatrix:
         """Write ``{"texts": ..., "counts": {input: {output: count}}}``."""
         rows = {
             source: {output: int(self.counts[i, j]) for j, output in enumerate(CLASSES)}
-            for i, source in enumerate(CLASSES)
+            for i, source in enumerate(_INPUTS)
         }
         content = json.dumps({"texts": self.texts, "counts": rows}, indent=2)
         write_file(path, f"{content}\n".encode())
@@ -57,15 +70,14 @@ class CasingMatrix:
             raise ConfigError(
                 "picture", "matplotlib is not installed", "install it with: pip install matplotlib"
             ) from error
-        shown = [i for i in range(len(CLASSES)) if i < 2 or self.counts[i].any() or self.counts[:, i].any()]
-        names = [CLASSES[i] for i in shown]
-        counts = self.counts[np.ix_(shown, shown)]
-        figure = Figure(figsize=(1.6 * len(shown) + 1.5, 1.2 * len(shown) + 1.2), layout="constrained")
+        terms = CLASSES if self.counts[:, 2].any() else CLASSES[:2]
+        counts = self.counts[:, : len(terms)]
+        figure = Figure(figsize=(1.6 * len(terms) + 1.5, 1.2 * len(_INPUTS) + 1.2), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots()
         axes.imshow(np.log10(counts + 1), cmap="Blues", vmin=0)
-        axes.set_xticks(range(len(shown)), names)
-        axes.set_yticks(range(len(shown)), names)
+        axes.set_xticks(range(len(terms)), terms)
+        axes.set_yticks(range(len(_INPUTS)), _INPUTS)
         axes.set_xlabel("output term")
         axes.set_ylabel("input token")
         axes.set_title(title)
@@ -78,10 +90,10 @@ class CasingMatrix:
 
 @torch.inference_mode()
 def casing_matrix(encoder: SparseEncoder, texts: Sequence[str], kind: Kind = "query") -> CasingMatrix:
-    """Count the active terms of texts; each term is attributed to the token that has its maximum.
+    """Count the terms that every token of the texts activates, before pooling; special tokens are skipped.
 
     Args:
-        encoder: any encoder that pools its tokens.
+        encoder: any encoder that pools its tokens; tokens that it does not pool are skipped.
         texts: each with a visible character.
         kind: selects prompt and length; the paper uses queries.
 
@@ -97,23 +109,41 @@ def casing_matrix(encoder: SparseEncoder, texts: Sequence[str], kind: Kind = "qu
     if encoder.card.output_casing == "uncased":
         raise ConfigError("model", "its output is always uncased", "use the model with output_casing all")
     tokenizer = encoder.tokenizer
-    tokens = _classes(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))), set(tokenizer.all_special_tokens))
-    terms = _classes(encoder.vocabulary, set(tokenizer.all_special_tokens))
+    special = set(tokenizer.all_special_tokens)
+    tokens = torch.from_numpy(_classes(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))), special))
+    terms = torch.from_numpy(_classes(encoder.vocabulary, special))
     form = TextForm(encoder.card.prompt(kind), encoder.card.max_length(kind))
     rows = TokenSettings(tokenizer.backend_tokenizer.to_str(), form, form).token_ids(texts, form)
-    counts = np.zeros((3, 3), dtype=np.int64)
+    counts = torch.zeros(len(_INPUTS), len(CLASSES), dtype=torch.int64)
     encoder.eval()
     for start in range(0, len(rows), _BATCH):
-        some = rows[start : start + _BATCH]
-        ids = np.full((len(some), max(map(len, some))), encoder.model.config.pad_token_id or 0)
-        mask = np.zeros_like(ids)
-        for i, row in enumerate(some):
-            ids[i, : len(row)], mask[i, : len(row)] = row, 1
-        found = encoder.find_argmax(torch.from_numpy(ids), torch.from_numpy(mask))
-        text, term = (part.numpy() for part in found.weights.nonzero(as_tuple=True))
-        places = found.positions.numpy()[text, term].astype(np.int64)
-        np.add.at(counts, (tokens[ids[text, places]], terms[term]), 1)
-    return CasingMatrix(counts, len(texts))
+        some = [torch.from_numpy(row).long() for row in rows[start : start + _BATCH]]
+        ids = pad_sequence(some, batch_first=True, padding_value=encoder.model.config.pad_token_id or 0)
+        lengths = torch.tensor([len(row) for row in some])
+        mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        states, pooled = encoder.pooled_states(ids, mask)
+        counted = pooled & (tokens[ids] != CLASSES.index("special"))
+        counts.index_add_(0, tokens[ids[counted]], _active_terms(encoder, states[counted], terms))
+    return CasingMatrix(counts.numpy(), len(texts))
+
+
+def _active_terms(encoder: SparseEncoder, states: Tensor, terms: Tensor) -> Tensor:
+    """Return the number of terms of each class that every token activates.
+
+    Args:
+        encoder: the encoder.
+        states: [n, d], inputs of the output matrix.
+        terms: int64 [V], the class of every term.
+
+    Returns:
+        int64 [n, 3].
+    """
+    matrix, bias = output_layer(encoder.model)
+    classes = one_hot(terms, len(CLASSES)).float()  # [V, 3]; float32 counts V terms exactly
+    rows = max(1, _LOGITS // len(matrix))
+    blocks = (states[start : start + rows] for start in range(0, len(states), rows))
+    active = [(linear(block, matrix, bias) > 0).float() @ classes for block in blocks]
+    return torch.cat([classes[:0], *active]).long()
 
 
 def _classes(terms: Sequence[str], special: set[str]) -> NDArray[np.int64]:

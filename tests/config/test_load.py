@@ -58,15 +58,6 @@ def test_command_line_overrides_file_and_file_overrides_default(tmp_path: Path) 
         ),
         (
             (),
-            FINETUNE.format(
-                "batch: {queries: 8, accumulate: 2}, objective: {losses: [{loss: kl}], sparsity: {regularizers: "
-                "[{regularizer: cased, document: 1}]}}"
-            ),
-            "train.stages.0",
-            "use batch.chunk",
-        ),
-        (
-            (),
             MLM.format("steps: 3").replace("adapt_mlm", "adapt_mln"),
             "train.stages.0.stage",
             "use one of finetune, adapt_mlm",
@@ -109,6 +100,13 @@ def test_wrong_setting_is_reported_in_one_line_with_field_and_remedy(
     assert caught.value.field == field
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_cased_regularizer_may_be_accumulated(tmp_path: Path) -> None:
+    cased = "sparsity: {regularizers: [{regularizer: cased, document: 1}]}"
+    batch = "batch: {queries: 8, negatives: 1, accumulate: 2}"
+    text = FINETUNE.format(f"{batch}, objective: {{losses: [{{loss: kl}}], {cased}}}")
+    assert _load(tmp_path, text=text, needs=("train",)).train is not None
 
 
 def test_missing_file_is_named() -> None:

@@ -136,7 +136,7 @@ def regularizer(penalty: RegularizerSettings, vocabulary: list[str], queries: Te
         elif penalty.regularizer == "l1":
             value = entering.sum(1).mean()
         elif penalty.regularizer == "cased":
-            value = sum((rows[:, t].square().sum() for t, term in enumerate(vocabulary) if term != term.lower()))
+            value = sum((rows[:, t].square().mean() for t, term in enumerate(vocabulary) if term != term.lower()))
         else:
             shares = (documents > 0).double().mean(0)
             factors = [

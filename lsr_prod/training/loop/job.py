@@ -12,7 +12,7 @@ from lsr_prod.formats.digest import FileDigest
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage import Store, is_remote
 
-__all__ = ["LoopInputs", "LoopSettings", "WorkerJob", "load_start", "make_job"]
+__all__ = ["LoopInputs", "LoopSettings", "WorkerJob", "card_lengths", "load_start", "make_job"]
 
 LoopSettings = FinetuneSettings | LanguageSettings
 """The settings of a stage with a training loop."""
@@ -103,8 +103,19 @@ def _absolute(path: str) -> str:
 
 
 def load_start(folder: Path, stage: LoopSettings) -> SparseEncoder:
-    """Load the encoder that a stage starts from, with the maximum lengths of the stage."""
+    """Load the encoder that a stage starts from, with the maximum lengths of the card that the stage writes.
+
+    The texts of the training set are already truncated, to the lengths of training.
+    """
     if isinstance(stage, LanguageSettings):  # max_length limits its texts, not the encoder
         return SparseEncoder.load(folder)
-    lengths = {"query_max_length": stage.query_max_length, "document_max_length": stage.document_max_length}
-    return SparseEncoder.load(folder, **{name: value for name, value in lengths.items() if value is not None})
+    return SparseEncoder.load(folder, **card_lengths(stage))
+
+
+def card_lengths(stage: FinetuneSettings) -> dict[str, int]:
+    """Return the maximum lengths that a stage changes in the encoder card."""
+    lengths = {
+        "query_max_length": stage.card_query_max_length or stage.query_max_length,
+        "document_max_length": stage.card_document_max_length or stage.document_max_length,
+    }
+    return {name: value for name, value in lengths.items() if value is not None}

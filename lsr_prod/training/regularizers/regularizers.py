@@ -77,7 +77,7 @@ class Regularizers:
             return l1(rows, texts, l0_mask=settings.l0_mask)
         if settings.regularizer == "cased":
             self._is_cased = self._is_cased.to(device)
-            return cased(rows, self._is_cased)
+            return cased(rows, texts, self._is_cased)
         frequencies = self._frequencies.get(f"df_flops.{i}")
         factors = None if frequencies is None else frequencies.weights(device)
         return flops(rows, texts, l0_mask=settings.l0_mask, term_weights=factors)

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from lsr_prod.config.vocabulary import CalibrateSettings
+from lsr_prod.errors import ConfigError
+from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.stages.facts import ModelFacts, check_length
 from lsr_prod.training_data.pins import pin_data
@@ -12,6 +14,8 @@ from lsr_prod.training_data.texts import sample_rows
 from lsr_prod.vocabulary.activation import activation_rate, pooled_maxima, shift_bias, shift_for_rate
 
 __all__ = ["check", "run"]
+
+log = get_log(__name__)
 
 
 def check(stage: CalibrateSettings, facts: ModelFacts, options: dict[str, str]) -> tuple[dict[str, str], ModelFacts]:
@@ -46,6 +50,9 @@ def run(
     Returns:
         The new encoder, and a flat summary: the constant; the activation rate on the texts that it was chosen on; the
         rate on held-out texts before and after.
+
+    Raises:
+        ConfigError: the constant would raise the biases, and ``negative_shift`` is ``refuse``.
     """
     calibrated = encoder.clone()
     if stage.activation_rate is None:
@@ -58,7 +65,7 @@ def run(
     chosen_on, held_out = texts[::2], texts[1::2]
     before = activation_rate(calibrated, held_out, max_length=length) if held_out else None
     maxima = pooled_maxima(calibrated, chosen_on, stage.activation_rate, max_length=length)
-    shift = shift_for_rate(maxima, stage.activation_rate)
+    shift = _permitted(shift_for_rate(maxima, stage.activation_rate), stage, float((maxima > 0).mean()))
     shift_bias(calibrated, shift)
     summary: dict[str, Any] = {
         "shift": shift,
@@ -68,3 +75,27 @@ def run(
         "texts": len(chosen_on),
     }
     return calibrated, summary
+
+
+def _permitted(shift: float, stage: CalibrateSettings, rate: float) -> float:
+    """Return the constant, or 0 if it is negative and biases must not be raised.
+
+    Args:
+        shift: the constant that gives the activation rate of the settings.
+        stage: the settings.
+        rate: the activation rate before calibration, on the same texts.
+
+    Raises:
+        ConfigError: the constant is negative, and ``negative_shift`` is ``refuse``.
+    """
+    if shift >= 0 or stage.negative_shift == "allow":
+        return shift
+    problem = (
+        f"the model activates {rate:.4f} of the pairs, less than {stage.activation_rate}, so the constant would be "
+        f"{shift:.3f} and raise every bias"
+    )
+    if stage.negative_shift == "refuse":
+        remedy = "remove the stage, give a lower rate, or set negative_shift to zero or allow"
+        raise ConfigError("activation_rate", problem, remedy)
+    log.warning("%s; the biases are unchanged", problem)
+    return 0.0

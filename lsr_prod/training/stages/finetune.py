@@ -8,10 +8,12 @@ from typing import Any
 from lsr_prod.config import FinetuneSettings, TrainSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.validation import read_collection
+from lsr_prod.formats.card import EncoderCard, Kind
+from lsr_prod.logs import get_log
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training.encoder_setup.lora import check_lora
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
-from lsr_prod.training.loop.job import LoopInputs, load_start
+from lsr_prod.training.loop.job import LoopInputs, card_lengths, load_start
 from lsr_prod.training.loop.ray_train import run_loop
 from lsr_prod.training.observers.trackers import check_watch
 from lsr_prod.training.query_weights import count_terms
@@ -23,6 +25,10 @@ from lsr_prod.training_data.pins import pin_data, pin_validation
 from lsr_prod.training_data.prepare import prepare_training_set
 
 __all__ = ["check", "run"]
+
+log = get_log(__name__)
+
+_KINDS: tuple[Kind, ...] = ("query", "document")
 
 
 def check(
@@ -41,8 +47,8 @@ def check(
     check_watch(stage.watch)
     for workers in range(train.min_workers or train.workers, train.workers + 1):
         check_batch(stage, stage.batch.queries, workers)
-    check_length("query_max_length", stage.query_max_length, facts)
-    check_length("document_max_length", stage.document_max_length, facts)
+    for name in ("query_max_length", "document_max_length", "card_query_max_length", "card_document_max_length"):
+        check_length(name, getattr(stage, name), facts)
     if stage.scale.lora is not None:
         check_lora(stage.scale.lora, facts.linear_modules, facts.architecture)
     _check_query_encoder(stage, facts)
@@ -53,11 +59,8 @@ def check(
     if stage.validation is not None:
         read_collection(stage.validation, options)
         pins["validation"] = pin_validation(stage.validation, options)
-    return pins, replace(
-        facts,
-        query_max_length=stage.query_max_length or facts.query_max_length,
-        document_max_length=stage.document_max_length or facts.document_max_length,
-    )
+    lengths: dict[str, Any] = card_lengths(stage)
+    return pins, replace(facts, **lengths)
 
 
 def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
@@ -75,16 +78,17 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
     work = job.work
     folder = fetch_artifact(work, f"models/{job.start}")
     encoder = load_start(folder, stage)
+    trained_on = _training_lengths(stage, EncoderCard.load(folder))
     inference_free = encoder.card.query_encoder == "idf"
     data = prepare_training_set(
         stage.data,
         model=folder,
-        query_max_length=encoder.card.query_max_length,
-        document_max_length=encoder.card.document_max_length,
+        query_max_length=trained_on.query_max_length,
+        document_max_length=trained_on.document_max_length,
         store=work,
         options=job.options,
         negatives=stage.batch.negatives,
-        layout=QueryTermLayout(encoder.card, tuple(encoder.vocabulary)) if inference_free else None,
+        layout=QueryTermLayout(trained_on, tuple(encoder.vocabulary)) if inference_free else None,
     )
     check_batch(stage, data.rows, job.train.workers)
     prepare_encoder(encoder, stage)  # reports what the model does not support here, once, instead of on every worker
@@ -93,6 +97,30 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
     inputs = LoopInputs(data.digest, term_counts=counts)
     summary = run_loop(stage, job.train, inputs, work=work, start=job.start, name=job.name, output=job.output)
     return {"training_set": data.digest, "rows": data.rows, "quarantined": sum(data.quarantined.values()), **summary}
+
+
+def _training_lengths(stage: FinetuneSettings, start: EncoderCard) -> EncoderCard:
+    """Return the card that the stage starts from, with the maximum lengths of training.
+
+    Logs a warning if a training length shortens the texts of the trained model, too.
+    """
+    trained_on = replace(
+        start,
+        query_max_length=stage.query_max_length or start.query_max_length,
+        document_max_length=stage.document_max_length or start.document_max_length,
+    )
+    for kind in _KINDS:
+        length, before = trained_on.max_length(kind), start.max_length(kind)
+        if length < before and getattr(stage, f"card_{kind}_max_length") is None:
+            log.warning(
+                "%s_max_length %d also becomes the length of the trained model, which had %d tokens; "
+                "set card_%s_max_length to encode longer texts than those of training",
+                kind,
+                length,
+                before,
+                kind,
+            )
+    return trained_on
 
 
 def _check_query_encoder(stage: FinetuneSettings, facts: ModelFacts) -> None:

@@ -31,6 +31,14 @@ __all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "local_inpu
 
 # Settings that keep their former name in digests, so that finished stages are still found.
 _NAMES_IN_DIGEST = {"initialization": "initialisation"}
+# Settings that were added later -> their default, which is not in the digest: a stage that does not use them keeps the
+# digest that it had before they existed.
+_LATER: dict[str, Any] = {
+    "idf_corpus": None,
+    "card_query_max_length": None,
+    "card_document_max_length": None,
+    "negative_shift": "refuse",
+}
 _FORMAT = 1  # raise it when the same settings train other weights
 
 _FOLDERS = ("reference", "target", "target_embeddings", "teacher")  # their content enters digests, not their place
@@ -117,11 +125,10 @@ def errors_of_stage(number: int) -> Iterator[None]:
 def identity(stage: StageSettings) -> dict[str, Any]:
     """Return the settings that decide the model; they contain no path and no secret."""
     settings = stage.model_dump(mode="json", exclude=REGISTRY[stage.stage].not_in_digest)
-    # While idf_corpus is unset, a stage keeps the digest that it had before this setting existed.
     return {
         _NAMES_IN_DIGEST.get(name, name): value
         for name, value in settings.items()
-        if name != "idf_corpus" or value is not None
+        if name not in _LATER or value != _LATER[name]
     }
 
 

@@ -39,6 +39,9 @@ def test_load_start_and_prepare_encoder_apply_stage_settings(tmp_path: Path) -> 
     folder = tiny_checkpoint(tmp_path / "m", "bert")
     pairs = FinetuneSettings.model_validate(PAIRS)
     assert load_start(folder, pairs).card.query_max_length == 9
+    kept = pairs.model_copy(update={"card_query_max_length": 20, "card_document_max_length": 50})
+    card = load_start(folder, kept).card
+    assert (card.query_max_length, card.document_max_length) == (20, 50)
     texts = load_start(folder, mlm(max_length=5))
     assert (texts.card.query_max_length, texts.card.document_max_length) == (64, 72)
     assert (ramps_end(pairs, 6), ramps_end(mlm(), 6)) == (4, 0)

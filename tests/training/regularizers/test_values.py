@@ -51,11 +51,12 @@ def test_l1_is_mean_of_sums(seed: int, k: int, l0_mask: int | None) -> None:
 
 
 @given(SEEDS, CUTS)
-def test_cased_is_sum_over_texts(seed: int, k: int) -> None:
+def test_cased_is_mean_over_texts(seed: int, k: int) -> None:
+    """As in the authors' code: ``torch.sum(cased_activations ** 2, dim=-1).mean()``."""
     rows, plain = vectors(seed, 5, k)
     is_cased = [t % 3 == 0 for t in range(V)]
-    expected = sum(row[t] ** 2 for row in plain for t in range(V) if is_cased[t])
-    np.testing.assert_allclose(cased(rows, torch.tensor(is_cased)), expected)
+    expected = sum(row[t] ** 2 for row in plain for t in range(V) if is_cased[t]) / 5
+    np.testing.assert_allclose(cased(rows, 5, torch.tensor(is_cased)), expected)
 
 
 @pytest.mark.parametrize("k", [0, 4])
@@ -72,7 +73,7 @@ def test_gradcheck(k: int) -> None:
             + flops(rows, 4, term_weights=factors)
             + joint_flops(rows, rows, query_texts=4, document_texts=4)
             + l1(rows, 4, l0_mask=2)
-            + cased(rows, is_cased)
+            + cased(rows, 4, is_cased)
         )
 
     assert torch.autograd.gradcheck(total, (whole.requires_grad_(),))
@@ -87,3 +88,6 @@ def test_flops_of_parts_exceed_flops_of_batch(seed: int, parts: int) -> None:
     assert of_parts >= flops(rows, 4 * parts) - 1e-12
     linear = torch.stack([l1(part, 4) for part in rows.split(4)]).mean()
     torch.testing.assert_close(linear, l1(rows, 4 * parts))
+    is_cased = torch.arange(V) % 2 == 0
+    mean = torch.stack([cased(part, 4, is_cased) for part in rows.split(4)]).mean()
+    torch.testing.assert_close(mean, cased(rows, 4 * parts, is_cased))

@@ -47,10 +47,53 @@ def test_constant_is_chosen_for_activation_rate(tmp_path: Path, architecture: st
     assert len(dense.terms) / (200 * 97) == pytest.approx(0.4, abs=0.03)
 
 
+def sparse_model(folder: Path, data: Path) -> tuple[SparseEncoder, dict[str, Any]]:
+    """Return an encoder that activates fewer than 40 % of the terms, and settings that ask for 40 %."""
+    encoder, _ = run(
+        SparseEncoder.load(tiny_checkpoint(folder / "bert", "bert")), settings(shift=1), options={}, scratch=folder
+    )
+    texts = write_texts(data, random_texts(WORDS, 200, 12)).model_dump(mode="json")
+    return encoder, {"activation_rate": 0.4, "data": texts, "texts": 200, "max_length": 14}
+
+
+def bias_of(encoder: SparseEncoder) -> torch.Tensor:
+    bias = output_layer(encoder.model)[1]
+    assert bias is not None
+    return bias.detach()
+
+
+def test_rate_that_would_raise_biases_is_refused(tmp_path: Path):
+    encoder, fields = sparse_model(tmp_path, tmp_path)
+    sentence = r"activation_rate: the model activates 0\.\d+ of the pairs, less than 0\.4, so the constant would be -"
+    with pytest.raises(ConfigError, match=sentence) as caught:
+        run(encoder, settings(**fields), options={}, scratch=tmp_path)
+    assert "negative_shift" in caught.value.remedy
+
+
+def test_rate_that_would_raise_biases_leaves_them_with_zero(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    encoder, fields = sparse_model(tmp_path, tmp_path)
+    made, summary = run(encoder, settings(**fields, negative_shift="zero"), options={}, scratch=tmp_path)
+    assert torch.equal(bias_of(made), bias_of(encoder))
+    assert summary["shift"] == 0
+    assert summary["activation_rate"] < 0.4
+    assert summary["held_out"] == summary["held_out_before"]
+    assert [record.levelname for record in caplog.records if "biases are unchanged" in record.getMessage()] == [
+        "WARNING"
+    ]
+
+
+def test_biases_are_raised_if_allowed(tmp_path: Path):
+    encoder, fields = sparse_model(tmp_path, tmp_path)
+    made, summary = run(encoder, settings(**fields, negative_shift="allow"), options={}, scratch=tmp_path)
+    assert summary["shift"] < 0
+    assert summary["activation_rate"] == pytest.approx(0.4, abs=1e-3)
+    torch.testing.assert_close(bias_of(made), bias_of(encoder) - summary["shift"])
+
+
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"shift": 1, "activation_rate": 0.3}, {"activation_rate": 0.3}, {"activation_rate": 1.5}],
-    ids=["none", "both", "no data", "not a share"],
+    [{}, {"shift": -2}, {"shift": 1, "activation_rate": 0.3}, {"activation_rate": 0.3}, {"activation_rate": 1.5}],
+    ids=["none", "raises biases", "both", "no data", "not a share"],
 )
 def test_contradictory_settings_are_refused(fields: dict[str, Any]):
     with pytest.raises(ValidationError):

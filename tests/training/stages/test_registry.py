@@ -12,6 +12,7 @@ from lsr_prod.config import Deployment, FinetuneSettings
 from lsr_prod.config.encoder import AdaptEncoderSettings
 from lsr_prod.config.language import DistilHeadSettings
 from lsr_prod.config.train import STAGES, StageSettings
+from lsr_prod.config.vocabulary import CalibrateSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
@@ -52,6 +53,8 @@ def test_settings_without_influence_on_weights_keep_digest(change: dict[str, Any
         {"steps": 4},
         {"dropout": 0.1},
         {"query_max_length": 9},
+        {"card_query_max_length": 9},
+        {"card_document_max_length": 9},
         {"data": {**DATA, "columns": {"query": "q"}}},
         {"batch": {"queries": 8}},
         {"optimizer": {"betas": [0.9, 0.99]}},
@@ -62,6 +65,14 @@ def test_settings_without_influence_on_weights_keep_digest(change: dict[str, Any
 )
 def test_settings_with_influence_on_weights_change_digest(change: dict[str, Any]) -> None:
     assert digest(change) != digest({})
+
+
+def test_settings_added_later_are_in_identity_only_if_used() -> None:
+    plain = identity(FinetuneSettings.model_validate(STAGE))
+    assert not plain.keys() & {"idf_corpus", "card_query_max_length", "card_document_max_length"}
+    assert "negative_shift" not in identity(CalibrateSettings(stage="calibrate", shift=1))
+    allowed = CalibrateSettings(stage="calibrate", shift=-1, negative_shift="allow")
+    assert identity(allowed)["negative_shift"] == "allow"
 
 
 def test_inputs_and_start_model_change_digest() -> None:
