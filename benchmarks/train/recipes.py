@@ -3,8 +3,9 @@
     python -m benchmarks.train.recipes SHARED_DATA [--quick] [--steps 100] [--work FOLDER] [--recipes NAME ...]
 
 A recipe keeps its stages, its methods and their order. Replaced are paths, models (splade-tiny, itself moved onto other
-vocabularies, or with a head five times as large; a Llama of 4 layers x 128 without any training) and sizes: steps,
-batches, lengths, vocabularies, and learning rates, which are those of a small model. Rows come from tldr; judged on
+byte pairs, or with a head five times as large; the cased BERT and the Llama of ``benchmarks.stand_ins``) and sizes:
+steps, batches, lengths, vocabularies, learning rates, which are those of a small model, and the weight of joint FLOPS,
+which is proportional to the batch (docs/training.md). Rows come from tldr; judged on
 held-out queries over a part of its pages. The figures say that a recipe works, not what its method is worth: no model
 is large enough and no training long enough for that.
 
@@ -12,6 +13,7 @@ Prints a row for each recipe (nDCG@10, MRR@10, L0, FLOPS) and ``RESULT {json}``.
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,13 +27,12 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.stand_ins import stand_in
 from benchmarks.train.recipes_data import (
     LENGTH,
     byte_pair_tokenizer,
     page_texts,
-    save_small_decoder,
     save_with_larger_head,
-    word_piece_tokenizer,
     write_collection,
     write_rows,
 )
@@ -55,8 +56,7 @@ STAND_INS = {  # model that a recipe names -> small one
     "answerdotai/ModernBERT-base": "large-head",
     "meta-llama/Llama-3.2-1B": "decoder",
 }
-# A decoder without training would only learn how frequent tokens are, and lose that its random rows match words.
-RATES = {"finetune": 3e-4, "adapt_causal": 1e-5, "adapt_mlm": 1e-3, "pretrain_emlm": 1e-3, "distil_head": 1e-3}
+RATES = {"finetune": 3e-4, "adapt_causal": 3e-4, "adapt_mlm": 1e-3, "pretrain_emlm": 1e-3, "distil_head": 1e-3}
 MEASURES = ["nDCG@10", "RR@10", "R@10"]
 LENGTH_FIELDS = {
     "max_length", "query_max_length", "document_max_length", "card_query_max_length", "card_document_max_length"
@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
         work = work.absolute()
         (work / "models").mkdir(parents=True, exist_ok=True)
         pairs = write_collection(work / "collection", asked.data, queries=queries, documents=documents)
-        small_models(work, asked.data)
+        small_models(work, asked.data, quick=asked.quick)
         teacher = SparseEncoder.load(work / "models" / "uncased")
         files = write_rows(work / "data", pairs[:rows], page_texts(asked.data)[:texts], teacher)
         found: dict[str, dict[str, Any]] = {}
@@ -93,30 +93,30 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def small_models(work: Path, data: Path) -> None:
-    """Make what stands in for the models that recipes name."""
+def small_models(work: Path, data: Path, *, quick: bool) -> None:
+    """Make what stands in for the models that recipes name; trained ones come from the cache of ``stand_ins``."""
     models, vocabularies = work / "models", data / "vocabularies"
     makers: dict[str, Callable[[Path], object]] = {
         "uncased": lambda folder: SparseEncoder.load(
             model_folder("splade-tiny"), document_max_length=LENGTH, query_max_length=LENGTH
         ).save(folder),
         "large-head": lambda folder: save_with_larger_head(models / "uncased", folder, 5.0),
-        "decoder": lambda folder: save_small_decoder(folder, byte_pair_tokenizer(vocabularies, encoder=False)),
+        "cased": lambda folder: shutil.copytree(_trained("cased", work, data, quick=quick), folder),
+        "decoder": lambda folder: shutil.copytree(_trained("decoder", work, data, quick=quick), folder),
     }
     for name, make in makers.items():
         if not (models / name).exists():
             make(models / name)
-    tokenizers = {
-        "cased": word_piece_tokenizer(vocabularies / "bert-base-cased-vocab.txt", lowercase=False),
-        "byte-pairs": byte_pair_tokenizer(vocabularies, encoder=True),
-    }
-    for name, tokenizer in tokenizers.items():
-        if not (models / name).exists():
-            tokenizer.save_pretrained(work / "tokenizers" / name)
-            stage = {"stage": "transfer_vocabulary", "target": str(work / "tokenizers" / name)}
-            stage |= {"initialization": "subtoken", "bias": "rows"}
-            chain = {"model": str(models / "uncased"), "output": str(models / name), "work": str(work / "work")}
-            train({"train": {**chain, "stages": [stage]}}, work / f"{name}.yaml")
+    if not (models / "byte-pairs").exists():
+        target = work / "tokenizers" / "byte-pairs"
+        byte_pair_tokenizer(vocabularies, encoder=True).save_pretrained(target)
+        stage = {"stage": "transfer_vocabulary", "target": str(target), "initialization": "subtoken", "bias": "rows"}
+        chain = {"model": str(models / "uncased"), "output": str(models / "byte-pairs"), "work": str(work / "work")}
+        train({"train": {**chain, "stages": [stage]}}, work / "byte-pairs.yaml")
+
+
+def _trained(name: str, work: Path, data: Path, *, quick: bool) -> Path:
+    return stand_in(name, data, work=work / "stand_ins", steps=3) if quick else stand_in(name, data)
 
 
 def run_recipe(path: Path, work: Path, files: Mapping[str, Path], *, steps: int) -> dict[str, Any]:
@@ -156,13 +156,13 @@ def shrink(recipe: dict[str, Any], work: Path, files: Mapping[str, Path], *, ste
     chain = recipe["train"]
     output = work / "trained" / Path(chain["output"]).name
     small = {"output": str(output), "work": str(work / "work"), "workers": 1, "use_gpu": False}
-    chain |= small | {"model": str(stand_in(chain["model"], work))}
+    chain |= small | {"model": str(small_model(chain["model"], work))}
     for stage in chain["stages"]:
         _shrink_stage(stage, work, files, steps)
     return recipe
 
 
-def stand_in(model: str, work: Path) -> Path:
+def small_model(model: str, work: Path) -> Path:
     """The small model in the place of one that a recipe names: made here, or by a recipe before it."""
     if model in STAND_INS:
         return work / "models" / STAND_INS[model]
@@ -172,7 +172,7 @@ def stand_in(model: str, work: Path) -> Path:
 def _shrink_stage(stage: dict[str, Any], work: Path, files: Mapping[str, Path], steps: int) -> None:
     for field in ("target", "teacher"):
         if field in stage:
-            stage[field] = str(stand_in(stage[field], work))
+            stage[field] = str(small_model(stage[field], work))
     for holder in (stage, stage.get("train_tokenizer", {}), stage.get("validation", {})):
         if "data" in holder:
             holder["data"] |= {"paths": [str(files[holder["data"]["kind"]])]}
@@ -198,6 +198,7 @@ def _shrink_training(stage: dict[str, Any], steps: int) -> None:
     stage.pop("epochs", None)
     stage["steps"] = steps
     batch = stage["batch"]
+    share = 16 / batch.get("queries", 16)  # joint FLOPS contain each pair's own score, divided by the batch
     if "queries" in batch:
         batch |= {"queries": 16, "negatives": min(batch.get("negatives", 0), 4)}
         batch |= {"chunk": 8} if "chunk" in batch else {}
@@ -211,6 +212,8 @@ def _shrink_training(stage: dict[str, Any], steps: int) -> None:
     for one in stage.get("objective", {}).get("sparsity", {}).get("regularizers", []):
         if "ramp_steps" in one:
             one["ramp_steps"] = max(1, round(one["ramp_steps"] / whole * steps))
+        if "joint" in one:
+            one["joint"] *= share
     if "validation" in stage:
         stage["validation"]["every"] = steps
 

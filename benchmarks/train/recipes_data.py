@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from benchmarks.train.pruning_data import Pair, few_documents, read_lines, split_tldr
 from lsr_prod import SparseEncoder
@@ -92,18 +92,6 @@ def byte_pair_tokenizer(folder: Path, *, encoder: bool) -> PreTrainedTokenizerFa
     backend.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=around)
     roles = {f"{role}_token": name for role, name in names.items()} | {"cls_token": "<s>", "sep_token": "</s>"}
     return PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
-
-
-def save_small_decoder(folder: Path, tokenizer: PreTrainedTokenizerFast) -> None:
-    """A Llama of 4 layers x 128 with random weights."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=128, intermediate_size=384, num_hidden_layers=4,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=2048, tie_word_embeddings=True,
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.eos_token_id,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 def save_with_larger_head(source: Path, folder: Path, factor: float) -> None:
