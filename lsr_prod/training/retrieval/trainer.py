@@ -19,6 +19,7 @@ from lsr_prod.model.pooled_head import PooledArgmax
 from lsr_prod.training.batch_sampler import BatchSampler
 from lsr_prod.training.batches import TokenBatch, TrainBatch, make_batch
 from lsr_prod.training.encoder_setup.attention import use_cpu_attention
+from lsr_prod.training.encoder_setup.dropout import use_cpu_dropout
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
@@ -96,6 +97,7 @@ class Trainer:
         prepare_encoder(encoder, settings)
         if group.device.type == "cpu":
             use_cpu_attention(encoder.model)
+            use_cpu_dropout(encoder.model)
         queue = settings.objective.queue
         self._negatives = None if queue is None else MomentumQueue(encoder, queue, group)
         self._replica = Replica(encoder, settings.scale.strategy, group)
