@@ -1,4 +1,4 @@
-"""One measurement of ``benchmarks.train.train_step`` in a process of its own: engine, model, batch; prints a line of JSON.
+"""One measurement of ``benchmarks.train.train_step`` in a process of its own; prints a line of JSON.
 
 Every engine minimises the same loss of the same texts with the same AdamW: the cross entropy of each query's document
 among all of the batch, plus FLOPS on both sides. Gradients are freed after a step, as the peer's trainer does.
@@ -26,6 +26,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup.attention import use_cpu_attention
 from lsr_prod.training.encoder_setup.dropout import use_cpu_dropout
 from lsr_prod.training.encoder_setup.gradient_checkpointing import checkpoint_layers
+from lsr_prod.training.parallel.free_memory import return_free_memory
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.parallel.replica import Replica
 
@@ -77,6 +78,8 @@ def measure(spec: Mapping[str, Any], batches: tuple[Batch, Batch]) -> dict[str, 
         losses.append(loss_of_batch())
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        if spec["engine"] == "ours" and spec.get("kept_layers"):  # as the trainer does
+            return_free_memory()
         seconds.append(time.perf_counter() - begin)
         cpu_seconds.append(time.process_time() - cpu_begin)
     return {
@@ -122,6 +125,8 @@ def ours(spec: Mapping[str, Any]) -> tuple[torch.nn.Module, Callable[[tuple[Batc
 
     def one_pass(batches: tuple[Batch, Batch]) -> float:
         loss = loss_of(*replica(*batches[0], *batches[1]))
+        if spec.get("kept_layers"):
+            return_free_memory()
         loss.backward()
         return loss.item()
 

@@ -20,7 +20,7 @@ _STEPS = 65_536  # a rate is rounded to 1 / 65,536
 class SeededDropout(nn.Dropout):
     """``torch.nn.Dropout`` that keeps a seed instead of a mask; its random numbers follow from torch's generator."""
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name of the base class
         """Return ``input`` with dropped elements, scaled; unchanged in evaluation mode or at a rate of 0."""
         if not self.training or self.p == 0 or input.device.type != "cpu":
             return super().forward(input)

@@ -17,7 +17,7 @@ from transformers.activations import GELUActivation, GELUTanh, SiLUActivation
 
 __all__ = ["Recomputation"]
 
-# Activations that keep their input for the backward pass; ReLU, for example, keeps its output, which costs nothing more.
+# Activations that keep their input for the backward pass. ReLU, for example, keeps its output, so this costs nothing.
 _ACTIVATIONS = (nn.GELU, nn.SiLU, nn.Mish, GELUActivation, GELUTanh, SiLUActivation)
 
 

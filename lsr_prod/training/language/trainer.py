@@ -119,7 +119,7 @@ class LanguageTrainer:
         means = dict(zip(names, (sum_of_workers(sums) / all_predicted).tolist(), strict=True))
         return LanguageStep(
             losses={name: means[name] for name in names[: 1 + losses]},
-            grad_norm=norm,
+            grad_norm=float(norm),
             learning_rate=rate,
             others={name: means[name] for name in names[1 + losses :]},
             texts=sum(part.texts for part in parts),
