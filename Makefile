@@ -90,7 +90,7 @@ bench-scale: $(KERNELS)
 	@$(BIN)/python -m benchmarks.search.scale
 
 bench-train: $(KERNELS)
-	@$(BIN)/python -m benchmarks.train.step
+	@$(BIN)/python -m benchmarks.train.train_step
 	@$(BIN)/python -m benchmarks.train.large_batch
 
 bench-pruning: $(KERNELS) models

@@ -3,10 +3,11 @@
     python -m benchmarks.encode.against_peer SHARED_DATA [--quick] [--peer-python .venv-optimum/bin/python]
 
 All contestants use the same model, texts and thread count, each in its own process; they run in turn, and the median
-CPU seconds (user and system) count. Speed is measured on a 6x384 encoder, quality on splade-tiny. The peer's ONNX
-backend needs an environment with an older transformers; without ``--peer-python`` it is skipped, and the output says
-so. Prints tables and ``RESULT {json}``. ``docs_per_cpu_s_ratio`` is our fastest whole bundle against the fastest of
-the peer's torch, bf16 and ONNX fp32; ``_8bit`` is against its graph in 8 bits. ``_cut`` is our 8-bit bundle without
+CPU seconds (user and system) count. Speed is measured on a 6x384 encoder, quality on splade-tiny. The peer's ONNX and
+OpenVINO backends need an environment with an older transformers; without ``--peer-python`` they are skipped, and the
+output says so. Prints tables and ``RESULT {json}``. ``docs_per_cpu_s_ratio`` is our fastest whole bundle against the
+fastest of the peer's torch, bf16, ONNX and OpenVINO forms of at least 16 bits; ``_8bit`` is our 8-bit bundle against
+the fastest of its 8-bit forms (``peer_best_8bit``: ONNX dynamic, OpenVINO static). ``_cut`` is our 8-bit bundle without
 the terms that a probe of other texts never activates, against the former; its overlap and nDCG show the loss.
 """
 
@@ -23,21 +24,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import ir_measures
-import numpy as np
-
+from benchmarks.encode.forms import FORMS, PEER_FORMS, ROOT, export_peer, peer_spec, read_texts
 from benchmarks.encode.models import MAX_LENGTH, make_six_layers, make_tiny
-from lsr_prod import SparseEncoder
+from benchmarks.encode.quality import overlaps, quality
 from lsr_prod.config import ExportSettings
-from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.export import export_bundle
-from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.inference import BundleEncoder
 from lsr_prod.jobs.terminal.run import print_result, print_table
 
 COLLECTIONS = ("scifact", "debian_packages")
-ROOT = Path(__file__).resolve().parents[2]
-NDCG = ir_measures.nDCG @ 10
 
 
 def main(argv: Sequence[str]) -> int:
@@ -46,8 +40,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("data", type=Path)
     parser.add_argument("--quick", action="store_true", help="a few texts, one run: smoke test")
     parser.add_argument("--peer-python", default=None, help="python with sentence-transformers 5 and optimum-onnx")
+    parser.add_argument("--documents", type=int, default=200, help="texts of the race")
+    parser.add_argument("--runs", type=int, default=3, help="rounds of the race")
     asked = parser.parse_args(argv)
-    probe, cut, sample, judged, runs = (48, 48, 16, 200, 1) if asked.quick else (400, 1_000, 200, 5_183, 3)
+    probe, cut, sample, judged, runs = (
+        (48, 48, 16, 200, 1) if asked.quick else (400, 1_000, asked.documents, 5_183, asked.runs)
+    )
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         corpora = {name: read_texts(asked.data / name / "corpus.jsonl") for name in COLLECTIONS}
@@ -58,24 +56,19 @@ def main(argv: Sequence[str]) -> int:
         probe_file.write_text("".join(json.dumps({"text": text}) + "\n" for text in drawn[:cut]))
         texts.write_text(json.dumps(drawn[cut:]))
         bundles = {(model.name, form): make_bundle(model, form, probe_file) for model in (tiny, six) for form in FORMS}
-        contestants = specs(six, bundles, texts, peer=export_peer(six, asked.peer_python), python=asked.peer_python)
+        calibration = folder / "calibration.json"
+        calibration.write_text(json.dumps(drawn[:300]))
+        peers = {model.name: export_peer(model, asked.peer_python, calibration) for model in (tiny, six)}
+        contestants = specs(six, bundles, texts, peer=peers["six"], python=asked.peer_python)
         speed = race(contestants, runs=runs)
         values = {**ratios(speed), **scaling(contestants["ours int8"], documents=sample)}
-        values |= quality(asked.data / "scifact", tiny, bundles, limit=judged)
+        values |= quality(
+            asked.data / "scifact", tiny, bundles, peer=peers["tiny"], python=asked.peer_python, limit=judged
+        )
         values |= overlaps(tiny, bundles, mixed({"d": corpora["debian_packages"]}, min(judged, 2_000), seed=3))
     print_table("encode", values)
     print_result(values)
     return 0
-
-
-FORMS = ("fp32", "int8", "int8 cut")
-
-
-def read_texts(path: Path) -> list[str]:
-    """Title and text of every document."""
-    with path.open(encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
-    return [" ".join(part for part in (row.get("title"), row["text"]) if part) for row in rows]
 
 
 def mixed(corpora: Mapping[str, Sequence[str]], count: int, *, seed: int) -> list[str]:
@@ -100,21 +93,6 @@ def make_bundle(model: Path, form: str, probe: Path) -> Path:
     return output
 
 
-def export_peer(model: Path, python: str | None) -> Path | None:
-    """Export the peer's ONNX graphs and return their folder, or None without the peer's environment."""
-    if python is None:
-        print("no --peer-python: sentence-transformers' ONNX backend is skipped")
-        return None
-    folder = model.with_name("peer")
-    subprocess.run(
-        [python, "-m", "benchmarks.encode.peer_export", str(model.absolute()), str(folder.absolute())],
-        cwd=ROOT,
-        check=True,
-        stdout=sys.stderr,
-    )
-    return folder
-
-
 def specs(
     six: Path, bundles: Mapping[tuple[str, str], Path], texts: Path, *, peer: Path | None, python: str | None
 ) -> dict[str, dict[str, Any]]:
@@ -130,10 +108,9 @@ def specs(
     for dtype in ("fp32", "bf16"):
         for batch in (4, 32):
             found[f"peer {dtype} {batch}"] = {**torch, "dtype": dtype, "batch": batch}
-    for name, file in (("", "model"), (" O3", "model_O3"), (" 8-bit", "model_qint8_avx512_vnni")):
-        if peer is not None:
-            onnx = {**common, "kind": "sentence-transformers", "backend": "onnx", "python": python, "batch": 2}
-            found[f"peer onnx{name}"] = {**onnx, "folder": str(peer), "file": f"{file}.onnx"}
+    if peer is not None:
+        for name in PEER_FORMS:
+            found[f"peer {name}"] = {**common, **peer_spec(name, peer), "python": python}
     return found
 
 
@@ -192,11 +169,13 @@ def ratios(speed: Mapping[str, float]) -> dict[str, Any]:
     ours = max(speed["ours fp32"], speed["ours int8"])
     peers = {name: rate for name, rate in speed.items() if name.startswith("peer") and "8-bit" not in name}
     best = max(peers, key=lambda name: peers[name])
-    eight = speed.get("peer onnx 8-bit")
+    eight = {name: rate for name, rate in speed.items() if name.startswith("peer") and "8-bit" in name}
+    best_eight = max(eight, key=lambda name: eight[name]) if eight else None
     return {
         "docs_per_cpu_s_ratio": round(ours / peers[best], 2),
         "peer_best": best,
-        "docs_per_cpu_s_ratio_8bit": round(ours / eight, 2) if eight else None,
+        "docs_per_cpu_s_ratio_8bit": round(speed["ours int8"] / eight[best_eight], 2) if best_eight else None,
+        "peer_best_8bit": best_eight,
         "docs_per_cpu_s_ratio_cut": round(speed["ours int8 cut"] / peers[best], 2),
         "docs_per_cpu_s_ratio_naive": round(ours / speed["naive int8"], 2),
         "docs_per_cpu_s_ratio_fp32": round(speed["ours fp32"] / max(speed["peer fp32 4"], speed["peer fp32 32"]), 2),
@@ -221,67 +200,6 @@ def scaling(spec: Mapping[str, Any], *, documents: int) -> dict[str, float]:
         "docs_per_s_2_actors": round(rates[1], 1),
         "actor_scaling": round(rates[1] / rates[0], 2),
     }
-
-
-def quality(folder: Path, model: Path, bundles: Mapping[tuple[str, str], Path], *, limit: int) -> dict[str, Any]:
-    """nDCG@10 of torch and of both bundles, brute force over the collection, and their vectors' overlap."""
-    judged = read_judged(folder / "queries.jsonl", folder / "qrels" / "test.tsv")
-    with (folder / "corpus.jsonl").open(encoding="utf-8") as file:
-        ids = [json.loads(line)["_id"] for line in file][:limit]
-    texts, queries = read_texts(folder / "corpus.jsonl")[:limit], list(judged.queries.values())
-    encoder = SparseEncoder.load(model)
-    vectors = {"torch": (encoder.encode(texts, batch_size=8), encoder.encode(queries, "query"))}
-    for form in FORMS:
-        bundle = BundleEncoder(bundles[model.name, form])
-        vectors[form] = bundle.encode(texts, kind="document"), bundle.encode(queries, kind="query")
-    found: dict[str, float] = {}
-    for name, (documents, asked) in vectors.items():
-        scores = dense(asked, encoder.card.vocabulary_size) @ dense(documents, encoder.card.vocabulary_size).T
-        run = [
-            ir_measures.ScoredDoc(query, str(ids[int(j)]), float(row[j]))
-            for query, row in zip(judged.queries, scores, strict=True)
-            for j in np.argsort(-row, kind="stable")[:10]
-        ]
-        found[name] = float(ir_measures.calc_aggregate([NDCG], judged.qrels, run)[NDCG])
-    print_table(f"nDCG@10, splade-tiny, {len(texts)} documents of {folder.name}", found)
-    return {
-        "topk_overlap_fp32": round(overlap(vectors["torch"][0], vectors["fp32"][0]), 5),
-        "topk_overlap_int8": round(overlap(vectors["torch"][0], vectors["int8"][0]), 4),
-        "topk_overlap_int8_cut": round(overlap(vectors["torch"][0], vectors["int8 cut"][0]), 4),
-        "ndcg_fp32": round(found["fp32"], 4),
-        "ndcg_drop_fp32": round(found["torch"] - found["fp32"], 4),
-        "ndcg_drop_int8": round(found["torch"] - found["int8"], 4),
-        "ndcg_drop_int8_cut": round(found["torch"] - found["int8 cut"], 4),
-    }
-
-
-def overlaps(model: Path, bundles: Mapping[tuple[str, str], Path], texts: Sequence[str]) -> dict[str, float]:
-    """Overlap of the vectors of short texts with torch's."""
-    encoder = SparseEncoder.load(model)
-    expected = encoder.encode(texts, batch_size=8)
-    return {
-        f"topk_overlap_{form.replace(' ', '_')}_debian_packages": round(
-            overlap(expected, BundleEncoder(bundles[model.name, form]).encode(texts, kind="document")), 5
-        )
-        for form in FORMS
-    }
-
-
-def overlap(ours: SparseBatch, theirs: SparseBatch) -> float:
-    """Mean share of terms that two vectors of a text have in common."""
-    shares = []
-    for i in range(len(ours)):
-        mine, yours = ours.row(i)[0], theirs.row(i)[0]
-        longer = max(len(mine), len(yours))
-        shares.append(len(np.intersect1d(mine, yours)) / longer if longer else 1.0)
-    return float(np.mean(shares))
-
-
-def dense(batch: SparseBatch, size: int) -> np.ndarray:
-    """[n, V]."""
-    rows = np.zeros((len(batch), size), np.float32)
-    rows[np.repeat(np.arange(len(batch)), np.diff(batch.offsets)), batch.terms] = batch.weights
-    return rows
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ def ours_naive(spec: dict[str, Any]) -> Encode:
     return encode
 
 
-def sentence_transformers(spec: dict[str, Any]) -> Encode:
-    """Return the encode function of the peer's SparseEncoder, with the torch or the ONNX backend."""
+def open_peer(spec: dict[str, Any]) -> Any:
+    """Return the peer's SparseEncoder with the torch, ONNX or OpenVINO backend."""
     import torch
     from sentence_transformers import SparseEncoder
 
@@ -54,10 +54,19 @@ def sentence_transformers(spec: dict[str, Any]) -> Encode:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = spec["threads"]
         kwargs = {"session_options": options, "provider": "CPUExecutionProvider", "file_name": spec["file"]}
+    elif spec["backend"] == "openvino":
+        limits = {"INFERENCE_NUM_THREADS": spec["threads"], "NUM_STREAMS": 1}
+        kwargs = {"ov_config": limits, "file_name": spec["file"]}
     elif spec["dtype"] == "bf16":
         kwargs = {"torch_dtype": torch.bfloat16}
     model = SparseEncoder(spec["folder"], backend=spec["backend"], model_kwargs=kwargs, device="cpu")
     model.max_seq_length = spec["max_length"]
+    return model
+
+
+def sentence_transformers(spec: dict[str, Any]) -> Encode:
+    """Return the encode function of the peer."""
+    model = open_peer(spec)
     return lambda texts: model.encode_document(list(texts), batch_size=spec["batch"], show_progress_bar=False)
 
 

@@ -18,6 +18,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
 
+from lsr_prod.model import host_reads
+
 __all__ = ["PooledArgmax", "find_argmax", "pool_vocabulary"]
 
 Activation = Literal["log1p_relu", "l0"]
@@ -113,8 +115,9 @@ class _PooledHead(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, weights, positions = ctx.saved_tensors
         slopes = _slopes(gradient, weights, ctx.activation)  # [B, V]
-        to_hidden = _hidden_gradient(slopes, positions, hidden, weight) if ctx.needs_input_grad[0] else None
-        to_weight = _weight_gradient(slopes, positions, hidden, weight) if ctx.needs_input_grad[1] else None
+        texts, terms = _active_counts(slopes)
+        to_hidden = _hidden_gradient(slopes, positions, hidden, weight, texts) if ctx.needs_input_grad[0] else None
+        to_weight = _weight_gradient(slopes, positions, hidden, weight, terms) if ctx.needs_input_grad[1] else None
         to_bias = slopes.sum(dim=0).to(bias.dtype) if ctx.needs_input_grad[2] else None
         return to_hidden, to_weight, to_bias, None, None, None
 
@@ -146,8 +149,10 @@ def _forward(
                     maxima, at = tile.max(dim=2)
                     positions[texts, block] = where.gather(1, at.t()).to(positions.dtype)
                 weights[texts, block] = maxima.t().to(weights.dtype)
+        some = pooled.any(dim=1, keepdim=True)
+        if not host_reads.are_free(device):
+            weights.masked_fill_(~some, 0.0)
         if bias is not None:  # added after the maximum: a constant does not change the order, rounding included
-            some = pooled.any(dim=1, keepdim=True)
             weights = weights.addcmul_(some.to(weights.dtype), bias.to(weights.dtype))
         weights = weights.relu_().log1p_()
         return (weights if activation == "log1p_relu" else weights.log1p_()), positions
@@ -158,6 +163,9 @@ def _groups(pooled: Tensor, tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
 
     Shorter texts of a group repeat their last pooled position, which does not change the maximum.
     """
+    if not host_reads.are_free(pooled.device):
+        yield from _padded_groups(pooled, tokens)
+        return
     lengths = pooled.sum(dim=1)
     order = pooled.to(torch.uint8).argsort(dim=1, descending=True, stable=True)  # pooled positions first, ascending
     by_length = lengths.argsort(stable=True)
@@ -173,6 +181,16 @@ def _groups(pooled: Tensor, tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
         start = stop
 
 
+def _padded_groups(pooled: Tensor, tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield groups of consecutive texts, all as long as the batch is wide; a text without pooled positions too."""
+    B, L = pooled.shape
+    last = pooled.sum(dim=1, keepdim=True).sub_(1).clamp_(min=0)
+    order = pooled.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
+    where = order.gather(1, torch.minimum(torch.arange(L, device=pooled.device), last))  # [B, L]
+    texts = torch.arange(B, device=pooled.device)
+    yield from zip(texts.split(max(1, tokens // L)), where.split(max(1, tokens // L)), strict=True)
+
+
 def _slopes(gradient: Tensor, weights: Tensor, activation: Activation) -> Tensor:
     """Return the gradient of the maxima, [B, V]; the derivative of the activation is a function of the weight."""
     # w = log(1 + m): dw/dm = exp(-w). l0: w = log(1 + u), u = log(1 + m): dw/dm = exp(-w) exp(-u).
@@ -180,15 +198,40 @@ def _slopes(gradient: Tensor, weights: Tensor, activation: Activation) -> Tensor
     return slopes.mul_(gradient).masked_fill_(weights == 0, 0.0)
 
 
-def _hidden_gradient(slopes: Tensor, positions: Tensor, hidden: Tensor, weight: Tensor) -> Tensor:
+Counts = list[int] | None
+"""Active pairs of each part of the backward pass; None: counted when the part is processed."""
+
+
+def _active_counts(slopes: Tensor) -> tuple[Counts, Counts]:
+    """Return the active pairs by parts of texts and by parts of terms: on a GPU, all in a single read of the host."""
+    if host_reads.are_free(slopes.device):
+        return None, None
+    B, V = slopes.shape
+    active = slopes != 0
+    by_text = [part.sum() for part in active.split(max(1, _PAIRS // V))]
+    by_term = [part.sum() for part in active.split(max(1, _PAIRS // B), dim=1)]
+    counts: list[int] = torch.stack(by_text + by_term).tolist()
+    return counts[: len(by_text)], counts[len(by_text) :]
+
+
+def _active(part: Tensor, counts: Counts, number: int) -> tuple[Tensor, Tensor]:
+    """Return rows and columns of the active pairs of a part."""
+    if counts is None:
+        row, column = part.nonzero(as_tuple=True)
+        return row, column
+    row, column = torch.nonzero_static(part, size=counts[number]).t().contiguous()
+    return row, column
+
+
+def _hidden_gradient(slopes: Tensor, positions: Tensor, hidden: Tensor, weight: Tensor, counts: Counts) -> Tensor:
     """Return [B, L, d]: for each token the sum of slope x output row over the terms whose maximum it has."""
     (B, L, d), V = hidden.shape, weight.shape[0]
     found = torch.empty(B * L, d, dtype=slopes.dtype, device=hidden.device)
     output = weight.to(slopes.dtype)
     size = max(1, _PAIRS // V)
-    for start in range(0, B, size):
+    for number, start in enumerate(range(0, B, size)):
         part = slopes[start : start + size]
-        text, term = part.nonzero(as_tuple=True)
+        text, term = _active(part, counts, number)
         token = text * L + positions[start : start + size][text, term]
         token, order = token.sort(stable=True)
         text, term = text[order], term[order]
@@ -196,15 +239,15 @@ def _hidden_gradient(slopes: Tensor, positions: Tensor, hidden: Tensor, weight: 
     return found.view(B, L, d).to(hidden.dtype)
 
 
-def _weight_gradient(slopes: Tensor, positions: Tensor, hidden: Tensor, weight: Tensor) -> Tensor:
+def _weight_gradient(slopes: Tensor, positions: Tensor, hidden: Tensor, weight: Tensor, counts: Counts) -> Tensor:
     """Return [V, d]: for each term the sum of slope x hidden state over the tokens that have its maximum."""
     (B, L, d), V = hidden.shape, weight.shape[0]
     found = torch.empty(V, d, dtype=slopes.dtype, device=hidden.device)
     states = hidden.reshape(B * L, d).to(slopes.dtype)
     size = max(1, _PAIRS // B)
-    for start in range(0, V, size):
+    for number, start in enumerate(range(0, V, size)):
         part = slopes[:, start : start + size].t()
-        term, text = part.nonzero(as_tuple=True)
+        term, text = _active(part, counts, number)
         token = text * L + positions[text, start + term]
         found[start : start + len(part)] = _sums(term, token, part[term, text], states, len(part))
     return found.to(weight.dtype)

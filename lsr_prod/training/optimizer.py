@@ -43,14 +43,15 @@ class OptimizerStep:
             group["lr"] = rate
         return rate
 
-    def apply(self) -> float:
-        """Clip the gradients, update the weights and drop the gradients; return the norm before clipping."""
+    def apply(self) -> Tensor:
+        """Clip the gradients, update the weights and drop the gradients; return the norm before clipping, a scalar."""
         limit = self._settings.max_grad_norm
         parameters = trained_parameters(self._model).values()
-        norm = float(full_tensor(nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)))
+        norm = nn.utils.clip_grad_norm_(parameters, math.inf if limit is None else limit)
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        return norm
+        return norm.detach()
 
     def weights(self, keep: bool) -> dict[str, Tensor]:
         """Return the trained parameters, whole and on the CPU; a collective operation of all workers.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-from lsr_prod.model import SparseEncoder, pooled_head
+from lsr_prod.model import SparseEncoder, host_reads, pooled_head
 from lsr_prod.model.pooled_head import find_argmax, pool_vocabulary
 from lsr_prod.model.pooling import pooled_positions
 from tests.model.tiny import ARCHITECTURES, tiny_checkpoint
@@ -62,9 +62,15 @@ def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(pooled_head, "_PAIRS", pairs)
 
 
+@pytest.fixture(params=[True, False], ids=["reads", "no reads"])
+def reads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The form of a CPU, and that of a GPU, whose shapes do not depend on values."""
+    monkeypatch.setattr(host_reads, "are_free", lambda _: request.param)
+
+
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.usefixtures("tiles")
+@pytest.mark.usefixtures("tiles", "reads")
 def test_gradcheck(activation: str, bias: bool) -> None:
     hidden, weight, shift = parts(4, 5, 3, 7, dtype=torch.float64, bias=bias)
     pooled = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 0, 0, 0], [0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]).bool()
@@ -80,7 +86,7 @@ def test_gradcheck(activation: str, bias: bool) -> None:
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("pooled_tokens", ["all", "not_bos"])
 @pytest.mark.parametrize("padding", ["none", "left", "right", "both"])
-@pytest.mark.usefixtures("tiles")
+@pytest.mark.usefixtures("tiles", "reads")
 def test_weights_and_gradients_equal_plain_implementation(activation: str, pooled_tokens: Any, padding: str) -> None:
     mask = torch.ones(5, 9, dtype=torch.int64)
     for row, cut in enumerate((0, 3, 8, 9, 1)):  # one text has a single token, one has none
@@ -108,11 +114,14 @@ def test_every_batch_shape_equals_plain_implementation(data: st.DataObject) -> N
     before = pooled_head._CPU_TILE, pooled_head._PAIRS
     pooled_head._CPU_TILE = data.draw(st.integers(1, 45)), data.draw(st.integers(1, 60))
     pooled_head._PAIRS = data.draw(st.integers(1, 300))
+    free, reads_are_free = host_reads.are_free, data.draw(st.booleans())
+    host_reads.are_free = lambda _: reads_are_free
     try:
         found = gradients(pool_vocabulary, tensors, pooled, activation=activation)
         maxima = find_argmax(*tensors, pooled, activation=activation)
     finally:
         pooled_head._CPU_TILE, pooled_head._PAIRS = before
+        host_reads.are_free = free
     assert_same(found, gradients(plain, tensors, pooled, activation=activation))
     again = gradients(pool_vocabulary, tensors, pooled, activation=activation, found=maxima)
     assert all(torch.equal(one, other) for one, other in zip(again, found, strict=True))

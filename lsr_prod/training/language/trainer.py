@@ -11,6 +11,7 @@ from lsr_prod.config.language import LanguageSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batch_sampler import BatchSampler
 from lsr_prod.training.encoder_setup.attention import use_cpu_attention
+from lsr_prod.training.encoder_setup.dropout import use_cpu_dropout
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.language.objective import LanguageBatch, LanguageModule, LanguageObjective
 from lsr_prod.training.language.steps import check_texts, language_steps
@@ -93,6 +94,7 @@ class LanguageTrainer:
         prepare_encoder(encoder, settings)
         if group.device.type == "cpu":
             use_cpu_attention(encoder.model)
+            use_cpu_dropout(encoder.model)
         self._replica = Replica(
             encoder, settings.scale.strategy, group, around=lambda one: LanguageModule(one, objective)
         )  # fmt: skip
@@ -117,7 +119,7 @@ class LanguageTrainer:
         means = dict(zip(names, (sum_of_workers(sums) / all_predicted).tolist(), strict=True))
         return LanguageStep(
             losses={name: means[name] for name in names[: 1 + losses]},
-            grad_norm=norm,
+            grad_norm=float(norm),
             learning_rate=rate,
             others={name: means[name] for name in names[1 + losses :]},
             texts=sum(part.texts for part in parts),

@@ -102,12 +102,14 @@ class _Run:
                 result = trainer.train_step()
                 result.count(meter)
                 due = self._validation_is_due()
-                with meter.paused():
-                    validation = self._validate(validator) if due else {}
+                validation: dict[str, float] = {}
+                if due:  # a pause waits for the device
+                    with meter.paused():
+                        validation = self._validate(validator)
                 if due or trainer.step % stage.watch.every == 0 or trainer.step == trainer.steps:
                     self._report(result, validation, meter, reporter)
-                with meter.paused():
-                    if self._save_is_due():
+                if self._save_is_due():
+                    with meter.paused():
                         self._save()
 
     def _validator(self) -> Validate | None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lsr_prod.training.parallel.totals import largest_of_workers, sum_of_workers
 
@@ -99,22 +99,24 @@ class ThroughputMeter:
 
     def _begin(self) -> None:
         self._steps = self._documents = self._tokens = self._operations = 0
+        self._active: Tensor | int = 0  # a tensor is read in a report only: the host would wait for the device
         self._start = self._now()
 
-    def count(self, *, documents: int, tokens: int, active: int = 0, predicted: int | None = None) -> None:
+    def count(self, *, documents: int, tokens: int, active: Tensor | int = 0, predicted: int | None = None) -> None:
         """Count a step of this worker.
 
         Args:
             documents: encoded documents, counted once even if a step encodes them twice to save memory.
             tokens: tokens of queries and documents, padding excluded.
-            active: (text, term) pairs of queries and documents with a weight above 0.
+            active: (text, term) pairs of queries and documents with a weight above 0; a tensor is read in the report.
             predicted: for a language model, tokens with logits over the vocabulary; None: retrieval.
         """
         self._steps += 1
         self._documents += documents
         self._tokens += tokens
         if predicted is None:
-            self._operations += self._work.operations(tokens, active)
+            self._operations += self._work.operations(tokens, 0)
+            self._active = self._active + active
         else:
             self._operations += self._work.language_operations(tokens, predicted)
 
@@ -136,7 +138,8 @@ class ThroughputMeter:
         """
         seconds = self._now() - self._start
         peak = math.nan if self._peak is None else self._peak  # an unknown peak makes the sum unknown
-        sums = torch.tensor([self._documents, self._tokens, self._operations, peak], dtype=torch.float64)
+        done = self._operations + self._work.operations(0, int(self._active))
+        sums = torch.tensor([self._documents, self._tokens, done, peak], dtype=torch.float64)
         documents, tokens, operations, peaks = sum_of_workers(sums).tolist()
         most = torch.tensor([seconds, _peak_memory(self._device)], dtype=torch.float64)
         seconds, memory = largest_of_workers(most).tolist()

@@ -1,7 +1,7 @@
 """The model on one worker: plain, as a replica (DDP), or as a shard (FSDP2)."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import transformer_layers
 from lsr_prod.model.pooled_head import PooledArgmax
+from lsr_prod.training.encoder_setup.recomputation import Recomputation
 from lsr_prod.training.parallel.process_group import Group
 
 __all__ = ["Replica"]
@@ -85,6 +86,8 @@ class Replica:
         self._module: Any = (around or _Representations)(self.encoder)
         self._sharded = strategy == "fsdp" and group.world > 1
         self._replicated = strategy == "ddp" and group.world > 1
+        cpu = group.device.type == "cpu"  # a GPU waits for its memory: to read a tensor again costs as much
+        self._recomputation = Recomputation(encoder.model, norms=not self._sharded) if cpu else None
         if self._sharded:
             mesh = init_device_mesh(group.device.type, (group.world,))
             for layer in transformer_layers(encoder.model):
@@ -102,17 +105,22 @@ class Replica:
             batches: int64 [B, L] each.
             found: for a single batch, the result of ``find_argmax``.
         """
-        weights: tuple[Tensor, ...] = self._module(*batches, found=found)
+        with self._lean():
+            weights: tuple[Tensor, ...] = self._module(*batches, found=found)
         return weights
 
     def run(self, *inputs: Tensor) -> Any:
         """Run the forward pass of the module around the encoder."""
-        return self._module(*inputs)
+        with self._lean():
+            return self._module(*inputs)
 
     def find_argmax(self, ids: Tensor, mask: Tensor) -> PooledArgmax:
         """Return the weights of a batch, without graph, and the token of each weight."""
         found: PooledArgmax = self._module(ids, mask, search=True)
         return found
+
+    def _lean(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._recomputation is None else self._recomputation.enabled()
 
     @property
     def sharded(self) -> bool:

@@ -32,18 +32,36 @@ class StepResult:
     """Result of one step.
 
     Attributes:
-        losses: terms of the loss of the global batch by name, averaged over the parts of the step.
-        grad_norm: norm of all gradients together, before clipping.
+        scalars: the values of ``losses`` and ``grad_norm`` on the device of the step, which reads none of them.
+        names: names of the losses, in the order of ``scalars``.
         learning_rate: learning rate of this step.
         encoded: vectors of this worker, by part.
         tokens: tokens of this worker's texts, padding excluded.
     """
 
-    losses: dict[str, float]
-    grad_norm: float
+    scalars: Tensor
+    names: tuple[str, ...]
     learning_rate: float
     encoded: list[EncodedPart]
     tokens: int
+
+    @classmethod
+    def of(cls, encoded: list[EncodedPart], norm: Tensor, learning_rate: float, tokens: int) -> "StepResult":
+        """Return the result of a step whose gradients had a norm of ``norm`` before clipping."""
+        names = tuple(encoded[0].terms.parts)
+        losses = torch.stack([torch.stack([one.terms.parts[name] for name in names]) for one in encoded])
+        scalars = torch.cat([losses.double().mean(dim=0), norm.to(losses.device)[None].double()])
+        return cls(scalars, names, learning_rate, encoded, tokens)
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """Terms of the loss of the global batch by name, averaged over the parts of the step; waits for the step."""
+        return dict(zip(self.names, self.scalars.tolist(), strict=False))
+
+    @property
+    def grad_norm(self) -> float:
+        """Norm of all gradients together, before clipping; waits for the step."""
+        return float(self.scalars[-1])
 
     def vectors(self) -> tuple[Tensor, Tensor]:
         """Return this worker's queries [n, V] and documents [n * c, V] of all parts."""
@@ -58,5 +76,5 @@ class StepResult:
     def count(self, meter: ThroughputMeter) -> None:
         """Add the work of this step to the meter."""
         queries, documents = self.vectors()
-        active = int(torch.count_nonzero(queries)) + int(torch.count_nonzero(documents))
+        active = torch.count_nonzero(queries) + torch.count_nonzero(documents)
         meter.count(documents=len(documents), tokens=self.tokens, active=active)

@@ -19,10 +19,12 @@ from lsr_prod.model.pooled_head import PooledArgmax
 from lsr_prod.training.batch_sampler import BatchSampler
 from lsr_prod.training.batches import TokenBatch, TrainBatch, make_batch
 from lsr_prod.training.encoder_setup.attention import use_cpu_attention
+from lsr_prod.training.encoder_setup.dropout import use_cpu_dropout
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
 from lsr_prod.training.optimizer import OptimizerStep
+from lsr_prod.training.parallel.free_memory import return_free_memory
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.parallel.replica import Replica
 from lsr_prod.training.query_weights import weigh_queries
@@ -49,6 +51,7 @@ class StepPlan:
         autocast: dtype of matrix products; None: dtype of the weights.
         seed: seed of dropout.
         query_weights: float32 [V] for inference-free queries, given as output terms; None: the model encodes queries.
+        return_memory: give free memory back to the system before the backward pass and after the step.
     """
 
     group: Group
@@ -56,6 +59,7 @@ class StepPlan:
     autocast: torch.dtype | None
     seed: int
     query_weights: Tensor | None = None
+    return_memory: bool = False
 
 
 class Trainer:
@@ -96,6 +100,7 @@ class Trainer:
         prepare_encoder(encoder, settings)
         if group.device.type == "cpu":
             use_cpu_attention(encoder.model)
+            use_cpu_dropout(encoder.model)
         queue = settings.objective.queue
         self._negatives = None if queue is None else MomentumQueue(encoder, queue, group)
         self._replica = Replica(encoder, settings.scale.strategy, group)
@@ -107,7 +112,9 @@ class Trainer:
         self._sampler = BatchSampler(data.rows, settings.batch.queries, settings.seed, lengths)
         autocast = torch.bfloat16 if settings.scale.precision == "bf16" else None
         weights = None if query_weights is None else query_weights.to(group.device)
-        self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, weights)
+        # Pages that return cost time: only where the settings prefer memory to time.
+        lean = group.device.type == "cpu" and settings.scale.gradient_checkpointing
+        self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, weights, lean)
 
     def train_step(self) -> StepResult:
         """Run the next step: batch, forward and backward pass, optimizer, observation."""
@@ -116,10 +123,12 @@ class Trainer:
         queue = None if self._negatives is None else self._negatives.documents()
         encoded = backward(self._replica, self._objective, parts, step=self.step, plan=self._plan, negatives=queue)
         norm = self._optimizer.apply()
+        if self._plan.return_memory:
+            return_free_memory()
         self._observe(parts, encoded)
         self.step += 1
         tokens = sum(int(part.queries.attention_mask.sum() + part.documents.attention_mask.sum()) for part in parts)
-        return StepResult(_mean_losses(encoded), norm, rate, encoded, tokens)
+        return StepResult.of(encoded, norm, rate, tokens)
 
     def _parts(self) -> list[TrainBatch]:
         """Return this worker's batch of each part of the step."""
@@ -235,6 +244,8 @@ def _whole(
                 queries = weigh_queries(part.queries, plan.query_weights)
                 (documents,) = replica(*part.documents.on(plan.group.device))
         terms = objective(queries, documents, teacher=_teacher(part, plan), step=step, extra_documents=extra)
+        if plan.return_memory:
+            return_free_memory()
         torch.autograd.backward(
             terms.total * (plan.group.world / parts)
         )  # gradients of workers are averaged, not added
@@ -294,9 +305,3 @@ def _teacher(part: TrainBatch, plan: StepPlan) -> Tensor | None:
 def _autocast(plan: StepPlan) -> torch.autocast:
     enabled = plan.autocast is not None
     return torch.autocast(plan.group.device.type, dtype=plan.autocast or torch.bfloat16, enabled=enabled)
-
-
-def _mean_losses(encoded: list[EncodedPart]) -> dict[str, float]:
-    return {
-        name: sum(float(one.terms.parts[name]) for one in encoded) / len(encoded) for name in encoded[0].terms.parts
-    }

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lsr_prod.model import host_reads
 from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors
 
 __all__ = ["BLOCK", "block_dot"]
@@ -30,15 +31,22 @@ def block_dot(queries: Vectors, documents: Vectors) -> Tensor:
     """
     few = queries if isinstance(queries, KeptTerms) else documents
     assert isinstance(few, KeptTerms)
-    used = torch.zeros(few.vocabulary_size, dtype=torch.bool, device=few.terms.device)
-    used[few.terms[few.weights > 0]] = True
-    columns = used.nonzero()[:, 0]
+    columns = _used_columns(few)
     query_terms, query_weights = _parts(queries)
     document_terms, document_weights = _parts(documents)
     scores: Tensor = _BlockDot.apply(  # type: ignore[no-untyped-call]
         query_weights, document_weights, query_terms, document_terms, columns, few.vocabulary_size
     )
     return scores
+
+
+def _used_columns(few: KeptTerms) -> Tensor:
+    """Return the columns with terms; all columns where the host would have to wait for their number."""
+    if not host_reads.are_free(few.terms.device):
+        return torch.arange(few.vocabulary_size, device=few.terms.device)
+    used = torch.zeros(few.vocabulary_size, dtype=torch.bool)
+    used[few.terms[few.weights > 0]] = True
+    return used.nonzero()[:, 0]
 
 
 def _parts(vectors: Vectors) -> tuple[Tensor | None, Tensor]:

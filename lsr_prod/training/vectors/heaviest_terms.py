@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from lsr_prod.model import host_reads
+
 __all__ = ["heaviest_terms"]
 
 _ROWS = 64  # rows with ties per batch
@@ -19,6 +21,9 @@ def heaviest_terms(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
     Returns:
         int64 [B, k] and [B, k]. Rows with fewer active terms are filled up with inactive terms of weight 0.
     """
+    if not host_reads.are_free(weights.device):  # whether rows have ties is unknown to the host: a stable sort of all
+        terms = weights.sort(dim=1, descending=True, stable=True).indices[:, :k].sort(dim=1).values
+        return terms, weights.gather(1, terms)
     values, terms = weights.topk(k, dim=1, sorted=False)
     least = values.amin(dim=1, keepdim=True)
     surplus = ((weights >= least).sum(dim=1) > k) & (least[:, 0] > 0)

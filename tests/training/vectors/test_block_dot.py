@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lsr_prod.model import host_reads
 from lsr_prod.training.vectors import block_dot as module
 from lsr_prod.training.vectors.block_dot import block_dot
 from lsr_prod.training.vectors.kept_terms import Vectors, cut
@@ -24,7 +25,11 @@ def dense(kept: Vectors) -> Tensor:
 
 @pytest.mark.parametrize(("qk", "dk"), [(4, 6), (0, 6), (4, 0), (20, 20)])
 @pytest.mark.parametrize(("n", "m"), [(5, 7), (1, 1), (0, 4)])
-def test_block_dot_matches_dense_product_in_value_and_gradients(block: int, qk: int, dk: int, n: int, m: int) -> None:
+@pytest.mark.parametrize("reads", [True, False])
+def test_block_dot_matches_dense_product_in_value_and_gradients(
+    block: int, qk: int, dk: int, n: int, m: int, reads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_reads, "are_free", lambda _: reads)
     outcomes = []
     for product in (block_dot, lambda a, b: dense(a) @ dense(b).T):
         queries, documents = vectors(0, n).requires_grad_(), vectors(1, m).requires_grad_()

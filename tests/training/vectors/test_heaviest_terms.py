@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from lsr_prod.model import host_reads
 from lsr_prod.training.vectors.heaviest_terms import heaviest_terms
 
 # Few different weights, so that ties are the rule and not the exception.
@@ -28,6 +29,18 @@ def plain(weights: np.ndarray, k: int) -> np.ndarray:
         for term in sorted(range(len(row)), key=lambda term: (-row[term], term))[:k]:
             out[term] = row[term]
     return kept
+
+
+@given(WEIGHTS, st.data())
+def test_terms_without_reads_of_the_host_are_the_same(weights: np.ndarray, data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, weights.shape[1]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host_reads, "are_free", lambda _: False)
+        terms, kept = heaviest_terms(torch.tensor(weights), k)
+    assert (np.diff(terms.numpy(), axis=1) > 0).all()
+    dense = np.zeros_like(weights)
+    np.put_along_axis(dense, terms.numpy(), kept.numpy(), axis=1)
+    assert np.array_equal(dense, plain(weights, k))
 
 
 @given(WEIGHTS, st.integers(1, 14))

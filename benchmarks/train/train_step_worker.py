@@ -1,4 +1,4 @@
-"""One measurement of ``benchmarks.train.step`` in a process of its own: engine, model, batch; prints a line of JSON.
+"""One measurement of ``benchmarks.train.train_step`` in a process of its own; prints a line of JSON.
 
 Every engine minimises the same loss of the same texts with the same AdamW: the cross entropy of each query's document
 among all of the batch, plus FLOPS on both sides. Gradients are freed after a step, as the peer's trainer does.
@@ -24,7 +24,11 @@ from torch import Tensor
 
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup.attention import use_cpu_attention
+from lsr_prod.training.encoder_setup.dropout import use_cpu_dropout
 from lsr_prod.training.encoder_setup.gradient_checkpointing import checkpoint_layers
+from lsr_prod.training.parallel.free_memory import return_free_memory
+from lsr_prod.training.parallel.process_group import Group
+from lsr_prod.training.parallel.replica import Replica
 
 QUERY_FLOPS, DOCUMENT_FLOPS = 5e-5, 3e-5  # as in the peer's documentation
 LEARNING_RATE = 2e-5
@@ -74,6 +78,8 @@ def measure(spec: Mapping[str, Any], batches: tuple[Batch, Batch]) -> dict[str, 
         losses.append(loss_of_batch())
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        if spec["engine"] == "ours" and spec.get("kept_layers"):  # as the trainer does
+            return_free_memory()
         seconds.append(time.perf_counter() - begin)
         cpu_seconds.append(time.process_time() - cpu_begin)
     return {
@@ -112,11 +118,15 @@ def ours(spec: Mapping[str, Any]) -> tuple[torch.nn.Module, Callable[[tuple[Batc
     """One pass with a graph behind all texts, or, with ``chunk``, two passes over so many texts at a time."""
     encoder = SparseEncoder.load(spec["model"])
     use_cpu_attention(encoder.model)
+    use_cpu_dropout(encoder.model)
     if spec.get("kept_layers"):
         checkpoint_layers(encoder.model, kept=spec["kept_layers"])
+    replica = Replica(encoder, "ddp", Group(0, 1, torch.device("cpu")))
 
     def one_pass(batches: tuple[Batch, Batch]) -> float:
-        loss = loss_of(encoder(*batches[0]), encoder(*batches[1]))
+        loss = loss_of(*replica(*batches[0], *batches[1]))
+        if spec.get("kept_layers"):
+            return_free_memory()
         loss.backward()
         return loss.item()
 
@@ -138,7 +148,7 @@ def ours(spec: Mapping[str, Any]) -> tuple[torch.nn.Module, Callable[[tuple[Batc
         after = torch.get_rng_state()
         for side, rows in reversed(chunks):
             torch.set_rng_state(states.pop())
-            weights = encoder(*(part[rows] for part in batches[side]), found=maxima.pop())
+            (weights,) = replica(*(part[rows] for part in batches[side]), found=maxima.pop())
             weights.backward(vectors[side].grad[rows])
         torch.set_rng_state(after)
         return loss.item()
@@ -164,6 +174,8 @@ def peer(spec: Mapping[str, Any]) -> tuple[torch.nn.Module, Callable[[tuple[Batc
     from sentence_transformers.sparse_encoder import losses
 
     model = Peer(spec["model"], device="cpu")
+    if spec.get("checkpointed"):
+        model.transformers_model.gradient_checkpointing_enable()
     options: dict[str, Any] = {
         "loss": losses.SparseMultipleNegativesRankingLoss(model),
         "query_regularizer_weight": QUERY_FLOPS,

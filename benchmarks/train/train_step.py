@@ -1,23 +1,30 @@
 """A training step's memory and speed: ours against sentence-transformers' SpladeLoss and CachedSpladeLoss.
 
-    python -m benchmarks.train.step [--quick] [--vocabularies 30522 100000] [--lengths 64 256] [--rounds 2] [--steps 2]
-                                    [--memory-gb 18] [--engines NAME ...]
+    python -m benchmarks.train.train_step [--quick] [--vocabularies 30522 100000] [--lengths 64 256] [--rounds 3]
+                                          [--steps 2] [--threads 1]
+                                          [--memory-gb 18] [--engines NAME ...]
 
 One run, the same model (a BERT of 6 layers x 384 with random weights), the same 32 pairs of texts, all of exactly L
-tokens so that nobody gains by padding, the same loss, AdamW and dropout (the model's default) for all, 2 threads. Each
-measurement is a process of its own (``benchmarks.train.step_worker`` counts memory); the engines take turns.
+tokens so that nobody gains by padding, the same loss, AdamW and dropout (the model's default) for all, one thread. Each
+measurement is a process of its own (``benchmarks.train.train_step_worker`` counts memory); the engines take turns.
 *Converged* shifts the bias of the vocabulary head so that 0.75 % of the terms are active in a text; all other weights
 stay random. What an engine cannot run within ``--memory-gb`` is shown as out of memory, and has no part in a ratio.
 
-Engines: ``ours`` computes the first three layers again in the backward pass (``scale.gradient_checkpointing``,
-``kept_layers: 3``), ``ours, one pass`` none; ``ours, two passes`` is the gradient cache (``batch.chunk``) by 1024
-tokens; all three drop attention in tiles. ``cached N`` is CachedSpladeLoss in mini-batches of N texts, 32 is its
-default.
+Engines: ``ours`` keeps the activations of all layers, ``ours, checkpointed`` those of the last two
+(``scale.gradient_checkpointing``, ``kept_layers: 2``); ``ours, two passes`` is the gradient cache (``batch.chunk``) by
+1024 tokens; all three drop attention in tiles. ``SpladeLoss, checkpointed`` has gradient checkpointing as
+transformers does it. ``cached N`` is CachedSpladeLoss in mini-batches of N texts, 32 is its default.
 
-Prints a table of every setting and ``RESULT {json}``: of ``ours``, ``peak_memory_ratio`` to SpladeLoss,
-``peak_memory_ratio_cached`` to CachedSpladeLoss as it comes (``_cached_8``: in mini-batches of 8), and
-``steps_per_s_ratio`` to the fastest peer (``cpu_ratio``: the same in seconds of processor time, which a busy machine
-does not bend), at the first vocabulary, the last length and random weights; the same for every setting under its name.
+Like for like are two pairings: ``plain`` (``ours`` and SpladeLoss) and ``checkpointed`` (both with gradient
+checkpointing). Where SpladeLoss does not fit into memory, the pairing is ``ours, two passes`` and ``cached 32``.
+
+Prints a table of every setting and ``RESULT {json}`` of the first vocabulary, the first length and random weights, and
+of every setting under its name. Memory ratios are ours / peer, CPU ratios peer / ours, both in one run:
+
+* ``memory_ratio_like`` and ``cpu_ratio_like``: the headline, the worse of the two pairings; each pairing is
+  ``memory_ratio_like_plain``, ``cpu_ratio_like_checkpointed`` and so on.
+* ``peak_memory_ratio``: ``ours, checkpointed`` to SpladeLoss; ``_cached``: to CachedSpladeLoss as it comes,
+  ``_cached_8``: in mini-batches of 8. ``cpu_ratio`` and ``steps_per_s_ratio``: to the cheapest and fastest peer.
 """
 
 import argparse
@@ -39,7 +46,7 @@ from rich.table import Table
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-from benchmarks.train.step_worker import draw
+from benchmarks.train.train_step_worker import draw
 from lsr_prod.jobs.terminal.run import print_result
 from lsr_prod.model import SparseEncoder
 
@@ -48,10 +55,11 @@ TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "in
 ACTIVE = 0.0075  # share of the terms that a converged document has
 TOKENS = 1024  # of our two passes, at a time
 ENGINES: dict[str, dict[str, Any]] = {
-    "ours": {"engine": "ours", "chunk": None, "kept_layers": 3},
-    "ours, one pass": {"engine": "ours", "chunk": None},
+    "ours": {"engine": "ours", "chunk": None},
+    "ours, checkpointed": {"engine": "ours", "chunk": None, "kept_layers": 2},
     "ours, two passes": {"engine": "ours"},  # the chunk follows from the length
     "SpladeLoss": {"engine": "peer", "chunk": None},
+    "SpladeLoss, checkpointed": {"engine": "peer", "chunk": None, "checkpointed": True},
     "cached 32": {"engine": "peer", "chunk": 32},
     "cached 8": {"engine": "peer", "chunk": 8},
 }
@@ -65,11 +73,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--vocabularies", type=int, nargs="+", default=[30_522, 100_000])
     parser.add_argument("--lengths", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--sparsity", nargs="+", choices=["random", "converged"], default=["random", "converged"])
-    parser.add_argument("--rounds", type=int, default=2, help="processes of every engine in a setting")
+    parser.add_argument("--rounds", type=int, default=3, help="processes of every engine in a setting")
     parser.add_argument("--steps", type=int, default=2, help="timed steps of a process, after one that is not")
     parser.add_argument("--pairs", type=int, default=32)
     parser.add_argument("--memory-gb", type=float, default=18.0, help="what a process may take above the model")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
     asked = parser.parse_args(argv)
     if asked.quick:
@@ -85,12 +93,18 @@ def main(argv: Sequence[str]) -> int:
         title = f"V={V} L={L} {sparsity}: {active:.2%} of the terms active in a document"
         show(title, measured)
         values[f"V{V}_L{L}_{sparsity}"] = {**ratios(measured), "active": round(active, 4), "engines": measured}
-    first = values[f"V{asked.vocabularies[0]}_L{asked.lengths[-1]}_{asked.sparsity[0]}"]
+    first = values[f"V{asked.vocabularies[0]}_L{asked.lengths[0]}_{asked.sparsity[0]}"]
     print_result({**{name: first[name] for name in RATIOS}, "settings": values})
     return 0
 
 
 RATIOS = (
+    "memory_ratio_like",
+    "cpu_ratio_like",
+    "memory_ratio_like_plain",
+    "cpu_ratio_like_plain",
+    "memory_ratio_like_checkpointed",
+    "cpu_ratio_like_checkpointed",
     "peak_memory_ratio",
     "peak_memory_ratio_cached",
     "peak_memory_ratio_cached_8",
@@ -149,7 +163,7 @@ def run_worker(spec: Mapping[str, Any], name: str) -> dict[str, Any]:
         json.dump({"chunk": max(1, TOKENS // spec["L"]), **spec, **ENGINES[name]}, file)
         file.flush()
         environment = {**os.environ, "OMP_NUM_THREADS": str(spec["threads"]), "TOKENIZERS_PARALLELISM": "false"}
-        command = [sys.executable, "-m", "benchmarks.train.step_worker", file.name]
+        command = [sys.executable, "-m", "benchmarks.train.train_step_worker", file.name]
         done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode == -signal.SIGKILL:  # by the kernel, where the machine has less than the limit
         return {"out_of_memory": True}
@@ -158,9 +172,13 @@ def run_worker(spec: Mapping[str, Any], name: str) -> dict[str, Any]:
     return measured
 
 
+PAIRINGS = {"plain": ("ours", "SpladeLoss"), "checkpointed": ("ours, checkpointed", "SpladeLoss, checkpointed")}
+CACHED = ("ours, two passes", "cached 32")
+
+
 def ratios(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
-    """Of ``ours`` to the peers; None where there is no peer that could run."""
-    ours = measured.get("ours", {})
+    """Ratios of ours and the peers; None where one of the two could not run."""
+    ours = measured.get("ours, checkpointed", {})
     peers = {name: one for name, one in measured.items() if not name.startswith("ours") and one}
     fastest = max((one["steps_per_s"] for one in peers.values()), default=None)
     cheapest = min((one["cpu_s_per_step"] for one in peers.values()), default=None)
@@ -169,11 +187,31 @@ def ratios(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]
         return round(ours["peak_mb"] / peers[peer]["peak_mb"], 3) if ours and peer in peers else None
 
     return {
+        **like_for_like(measured),
         "peak_memory_ratio": memory("SpladeLoss"),
         "peak_memory_ratio_cached": memory("cached 32"),
         "peak_memory_ratio_cached_8": memory("cached 8"),
         "steps_per_s_ratio": round(ours["steps_per_s"] / fastest, 2) if ours and fastest else None,
         "cpu_ratio": round(cheapest / ours["cpu_s_per_step"], 2) if ours and cheapest else None,
+    }
+
+
+def like_for_like(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
+    """Memory and CPU ratios of both pairings, and the worse of each."""
+    memory: dict[str, float] = {}
+    cpu: dict[str, float] = {}
+    for pairing, names in PAIRINGS.items():
+        ours, peer = (measured.get(name, {}) for name in names)
+        if not peer:
+            ours, peer = (measured.get(name, {}) for name in CACHED)
+        if ours and peer:
+            memory[pairing] = round(ours["peak_mb"] / peer["peak_mb"], 3)
+            cpu[pairing] = round(peer["cpu_s_per_step"] / ours["cpu_s_per_step"], 2)
+    return {
+        "memory_ratio_like": max(memory.values(), default=None),
+        "cpu_ratio_like": min(cpu.values(), default=None),
+        **{f"memory_ratio_like_{pairing}": memory.get(pairing) for pairing in PAIRINGS},
+        **{f"cpu_ratio_like_{pairing}": cpu.get(pairing) for pairing in PAIRINGS},
     }
 
 
