@@ -123,6 +123,23 @@ class PruningSettings(Section):
         description="pairs [qk, dk]: terms kept of a query and of a document, heaviest first; 0: all",
     )
     weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="weight of the mean of these losses")
+    gradient: Literal["straight_through", "hard"] = Field(
+        "straight_through",
+        description="terms that the gradient reaches. hard: the kept terms; straight_through: also the next ones by "
+        "weight, times sigmoid((weight - k-th weight) / temperature), so that they can replace kept terms",
+    )
+    temperature_start: float = Field(
+        0.5, gt=0, allow_inf_nan=False, description="straight_through: temperature at the first step, in term weights"
+    )
+    temperature_end: float = Field(
+        0.1,
+        gt=0,
+        allow_inf_nan=False,
+        description="straight_through: temperature at the last step; it changes by a constant factor per step",
+    )
+    candidates: int = Field(
+        4, ge=2, description="straight_through: terms with a gradient, as a multiple of qk and dk, heaviest first"
+    )
 
     @field_validator("levels")
     @classmethod

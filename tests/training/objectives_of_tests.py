@@ -66,6 +66,12 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "pruned": _losses({"loss": "n_pair"}) | {"pruning": {"levels": [[5, 10]]}},
     "pruned_levels": _losses({"loss": "info_nce", "similarity": "both"}, {"loss": "kl"})
     | {"pruning": {"levels": [[2, 3], [0, 4], [5, 0], [0, 0]], "weight": 0.5}},
+    "pruned_hard": _losses({"loss": "info_nce", "similarity": "both"}, {"loss": "kl"})
+    | {"pruning": {"levels": [[2, 3], [0, 4], [5, 0]], "gradient": "hard"}},
+    "pruned_by_threes": _losses({"loss": "info_nce", "similarity": "both"}, {"loss": "margin_mse"})
+    | {"pruning": {"levels": [[2, 3], [4, 0], [11, 12]], "candidates": 3, "temperature_start": 2.0}},
+    "pruned_masked": _losses({"loss": "info_nce", "similarity": "cosine"})
+    | {"pruning": {"levels": [[2, 3], [4, 5]]}, "sparsity": {"keep_query": 7, "keep_document": 9}},
     "co_occurrence": _losses(INFO_NCE) | {"overlap": {"overlap_threshold": 1.0}},
     "co_occurrence_pruned": _losses(INFO_NCE) | {"overlap": {"qk": 5, "dk": 10, "softness": 0.1, "weight": 2.0}},
     "jaccard": _losses(INFO_NCE) | {"overlap": {"term": "jaccard", "dk": 9}},

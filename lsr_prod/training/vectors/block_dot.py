@@ -28,17 +28,42 @@ def block_dot(queries: Vectors, documents: Vectors) -> Tensor:
     Returns:
         [n, m].
     """
+    columns = _columns(queries, documents)
     few = queries if isinstance(queries, KeptTerms) else documents
     assert isinstance(few, KeptTerms)
-    used = torch.zeros(few.vocabulary_size, dtype=torch.bool, device=few.terms.device)
-    used[few.terms[few.weights > 0]] = True
-    columns = used.nonzero()[:, 0]
     query_terms, query_weights = _parts(queries)
     document_terms, document_weights = _parts(documents)
     scores: Tensor = _BlockDot.apply(  # type: ignore[no-untyped-call]
         query_weights, document_weights, query_terms, document_terms, columns, few.vocabulary_size
     )
     return scores
+
+
+def _columns(queries: Vectors, documents: Vectors) -> Tensor:
+    """Return the ids of the terms that contribute to a score or receive a gradient, increasing."""
+    if isinstance(queries, KeptTerms) and isinstance(documents, KeptTerms):
+        # The gradient of a term is the other side's weight of that term.
+        used = (_active(queries) & _reached(documents)) | (_reached(queries) & _active(documents))
+    else:
+        few = queries if isinstance(queries, KeptTerms) else documents
+        assert isinstance(few, KeptTerms)
+        used = _reached(few)
+    return used.nonzero()[:, 0]
+
+
+def _active(vectors: KeptTerms) -> Tensor:
+    return _in_vocabulary(vectors, vectors.weights > 0)
+
+
+def _reached(vectors: KeptTerms) -> Tensor:
+    return _active(vectors) if vectors.reached is None else _in_vocabulary(vectors, vectors.reached)
+
+
+def _in_vocabulary(vectors: KeptTerms, chosen: Tensor) -> Tensor:
+    """Return which terms are chosen in any vector, bool [V]."""
+    used = torch.zeros(vectors.vocabulary_size, dtype=torch.bool, device=vectors.terms.device)
+    used[vectors.terms[chosen]] = True
+    return used
 
 
 def _parts(vectors: Vectors) -> tuple[Tensor | None, Tensor]:
