@@ -45,9 +45,9 @@ class TrainingObjective:
     The pruned losses and the overlap term start from the same vectors as the regularizers.
 
     Memory: the forward pass copies no [B, V] tensor except the documents of other workers, and these only if nothing
-    masks them; masked and pruned vectors are ids and weights, with ``pruning.gradient: straight_through`` those of
-    ``pruning.candidates`` times as many terms: its gradient ends after them, however large V is. The backward pass allocates at most two at a time for
-    queries and two for documents: a gradient and the sum that it is added to.
+    masks them; masked and pruned vectors are ids and weights, ``pruning.candidates`` times as many with
+    straight-through gradients, which end after the candidates, however large V is. The backward pass allocates at most
+    two [B, V] tensors at a time for queries and two for documents: a gradient and the sum that it is added to.
 
     Args:
         objective: the terms and their settings.

@@ -95,7 +95,7 @@ class Prunable:
         return _width(self._whole)
 
     def heaviest(self, k: int) -> KeptTerms:
-        """Return the ``k`` heaviest terms, one of the requested sizes, or all if a vector has fewer, as ids and weights."""
+        """Return the ``k`` heaviest terms, or all if there are fewer, as ids and weights; k is a requested size."""
         return keep_terms(self._heaviest if k < self.width else self._whole, k)
 
 
