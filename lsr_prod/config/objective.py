@@ -17,6 +17,9 @@ __all__ = [
 ]
 
 
+_RAMP_SHARE = 0.33
+
+
 class LossSettings(Section):
     """One ranking loss."""
 
@@ -68,12 +71,22 @@ class RegularizerSettings(Section):
     query: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight for queries")
     document: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight for documents")
     joint: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of joint_flops")
-    ramp: Literal["none", "linear", "quadratic"] = Field(
-        "quadratic", description="schedule by which the weights grow from 0"
+    estimator: Literal["all_pairs", "off_diagonal"] = Field(
+        "all_pairs",
+        description="joint_flops: pairs of a query and a document over which the mean product is taken. all_pairs: "
+        "mean query . mean document, which contains each query's own positive; off_diagonal: all pairs except a "
+        "query with its own positive, so that a weight suits every batch size",
     )
-    ramp_share: float = Field(0.33, gt=0, le=1, description="share of the steps over which the weights grow")
+    ramp: Literal["none", "linear", "quadratic"] = Field(
+        "none",
+        description="schedule by which the weights grow from 0, over ramp_steps or ramp_share; none: full from the "
+        "first step",
+    )
+    ramp_share: float = Field(
+        _RAMP_SHARE, gt=0, le=1, description="share of the steps over which the weights grow; needs ramp"
+    )
     ramp_steps: int | None = Field(
-        None, ge=1, description="number of steps over which the weights grow; replaces ramp_share"
+        None, ge=1, description="number of steps over which the weights grow; replaces ramp_share; needs ramp"
     )
     l0_mask: int | None = Field(
         None,
@@ -98,6 +111,10 @@ class RegularizerSettings(Section):
             raise ValueError(f"{self.regularizer} needs query or document above 0, and has no weight joint")
         if self.l0_mask is not None and self.regularizer not in ("flops", "l1"):
             raise ValueError("only flops and l1 have l0_mask")
+        if not joint and self.estimator != "all_pairs":
+            raise ValueError("only joint_flops has a choice of estimator")
+        if self.ramp == "none" and (self.ramp_steps is not None or self.ramp_share != _RAMP_SHARE):
+            raise ValueError("ramp_steps and ramp_share need a ramp; set ramp to linear or quadratic")
         return self
 
 

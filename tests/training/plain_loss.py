@@ -143,6 +143,10 @@ def ramp(penalty: RegularizerSettings, step: int, steps: int) -> float:
 
 
 def regularizer(penalty: RegularizerSettings, vocabulary: list[str], queries: Tensor, documents: Tensor) -> Tensor:
+    if penalty.estimator == "off_diagonal":
+        c = len(documents) // len(queries)
+        others = [q @ d for i, q in enumerate(queries) for j, d in enumerate(documents) if j != i * c]
+        return penalty.joint * torch.stack(others).mean()
     if penalty.regularizer == "joint_flops":
         return penalty.joint * (queries.mean(0) * documents.mean(0)).sum()
     total = torch.zeros((), dtype=queries.dtype)

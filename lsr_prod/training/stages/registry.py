@@ -31,6 +31,8 @@ __all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "local_inpu
 
 # Settings that keep their former name in digests, so that finished stages are still found.
 _NAMES_IN_DIGEST = {"initialization": "initialisation"}
+# Settings that a digest leaves out at these values, anywhere in a stage: it was the same before they existed.
+_DEFAULTS_NOT_IN_DIGEST: dict[str, Any] = {"idf_corpus": None, "estimator": "all_pairs"}
 _FORMAT = 1  # raise it when the same settings train other weights
 
 _FOLDERS = ("reference", "target", "target_embeddings", "teacher")  # their content enters digests, not their place
@@ -117,11 +119,19 @@ def errors_of_stage(number: int) -> Iterator[None]:
 def identity(stage: StageSettings) -> dict[str, Any]:
     """Return the settings that decide the model; they contain no path and no secret."""
     settings = stage.model_dump(mode="json", exclude=REGISTRY[stage.stage].not_in_digest)
-    # While idf_corpus is unset, a stage keeps the digest that it had before this setting existed.
+    return {_NAMES_IN_DIGEST.get(name, name): value for name, value in _without_defaults(settings).items()}
+
+
+def _without_defaults(value: Any) -> Any:
+    """Return settings, at any depth, without those of ``_DEFAULTS_NOT_IN_DIGEST`` that have these values."""
+    if isinstance(value, list):
+        return [_without_defaults(one) for one in value]
+    if not isinstance(value, dict):
+        return value
     return {
-        _NAMES_IN_DIGEST.get(name, name): value
-        for name, value in settings.items()
-        if name != "idf_corpus" or value is not None
+        name: _without_defaults(one)
+        for name, one in value.items()
+        if name not in _DEFAULTS_NOT_IN_DIGEST or one != _DEFAULTS_NOT_IN_DIGEST[name]
     }
 
 
