@@ -61,7 +61,7 @@ class Recipe:
     joint: float = 0.05
     pruned: float = 4.0
     pruned_levels: tuple[tuple[int, int], ...] = ((3, 8), (5, 10))
-    temperatures: tuple[float, float] = (0.5, 0.1)
+    temperatures: tuple[float, float] = (0.2, 0.05)
     overlap: Mapping[str, Any] = field(default_factory=lambda: {"qk": 7, "dk": 20, "weight": 12.0, "softness": 0.5})
 
     def objectives(self) -> dict[str, ObjectiveSettings]:

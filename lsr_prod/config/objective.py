@@ -140,16 +140,16 @@ class PruningSettings(Section):
         description="pairs [qk, dk]: terms kept of a query and of a document, heaviest first; 0: all",
     )
     weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="weight of the mean of these losses")
-    gradient: Literal["straight_through", "hard"] = Field(
-        "straight_through",
+    gradient: Literal["hard", "straight_through"] = Field(
+        "hard",
         description="terms that the gradient reaches. hard: the kept terms; straight_through: also the next ones by "
         "weight, times sigmoid((weight - k-th weight) / temperature), so that they can replace kept terms",
     )
     temperature_start: float = Field(
-        0.5, gt=0, allow_inf_nan=False, description="straight_through: temperature at the first step, in term weights"
+        0.2, gt=0, allow_inf_nan=False, description="straight_through: temperature at the first step, in term weights"
     )
     temperature_end: float = Field(
-        0.1,
+        0.05,
         gt=0,
         allow_inf_nan=False,
         description="straight_through: temperature at the last step; it changes by a constant factor per step",

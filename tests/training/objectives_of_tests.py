@@ -35,7 +35,7 @@ EVERYTHING: dict[str, Any] = {
         "keep_document": 12,
         "keep": "both",
     },
-    "pruning": {"levels": [[3, 5], [0, 4]], "weight": 0.7},
+    "pruning": {"levels": [[3, 5], [0, 4]], "weight": 0.7, "gradient": "straight_through"},
     "overlap": {"qk": 5, "dk": 7, "weight": 0.6},
 }
 
@@ -70,12 +70,15 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "pruned": _losses({"loss": "n_pair"}) | {"pruning": {"levels": [[5, 10]]}},
     "pruned_levels": _losses({"loss": "info_nce", "similarity": "both"}, {"loss": "kl"})
     | {"pruning": {"levels": [[2, 3], [0, 4], [5, 0], [0, 0]], "weight": 0.5}},
-    "pruned_hard": _losses({"loss": "info_nce", "similarity": "both"}, {"loss": "kl"})
-    | {"pruning": {"levels": [[2, 3], [0, 4], [5, 0]], "gradient": "hard"}},
+    "pruned_through": _losses({"loss": "info_nce", "similarity": "both"}, {"loss": "kl"})
+    | {"pruning": {"levels": [[2, 3], [0, 4], [5, 0]], "gradient": "straight_through"}},
     "pruned_by_threes": _losses({"loss": "info_nce", "similarity": "both"}, {"loss": "margin_mse"})
-    | {"pruning": {"levels": [[2, 3], [4, 0], [11, 12]], "candidates": 3, "temperature_start": 2.0}},
+    | {"pruning": {"levels": [[2, 3], [4, 0], [11, 12]], "gradient": "straight_through", "candidates": 3}},
     "pruned_masked": _losses({"loss": "info_nce", "similarity": "cosine"})
-    | {"pruning": {"levels": [[2, 3], [4, 5]]}, "sparsity": {"keep_query": 7, "keep_document": 9}},
+    | {
+        "pruning": {"levels": [[2, 3], [4, 5]], "gradient": "straight_through"},
+        "sparsity": {"keep_query": 7, "keep_document": 9},
+    },
     "co_occurrence": _losses(INFO_NCE) | {"overlap": {"overlap_threshold": 1.0}},
     "co_occurrence_pruned": _losses(INFO_NCE) | {"overlap": {"qk": 5, "dk": 10, "softness": 0.1, "weight": 2.0}},
     "jaccard": _losses(INFO_NCE) | {"overlap": {"term": "jaccard", "dk": 9}},

@@ -31,8 +31,16 @@ __all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "local_inpu
 
 # Settings that keep their former name in digests, so that finished stages are still found.
 _NAMES_IN_DIGEST = {"initialization": "initialisation"}
-# Settings that a digest leaves out at these values, anywhere in a stage: it was the same before they existed.
-_DEFAULTS_NOT_IN_DIGEST: dict[str, Any] = {"idf_corpus": None, "estimator": "all_pairs"}
+# Settings, of any kind of stage, that a digest leaves out at these values: it was the same before they existed.
+_DEFAULTS_NOT_IN_DIGEST: dict[str, Any] = {
+    "idf_corpus": None,
+    "objective.sparsity.regularizers.estimator": "all_pairs",
+    "objective.pruning.gradient": "hard",
+    "objective.pruning.temperature_start": 0.2,
+    "objective.pruning.temperature_end": 0.05,
+    "objective.pruning.candidates": 4,
+}
+_ABSENT = object()
 _FORMAT = 1  # raise it when the same settings train other weights
 
 _FOLDERS = ("reference", "target", "target_embeddings", "teacher")  # their content enters digests, not their place
@@ -122,16 +130,16 @@ def identity(stage: StageSettings) -> dict[str, Any]:
     return {_NAMES_IN_DIGEST.get(name, name): value for name, value in _without_defaults(settings).items()}
 
 
-def _without_defaults(value: Any) -> Any:
-    """Return settings, at any depth, without those of ``_DEFAULTS_NOT_IN_DIGEST`` that have these values."""
+def _without_defaults(value: Any, parents: str = "") -> Any:
+    """Return settings without those of ``_DEFAULTS_NOT_IN_DIGEST`` at their values; a list adds nothing to a name."""
     if isinstance(value, list):
-        return [_without_defaults(one) for one in value]
+        return [_without_defaults(one, parents) for one in value]
     if not isinstance(value, dict):
         return value
     return {
-        name: _without_defaults(one)
+        name: _without_defaults(one, f"{parents}{name}.")
         for name, one in value.items()
-        if name not in _DEFAULTS_NOT_IN_DIGEST or one != _DEFAULTS_NOT_IN_DIGEST[name]
+        if _DEFAULTS_NOT_IN_DIGEST.get(f"{parents}{name}", _ABSENT) != one
     }
 
 
