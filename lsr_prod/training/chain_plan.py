@@ -71,7 +71,7 @@ def plan_chain(deployment: Deployment, scratch: Path) -> ChainPlan:
         if isinstance(stage, FinetuneSettings):
             warnings += [f"train.stages.{number}.{sentence}" for sentence in joint_warnings(stage)]
     for sentence in warnings:
-        log.warning("probably wrong setting", extra={"fields": {"warning": sentence}})
+        log.warning(sentence)
     plan = ChainPlan(train, store, tuple(pins), tuple(facts), absolute(train.output), start, digest, tuple(warnings))
     if exists and model_digest(open_folder(train.output, options)) != finished_model(plan):
         raise ConfigError(
