@@ -239,7 +239,7 @@ def contrastive_stage(
             "steps": sizes.finetune,
             "objective": {
                 "losses": [{"loss": "info_nce", "temperature": temperature}],
-                "sparsity": {"regularizers": [{"regularizer": "flops", **weights}]},
+                "sparsity": {"regularizers": [{"regularizer": "flops", "ramp": "quadratic", **weights}]},
             },
             "optimizer": {"learning_rate": learning_rate, "schedule": "cosine", "warmup_share": 0.05},
             "scale": scale,

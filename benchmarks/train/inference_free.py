@@ -41,7 +41,9 @@ RECIPE: dict[str, Any] = {
     "steps": 200,
     "objective": {
         "losses": [{"loss": "info_nce", "temperature": 4.0}],
-        "sparsity": {"regularizers": [{"regularizer": "flops", "document": 0.003, "l0_mask": 128}]},
+        "sparsity": {
+            "regularizers": [{"regularizer": "flops", "document": 0.003, "l0_mask": 128, "ramp": "quadratic"}]
+        },
     },
     "optimizer": {"learning_rate": 2e-4, "warmup_share": 0.1},
     "checkpoint_every": 100,

@@ -144,7 +144,7 @@ def chain(work: Path, steps: Sequence[int]) -> dict[str, Any]:
     modelling = {"data": texts, "batch": {"texts": 32}, "max_length": 64, "dropout": 0.0}
     optimizer = {"learning_rate": 5e-4, "warmup_share": 0.1}
     sparsity = {
-        "regularizers": [{"regularizer": "joint_flops", "joint": 0.005, "ramp_share": 1.0}],
+        "regularizers": [{"regularizer": "joint_flops", "joint": 0.005, "ramp": "quadratic", "ramp_share": 1.0}],
         "keep_query": 1000,
         "keep_document": 2000,
     }

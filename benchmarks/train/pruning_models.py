@@ -26,8 +26,10 @@ from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training_data.training_set import TrainingSet
 
-LEVELS = [(0, 0), (7, 20), (5, 20), (5, 10)]
+LEVELS = [(0, 0), (3, 8), (5, 10)]
 THRESHOLDS = [0.0, 0.4, 0.6]
+NONE, HARD, STRAIGHT_THROUGH = "jFLOPS", "jFLOPS + hard", "jFLOPS + straight-through"
+FLOPS, THRESHOLD = "FLOPS", "jFLOPS + hard + threshold"
 MEASURES = ["RR@10", "R@10"]
 QUERY_LENGTH, DOCUMENT_LENGTH = 24, 48  # of training
 
@@ -47,31 +49,37 @@ class Recipe:
         joint: weight of joint FLOPS.
         pruned: weight of the pruned losses.
         pruned_levels: what they are pruned to.
+        temperatures: of straight-through pruning, at the first and the last step.
         overlap: settings of the threshold-aware term.
     """
 
-    steps: int = 200
-    queries: int = 32
+    steps: int = 150
+    queries: int = 16
     learning_rate: float = 3e-4
     temperature: float = 1.0
     flops: tuple[float, float] = (0.015, 0.015)
     joint: float = 0.05
     pruned: float = 4.0
-    pruned_levels: tuple[tuple[int, int], ...] = ((5, 10),)
+    pruned_levels: tuple[tuple[int, int], ...] = ((3, 8), (5, 10))
+    temperatures: tuple[float, float] = (0.2, 0.05)
     overlap: Mapping[str, Any] = field(default_factory=lambda: {"qk": 7, "dk": 20, "weight": 12.0, "softness": 0.5})
 
     def objectives(self) -> dict[str, ObjectiveSettings]:
         """Name of a model -> what it minimises; nothing else differs."""
         losses = [{"loss": "info_nce", "temperature": self.temperature}]
         query, document = self.flops
-        flops = {"regularizers": [{"regularizer": "flops", "query": query, "document": document}]}
-        joint = {"regularizers": [{"regularizer": "joint_flops", "joint": self.joint}]}
-        pruning = {"levels": self.pruned_levels, "weight": self.pruned}
+        ramp = {"ramp": "quadratic"}
+        flops = {"regularizers": [{"regularizer": "flops", "query": query, "document": document, **ramp}]}
+        joint = {"regularizers": [{"regularizer": "joint_flops", "joint": self.joint, **ramp}]}
+        hard = {"levels": self.pruned_levels, "weight": self.pruned, "gradient": "hard"}
+        start, end = self.temperatures
+        through = hard | {"gradient": "straight_through", "temperature_start": start, "temperature_end": end}
         found: dict[str, dict[str, Any]] = {
-            "FLOPS": {"sparsity": flops},
-            "jFLOPS": {"sparsity": joint},
-            "jFLOPS + pruning": {"sparsity": joint, "pruning": pruning},
-            "jFLOPS + pruning + threshold": {"sparsity": joint, "pruning": pruning, "overlap": self.overlap},
+            NONE: {"sparsity": joint},
+            HARD: {"sparsity": joint, "pruning": hard},
+            STRAIGHT_THROUGH: {"sparsity": joint, "pruning": through},
+            FLOPS: {"sparsity": flops},
+            THRESHOLD: {"sparsity": joint, "pruning": hard, "overlap": self.overlap},
         }
         return {name: ObjectiveSettings.model_validate({"losses": losses, **one}) for name, one in found.items()}
 
@@ -117,12 +125,15 @@ class Workshop:
             train(SparseEncoder.load(self.start), self._set, stage).save(folder)
         return folder
 
-    def measured(self, model: Path, collection: Collection) -> list[LevelReport]:
+    def measured(
+        self, model: Path, collection: Collection, thresholds: Sequence[float] = THRESHOLDS
+    ) -> list[LevelReport]:
         """Quality and cost of a model on a collection, at every level and threshold."""
-        asked = [sorted(collection.documents.items()), sorted(collection.queries.items()), LEVELS, THRESHOLDS, MEASURES]
+        texts = [sorted(collection.documents.items()), sorted(collection.queries.items())]
+        asked = [*texts, LEVELS, list(thresholds), MEASURES]
         file = self._folder / "results" / f"{digest_json([model_digest(model), asked])}.json"
         if not file.exists():
-            reports = measure(SparseEncoder.load(model), collection)
+            reports = measure(SparseEncoder.load(model), collection, thresholds=thresholds)
             draft = file.with_suffix(".draft")
             draft.write_text(json.dumps([_to_json(report) for report in reports]))
             draft.rename(file)

@@ -13,9 +13,6 @@ from benchmarks.train.paired import Comparison, compare
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import LevelReport
 
-PRUNED = (5, 10)
-"""The level at which models are compared."""
-
 Measured = Mapping[str, Sequence[Sequence[LevelReport]]]
 """Name of a model -> for each seed, a report for every level and threshold."""
 
@@ -164,13 +161,12 @@ def summary(name: str, found: Sequence[Row], tests: Mapping[str, Mapping[str, Co
     """Flat figures of a collection for ``RESULT``."""
     values: dict[str, Any] = {}
     for row in found:
-        if (row.qk, row.dk) in ((0, 0), PRUNED):
-            key = f"{name}/{row.model}/{row.qk},{row.dk}/{row.threshold:g}"
-            values[key] = {
-                field: round(value, 4)
-                for field, value in asdict(row).items()
-                if field in ("l0_query", "l0_document", "flops", "rr10", "r10")
-            }
+        key = f"{name}/{row.model}/{row.qk},{row.dk}/{row.threshold:g}"
+        values[key] = {
+            field: round(value, 4)
+            for field, value in asdict(row).items()
+            if field in ("l0_query", "l0_document", "flops", "rr10", "r10")
+        }
     for test, comparisons in tests.items():
         for measure, one in comparisons.items():
             values[f"{name}/{test}/{measure}"] = {field: round(value, 4) for field, value in asdict(one).items()}

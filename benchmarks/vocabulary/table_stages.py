@@ -106,7 +106,9 @@ def stages_of(job: Job, sizes: Sizes, work: Path) -> Stages:
         "objective": {
             # Dot products of thousands of active terms saturate the softmax, and all texts become alike.
             "losses": [{"loss": "info_nce", "similarity": "cosine"}],
-            "sparsity": {"regularizers": [{"regularizer": "flops", "query": 1e-4, "document": 1e-4}]},
+            "sparsity": {
+                "regularizers": [{"regularizer": "flops", "query": 1e-4, "document": 1e-4, "ramp": "quadratic"}]
+            },
         },
         "optimizer": {"learning_rate": 1e-3, "warmup_share": 0.1},
         "query_max_length": QUERY_LENGTH,

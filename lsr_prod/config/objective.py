@@ -17,6 +17,9 @@ __all__ = [
 ]
 
 
+_RAMP_SHARE = 0.33
+
+
 class LossSettings(Section):
     """One ranking loss."""
 
@@ -69,12 +72,22 @@ class RegularizerSettings(Section):
     query: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight for queries")
     document: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight for documents")
     joint: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of joint_flops")
-    ramp: Literal["none", "linear", "quadratic"] = Field(
-        "quadratic", description="schedule by which the weights grow from 0"
+    estimator: Literal["all_pairs", "off_diagonal"] = Field(
+        "all_pairs",
+        description="joint_flops: pairs of a query and a document over which the mean product is taken. all_pairs: "
+        "mean query . mean document, which contains each query's own positive; off_diagonal: all pairs except a "
+        "query with its own positive, so that a weight suits every batch size",
     )
-    ramp_share: float = Field(0.33, gt=0, le=1, description="share of the steps over which the weights grow")
+    ramp: Literal["none", "linear", "quadratic"] = Field(
+        "none",
+        description="schedule by which the weights grow from 0, over ramp_steps or ramp_share; none: full from the "
+        "first step",
+    )
+    ramp_share: float = Field(
+        _RAMP_SHARE, gt=0, le=1, description="share of the steps over which the weights grow; needs ramp"
+    )
     ramp_steps: int | None = Field(
-        None, ge=1, description="number of steps over which the weights grow; replaces ramp_share"
+        None, ge=1, description="number of steps over which the weights grow; replaces ramp_share; needs ramp"
     )
     l0_mask: int | None = Field(
         None,
@@ -99,6 +112,10 @@ class RegularizerSettings(Section):
             raise ValueError(f"{self.regularizer} needs query or document above 0, and has no weight joint")
         if self.l0_mask is not None and self.regularizer not in ("flops", "l1"):
             raise ValueError("only flops and l1 have l0_mask")
+        if not joint and self.estimator != "all_pairs":
+            raise ValueError("only joint_flops has a choice of estimator")
+        if self.ramp == "none" and (self.ramp_steps is not None or self.ramp_share != _RAMP_SHARE):
+            raise ValueError("ramp_steps and ramp_share need a ramp; set ramp to linear or quadratic")
         return self
 
 
@@ -124,6 +141,23 @@ class PruningSettings(Section):
         description="pairs [qk, dk]: terms kept of a query and of a document, heaviest first; 0: all",
     )
     weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="weight of the mean of these losses")
+    gradient: Literal["hard", "straight_through"] = Field(
+        "hard",
+        description="terms that the gradient reaches. hard: the kept terms; straight_through: also the next ones by "
+        "weight, times sigmoid((weight - k-th weight) / temperature), so that they can replace kept terms",
+    )
+    temperature_start: float = Field(
+        0.2, gt=0, allow_inf_nan=False, description="straight_through: temperature at the first step, in term weights"
+    )
+    temperature_end: float = Field(
+        0.05,
+        gt=0,
+        allow_inf_nan=False,
+        description="straight_through: temperature at the last step; it changes by a constant factor per step",
+    )
+    candidates: int = Field(
+        4, ge=2, description="straight_through: terms with a gradient, as a multiple of qk and dk, heaviest first"
+    )
 
     @field_validator("levels")
     @classmethod

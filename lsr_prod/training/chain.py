@@ -70,7 +70,7 @@ def run_chain(deployment: Deployment) -> ChainSummary:
             put_artifact(plan.store, f"models/{plan.digest}", plan.start)
             stages = _run_stages(plan)
     _deliver(plan, stages[-1].model)
-    return ChainSummary(plan.output, plan.digest, tuple(stages), time.monotonic() - started)
+    return ChainSummary(plan.output, plan.digest, tuple(stages), time.monotonic() - started, plan.warnings)
 
 
 @contextmanager

@@ -3,18 +3,22 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from lsr_prod.config import Deployment, TrainSettings
+from lsr_prod.config import Deployment, FinetuneSettings, TrainSettings
 from lsr_prod.errors import ArtifactError, ConfigError, TrainingError
 from lsr_prod.formats.card import CARD_FILE
+from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder, model_digest
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.folders import absolute, folder_exists, open_folder, open_source
 from lsr_prod.training.loop.checkpoint_store import check_work
+from lsr_prod.training.regularizers.joint_weight import joint_warnings
 from lsr_prod.training.stage_record import load_record
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import check_stage, errors_of_stage, stage_digest
 
 __all__ = ["ChainPlan", "check_unchanged", "finished_model", "plan_chain"]
+
+log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class ChainPlan:
         output: absolute path or URI of the trained model.
         start: folder of the model directory to start from.
         digest: digest of the model directory to start from.
+        warnings: sentences about settings that are possible and probably wrong; they are logged, too.
     """
 
     train: TrainSettings
@@ -38,6 +43,7 @@ class ChainPlan:
     output: str
     start: Path
     digest: str
+    warnings: tuple[str, ...] = ()
 
 
 def plan_chain(deployment: Deployment, scratch: Path) -> ChainPlan:
@@ -56,13 +62,17 @@ def plan_chain(deployment: Deployment, scratch: Path) -> ChainPlan:
     check_work(store)
     exists = _find_output(train.output, options)
     start, digest, encoder = _start(train.model, options, scratch)
-    facts, pins = [ModelFacts.of(encoder, start)], []
+    facts, pins, warnings = [ModelFacts.of(encoder, start)], [], []
     for number, stage in enumerate(train.stages):
         with errors_of_stage(number):
             read, after = check_stage(stage, train, facts[-1], options)
             pins.append(read)
             facts.append(after)
-    plan = ChainPlan(train, store, tuple(pins), tuple(facts), absolute(train.output), start, digest)
+        if isinstance(stage, FinetuneSettings):
+            warnings += [f"train.stages.{number}.{sentence}" for sentence in joint_warnings(stage)]
+    for sentence in warnings:
+        log.warning(sentence)
+    plan = ChainPlan(train, store, tuple(pins), tuple(facts), absolute(train.output), start, digest, tuple(warnings))
     if exists and model_digest(open_folder(train.output, options)) != finished_model(plan):
         raise ConfigError(
             "train.output",

@@ -51,12 +51,14 @@ class ChainSummary:
         start_digest: digest of the model that the chain started from.
         stages: summaries of the stages.
         seconds: duration of this run.
+        warnings: sentences about settings that are possible and probably wrong.
     """
 
     output: str
     start_digest: str
     stages: tuple[StageSummary, ...]
     seconds: float
+    warnings: tuple[str, ...] = ()
 
     @property
     def model_digest(self) -> str:
@@ -72,5 +74,6 @@ class ChainSummary:
             "stages": len(self.stages),
             "stages_skipped": sum(stage.skipped for stage in self.stages),
             "seconds": self.seconds,
+            "warnings": list(self.warnings),
             "stage_rows": [stage.result() for stage in self.stages],
         }

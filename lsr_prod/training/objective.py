@@ -13,6 +13,7 @@ from lsr_prod.training.losses.table import LOSSES
 from lsr_prod.training.parallel import collective
 from lsr_prod.training.regularizers.regularizers import Regularizers
 from lsr_prod.training.vectors.kept_terms import Prunable, Vectors, cut
+from lsr_prod.training.vectors.straight_through import prune_through, temperature
 
 __all__ = ["LossTerms", "TrainingObjective", "ranking_losses"]
 
@@ -44,17 +45,18 @@ class TrainingObjective:
     The pruned losses and the overlap term start from the same vectors as the regularizers.
 
     Memory: the forward pass copies no [B, V] tensor except the documents of other workers, and these only if nothing
-    masks them; masked and pruned vectors are ids and weights. The backward pass allocates at most two at a time for
-    queries and two for documents: a gradient and the sum that it is added to.
+    masks them; masked and pruned vectors are ids and weights, ``pruning.candidates`` times as many with
+    straight-through gradients, which end after the candidates, however large V is. The backward pass allocates at most
+    two [B, V] tensors at a time for queries and two for documents: a gradient and the sum that it is added to.
 
     Args:
         objective: the terms and their settings.
         vocabulary: the V output terms.
-        steps: steps of the whole stage, for ramps.
+        steps: steps of the whole stage, for ramps and the temperature of pruning.
     """
 
     def __init__(self, objective: ObjectiveSettings, *, vocabulary: Sequence[str], steps: int) -> None:
-        self._objective = objective
+        self._objective, self._steps = objective, steps
         self._regularizers = Regularizers(objective.sparsity, vocabulary=vocabulary, steps=steps)
         self._overlap = OverlapTerm(objective.overlap, len(vocabulary)) if objective.overlap else None
 
@@ -87,7 +89,7 @@ class TrainingObjective:
             return self._terms(vectors, teacher, shares, step)
 
     def _terms(self, vectors: "_Vectors", teacher: Tensor | None, shares: collective.Shares, step: int) -> LossTerms:
-        sums = self._rankings(vectors, teacher, shares if self._objective.cross_worker else None)
+        sums = self._rankings(vectors, teacher, shares if self._objective.cross_worker else None, step)
         settings = self._objective.overlap
         if self._overlap is not None and settings is not None:
             queries, documents, _ = vectors.at(settings.qk, settings.dk)
@@ -105,14 +107,14 @@ class TrainingObjective:
         return LossTerms(total, parts | {"total": whole})
 
     def _rankings(
-        self, vectors: "_Vectors", teacher: Tensor | None, shares: collective.Shares | None
+        self, vectors: "_Vectors", teacher: Tensor | None, shares: collective.Shares | None, step: int
     ) -> dict[str, tuple[Tensor, float]]:
         """Return name -> (sum over own queries, weight); losses of one kind are added up with their weights."""
         sparsity, pruning = self._objective.sparsity, self._objective.pruning
         losses = self._objective.losses
 
-        def rank(qk: int | None, dk: int | None) -> list[Tensor]:
-            values = ranking_losses(losses, *vectors.at(qk, dk), teacher, shares)
+        def rank(qk: int | None, dk: int | None, temperature: float | None = None) -> list[Tensor]:
+            values = ranking_losses(losses, *vectors.at(qk, dk, temperature), teacher, shares)
             return [value * loss.weight for loss, value in zip(losses, values, strict=True)]
 
         sums: dict[str, tuple[Tensor, float]] = {}
@@ -122,7 +124,8 @@ class TrainingObjective:
             for loss, value in zip(losses, rank(sparsity.keep_query, sparsity.keep_document), strict=True):
                 _add(sums, f"{loss.loss}_masked", value)
         if pruning is not None:
-            levels = [torch.stack(rank(qk, dk)).sum() for qk, dk in pruning.levels]
+            soft = temperature(pruning, step, self._steps) if pruning.gradient == "straight_through" else None
+            levels = [torch.stack(rank(qk, dk, soft)).sum() for qk, dk in pruning.levels]
             sums["pruned"] = (torch.stack(levels).mean(), pruning.weight)
         return sums
 
@@ -175,8 +178,10 @@ class _Vectors:
     """Queries, documents and extra documents, pruned to a requested number of terms."""
 
     def __init__(self, objective: ObjectiveSettings, queries: Tensor, documents: Tensor, extra: Vectors | None) -> None:
-        sparsity = objective.sparsity
-        levels = list(objective.pruning.levels) if objective.pruning else []
+        sparsity, pruning = objective.sparsity, objective.pruning
+        levels = list(pruning.levels) if pruning else []
+        self._candidates = pruning.candidates if pruning and pruning.gradient == "straight_through" else 1
+        levels += [(qk * self._candidates, dk * self._candidates) for qk, dk in levels]
         if objective.overlap is not None:
             levels.append((objective.overlap.qk, objective.overlap.dk))
         query_sizes = [sparsity.keep_query, *(qk for qk, _ in levels)]
@@ -187,8 +192,17 @@ class _Vectors:
         self._documents = Prunable(cut(documents, document_mask), document_sizes)
         self._extra = None if extra is None else Prunable(cut(extra, document_mask), document_sizes)
 
-    def at(self, qk: int | None, dk: int | None) -> tuple[Vectors, Vectors, Vectors | None]:
-        return self._queries.keep(qk), self._documents.keep(dk), self._extra.keep(dk) if self._extra else None
+    def at(
+        self, qk: int | None, dk: int | None, temperature: float | None = None
+    ) -> tuple[Vectors, Vectors, Vectors | None]:
+        """Return the pruned vectors; with a temperature, of queries and documents by straight-through pruning."""
+        extra = self._extra.keep(dk) if self._extra else None  # has no gradient
+        return self._keep(self._queries, qk, temperature), self._keep(self._documents, dk, temperature), extra
+
+    def _keep(self, vectors: Prunable, k: int | None, temperature: float | None) -> Vectors:
+        if temperature is None or not k or k >= vectors.width:
+            return vectors.keep(k)
+        return prune_through(vectors.heaviest(k * self._candidates), k, temperature)
 
 
 def _full(rows: Tensor) -> Tensor:

@@ -24,18 +24,18 @@ EVERYTHING: dict[str, Any] = {
     "queue": {"size": 5, "terms": 4},
     "sparsity": {
         "regularizers": [
-            {"regularizer": "flops", "query": 0.1, "document": 0.2, "l0_mask": 14},
+            {"regularizer": "flops", "query": 0.1, "document": 0.2, "l0_mask": 14, "ramp": "quadratic"},
             {"regularizer": "joint_flops", "joint": 1.0, "ramp": "linear"},
             {"regularizer": "l1", "query": 0.1, "document": 0.1, "ramp": "none"},
             {"regularizer": "df_flops", "query": 0.3, "document": 0.4, "ramp": "none"},
             {"regularizer": "cased", "query": 0.01, "document": 0.02, "ramp": "none"},
-            {"regularizer": "flops", "document": 0.3, "ramp_steps": 3},
+            {"regularizer": "flops", "document": 0.3, "ramp": "quadratic", "ramp_steps": 3},
         ],
         "keep_query": 10,
         "keep_document": 12,
         "keep": "both",
     },
-    "pruning": {"levels": [[3, 5], [0, 4]], "weight": 0.7},
+    "pruning": {"levels": [[3, 5], [0, 4]], "weight": 0.7, "gradient": "straight_through"},
     "overlap": {"qk": 5, "dk": 7, "weight": 0.6},
 }
 
@@ -54,6 +54,10 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "flops": _regularized({"regularizer": "flops", "query": 0.5, "document": 0.7}),
     "flops_l0_mask": _regularized({"regularizer": "flops", "query": 0.5, "document": 0.7, "l0_mask": 15}),
     "joint_flops": _regularized({"regularizer": "joint_flops", "joint": 2.0}),
+    "off_diagonal": _regularized({"regularizer": "joint_flops", "joint": 2.0, "estimator": "off_diagonal"}),
+    "off_diagonal_masked": _regularized(
+        {"regularizer": "joint_flops", "joint": 2.0, "estimator": "off_diagonal"}, keep_query=5, keep_document=6
+    ),
     "l1": _regularized({"regularizer": "l1", "query": 0.5, "document": 0.7}),
     "l1_l0_mask": _regularized({"regularizer": "l1", "query": 0.5, "document": 0.7, "l0_mask": 15}),
     "df_flops": _regularized({"regularizer": "df_flops", "query": 0.5, "document": 2.0, "df_beta": 2.0}),
@@ -66,6 +70,15 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "pruned": _losses({"loss": "n_pair"}) | {"pruning": {"levels": [[5, 10]]}},
     "pruned_levels": _losses({"loss": "info_nce", "similarity": "both"}, {"loss": "kl"})
     | {"pruning": {"levels": [[2, 3], [0, 4], [5, 0], [0, 0]], "weight": 0.5}},
+    "pruned_through": _losses({"loss": "info_nce", "similarity": "both"}, {"loss": "kl"})
+    | {"pruning": {"levels": [[2, 3], [0, 4], [5, 0]], "gradient": "straight_through"}},
+    "pruned_by_threes": _losses({"loss": "info_nce", "similarity": "both"}, {"loss": "margin_mse"})
+    | {"pruning": {"levels": [[2, 3], [4, 0], [11, 12]], "gradient": "straight_through", "candidates": 3}},
+    "pruned_masked": _losses({"loss": "info_nce", "similarity": "cosine"})
+    | {
+        "pruning": {"levels": [[2, 3], [4, 5]], "gradient": "straight_through"},
+        "sparsity": {"keep_query": 7, "keep_document": 9},
+    },
     "co_occurrence": _losses(INFO_NCE) | {"overlap": {"overlap_threshold": 1.0}},
     "co_occurrence_pruned": _losses(INFO_NCE) | {"overlap": {"qk": 5, "dk": 10, "softness": 0.1, "weight": 2.0}},
     "jaccard": _losses(INFO_NCE) | {"overlap": {"term": "jaccard", "dk": 9}},

@@ -6,7 +6,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from lsr_prod.config.objective import LossSettings, ObjectiveSettings, RegularizerSettings
+from lsr_prod.config.objective import LossSettings, ObjectiveSettings, PruningSettings, RegularizerSettings
 
 
 def plain_total(
@@ -29,7 +29,10 @@ def plain_total(
         total = total + rankings(objective.losses, queries, documents, teacher, extra, *masks)
     if objective.pruning is not None:
         for qk, dk in objective.pruning.levels:
-            pruned = rankings(objective.losses, queries, documents, teacher, extra, qk, dk)
+            kept = top_through(objective.pruning, queries, qk, step, steps)
+            kept_documents = top_through(objective.pruning, documents, dk, step, steps)
+            kept_extra = None if extra is None else top(extra, dk)
+            pruned = rankings(objective.losses, kept, kept_documents, teacher, kept_extra, 0, 0)
             total = total + objective.pruning.weight * pruned / len(objective.pruning.levels)
     if objective.overlap is not None:
         total = total + objective.overlap.weight * overlap(objective, queries, documents)
@@ -97,6 +100,22 @@ def top(rows: Tensor, k: int) -> Tensor:
     return torch.where(kept, rows, 0.0)
 
 
+def top_through(pruning: PruningSettings, rows: Tensor, k: int, step: int, steps: int) -> Tensor:
+    """The k heaviest terms; the gradient passes through a sigmoid around the k-th weight."""
+    if pruning.gradient == "hard" or not k or k >= rows.shape[1]:
+        return top(rows, k)
+    start, end = pruning.temperature_start, pruning.temperature_end
+    temperature = math.exp(math.log(start) + (math.log(end) - math.log(start)) * step / (steps - 1))
+    factors = torch.zeros_like(rows)
+    for i, row in enumerate(rows.tolist()):
+        ranking = sorted(range(len(row)), key=lambda term: (-row[term], term))
+        kth, active = row[ranking[k - 1]], sum(weight > 0 for weight in row)
+        for term in ranking[: pruning.candidates * k]:
+            factors[i, term] = 1 / (1 + math.exp((kth - row[term]) / temperature)) if active > k else 1.0
+    soft = rows * factors
+    return top(rows, k).detach() + soft - soft.detach()
+
+
 def overlap(objective: ObjectiveSettings, queries: Tensor, documents: Tensor) -> Tensor:
     settings = objective.overlap
     assert settings is not None
@@ -124,6 +143,10 @@ def ramp(penalty: RegularizerSettings, step: int, steps: int) -> float:
 
 
 def regularizer(penalty: RegularizerSettings, vocabulary: list[str], queries: Tensor, documents: Tensor) -> Tensor:
+    if penalty.estimator == "off_diagonal":
+        c = len(documents) // len(queries)
+        others = [q @ d for i, q in enumerate(queries) for j, d in enumerate(documents) if j != i * c]
+        return penalty.joint * torch.stack(others).mean()
     if penalty.regularizer == "joint_flops":
         return penalty.joint * (queries.mean(0) * documents.mean(0)).sum()
     total = torch.zeros((), dtype=queries.dtype)

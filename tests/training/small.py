@@ -37,7 +37,9 @@ def small_training(folder: Path, start: Path, *, workers: int = 1, **stage: Any)
         "steps": 12,
         "objective": {
             "losses": [{"loss": "info_nce"}],
-            "sparsity": {"regularizers": [{"regularizer": "flops", "query": 0.01, "document": 0.01}]},
+            "sparsity": {
+                "regularizers": [{"regularizer": "flops", "query": 0.01, "document": 0.01, "ramp": "quadratic"}]
+            },
         },
         "optimizer": {"learning_rate": 1e-3},
         "checkpoint_every": 4,

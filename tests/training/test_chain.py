@@ -21,6 +21,7 @@ from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.storage.folders import open_folder, save_folder
 from lsr_prod.training import chain
 from lsr_prod.training.chain import ray_for, run_chain
+from lsr_prod.training.chain_plan import plan_chain
 from lsr_prod.training.lineage import lineage, read_training
 from tests.model.tiny import tiny_model, tiny_tokenizer
 from tests.training.stand_in import start_chain, train_a_little
@@ -418,3 +419,16 @@ def test_output_of_other_chain_is_rejected(settings: Settings, tmp_path: Path) -
     with pytest.raises(ConfigError, match=r"train\.output.*holds something else"):
         run(settings)
     assert files_below(tmp_path) == before
+
+
+def test_joint_weight_too_large_for_batch_is_warned_about_before_anything_is_written(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    regularizer = {"regularizer": "joint_flops", "joint": 5}
+    settings["train"]["stages"][1]["objective"]["sparsity"] = {"regularizers": [regularizer]}
+    plan = plan_chain(Deployment.model_validate(settings), tmp_path / "scratch")
+    (sentence,) = plan.warnings
+    assert sentence.startswith("train.stages.1.objective.sparsity.regularizers.0.joint is 5: over 4 documents, 125%")
+    assert sentence in caplog.text
+    assert not (tmp_path / "work").exists()
+    assert run(settings)["warnings"] == [sentence]

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from lsr_prod.training.parallel import collective
 from lsr_prod.training.vectors.kept_terms import Vectors, active_terms
+from lsr_prod.training.vectors.similarity import pair_dot
 
-__all__ = ["flops", "joint_flops", "mean_weights"]
+__all__ = ["flops", "joint_flops", "mean_weights", "off_diagonal_joint_flops"]
 
 
 def flops(rows: Vectors, texts: int, *, l0_mask: int | None = None, term_weights: Tensor | None = None) -> Tensor:
@@ -44,6 +45,30 @@ def joint_flops(queries: Vectors, documents: Vectors, *, query_texts: int, docum
         Scalar.
     """
     return mean_weights(queries, query_texts) @ mean_weights(documents, document_texts)
+
+
+def off_diagonal_joint_flops(queries: Vectors, documents: Vectors, *, query_texts: int, document_texts: int) -> Tensor:
+    """Return joint FLOPS without the own positives: the mean product of a query and a document over all other pairs.
+
+    A query's product with its own positive is many times the mean. ``joint_flops`` contains it with a share of one
+    divided by the number of documents, so its weight has to shrink with the batch. This mean (ours) does not depend on
+    the size of the batch, nor, in expectation, on the parts into which a step is split.
+
+    Args:
+        queries: n vectors.
+        documents: n * c vectors; those of query i are rows i * c to i * c + c - 1, its positive first.
+        query_texts: N, queries of all workers.
+        document_texts: N * c, documents of all workers.
+
+    Returns:
+        Scalar: (sum over all pairs - sum over own positives) / (N * N * c - N); 0 if there is no other pair.
+    """
+    pairs = query_texts * document_texts - query_texts
+    if not pairs:
+        return queries.new_zeros(()) if isinstance(queries, Tensor) else queries.weights.new_zeros(())
+    everyones = mean_weights(queries, 1) @ mean_weights(documents, 1)
+    own = pair_dot(queries, documents)[:, :1].sum()  # of all own documents: a slice of them would copy its gradient
+    return (everyones - collective.global_sum(own)) / pairs
 
 
 def mean_weights(rows: Vectors, texts: int, *, l0_mask: int | None = None) -> Tensor:

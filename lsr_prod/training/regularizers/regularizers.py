@@ -10,12 +10,14 @@ from lsr_prod.terms.casing import cased_terms
 from lsr_prod.training.parallel import collective
 from lsr_prod.training.regularizers.cased import cased
 from lsr_prod.training.regularizers.document_frequency import DocumentFrequency
-from lsr_prod.training.regularizers.flops import flops, joint_flops
+from lsr_prod.training.regularizers.flops import flops, joint_flops, off_diagonal_joint_flops
 from lsr_prod.training.regularizers.l1 import l1
 from lsr_prod.training.regularizers.ramp import ramp
 from lsr_prod.training.vectors.kept_terms import Vectors, cut
 
 __all__ = ["Regularizers"]
+
+_JOINT = {"all_pairs": joint_flops, "off_diagonal": off_diagonal_joint_flops}
 
 
 class Regularizers:
@@ -48,7 +50,7 @@ class Regularizers:
 
         Args:
             queries: queries of this worker.
-            documents: documents of this worker.
+            documents: documents of this worker, in the order of its queries, each positive first.
             shares: rows of every worker, for the means.
             step: from 0.
         """
@@ -61,7 +63,8 @@ class Regularizers:
             kinds.append(kind)
             factor = ramp(settings, step, self._steps)
             if kind == "joint_flops":
-                value = joint_flops(queries, documents, query_texts=query_texts, document_texts=document_texts)
+                joint = _JOINT[settings.estimator]
+                value = joint(queries, documents, query_texts=query_texts, document_texts=document_texts)
                 found.append((name, value, settings.joint * factor))
             if settings.query:
                 value = self._value(i, settings, queries, query_texts)

@@ -31,14 +31,19 @@ __all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "local_inpu
 
 # Settings that keep their former name in digests, so that finished stages are still found.
 _NAMES_IN_DIGEST = {"initialization": "initialisation"}
-# Settings that were added later -> their default, which is not in the digest: a stage that does not use them keeps the
-# digest that it had before they existed.
-_LATER: dict[str, Any] = {
+# Settings, of any kind of stage, that a digest leaves out at these values: it was the same before they existed.
+_DEFAULTS_NOT_IN_DIGEST: dict[str, Any] = {
     "idf_corpus": None,
     "card_query_max_length": None,
     "card_document_max_length": None,
     "negative_shift": "refuse",
+    "objective.sparsity.regularizers.estimator": "all_pairs",
+    "objective.pruning.gradient": "hard",
+    "objective.pruning.temperature_start": 0.2,
+    "objective.pruning.temperature_end": 0.05,
+    "objective.pruning.candidates": 4,
 }
+_ABSENT = object()
 _FORMAT = 1  # raise it when the same settings train other weights
 
 _FOLDERS = ("reference", "target", "target_embeddings", "teacher")  # their content enters digests, not their place
@@ -125,10 +130,19 @@ def errors_of_stage(number: int) -> Iterator[None]:
 def identity(stage: StageSettings) -> dict[str, Any]:
     """Return the settings that decide the model; they contain no path and no secret."""
     settings = stage.model_dump(mode="json", exclude=REGISTRY[stage.stage].not_in_digest)
+    return {_NAMES_IN_DIGEST.get(name, name): value for name, value in _without_defaults(settings).items()}
+
+
+def _without_defaults(value: Any, parents: str = "") -> Any:
+    """Return settings without those of ``_DEFAULTS_NOT_IN_DIGEST`` at their values; a list adds nothing to a name."""
+    if isinstance(value, list):
+        return [_without_defaults(one, parents) for one in value]
+    if not isinstance(value, dict):
+        return value
     return {
-        _NAMES_IN_DIGEST.get(name, name): value
-        for name, value in settings.items()
-        if name not in _LATER or value != _LATER[name]
+        name: _without_defaults(one, f"{parents}{name}.")
+        for name, one in value.items()
+        if _DEFAULTS_NOT_IN_DIGEST.get(f"{parents}{name}", _ABSENT) != one
     }
 
 

@@ -29,9 +29,9 @@ def block_dot(queries: Vectors, documents: Vectors) -> Tensor:
     Returns:
         [n, m].
     """
+    columns = _columns(queries, documents)
     few = queries if isinstance(queries, KeptTerms) else documents
     assert isinstance(few, KeptTerms)
-    columns = _used_columns(few)
     query_terms, query_weights = _parts(queries)
     document_terms, document_weights = _parts(documents)
     scores: Tensor = _BlockDot.apply(  # type: ignore[no-untyped-call]
@@ -40,13 +40,36 @@ def block_dot(queries: Vectors, documents: Vectors) -> Tensor:
     return scores
 
 
-def _used_columns(few: KeptTerms) -> Tensor:
-    """Return the columns with terms; all columns where the host would have to wait for their number."""
+def _columns(queries: Vectors, documents: Vectors) -> Tensor:
+    """Return the ids of the terms that contribute to a score or receive a gradient, increasing.
+
+    Where the host would have to wait for their number, all terms are returned.
+    """
+    few = queries if isinstance(queries, KeptTerms) else documents
+    assert isinstance(few, KeptTerms)
     if not host_reads.are_free(few.terms.device):
         return torch.arange(few.vocabulary_size, device=few.terms.device)
-    used = torch.zeros(few.vocabulary_size, dtype=torch.bool)
-    used[few.terms[few.weights > 0]] = True
+    if isinstance(queries, KeptTerms) and isinstance(documents, KeptTerms):
+        # The gradient of a term is the other side's weight of that term.
+        used = (_active(queries) & _reached(documents)) | (_reached(queries) & _active(documents))
+    else:
+        used = _reached(few)
     return used.nonzero()[:, 0]
+
+
+def _active(vectors: KeptTerms) -> Tensor:
+    return _in_vocabulary(vectors, vectors.weights > 0)
+
+
+def _reached(vectors: KeptTerms) -> Tensor:
+    return _active(vectors) if vectors.reached is None else _in_vocabulary(vectors, vectors.reached)
+
+
+def _in_vocabulary(vectors: KeptTerms, chosen: Tensor) -> Tensor:
+    """Return which terms are chosen in any vector, bool [V]."""
+    used = torch.zeros(vectors.vocabulary_size, dtype=torch.bool, device=vectors.terms.device)
+    used[vectors.terms[chosen]] = True
+    return used
 
 
 def _parts(vectors: Vectors) -> tuple[Tensor | None, Tensor]:

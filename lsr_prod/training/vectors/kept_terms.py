@@ -20,11 +20,13 @@ class KeptTerms:
         terms: int64 [B, k], strictly increasing within a row.
         weights: [B, k]; weights above 0 pass the gradient; 0 fills up vectors with fewer than k terms.
         vocabulary_size: V.
+        reached: bool [B, k], terms that a gradient reaches, at any weight; None: those with a weight above 0.
     """
 
     terms: Tensor
     weights: Tensor
     vocabulary_size: int
+    reached: Tensor | None = None
 
     def __len__(self) -> int:
         """Return the number of vectors."""
@@ -32,7 +34,8 @@ class KeptTerms:
 
     def __getitem__(self, rows: slice) -> "KeptTerms":
         """Return a slice of the vectors."""
-        return KeptTerms(self.terms[rows], self.weights[rows], self.vocabulary_size)
+        reached = None if self.reached is None else self.reached[rows]
+        return KeptTerms(self.terms[rows], self.weights[rows], self.vocabulary_size, reached)
 
     def top(self, k: int) -> "KeptTerms":
         """Return the ``k`` heaviest of these terms; ties go to the lower id."""
@@ -84,7 +87,16 @@ class Prunable:
 
     def keep(self, k: int | None) -> Vectors:
         """Return the ``k`` heaviest terms; for 0 and None, the whole vectors."""
-        return self._whole if not k or k >= _width(self._whole) else cut(self._heaviest, k)
+        return self._whole if not k or k >= self.width else cut(self._heaviest, k)
+
+    @property
+    def width(self) -> int:
+        """Number of terms per vector before pruning: V, or that of vectors that are pruned already."""
+        return _width(self._whole)
+
+    def heaviest(self, k: int) -> KeptTerms:
+        """Return the ``k`` heaviest terms, or all if there are fewer, as ids and weights; k is a requested size."""
+        return keep_terms(self._heaviest if k < self.width else self._whole, k)
 
 
 def all_vectors(vectors: Vectors, counts: Sequence[int]) -> Vectors:
@@ -96,8 +108,9 @@ def all_vectors(vectors: Vectors, counts: Sequence[int]) -> Vectors:
     """
     if isinstance(vectors, Tensor):
         return collective.all_rows(vectors, counts)
-    terms = collective.all_rows(vectors.terms, counts)
-    return KeptTerms(terms, collective.all_rows(vectors.weights, counts), vectors.vocabulary_size)
+    terms, weights = collective.all_rows(vectors.terms, counts), collective.all_rows(vectors.weights, counts)
+    reached = None if vectors.reached is None else collective.all_rows(vectors.reached.byte(), counts).bool()
+    return KeptTerms(terms, weights, vectors.vocabulary_size, reached)
 
 
 def active_terms(rows: Vectors) -> Tensor:

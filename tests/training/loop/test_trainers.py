@@ -26,7 +26,7 @@ PAIRS = {
     "query_max_length": 9,
     "objective": {
         "losses": [{"loss": "info_nce"}],
-        "sparsity": {"regularizers": [{"regularizer": "flops", "query": 1, "ramp_steps": 4}]},
+        "sparsity": {"regularizers": [{"regularizer": "flops", "query": 1, "ramp": "quadratic", "ramp_steps": 4}]},
     },
 }
 

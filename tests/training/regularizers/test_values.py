@@ -1,3 +1,5 @@
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
@@ -6,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lsr_prod.training.regularizers.cased import cased
-from lsr_prod.training.regularizers.flops import flops, joint_flops
+from lsr_prod.training.regularizers.flops import flops, joint_flops, off_diagonal_joint_flops
 from lsr_prod.training.regularizers.l1 import l1
 from lsr_prod.training.vectors.kept_terms import KeptTerms, Vectors, cut
 
@@ -44,6 +46,42 @@ def test_joint_flops_is_product_of_means(seed: int, qk: int, dk: int) -> None:
     np.testing.assert_allclose(ours, expected)
 
 
+@given(SEEDS, CUTS, CUTS, st.integers(1, 3))
+def test_off_diagonal_joint_flops_is_mean_over_pairs_without_own_positives(seed: int, qk: int, dk: int, c: int) -> None:
+    (queries, plain_queries), (documents, plain_documents) = vectors(seed, 3, qk), vectors(seed + 1, 3 * c, dk)
+    pairs = [float(q @ d) for i, q in enumerate(plain_queries) for j, d in enumerate(plain_documents) if j != i * c]
+    ours = off_diagonal_joint_flops(queries, documents, query_texts=3, document_texts=3 * c)
+    np.testing.assert_allclose(ours, sum(pairs) / len(pairs), atol=1e-12)
+
+
+def test_joint_flops_is_off_diagonal_mean_with_a_share_of_own_positives() -> None:
+    """With M documents: (1 - 1 / M) of the mean of other pairs, and 1 / M of the mean of own pairs."""
+    (queries, _), (documents, _) = vectors(5, 4), vectors(6, 8)
+    sizes = {"query_texts": 4, "document_texts": 8}
+    own = (queries * documents[::2]).sum(dim=1).mean()
+    off = off_diagonal_joint_flops(queries, documents, **sizes)
+    torch.testing.assert_close(joint_flops(queries, documents, **sizes), off * 7 / 8 + own / 8)
+
+
+def test_off_diagonal_joint_flops_of_parts_has_expectation_of_batch() -> None:
+    """Over all ways to split a batch, unlike the mean over all pairs."""
+    (queries, _), (documents, _) = vectors(7, 4), vectors(8, 4)
+    off, plain = [], []
+    for order in map(list, permutations(range(4))):
+        for part in (order[:2], order[2:]):
+            of_part = (queries[part], documents[part])
+            off.append(off_diagonal_joint_flops(*of_part, query_texts=2, document_texts=2))
+            plain.append(joint_flops(*of_part, query_texts=2, document_texts=2))
+    whole = {"query_texts": 4, "document_texts": 4}
+    torch.testing.assert_close(torch.stack(off).mean(), off_diagonal_joint_flops(queries, documents, **whole))
+    assert not torch.isclose(torch.stack(plain).mean(), joint_flops(queries, documents, **whole))
+
+
+def test_off_diagonal_joint_flops_of_single_pair_is_zero() -> None:
+    (queries, _), (documents, _) = vectors(9, 1, 4), vectors(9, 1)
+    assert off_diagonal_joint_flops(queries, documents, query_texts=1, document_texts=1) == 0
+
+
 @given(SEEDS, CUTS, MASKS)
 def test_l1_is_mean_of_sums(seed: int, k: int, l0_mask: int | None) -> None:
     rows, plain = vectors(seed, 5, k)
@@ -72,6 +110,7 @@ def test_gradcheck(k: int) -> None:
             flops(rows, 4, l0_mask=3)
             + flops(rows, 4, term_weights=factors)
             + joint_flops(rows, rows, query_texts=4, document_texts=4)
+            + off_diagonal_joint_flops(rows, rows, query_texts=4, document_texts=4)
             + l1(rows, 4, l0_mask=2)
             + cased(rows, 4, is_cased)
         )

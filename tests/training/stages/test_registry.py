@@ -46,6 +46,32 @@ def test_settings_without_influence_on_weights_keep_digest(change: dict[str, Any
     assert digest(change) == digest({})
 
 
+JOINT = {"regularizer": "joint_flops", "joint": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("before", "added", "changed"),
+    [
+        ({}, {"estimator": "all_pairs"}, {"estimator": "off_diagonal"}),
+        ({"pruning": {"weight": 2.0}}, {"gradient": "hard"}, {"gradient": "straight_through"}),
+        ({"pruning": {"weight": 2.0}}, {"candidates": 4}, {"candidates": 5}),
+    ],
+)
+def test_settings_added_later_keep_digest_at_their_defaults_only(
+    before: dict[str, Any], added: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    losses = {"losses": [{"loss": "n_pair"}]}
+
+    def with_fields(fields: dict[str, Any]) -> dict[str, Any]:
+        if "pruning" in before:
+            return {"objective": losses | {"pruning": before["pruning"] | fields}}
+        return {"objective": losses | {"sparsity": {"regularizers": [JOINT | fields]}}}
+
+    written = json.dumps(identity(FinetuneSettings.model_validate(STAGE | with_fields({}))))
+    assert not [name for name in added if f'"{name}"' in written]
+    assert digest(with_fields({})) == digest(with_fields(added)) != digest(with_fields(changed))
+
+
 @pytest.mark.parametrize(
     "change",
     [
