@@ -107,10 +107,10 @@ def teacher(folder: Path | str, kind: str = "cross_encoder", **changes: Any) -> 
     return TeacherModelSettings.model_validate({"kind": kind, "model": str(folder), **changes})
 
 
-def section(folder: Path | str, data: Path | str, output: Path | str, **changes: Any) -> dict[str, Any]:
+def section(folder: Path | str, rows: Path | str, output: Path | str, **changes: Any) -> dict[str, Any]:
     """Return the section ``score`` for rows of kind negatives, as YAML has it."""
     values: dict[str, Any] = {
-        "data": {"paths": [str(data)], "kind": "negatives", **changes.pop("data", {})},
+        "data": {"paths": [str(rows)], "kind": "negatives", **changes.pop("data", {})},
         "teacher": {"model": str(folder), **changes.pop("teacher", {})},
         "output": str(output),
         "batch_tokens": 512,
@@ -118,6 +118,6 @@ def section(folder: Path | str, data: Path | str, output: Path | str, **changes:
     return values | changes
 
 
-def settings(folder: Path | str, data: Path | str, output: Path | str, **changes: Any) -> ScoreSettings:
+def settings(folder: Path | str, rows: Path | str, output: Path | str, **changes: Any) -> ScoreSettings:
     """Return the section ``score``."""
-    return ScoreSettings.model_validate(section(folder, data, output, **changes))
+    return ScoreSettings.model_validate(section(folder, rows, output, **changes))
