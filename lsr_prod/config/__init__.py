@@ -13,6 +13,7 @@ from lsr_prod.config.language import AdaptCausalSettings, AdaptMlmSettings, Dist
 from lsr_prod.config.load import load_deployment
 from lsr_prod.config.mine import MineSettings, TeacherScoresSettings
 from lsr_prod.config.model import ExportSettings
+from lsr_prod.config.score import ScoreSettings, TeacherModelSettings
 from lsr_prod.config.serve import ServeSettings
 from lsr_prod.config.train import FinetuneSettings, StageSettings, TrainSettings
 from lsr_prod.config.vocabulary import (
@@ -40,10 +41,12 @@ __all__ = [
     "PretrainEmlmSettings",
     "RaySettings",
     "RescaleHeadSettings",
+    "ScoreSettings",
     "ServeSettings",
     "SourceSettings",
     "StageSettings",
     "StorageSettings",
+    "TeacherModelSettings",
     "TeacherScoresSettings",
     "TrainSettings",
     "TransferVocabularySettings",

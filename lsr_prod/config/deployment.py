@@ -9,6 +9,7 @@ from lsr_prod.config.gates import GatesSettings
 from lsr_prod.config.index import EvaluateSettings, IndexSettings
 from lsr_prod.config.mine import MineSettings
 from lsr_prod.config.model import ExportSettings
+from lsr_prod.config.score import ScoreSettings
 from lsr_prod.config.section import Section
 from lsr_prod.config.serve import ServeSettings
 from lsr_prod.config.train import TrainSettings
@@ -59,6 +60,7 @@ class Deployment(Section):
     storage: StorageSettings = Field(StorageSettings(), description="access to object stores")
     source: SourceSettings | None = Field(None, description="the documents to encode")
     mine: MineSettings | None = Field(None, description="hard negatives for training pairs, from an index")
+    score: ScoreSettings | None = Field(None, description="scores of a teacher for training rows")
     train: TrainSettings | None = Field(None, description="training of a model by a chain of stages")
     export: ExportSettings | None = Field(None, description="export of a model as an ONNX bundle")
     encode: EncodeSettings | None = Field(None, description="encoding of the documents into a sparse table")

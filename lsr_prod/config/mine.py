@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from lsr_prod.config.location import LocalPath, Location, SourceLocation
+from lsr_prod.config.score import TeacherModelSettings
 from lsr_prod.config.section import Section
 from lsr_prod.config.training_data import TrainingDataSettings
 
@@ -12,11 +13,19 @@ __all__ = ["MineSettings", "TeacherScoresSettings"]
 
 
 class TeacherScoresSettings(Section):
-    """Scores of a stronger ranker, used to detect false negatives."""
+    """Scores of a stronger ranker, used to detect false negatives: read from files, or given by a model."""
 
     paths: list[SourceLocation] = Field(
-        min_length=1, description="JSONL files, folders, globs or URIs: query (text) or query_id, doc_id, score"
+        [],
+        description="JSONL files, folders, globs or URIs: query (text) or query_id, doc_id, score; or give model",
     )
+    model: TeacherModelSettings | None = Field(
+        None, description="model that scores the positive and all hits of a query; or give paths"
+    )
+    batch_tokens: int = Field(
+        4096, ge=1, description="model: tokens per forward pass, padding included; a GPU needs many more"
+    )
+    use_gpu: bool = Field(False, description="model: one GPU per actor")
     key: Literal["query", "query_id"] = Field(
         "query", description="field that identifies the query in these files; query_id needs mine.query_id"
     )
@@ -106,6 +115,12 @@ class MineSettings(Section):
     def _consistent_teacher(self) -> "MineSettings":
         if self.teacher is None:
             return self
+        if bool(self.teacher.paths) == (self.teacher.model is not None):
+            raise ValueError("a teacher is files with scores or a model; give either teacher.paths or teacher.model")
+        if self.teacher.model is not None and self.teacher.model.precision == "fp16" and not self.teacher.use_gpu:
+            raise ValueError("teacher.model.precision fp16 needs teacher.use_gpu; use fp32 or bf16 on CPUs")
+        if self.teacher.model is not None and self.teacher.key == "query_id":
+            raise ValueError("a model reads the text of a query; let teacher.key be query")
         if self.margin is None and self.margin_ratio is None and not self.scores:
             raise ValueError("a teacher's scores are read for margin, margin_ratio or scores; set one of them")
         if self.teacher.key == "query_id" and self.query_id is None:

@@ -18,6 +18,7 @@ __all__ = ["COMMANDS", "load", "lsr_search", "main", "run_alias"]
 COMMANDS = {
     "train": "train a model by a chain of stages",
     "mine": "mine hard negatives for training pairs",
+    "score": "score training rows with a teacher, for distillation",
     "model": "make a model directory from a masked language model",
     "export": "export a model as an ONNX bundle",
     "encode": "encode a corpus into a sparse table",

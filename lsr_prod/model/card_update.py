@@ -139,7 +139,7 @@ def check_query_encoder(query_encoder: str, query_prompt: str) -> None:
 def longest_input(config: PreTrainedConfig, attention: str = "bidirectional") -> int:
     """Return the maximum number of tokens of a text, including special tokens; ``echo`` halves it."""
     positions = int(config.max_position_embeddings)
-    if config.model_type == "roberta":
+    if config.model_type in ("roberta", "xlm-roberta"):
         positions -= config.pad_token_id + 1  # its positions start after the padding index
     return positions // 2 if attention == "echo" else positions
 

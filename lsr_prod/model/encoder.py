@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ConfigError, EncoderRaisedError
 from lsr_prod.formats.card import EncoderCard, Kind
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.logs import get_log
@@ -202,6 +202,7 @@ class SparseEncoder(nn.Module):
 
         Raises:
             ConfigError: ``kind`` is query and queries are inference-free.
+            EncoderRaisedError: a weight is NaN or infinite.
         """
         self.card.check_model_encodes(kind)
         visible = [i for i, text in enumerate(texts) if text.strip()]
@@ -236,4 +237,6 @@ class SparseEncoder(nn.Module):
             attention_mask[i, : len(row)] = 1
         device = self.model.device
         weights = self(input_ids.to(device), attention_mask.to(device)).float().cpu().numpy()  # [B, V]
+        if not np.isfinite(weights).all():  # NaN would be left out, like a weight of 0
+            raise EncoderRaisedError("the model returned a weight that is not finite")
         return SparseBatch.from_topk(np.broadcast_to(np.arange(weights.shape[1]), weights.shape), weights)

@@ -46,7 +46,14 @@ from lsr_prod.model.sentence_transformers import SentenceTransformersFolder, rea
 from lsr_prod.model.start_token import prepend_start_token
 from lsr_prod.terms.words import lowercases
 
-__all__ = ["output_vocabulary", "read_parts", "tokenizer_reader"]
+__all__ = [
+    "local_folder",
+    "output_vocabulary",
+    "read_parts",
+    "read_tokenizer",
+    "tokenizer_reader",
+    "without_load_report",
+]
 
 log = get_log(__name__)
 
@@ -70,11 +77,11 @@ def read_parts(
         ConfigError: the model cannot be read, has no trained vocabulary head, or does not support an override.
         ArtifactError: it is an incomplete model directory.
     """
-    folder = _local_folder(source)
+    folder = local_folder(source)
     settings = read_sentence_transformers(folder)
     weights = folder / settings.weights if settings else folder
     model = _read_model(weights)
-    tokenizer = _read_tokenizer(weights)
+    tokenizer = read_tokenizer(weights)
     words = None
     if (folder / CARD_FILE).is_file():
         card = EncoderCard.load(folder)
@@ -101,7 +108,12 @@ def output_vocabulary(tokenizer: PreTrainedTokenizerFast, size: int) -> list[str
     return terms
 
 
-def _local_folder(source: str | Path) -> Path:
+def local_folder(source: str | Path) -> Path:
+    """Return the folder at a path, or that of a Hugging Face id, which is fetched unless it is cached.
+
+    Raises:
+        ConfigError: there is no such folder, and the id cannot be fetched.
+    """
     path = Path(source)
     if path.is_dir():
         return path
@@ -130,7 +142,7 @@ def _read_model(folder: Path) -> PreTrainedModel:
     config.tie_word_embeddings |= own  # the layer is replaced below; tied, it needs no memory until then
     loader: Any = AutoModelForCausalLM if is_causal(name) else AutoModelForMaskedLM
     try:
-        with _without_load_report():
+        with without_load_report():
             model, report = loader.from_pretrained(
                 folder,
                 config=config,
@@ -167,7 +179,7 @@ def _repair_padding(config: PreTrainedConfig) -> None:
 
 
 @contextmanager
-def _without_load_report() -> Iterator[None]:
+def without_load_report() -> Iterator[None]:
     """Silence the warning of transformers about missing weights: they raise an error here, or are in another file."""
     logger = logging.getLogger("transformers")
     level = logger.level
@@ -178,7 +190,12 @@ def _without_load_report() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """Return the fast tokenizer of a folder.
+
+    Raises:
+        ConfigError: it has none.
+    """
     try:
         tokenizer = tokenizer_reader(folder).from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:

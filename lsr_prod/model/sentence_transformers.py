@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from lsr_prod.errors import ConfigError
 
-__all__ = ["SentenceTransformersFolder", "read_sentence_transformers"]
+__all__ = ["SentenceTransformersFolder", "pick_prompt", "read_json", "read_sentence_transformers"]
 
 _ACTIVATIONS: dict[str, Literal["log1p_relu", "l0"]] = {"relu": "log1p_relu", "log1p_relu": "l0"}
 
@@ -45,35 +45,37 @@ def read_sentence_transformers(folder: Path) -> SentenceTransformersFolder | Non
     if not (folder / "modules.json").is_file():
         return None
     modules = [
-        (str(module["type"]).rsplit(".", 1)[-1], str(module["path"])) for module in _json(folder, "modules.json")
+        (str(module["type"]).rsplit(".", 1)[-1], str(module["path"])) for module in read_json(folder, "modules.json")
     ]
     if [kind for kind, _ in modules] not in (["MLMTransformer", "SpladePooling"], ["Transformer", "SpladePooling"]):
         raise _refuse(folder, f"its modules are {', '.join(kind for kind, _ in modules)}")
     (_, weights), (_, pooling) = modules
     if any(path.startswith("/") or ".." in path.split("/") for path in (weights, pooling)):
         raise _refuse(folder, "a module is outside the folder")
-    transformer = _json(folder, f"{weights}/sentence_bert_config.json")
-    head = _json(folder, f"{pooling}/config.json")
+    transformer = read_json(folder, f"{weights}/sentence_bert_config.json")
+    head = read_json(folder, f"{pooling}/config.json")
     if head.get("pooling_strategy") != "max" or head.get("activation_function", "relu") not in _ACTIVATIONS:
         raise _refuse(folder, f"it pools by {head.get('pooling_strategy')} of {head.get('activation_function')}")
-    settings = _json(folder, "config_sentence_transformers.json")
+    settings = read_json(folder, "config_sentence_transformers.json")
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
     length = transformer.get("max_seq_length")
     return SentenceTransformersFolder(
         weights=weights,
         max_length=None if length is None else int(length),
         lowercase=bool(transformer.get("do_lower_case", False)),
-        query_prompt=_prompt(prompts, ("query", default)),
-        document_prompt=_prompt(prompts, ("document", "passage", "corpus", default)),
+        query_prompt=pick_prompt(prompts, ("query", default)),
+        document_prompt=pick_prompt(prompts, ("document", "passage", "corpus", default)),
         activation=_ACTIVATIONS[head.get("activation_function", "relu")],
     )
 
 
-def _prompt(prompts: dict[str, str], names: tuple[str | None, ...]) -> str:
+def pick_prompt(prompts: dict[str, str], names: tuple[str | None, ...]) -> str:
+    """Return the prompt with the first of some names; "" without any of them."""
     return next((prompts[name] for name in names if name in prompts), "")
 
 
-def _json(folder: Path, name: str) -> Any:
+def read_json(folder: Path, name: str) -> Any:
+    """Return the content of a JSON file of a folder; {} if there is no such file."""
     path = folder / name
     return json.loads(path.read_bytes()) if path.is_file() else {}
 

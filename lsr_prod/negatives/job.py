@@ -3,31 +3,32 @@
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.cluster.nodes import require_shared_folders
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.on_nodes import require_source_on_nodes
-from lsr_prod.errors import ConfigError, IncompleteWaveError, QuarantineOverflowError
-from lsr_prod.formats.digest import canonical_json
+from lsr_prod.errors import ConfigError
 from lsr_prod.indexing.workers import Workers
 from lsr_prod.logs import get_log
 from lsr_prod.negatives.known import KnownPositives, Survey, survey_slice
-from lsr_prod.negatives.part import QUARANTINE, PartReport, part_name, read_report
-from lsr_prod.negatives.plan import MANIFEST, MinePlan, check_output, make_plan, save_plan
+from lsr_prod.negatives.part import PartReport, read_report
+from lsr_prod.negatives.plan import MinePlan, check_output, make_plan, save_plan
 from lsr_prod.negatives.rules import RULES
 from lsr_prod.negatives.teacher import TeacherScores, read_scores
-from lsr_prod.storage import store_digest
+from lsr_prod.training_data.row_jobs.accounting import (
+    Progress,
+    check_bad_rows,
+    check_lost_rows,
+    finished_reports,
+    seal,
+)
+from lsr_prod.training_data.row_jobs.parts import QUARANTINE
 
 __all__ = ["mine_negatives"]
 
 log = get_log(__name__)
-
-_PROGRESS_S = 10.0
-_FOOTERS = 32  # concurrent reads of footers and digests: each is bound by store latency
 
 
 def mine_negatives(deployment: Deployment) -> Mapping[str, Any]:
@@ -82,17 +83,12 @@ def _survey(plan: MinePlan, deployment: Deployment) -> list[Survey]:
 
 def _check_overflow(plan: MinePlan, rows: int, bad: Counter[str]) -> None:
     """Compare the bad rows with the limit; a good row may lack negatives, so those rows do not count."""
-    count = bad.total() - bad["too_few_negatives"]
-    if count > plan.settings.data.max_bad_fraction * rows:
-        reasons = ", ".join(f"{reason} {number}" for reason, number in bad.most_common())
-        raise QuarantineOverflowError(
-            f"{count} of {rows} rows are bad ({reasons}), more than mine.data.max_bad_fraction allows; "
-            "fix the data or mine.data.columns, or raise the limit"
-        )
+    counted = Counter({reason: number for reason, number in bad.items() if reason != "too_few_negatives"})
+    check_bad_rows(rows, counted, limit=plan.settings.data.max_bad_fraction, section="mine")
 
 
 def _read_teacher(plan: MinePlan, deployment: Deployment) -> TeacherScores | None:
-    if plan.settings.teacher is None:
+    if plan.settings.teacher is None or plan.model is not None:
         return None
     items = [(piece, plan.settings.teacher, plan.output.options) for piece in plan.teacher]
     with Workers(deployment.ray) as workers:
@@ -107,41 +103,23 @@ def _read_teacher(plan: MinePlan, deployment: Deployment) -> TeacherScores | Non
 def _mine(plan: MinePlan, surveys: Sequence[Survey], teacher: TeacherScores | None, actors: int) -> Mapping[str, Any]:
     from lsr_prod.negatives.pool import mine_slices
 
-    existing = set(plan.output.names())
-    finished = [number for number in range(len(plan.slices)) if part_name(number) in existing]
-    with ThreadPoolExecutor(_FOOTERS) as pool:
-        reports = dict(zip(finished, pool.map(partial(read_report, plan.output), finished), strict=True))
+    reports = finished_reports(plan.output, len(plan.slices), read_report)
+    finished = list(reports)
     todo = [number for number in range(len(plan.slices)) if number not in reports]
     actors, began = min(actors, len(todo)), time.monotonic()
     if todo:
         known = KnownPositives.of(surveys)
-        progress = _Progress(sum(surveys[number].rows for number in todo), began)
+        progress = Progress(sum(surveys[number].rows for number in todo), unit="queries")
         log.info("mining", extra={"fields": {"slices": len(todo), "reused": len(finished), "actors": actors}})
         for number, report in mine_slices(plan, todo, known, teacher, actors):
             reports[number] = report
-            progress.add(report)
+            progress.add(report, report.rows)
     seconds = time.monotonic() - began
     counts = _count(plan, surveys, reports)
-    _write_manifest(plan, counts, reports)
+    manifest = {"plan": plan.digest, "index_version": plan.version, "counts": counts}
+    seal(plan.output, manifest, [reports[number].mined for number in range(len(plan.slices))])
     queries = sum(reports[number].rows for number in todo)
     return _summary(plan, counts, reused=len(finished), seconds=seconds, actors=actors, queries=queries)
-
-
-class _Progress:
-    """Log the progress every few seconds."""
-
-    def __init__(self, rows: int, began: float) -> None:
-        self._rows, self._began, self._logged = rows, began, began
-        self._done = self._mined = 0
-
-    def add(self, report: PartReport) -> None:
-        self._done, self._mined = self._done + report.rows, self._mined + report.mined
-        now = time.monotonic()
-        if now - self._logged >= _PROGRESS_S or self._done == self._rows:
-            self._logged = now
-            rate = round(self._done / max(now - self._began, 1e-9), 1)
-            fields = {"rows": self._done, "of": self._rows, "mined": self._mined, "queries_per_s": rate}
-            log.info("progress", extra={"fields": fields})
 
 
 def _count(plan: MinePlan, surveys: Sequence[Survey], reports: Mapping[int, PartReport]) -> dict[str, Any]:
@@ -150,14 +128,7 @@ def _count(plan: MinePlan, surveys: Sequence[Survey], reports: Mapping[int, Part
     Raises:
         IncompleteWaveError: rows were lost.
     """
-    for number, survey in enumerate(surveys):
-        report = reports.get(number)
-        if report is None or report.rows != survey.rows or report.rows != report.mined + report.quarantined.total():
-            found = "no report" if report is None else report.to_json()
-            raise IncompleteWaveError(
-                f"slice {number} has {survey.rows} rows, but its part reports {found}; delete "
-                f"{plan.output.uri}/{part_name(number)}, then run the job again"
-            )
+    check_lost_rows(plan.output, [survey.rows for survey in surveys], reports)
     quarantined = sum((report.quarantined for report in reports.values()), Counter[str]())
     dropped = sum((report.dropped for report in reports.values()), Counter[str]())
     rows = sum(report.rows for report in reports.values())
@@ -169,18 +140,6 @@ def _count(plan: MinePlan, surveys: Sequence[Survey], reports: Mapping[int, Part
         "quarantined": dict(sorted(quarantined.items())),
         "dropped": {rule: dropped[rule] for rule in RULES},
     }
-
-
-def _write_manifest(plan: MinePlan, counts: Mapping[str, Any], reports: Mapping[int, PartReport]) -> None:
-    names = [part_name(number) for number in range(len(plan.slices))]
-    with ThreadPoolExecutor(_FOOTERS) as pool:
-        digests = list(pool.map(partial(store_digest, plan.output), names))
-    files = [
-        {"path": name, "sha256": digest, "rows": reports[number].mined}
-        for number, (name, digest) in enumerate(zip(names, digests, strict=True))
-    ]
-    manifest = {"plan": plan.digest, "index_version": plan.version, "counts": counts, "files": files}
-    plan.output.put_new(MANIFEST, canonical_json(manifest))
 
 
 def _summary(

@@ -13,6 +13,7 @@ from lsr_prod.negatives.known import KnownPositives
 from lsr_prod.negatives.pairs import Pair
 from lsr_prod.negatives.rules import Candidate, choose, highest_score
 from lsr_prod.negatives.teacher import TeacherScores
+from lsr_prod.negatives.teacher_model import TeacherModel
 
 __all__ = ["MinedRow", "Miner"]
 
@@ -42,13 +43,18 @@ class Miner:
         index: the index that is searched.
         settings: the section ``mine``.
         known: positives of queries with several rows.
-        teacher: scores of a teacher; None: the scores of the index are used.
+        teacher: scores of a teacher, or the teacher itself; None: the scores of the index are used.
     """
 
     index: MinedIndex
     settings: MineSettings
     known: KnownPositives
-    teacher: TeacherScores | None
+    teacher: TeacherScores | TeacherModel | None
+
+    def begin_slice(self) -> None:
+        """Drop what the teacher keeps of earlier slices."""
+        if isinstance(self.teacher, TeacherModel):
+            self.teacher.forget()
 
     def mine(self, pairs: Sequence[Pair]) -> Iterator[tuple[MinedRow | BadRow, Counter[str]]]:
         """Yield for each pair, in order, its row and the number of hits that each rule dropped.
@@ -57,6 +63,8 @@ class Miner:
         """
         answers = self.index.answer([pair.query for pair in pairs])
         positives = self._positives(pairs, answers)
+        if isinstance(self.teacher, TeacherModel):
+            self.teacher.score(_texts(pairs, answers, positives))
         for pair, answer, positive in zip(pairs, answers, positives, strict=True):
             if isinstance(positive, BadRow):
                 yield positive, Counter()
@@ -115,8 +123,20 @@ class Miner:
         """Return the score that margins compare: of the teacher, or else of the index."""
         if self.teacher is None or self.settings.teacher is None:
             return document.score
+        if isinstance(self.teacher, TeacherModel):
+            return self.teacher.of_texts(pair.query, document.text)
         query = pair.query_id if self.settings.teacher.key == "query_id" else pair.query
         return self.teacher.of_pair(query or "", document.doc_id)
+
+
+def _texts(
+    pairs: Sequence[Pair], answers: Sequence[Answer], positives: Sequence[Candidate | BadRow]
+) -> Iterator[tuple[str, str]]:
+    """Yield query and text of every document that a teacher has to score."""
+    for pair, answer, positive in zip(pairs, answers, positives, strict=True):
+        if isinstance(positive, Candidate):
+            yield pair.query, positive.text
+            yield from ((pair.query, hit.text) for hit in answer.hits if normalized(hit.text))
 
 
 def _bad(reason: str, detail: str, pair: Pair) -> BadRow:

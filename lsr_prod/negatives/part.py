@@ -1,35 +1,23 @@
-"""Write the rows of a slice to one Parquet part and its bad rows to the quarantine; neither is ever replaced.
+"""Write the rows of a slice to one Parquet part and its bad rows to the quarantine; neither is ever replaced."""
 
-The quarantine is written first and the part last, with the counts in its footer: a part that exists is complete.
-"""
-
-import io
-import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lsr_prod.config import MineSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.errors import ArtifactError
 from lsr_prod.negatives.mine import MinedRow, Miner
 from lsr_prod.negatives.pairs import Pair, read_pairs
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import BadRowWriter
+from lsr_prod.training_data.row_jobs.parts import QUARANTINE, in_batches, read_counts, write_part
 
-__all__ = ["QUARANTINE", "PartReport", "mine_slice", "part_name", "read_report", "schema_of"]
-
-QUARANTINE = "_quarantine"
-"""Folder of the bad rows inside the output; folder readers skip names that begin with ``_``."""
-
-T = TypeVar("T")
+__all__ = ["PartReport", "mine_slice", "read_report", "schema_of"]
 
 _COUNTS = b"lsr_prod.mined"
 _AHEAD = 1024  # rows buffered before they are converted to Arrow
@@ -55,6 +43,11 @@ class PartReport:
     dropped: Counter[str]
     seconds: float = 0.0
 
+    @property
+    def made(self) -> int:
+        """Rows of the part."""
+        return self.mined
+
     def to_json(self) -> dict[str, Any]:
         """Return the form stored in the footer, equal in every run."""
         return {
@@ -70,11 +63,6 @@ class PartReport:
         """Read what ``to_json`` wrote."""
         quarantined, dropped = Counter[str](value["quarantined"]), Counter[str](value["dropped"])
         return cls(value["rows"], value["mined"], value["negatives"], quarantined, dropped, seconds)
-
-
-def part_name(number: int) -> str:
-    """Return the file name of the part of a slice."""
-    return f"part-{number:06d}.parquet"
 
 
 def schema_of(settings: MineSettings) -> pa.Schema:
@@ -106,9 +94,10 @@ def mine_slice(number: int, piece: Slice, miner: Miner, store: Store, plan: str)
     """
     began, settings = time.monotonic(), miner.settings
     bad = BadRowWriter(store.child(QUARANTINE), plan, number)
+    miner.begin_slice()
     tables: list[pa.Table] = []
     rows, negatives, dropped = 0, 0, Counter[str]()
-    for batch in _batches(_mined(piece, miner, store.options), _AHEAD):
+    for batch in in_batches(_mined(piece, miner, store.options), _AHEAD):
         good: list[MinedRow] = []
         for position, row, hits in batch:
             rows += 1
@@ -122,7 +111,7 @@ def mine_slice(number: int, piece: Slice, miner: Miner, store: Store, plan: str)
     table = pa.concat_tables([schema_of(settings).empty_table(), *tables])
     report = PartReport(rows, table.num_rows, negatives, bad.reasons, dropped, time.monotonic() - began)
     bad.flush()
-    store.put_new(part_name(number), _parquet(table, report))
+    write_part(store, number, table, report.to_json(), key=_COUNTS)
     return report
 
 
@@ -130,15 +119,11 @@ def _mined(
     piece: Slice, miner: Miner, options: dict[str, str]
 ) -> Iterator[tuple[int, MinedRow | BadRow, Counter[str]]]:
     """Yield (position, row, dropped hits by rule); batches start at the slice, so every run makes the same ones."""
-    for batch in _batches(read_pairs(piece, miner.settings, options), miner.settings.batch):
+    for batch in in_batches(read_pairs(piece, miner.settings, options), miner.settings.batch):
         pairs = [(at, row) for at, row in batch if isinstance(row, Pair)]
         yield from ((at, row, Counter()) for at, row in batch if isinstance(row, BadRow))
         mined = miner.mine([pair for _, pair in pairs]) if pairs else ()
         yield from ((at, row, hits) for (at, _), (row, hits) in zip(pairs, mined, strict=True))
-
-
-def _batches(rows: Iterator[T], size: int) -> Iterator[list[T]]:
-    return iter(lambda: list(islice(rows, size)), [])
 
 
 def _table(rows: Sequence[MinedRow], settings: MineSettings) -> pa.Table:
@@ -157,26 +142,10 @@ def _table(rows: Sequence[MinedRow], settings: MineSettings) -> pa.Table:
     return pa.table(columns, schema=schema_of(settings))
 
 
-def _parquet(table: pa.Table, report: PartReport) -> bytes:
-    buffer = io.BytesIO()
-    counts = json.dumps(report.to_json(), sort_keys=True).encode()
-    pq.write_table(table.replace_schema_metadata({_COUNTS: counts}), buffer, compression="zstd")
-    return buffer.getvalue()
-
-
 def read_report(store: Store, number: int) -> PartReport:
     """Read the counts of a finished slice from the footer of its part.
 
     Raises:
         ArtifactError: the file is damaged, or is not a part of mined rows.
     """
-    place = f"{store.uri}/{part_name(number)}"
-    try:
-        with store.open_reader(part_name(number)) as file:
-            footer = pq.read_metadata(file)
-        report = PartReport.from_json(json.loads((footer.metadata or {})[_COUNTS]))
-    except (pa.ArrowInvalid, KeyError, ValueError, TypeError) as error:
-        raise ArtifactError(f"{place} is damaged ({error}); delete it, then run again") from error
-    if footer.num_rows != report.mined or report.rows != report.mined + report.quarantined.total():
-        raise ArtifactError(f"{place} contradicts the row counts in its footer; delete it, then run again")
-    return report
+    return PartReport.from_json(read_counts(store, number, key=_COUNTS, made="mined"))

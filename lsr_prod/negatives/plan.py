@@ -1,26 +1,26 @@
 """Plan of a mining run, fixed before it starts: equal plans produce equal parts."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lsr_prod.config import Deployment, MineSettings
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.formats.digest import canonical_json, digest_json
+from lsr_prod.formats.digest import digest_json
 from lsr_prod.negatives.index import MinedIndex
 from lsr_prod.negatives.pairs import cut_pairs
 from lsr_prod.negatives.teacher import cut_scores
+from lsr_prod.scoring.pinned_model import PinnedModel
+from lsr_prod.scoring.teacher import validate_teacher
 from lsr_prod.storage import Store
+from lsr_prod.training_data.row_jobs.output import RowOutput
 
-__all__ = ["MANIFEST", "PLAN", "MinePlan", "check_output", "make_plan", "save_plan"]
-
-PLAN, MANIFEST = "_plan.json", "_manifest.json"
+__all__ = ["MinePlan", "check_output", "make_plan", "save_plan"]
 
 # Settings that decide where and how fast the job runs, and do not change any row.
 _ELSEWHERE = {"index", "output", "cache", "actors", "threads_per_actor", "slice_kilobytes"}
 _ELSEWHERE_OF_DATA = {"paths", "format", "version", "max_bad_fraction"}
+_OF_MODELS = ("model", "batch_tokens", "use_gpu")  # settings of teachers that are models
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class MinePlan:
         teacher: slices of the teacher's files; empty without a teacher.
         version: sha256 of the index version that is mined.
         documents: number of documents in that version.
+        model: the pinned model of a teacher that is a model.
     """
 
     settings: MineSettings
@@ -42,16 +43,19 @@ class MinePlan:
     teacher: tuple[Slice, ...]
     version: str
     documents: int
+    model: PinnedModel | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that decides the rows; its digest identifies the plan."""
-        left_out: Any = {**dict.fromkeys(_ELSEWHERE, True), "data": _ELSEWHERE_OF_DATA, "teacher": {"paths"}}
+        of_teacher = {"paths": True, "model": {"model"}} if self.model else dict.fromkeys(("paths", *_OF_MODELS), True)
+        left_out: Any = {**dict.fromkeys(_ELSEWHERE, True), "data": _ELSEWHERE_OF_DATA, "teacher": of_teacher}
         value = self.settings.model_dump(mode="json", exclude=left_out)
         return {
             "settings": value,
             "index_version": self.version,
             "slices": [_identity(piece) for piece in self.slices],
             "teacher": [_identity(piece) for piece in self.teacher],
+            **({"teacher_model": self.model.digest} if self.model else {}),
         }
 
     @property
@@ -75,39 +79,38 @@ def make_plan(deployment: Deployment) -> MinePlan:
     settings, options = deployment.mine, deployment.storage.options
     assert settings is not None
     slices = cut_pairs(settings, options)
-    teacher = cut_scores(settings.teacher, options) if settings.teacher else []
+    teacher = cut_scores(settings.teacher, options) if settings.teacher and settings.teacher.paths else []
     index = MinedIndex(settings, options)
     index.warm()
     plan = MinePlan(
-        settings, Store(settings.output, options), tuple(slices), tuple(teacher), index.version, index.documents
+        settings,
+        Store(settings.output, options),
+        tuple(slices),
+        tuple(teacher),
+        index.version,
+        index.documents,
+        _pin_model(settings, options),
     )
     check_output(plan)
     return plan
 
 
-def check_output(plan: MinePlan) -> Mapping[str, Any] | None:
-    """Check that the output folder is empty or belongs to the plan.
+def _pin_model(settings: MineSettings, options: dict[str, str]) -> PinnedModel | None:
+    """Pin the model of the teacher, and open it once to validate its settings."""
+    if settings.teacher is None or settings.teacher.model is None:
+        return None
+    pinned = PinnedModel.of(settings.teacher.model.model, options, field="mine.teacher.model.model")
+    validate_teacher(pinned.open(), settings.teacher.model, field="mine.teacher.model")
+    return pinned
 
-    Returns:
-        The manifest, if the plan is complete.
+
+def check_output(plan: MinePlan) -> Mapping[str, Any] | None:
+    """Check that the output folder is empty or belongs to the plan; return the manifest if the plan is complete.
 
     Raises:
         ConfigError: the folder contains other files or the output of another plan.
     """
-    store = plan.output
-    found = store.get(PLAN)
-    if found is None:
-        if names := store.names():
-            raise ConfigError("mine.output", f"{store.uri} holds {names[0]}", "give a folder that is empty or absent")
-        return None
-    if _read(store, PLAN, found).get("digest") != plan.digest:
-        raise ConfigError(
-            "mine.output",
-            f"{store.uri} holds rows of other settings, data or another index version",
-            "give another folder, or delete this one",
-        )
-    done = store.get(MANIFEST)
-    return None if done is None else _read(store, MANIFEST, done)
+    return _output(plan).manifest()
 
 
 def save_plan(plan: MinePlan) -> None:
@@ -116,15 +119,8 @@ def save_plan(plan: MinePlan) -> None:
     Raises:
         ConfigError: another plan has reserved it.
     """
-    plan.output.put_new(PLAN, canonical_json({"digest": plan.digest, "plan": plan.to_json()}))
-    check_output(plan)
+    _output(plan).reserve(plan.to_json())
 
 
-def _read(store: Store, name: str, data: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(data)
-    except ValueError as error:
-        raise ArtifactError(f"{store.uri}/{name} is damaged ({error}); delete the folder, then run again") from error
-    if not isinstance(value, dict):
-        raise ArtifactError(f"{store.uri}/{name} is damaged; delete the folder, then run again")
-    return value
+def _output(plan: MinePlan) -> RowOutput:
+    return RowOutput(plan.output, plan.digest, "mine.output", "another index version")

@@ -1,26 +1,27 @@
 """Mine slices with a pool of actors that each keep the index open."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ray
+import torch
 
-from lsr_prod.cluster.errors import worker_errors
 from lsr_prod.config import MineSettings
 from lsr_prod.corpus.slices import Slice
-from lsr_prod.errors import ConfigError
 from lsr_prod.negatives.index import MinedIndex
 from lsr_prod.negatives.known import KnownPositives
 from lsr_prod.negatives.mine import Miner
 from lsr_prod.negatives.part import PartReport, mine_slice
 from lsr_prod.negatives.plan import MinePlan
 from lsr_prod.negatives.teacher import TeacherScores
+from lsr_prod.negatives.teacher_model import TeacherModel
+from lsr_prod.scoring.pinned_model import PinnedModel
+from lsr_prod.scoring.teacher import open_teacher
 from lsr_prod.storage import Store
+from lsr_prod.training_data.row_jobs.pool import RESTARTS, run_slices
+from lsr_prod.training_data.row_jobs.pool import pool_size as row_pool_size
 
 __all__ = ["mine_slices", "pool_size"]
-
-_RESTARTS = 3  # of an actor whose process or node was lost, and tries of its slice
 
 
 def pool_size(settings: MineSettings) -> int:
@@ -29,13 +30,8 @@ def pool_size(settings: MineSettings) -> int:
     Raises:
         ConfigError: no machine has enough cores for one actor.
     """
-    alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    fit = sum(int(node["Resources"].get("CPU", 0)) // settings.threads_per_actor for node in alive)
-    if not fit:
-        raise ConfigError(
-            "mine.threads_per_actor", f"no machine has {settings.threads_per_actor} cores", "give a lower number"
-        )
-    return min(fit, settings.actors or fit)
+    gpu = settings.teacher is not None and settings.teacher.use_gpu
+    return row_pool_size("mine", threads=settings.threads_per_actor, most=settings.actors, gpu=gpu)
 
 
 def mine_slices(
@@ -48,44 +44,57 @@ def mine_slices(
     """
     shared = [ray.put(known), ray.put(teacher)]  # references in a list: the actors of a machine share one copy
     actor: Any = ray.remote(_MineActor).options(
-        num_cpus=plan.settings.threads_per_actor, max_restarts=_RESTARTS, max_task_retries=_RESTARTS
+        num_cpus=plan.settings.threads_per_actor,
+        num_gpus=int(plan.settings.teacher is not None and plan.settings.teacher.use_gpu),
+        max_restarts=RESTARTS,
+        max_task_retries=RESTARTS,
     )
     miners = [
-        actor.remote(plan.settings, plan.output, plan.version, plan.digest, shared)
+        actor.remote(plan.settings, plan.output, plan.version, plan.digest, plan.model, shared)
         for _ in range(min(actors, len(todo)))
     ]
-    waiting = iter(todo)
-    running = {}
-
-    def give(miner: Any) -> None:
-        for number in itertools.islice(waiting, 1):
-            running[miner.mine.remote(number, plan.slices[number])] = (number, miner)
-
-    try:
-        for miner in miners:
-            give(miner)
-        while running:
-            ((done, *_), _) = ray.wait(list(running), num_returns=1)
-            number, miner = running.pop(done)
-            with worker_errors("mining negatives"):
-                report: PartReport = ray.get(done)
-            give(miner)
-            yield number, report
-    finally:
-        for miner in miners:
-            ray.kill(miner)
+    yield from run_slices(
+        miners,
+        todo,
+        lambda miner, number: miner.mine.remote(number, plan.slices[number]),
+        task="mining negatives",
+    )
 
 
 class _MineActor:
     """Actor that opens the index with its first slice, then mines one slice at a time."""
 
-    def __init__(self, settings: MineSettings, output: Store, version: str, plan: str, shared: list[Any]) -> None:
+    def __init__(
+        self,
+        settings: MineSettings,
+        output: Store,
+        version: str,
+        plan: str,
+        model: PinnedModel | None,
+        shared: list[Any],
+    ) -> None:
         self._settings, self._version, self._shared = settings, version, shared
-        self._output, self._plan = output, plan
+        self._output, self._plan, self._model = output, plan, model
         self._miner: Miner | None = None  # an error of its constructor would end the actor
 
     def mine(self, number: int, piece: Slice) -> PartReport:
         if self._miner is None:
             index = MinedIndex(self._settings, self._output.options, version=self._version)
-            self._miner = Miner(index, self._settings, *ray.get(self._shared))
+            known, scores = ray.get(self._shared)
+            self._miner = Miner(index, self._settings, known, self._teacher() or scores)
         return mine_slice(number, piece, self._miner, self._output, self._plan)
+
+    def _teacher(self) -> TeacherModel | None:
+        teacher = self._settings.teacher
+        if self._model is None or teacher is None or teacher.model is None:
+            return None
+        torch.set_num_threads(self._settings.threads_per_actor)
+        scorer = open_teacher(
+            self._model.open(),
+            teacher.model,
+            batch_tokens=teacher.batch_tokens,
+            field="mine.teacher.model",
+            device="cuda" if teacher.use_gpu else "cpu",
+            threads=self._settings.threads_per_actor,
+        )
+        return TeacherModel(scorer)

@@ -1,7 +1,8 @@
 """Quarantine: bad rows with their reason, their place in the source and their first bytes; one schema for every job.
 
 Parts lie in ``plan=<digest>/wave=<number>``, so that a repeated attempt replaces what an earlier one wrote. The
-quarantine of an encode run is a table with a log; an import, a training set and mined negatives leave the parts alone.
+quarantine of an encode run is a table with a log; an import, a training set, mined negatives and scored rows leave the
+parts alone.
 """
 
 from collections import Counter

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from lsr_prod.config import MineSettings
 
 BASE: dict[str, Any] = {"data": {"paths": ["pairs.jsonl"], "kind": "pairs"}, "index": "index", "output": "output"}
+MODEL = {"kind": "sparse", "model": "model"}
 TEACHER = {"paths": ["scores.jsonl"]}
 
 
@@ -30,6 +31,10 @@ def test_defaults_are_valid():
         ({"teacher": TEACHER}, "margin, margin_ratio or scores; set one"),
         ({"teacher": {**TEACHER, "key": "query_id"}, "margin": 1}, "name the column of the query's id"),
         ({"teacher": {**TEACHER, "unscored": "keep"}, "scores": True}, "let teacher.unscored be drop"),
+        ({"teacher": {}, "margin": 1}, "either teacher.paths or teacher.model"),
+        ({"teacher": {**TEACHER, "model": MODEL}, "margin": 1}, "either teacher.paths or teacher.model"),
+        ({"teacher": {"model": MODEL, "key": "query_id"}, "query_id": "q", "margin": 1}, "let teacher.key be query"),
+        ({"teacher": {"model": {**MODEL, "precision": "fp16"}}, "margin": 1}, "fp16 needs teacher.use_gpu"),
     ],
 )
 def test_inconsistent_settings_are_refused(changes: dict[str, Any], sentence: str):

@@ -186,6 +186,21 @@ def test_teacher_scores_are_read_and_written(
         assert all(score < expected[0] - 0.5 for score in expected[1:])
 
 
+def test_teacher_model_scores_hits_and_parts_do_not_depend_on_actors(
+    mined_index: Path, pairs: Path, tiny_bundle: Path, tmp_path: Path, ray_local: None
+):
+    teacher = {"model": {"kind": "sparse", "model": str(tiny_bundle)}}
+    for actors in (1, 2):
+        made = settings(
+            mined_index, pairs, tmp_path / str(actors), margin_ratio=0.9, scores=True, teacher=teacher, actors=actors
+        )
+        assert mine_negatives(deployment(made))["mined"] > 0
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    for row in pq.read_table(sorted((tmp_path / "1").glob("part-*.parquet"))).to_pylist():
+        # The teacher is the encoder of the index, whose impacts are rounded.
+        assert row["scores"] == pytest.approx([row["positive_score"], *row["negative_scores"]], rel=0.1, abs=0.5)
+
+
 def rejection(capsys: pytest.CaptureFixture[str], config: str, output: Path, *argv: str) -> str:
     code = main(["--config", config, *argv])
     captured = capsys.readouterr()
@@ -205,6 +220,10 @@ def rejection(capsys: pytest.CaptureFixture[str], config: str, output: Path, *ar
         ({"text_fields": ["body"]}, "mine.text_fields: "),
         ({"data": {"paths": ["nowhere.jsonl"], "kind": "pairs"}}, "mine.data.paths: there is nothing"),
         ({"teacher": {"paths": ["nowhere.jsonl"]}, "margin": 1}, "mine.teacher.paths: there is nothing"),
+        (
+            {"teacher": {"model": {"kind": "dense", "model": "nowhere/at/all"}}, "margin": 1},
+            "mine.teacher.model.model: there is no folder at nowhere/at/all",
+        ),
         ({"depht": 3}, "mine.depht: there is no such setting; did you mean depth?"),
     ],
 )

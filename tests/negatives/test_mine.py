@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lsr_prod.config import TeacherModelSettings
 from lsr_prod.corpus.rows import BadRow
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.negatives.index import MinedIndex
@@ -15,6 +16,8 @@ from lsr_prod.negatives.known import KnownPositives
 from lsr_prod.negatives.mine import MinedRow, Miner
 from lsr_prod.negatives.pairs import Pair
 from lsr_prod.negatives.teacher import TeacherScores
+from lsr_prod.negatives.teacher_model import TeacherModel
+from lsr_prod.scoring.teacher import open_teacher
 from tests.indexing.corpus import STEP, Doc
 from tests.negatives.conftest import QUERIES, TEXTS, settings
 
@@ -27,7 +30,7 @@ def mine(
     pairs: list[Pair],
     *,
     known: KnownPositives = NOTHING,
-    scores_of: TeacherScores | None = None,
+    scores_of: TeacherScores | TeacherModel | None = None,
     **changes: Any,
 ) -> list[Mined]:
     section = settings("index", "pairs", **changes)
@@ -146,6 +149,27 @@ def test_teacher_scores_replace_index_scores(opened: MinedIndex):
     assert mined[0][1]["unscored"] > 0
     absent = mine(opened, [Pair(query, None, third)], scores_of=TeacherScores.of([]), **settled)
     assert bad_of(absent).reason == "no_teacher_score"
+
+
+def test_teacher_model_scores_the_positive_and_all_hits(opened: MinedIndex, splade_tiny: Path):
+    # The encoder of the index without its head, as a dense teacher: its scores differ from those of the index.
+    section = {"kind": "dense", "model": str(splade_tiny), "pooling": "mean"}
+    model = TeacherModelSettings.model_validate(section)
+    scorer = open_teacher(splade_tiny, model, batch_tokens=512, field="mine.teacher.model")
+    pairs = [Pair(query, None, doc_id) for query, doc_id in QUERIES]
+    settled: dict[str, Any] = {"teacher": {"model": section}, "margin": 0, "scores": True, "negatives": 5}
+    dropped: Counter[str] = Counter()
+    for pair, (row, counts) in zip(pairs, mine(opened, pairs, scores_of=TeacherModel(scorer), **settled), strict=True):
+        dropped += counts
+        if isinstance(row, BadRow):
+            assert row.reason == "too_few_negatives"
+            continue
+        texts = [row.positive.text, *(hit.text for hit in row.negatives)]
+        expected, _ = scorer.score([(pair.query, text) for text in texts])
+        assert row.scores == pytest.approx(expected.tolist(), rel=1e-4)
+        assert all(score < row.scores[0] for score in row.scores[1:])
+    assert dropped["false_negative"] > 0
+    assert dropped["unscored"] == 0
 
 
 def test_scores_come_from_the_index_without_a_teacher(opened: MinedIndex):

@@ -13,9 +13,10 @@ from lsr_prod.negatives.index import MinedIndex
 from lsr_prod.negatives.known import KnownPositives
 from lsr_prod.negatives.mine import Miner
 from lsr_prod.negatives.pairs import cut_pairs
-from lsr_prod.negatives.part import QUARANTINE, PartReport, mine_slice, part_name, read_report
+from lsr_prod.negatives.part import PartReport, mine_slice, read_report
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import quarantine_folder
+from lsr_prod.training_data.row_jobs.parts import QUARANTINE, part_name
 from tests.negatives.conftest import TEXTS, pairs_by_id, settings, write_lines
 
 NOTHING = KnownPositives(np.empty(0, np.uint64), np.empty(0, np.uint64))

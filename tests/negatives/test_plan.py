@@ -1,5 +1,6 @@
 """Tests of the plan: its digest depends on everything that decides the rows, and it reserves its output folder."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,10 @@ import pytest
 
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.negatives.pairs import cut_pairs
-from lsr_prod.negatives.plan import MANIFEST, PLAN, MinePlan, check_output, make_plan, save_plan
+from lsr_prod.negatives.plan import MinePlan, check_output, make_plan, save_plan
+from lsr_prod.scoring.pinned_model import PinnedModel
 from lsr_prod.storage import Store
+from lsr_prod.training_data.row_jobs.output import MANIFEST, PLAN
 from tests.negatives.conftest import deployment, pairs_by_id, settings, write_lines
 
 
@@ -39,6 +42,19 @@ def test_digest_depends_only_on_inputs_that_decide_the_rows(pairs: Path, tmp_pat
     assert len(digests | {digest}) == len(others) + 1
     write_lines(pairs, pairs_by_id()[1:])
     assert plan_of(pairs, tmp_path / "a").digest not in digests | {digest}
+
+
+def test_digest_depends_on_the_model_of_a_teacher_and_not_on_its_place(pairs: Path, tmp_path: Path):
+    def digest(model: str, place: str, **changes: Any) -> str:
+        teacher = {"model": {"kind": "sparse", "model": place}, **changes}
+        plan = plan_of(pairs, tmp_path / "a", margin=1, teacher=teacher)
+        return replace(plan, model=PinnedModel(place, model)).digest
+
+    assert digest("m", "here") == digest("m", "there")
+    assert len({digest("m", "here"), digest("n", "here"), digest("m", "here", batch_tokens=1)}) == 3
+    stored = plan_of(pairs, tmp_path / "a", margin=1, teacher={"paths": ["scores.jsonl"]}).to_json()
+    assert stored["settings"]["teacher"] == {"key": "query", "unscored": "drop"}
+    assert "teacher_model" not in stored
 
 
 def test_output_folder_of_another_plan_is_rejected(pairs: Path, tmp_path: Path):

@@ -83,6 +83,11 @@ def _deployment(folder: Path, model: str, bundle: str, options: dict[str, str]) 
             "text_fields": ["text"],
             "at_least": 1,
         },
+        "score": {
+            "data": data,
+            "teacher": {"kind": "sparse", "model": bundle},
+            "output": f"{folder}/scored",
+        },
         "vectors": {
             "action": "export",
             "table": f"{place}/table",
@@ -146,6 +151,7 @@ def _commands(folder: Path, model: str, address: str) -> Iterator[tuple[str, lis
     yield "inspect-vocabulary", [model], 0
     yield "model", [f"{folder}/bert", f"{folder}/directory"], 0
     yield "mine", config, 0
+    yield "score", config, 0
     yield "train", config, 0
     yield "lineage", [f"{folder}/trained"], 0
     yield "watch", [*config, "--port", "0"], 0

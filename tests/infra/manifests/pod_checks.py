@@ -10,7 +10,7 @@ from tests.infra.manifests.render import Manifest
 __all__ = ["NEED_TORCH", "RIGHTS", "accounts", "commands", "images", "security", "volumes"]
 
 RIGHTS = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-NEED_TORCH = {"train", "mine", "export", "model"}
+NEED_TORCH = {"train", "mine", "score", "export", "model"}
 _IMAGES = {"lsr-prod/jobs", "lsr-prod/cuda"}
 _SECRETS = {"ray-token", "object-store"}  # made by hand: docs/deploy.md
 _PROGRAMS = {"python", "ray", "lsr-prod", "sleep", "drain", "healthcheck"}

@@ -1,0 +1,82 @@
+"""Calls of a model in batches; a batch that fails is halved until the texts are found on which the model fails."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.corpus.rows import shorten
+from lsr_prod.errors import EncoderBrokenError, LsrError
+
+__all__ = ["call_in_halves", "token_batches"]
+
+Values = npt.NDArray[np.float32]
+
+
+def token_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Yield batches of positions in the order of length, each with rows x longest row <= ``batch_tokens``, or one row.
+
+    Args:
+        lengths: tokens of every row.
+        batch_tokens: maximum tokens of a batch, padding included.
+    """
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if batch and (len(batch) + 1) * lengths[i] > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+def call_in_halves(
+    batches: Iterator[list[int]], call: Callable[[Sequence[int]], Values], probe: Callable[[], object]
+) -> tuple[dict[int, Values], dict[int, str]]:
+    """Call a model with every batch.
+
+    Args:
+        batches: positions of the inputs.
+        call: returns one row of float32 values for each of some positions.
+        probe: calls the model with an input that every working model takes.
+
+    Returns:
+        The values by position; and, by position, why an input has none: the model raised an exception for it alone, or
+        a value is not finite.
+
+    Raises:
+        EncoderBrokenError: the model fails on the probe too.
+    """
+    values: dict[int, Values] = {}
+    failed: dict[int, str] = {}
+    for batch in batches:
+        todo = [batch]
+        while todo:
+            rows = todo.pop()
+            try:
+                found = call(rows)
+            except LsrError:
+                raise
+            except Exception as error:  # noqa: BLE001 (torch and tokenizers raise bare Exceptions)
+                if len(rows) == 1:
+                    failed[rows[0]] = shorten(f"{type(error).__name__}: {' '.join(str(error).split())}")
+                    _check_alive(probe, error)
+                else:
+                    todo += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
+                continue
+            for i, row in zip(rows, found, strict=True):
+                if np.isfinite(row).all():
+                    values[i] = row
+                else:
+                    failed[i] = "the model returned NaN or an infinite value"
+    return values, failed
+
+
+def _check_alive(probe: Callable[[], object], error: Exception) -> None:
+    try:
+        probe()
+    except Exception as found:
+        raise EncoderBrokenError(
+            f"the teacher failed ({error}), and then on a plain text ({found}); the model or its device is broken, not "
+            "the rows: look at the log, then run the job again"
+        ) from found
