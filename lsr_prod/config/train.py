@@ -111,6 +111,14 @@ class FinetuneSettings(Section):
             raise ValueError("the momentum copy of a queue needs scale.strategy ddp")
         return self
 
+    @property
+    def needs_negative(self) -> bool:
+        """True if a loss is undefined for a row without a hard negative: it compares the documents of one query."""
+        return any(
+            loss.loss in ("margin_mse", "kl") or (loss.loss == "info_nce" and not loss.in_batch)
+            for loss in self.objective.losses
+        )
+
 
 StageSettings = (
     FinetuneSettings

@@ -32,7 +32,7 @@ class TrainingDataSettings(Section):
     version: int | None = Field(None, ge=0, description="version of a Delta source; default: the newest")
     kind: Kind = Field(
         description="pairs: query, positive; triples: query, positive, negative; negatives: query, positive, "
-        "negatives (a list); scores: query, documents (a list, the positive first), scores (of a "
+        "negatives (a list; empty or null: none); scores: query, documents (a list, the positive first), scores (of a "
         "teacher, one per document); texts: text"
     )
     columns: dict[str, str] = Field(
@@ -70,7 +70,10 @@ class BatchSettings(Section):
 
     queries: int = Field(32, ge=2, description="queries per step, over all workers; each has one positive")
     negatives: int = Field(
-        0, ge=0, description="hard negatives per query, sampled from those of its row; a row with fewer repeats some"
+        0,
+        ge=0,
+        description="hard negatives per query, sampled from those of its row; a row with fewer, or with none, "
+        "has only in-batch negatives in the other places (margin_mse, kl: rows with none are quarantined)",
     )
     chunk: int | None = Field(
         None,

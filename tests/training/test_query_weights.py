@@ -101,7 +101,6 @@ def trained(folder: Path, start: Path, steps: int, **stage: object) -> Trainer:
         document_max_length=encoder.card.document_max_length,
         store=work,
         options={},
-        negatives=asked.batch.negatives,
         layout=QueryTermLayout(encoder.card, tuple(encoder.vocabulary)),
     )
     weights = query_weights(count_terms(asked.data, encoder, work, {}), work, len(VOCABULARY))

@@ -17,10 +17,10 @@ from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.pooled_head import PooledArgmax
 from lsr_prod.training.batch_sampler import BatchSampler
-from lsr_prod.training.batches import TokenBatch, TrainBatch, make_batch
+from lsr_prod.training.batches import TokenBatch, TrainBatch, make_batch, spread
 from lsr_prod.training.encoder_setup.attention import use_cpu_attention
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
-from lsr_prod.training.objective import TrainingObjective
+from lsr_prod.training.objective import LossTerms, TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
 from lsr_prod.training.optimizer import OptimizerStep
 from lsr_prod.training.parallel.process_group import Group
@@ -234,7 +234,7 @@ def _whole(
             else:
                 queries = weigh_queries(part.queries, plan.query_weights)
                 (documents,) = replica(*part.documents.on(plan.group.device))
-        terms = objective(queries, documents, teacher=_teacher(part, plan), step=step, extra_documents=extra)
+        terms = _loss(objective, queries, spread(documents, part.present), extra, part, step, plan)
         torch.autograd.backward(
             terms.total * (plan.group.world / parts)
         )  # gradients of workers are averaged, not added
@@ -253,15 +253,18 @@ def _cached(
     step, number, parts = position
     fixed = None if plan.query_weights is None else weigh_queries(part.queries, plan.query_weights)
     chunks = [*(part.queries.split(plan.chunk) if fixed is None else ()), *part.documents.split(plan.chunk)]
+    real = len(chunks)
+    chunks += chunks[:1] * _idle_passes(replica, part, plan.chunk)
     found = [_find(replica, chunk, (*position[:2], index), plan) for index, chunk in enumerate(chunks)]
-    vectors = torch.cat([replica.encoder.fold(one.weights) for one in found])
+    vectors = torch.cat([replica.encoder.fold(one.weights) for one in found[:real]])
     rows = part.queries.input_ids.shape[0] if fixed is None else 0
     queries = vectors[:rows].requires_grad_() if fixed is None else fixed
     documents = vectors[rows:].requires_grad_()
-    terms = objective(queries, documents, teacher=_teacher(part, plan), step=step, extra_documents=extra)
+    terms = _loss(objective, queries, spread(documents, part.present), extra, part, step, plan)
     # The gradients of workers are averaged, not added.
     torch.autograd.backward(terms.total * (plan.group.world / parts))
     gradients = [*(_rows(queries, plan.chunk) if fixed is None else ()), *_rows(documents, plan.chunk)]
+    gradients += [torch.zeros_like(gradients[0])] * (len(chunks) - real)
     for index, (chunk, gradient) in enumerate(zip(chunks, gradients, strict=True)):
         with replica.synchronized(last=number == parts - 1 and index == len(chunks) - 1):
             _seed(plan, *position[:2], index)
@@ -269,6 +272,13 @@ def _cached(
                 encoded = replica(*chunk.on(plan.group.device), found=found[index])[0]
             torch.autograd.backward(encoded, gradient)
     return EncodedPart(queries.detach(), documents.detach(), terms)
+
+
+def _idle_passes(replica: Replica, part: TrainBatch, chunk: int) -> int:
+    """Return the passes that replace those of missing hard negatives: workers with shards need equally many."""
+    if part.present is None or not replica.sharded:
+        return 0
+    return -(-part.present.numel() // chunk) - -(-len(part.documents.input_ids) // chunk)
 
 
 def _find(replica: Replica, chunk: TokenBatch, position: Position, plan: StepPlan) -> PooledArgmax:
@@ -287,8 +297,19 @@ def _rows(leaf: Tensor, chunk: int) -> tuple[Tensor, ...]:
     return torch.split(leaf.grad, chunk)
 
 
-def _teacher(part: TrainBatch, plan: StepPlan) -> Tensor | None:
-    return None if part.scores is None else part.scores.to(plan.group.device)
+def _loss(
+    objective: TrainingObjective,
+    queries: Tensor,
+    documents: Tensor,
+    extra: KeptTerms | None,
+    part: TrainBatch,
+    step: int,
+    plan: StepPlan,
+) -> LossTerms:
+    teacher, present = (
+        None if one is None else one.to(plan.group.device, non_blocking=True) for one in (part.scores, part.present)
+    )
+    return objective(queries, documents, teacher=teacher, step=step, extra_documents=extra, present=present)
 
 
 def _autocast(plan: StepPlan) -> torch.autocast:

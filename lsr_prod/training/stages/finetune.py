@@ -83,7 +83,7 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
         document_max_length=encoder.card.document_max_length,
         store=work,
         options=job.options,
-        negatives=stage.batch.negatives,
+        needs_negative=stage.needs_negative,
         layout=QueryTermLayout(encoder.card, tuple(encoder.vocabulary)) if inference_free else None,
     )
     check_batch(stage, data.rows, job.train.workers)
