@@ -7,7 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from lsr_prod.config.location import SourceLocation
 from lsr_prod.config.section import Section
 
-__all__ = ["BatchSettings", "TrainingDataSettings"]
+__all__ = ["BatchSettings", "DataSetSettings", "TrainingDataSettings"]
 
 Kind = Literal["pairs", "triples", "negatives", "scores", "texts"]
 
@@ -63,6 +63,20 @@ class TrainingDataSettings(Section):
     def column(self, field: str) -> str:
         """Return the column of the data for a field name."""
         return self.columns.get(field, field)
+
+
+class DataSetSettings(TrainingDataSettings):
+    """One of several data sets of a fine-tuning."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9_-]{1,40}$", description="name in reports: letters, digits, _ and -; unique in the stage"
+    )
+    weight: float = Field(
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="proportional sampling: factor of the number of batches from this data set",
+    )
 
 
 class BatchSettings(Section):

@@ -16,8 +16,8 @@ from torch import Tensor
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.pooled_head import PooledArgmax
-from lsr_prod.training.batch_sampler import BatchSampler
 from lsr_prod.training.batches import TokenBatch, TrainBatch, make_batch, spread
+from lsr_prod.training.data_sets import DataSets
 from lsr_prod.training.encoder_setup.attention import use_cpu_attention
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.objective import LossTerms, TrainingObjective
@@ -70,7 +70,7 @@ class Trainer:
     def __init__(
         self,
         encoder: SparseEncoder,
-        data: TrainingSet,
+        data: TrainingSet | Sequence[TrainingSet],
         settings: FinetuneSettings,
         group: Group,
         *,
@@ -80,7 +80,7 @@ class Trainer:
 
         Args:
             encoder: whole, and equal on every worker.
-            data: the training set; with ``query_weights``, its queries are output terms.
+            data: the training set, or one per data set of the stage; with ``query_weights``, queries are output terms.
             settings: the stage.
             group: this process among the workers.
             query_weights: float32 [V], term weights of inference-free queries; None: the model encodes queries.
@@ -90,9 +90,12 @@ class Trainer:
         """
         if (encoder.card.query_encoder == "idf") != (query_weights is not None):
             raise ValueError(f"the card says query_encoder {encoder.card.query_encoder}; weights are for idf alone")
-        self._settings, self._data, self._group = settings, data, group
-        self.step, self.steps = 0, total_steps(settings, data.rows)
-        check_batch(settings, data.rows, group.world)
+        self._settings, self._group = settings, group
+        sets = list(data) if isinstance(data, Sequence) else [data]
+        self.step, self.steps = 0, total_steps(settings, *(one.rows for one in sets))
+        for one in sets:
+            check_batch(settings, one.rows, group.world)
+        self._data = DataSets(sets, settings)
         prepare_encoder(encoder, settings)
         if group.device.type == "cpu":
             use_cpu_attention(encoder.model)
@@ -103,8 +106,6 @@ class Trainer:
         self._optimizer = OptimizerStep(encoder.model, settings.optimizer)
         self._objective = TrainingObjective(settings.objective, vocabulary=encoder.vocabulary, steps=self.steps)
         self.dead_terms = DeadTerms(encoder.card.vocabulary_size, window=DEAD_AFTER, device=group.device)
-        lengths = data.lengths if settings.batch.group_by_length else None
-        self._sampler = BatchSampler(data.rows, settings.batch.queries, settings.seed, lengths)
         autocast = torch.bfloat16 if settings.scale.precision == "bf16" else None
         weights = None if query_weights is None else query_weights.to(group.device)
         self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, weights)
@@ -127,10 +128,9 @@ class Trainer:
         pad = self.encoder.model.config.pad_token_id or 0
         return [
             make_batch(
-                self._data.examples(rows), rows, negatives=batch.negatives, seed=self._settings.seed, step=self.step,
-                pad_id=pad,
+                examples, rows, negatives=batch.negatives, seed=self._settings.seed, step=self.step, pad_id=pad
             )
-            for rows in self._sampler.worker_rows(self.step, batch.accumulate, self._group)
+            for examples, rows in self._data.worker_rows(self.step, batch.accumulate, self._group)
         ]  # fmt: skip
 
     def _observe(self, parts: list[TrainBatch], encoded: list[EncodedPart]) -> None:
@@ -144,7 +144,7 @@ class Trainer:
 
     def figures(self) -> dict[str, float | None]:
         """Return figures of all steps so far; a collective operation of all workers."""
-        return {"dead_terms": self.dead_terms.count(self.step - 1)}
+        return {"dead_terms": self.dead_terms.count(self.step - 1), **self._data.figures(self.step)}
 
     @property
     def sharded(self) -> bool:

@@ -1,6 +1,6 @@
 """Stage ``finetune``: train an encoder for retrieval on Ray Train."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ from lsr_prod.training.stages.facts import ModelFacts, check_length
 from lsr_prod.training.stages.stage import StageRun
 from lsr_prod.training_data.layouts import QueryTermLayout
 from lsr_prod.training_data.pins import pin_data, pin_validation
-from lsr_prod.training_data.prepare import prepare_training_set
+from lsr_prod.training_data.prepare import TrainingSetSummary, prepare_training_set
 
 __all__ = ["check", "run"]
 
@@ -46,9 +46,9 @@ def check(
     if stage.scale.lora is not None:
         check_lora(stage.scale.lora, facts.linear_modules, facts.architecture)
     _check_query_encoder(stage, facts)
-    pins = {"data": pin_data(stage.data, options)}
+    pins = _pin_sets(stage, options)
     if stage.idf_corpus is not None:
-        with _errors_of_idf_corpus():
+        with _errors_of("idf_corpus"):
             pins["idf_corpus"] = pin_data(stage.idf_corpus, options)
     if stage.validation is not None:
         read_collection(stage.validation, options)
@@ -76,23 +76,52 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
     folder = fetch_artifact(work, f"models/{job.start}")
     encoder = load_start(folder, stage)
     inference_free = encoder.card.query_encoder == "idf"
-    data = prepare_training_set(
-        stage.data,
-        model=folder,
-        query_max_length=encoder.card.query_max_length,
-        document_max_length=encoder.card.document_max_length,
-        store=work,
-        options=job.options,
-        needs_negative=stage.needs_negative,
-        layout=QueryTermLayout(encoder.card, tuple(encoder.vocabulary)) if inference_free else None,
-    )
-    check_batch(stage, data.rows, job.train.workers)
+    sets = [
+        prepare_training_set(
+            data,
+            model=folder,
+            query_max_length=encoder.card.query_max_length,
+            document_max_length=encoder.card.document_max_length,
+            store=work,
+            options=job.options,
+            needs_negative=stage.needs_negative,
+            layout=QueryTermLayout(encoder.card, tuple(encoder.vocabulary)) if inference_free else None,
+        )
+        for data in stage.data_sets
+    ]
+    for one in sets:
+        check_batch(stage, one.rows, job.train.workers)
     prepare_encoder(encoder, stage)  # reports what the model does not support here, once, instead of on every worker
-    corpus = stage.idf_corpus or stage.data
-    counts = count_terms(corpus, encoder, work, job.options) if inference_free else None
-    inputs = LoopInputs(data.digest, term_counts=counts)
+    corpora = [stage.idf_corpus] if stage.idf_corpus else stage.data_sets
+    counts = count_terms(corpora, encoder, work, job.options) if inference_free else None
+    first, *further = (one.digest for one in sets)
+    inputs = LoopInputs(first, tuple(further), term_counts=counts)
     summary = run_loop(stage, job.train, inputs, work=work, start=job.start, name=job.name, output=job.output)
-    return {"training_set": data.digest, "rows": data.rows, "quarantined": sum(data.quarantined.values()), **summary}
+    return {**_figures(stage, sets), **summary}
+
+
+def _pin_sets(stage: FinetuneSettings, options: dict[str, str]) -> dict[str, str]:
+    """Return the digest of every data set, by ``data`` or ``data.<number>``."""
+    if not isinstance(stage.data, list):
+        return {"data": pin_data(stage.data, options)}
+    pins = {}
+    for number, data in enumerate(stage.data):
+        with _errors_of(f"data.{number}"):
+            pins[f"data.{number}"] = pin_data(data, options)
+    return pins
+
+
+def _figures(stage: FinetuneSettings, sets: Sequence[TrainingSetSummary]) -> dict[str, Any]:
+    """Return the training sets, their rows and their bad rows, in all and by data set."""
+    figures: dict[str, Any] = {
+        "training_set": " ".join(one.digest for one in sets),
+        "rows": sum(one.rows for one in sets),
+        "quarantined": sum(sum(one.quarantined.values()) for one in sets),
+    }
+    if isinstance(stage.data, list):
+        for data, one in zip(stage.data, sets, strict=True):
+            figures |= {f"rows_{data.name}": one.rows, f"quarantined_{data.name}": sum(one.quarantined.values())}
+    return figures
 
 
 def _check_query_encoder(stage: FinetuneSettings, facts: ModelFacts) -> None:
@@ -119,9 +148,9 @@ def _check_query_encoder(stage: FinetuneSettings, facts: ModelFacts) -> None:
 
 
 @contextmanager
-def _errors_of_idf_corpus() -> Iterator[None]:
-    """Rename the field ``data`` of errors to ``idf_corpus``."""
+def _errors_of(field: str) -> Iterator[None]:
+    """Rename the field ``data`` of errors to another field."""
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"idf_corpus.{error.field.removeprefix('data.')}", error.problem, error.remedy) from error
+        raise ConfigError(f"{field}.{error.field.removeprefix('data.')}", error.problem, error.remedy) from error

@@ -31,6 +31,8 @@ __all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "local_inpu
 
 # Settings that keep their former name in digests, so that finished stages are still found.
 _NAMES_IN_DIGEST = {"initialization": "initialisation"}
+# Settings that enter digests only with another value than their default: they are younger than format 1.
+_NEW_SETTINGS: dict[str, Any] = {"idf_corpus": None, "sampling": "proportional"}
 _FORMAT = 1  # raise it when the same settings train other weights
 
 _FOLDERS = ("reference", "target", "target_embeddings", "teacher")  # their content enters digests, not their place
@@ -116,12 +118,15 @@ def errors_of_stage(number: int) -> Iterator[None]:
 
 def identity(stage: StageSettings) -> dict[str, Any]:
     """Return the settings that decide the model; they contain no path and no secret."""
-    settings = stage.model_dump(mode="json", exclude=REGISTRY[stage.stage].not_in_digest)
-    # While idf_corpus is unset, a stage keeps the digest that it had before this setting existed.
+    excluded = REGISTRY[stage.stage].not_in_digest
+    if isinstance(getattr(stage, "data", None), list):
+        excluded = {**excluded, "data": {"__all__": _LOCATION | {"name"}}}
+    settings = stage.model_dump(mode="json", exclude=excluded)
+    # A stage keeps the digest that it had before a setting existed while this setting has its default.
     return {
         _NAMES_IN_DIGEST.get(name, name): value
         for name, value in settings.items()
-        if name != "idf_corpus" or value is not None
+        if name not in _NEW_SETTINGS or value != _NEW_SETTINGS[name]
     }
 
 
