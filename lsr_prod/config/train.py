@@ -106,6 +106,15 @@ class FinetuneSettings(Section):
         description="texts that the IDF weights of inference-free queries are counted on, kind texts; default: "
         "the documents of data, each once",
     )
+    query_model: Location | None = Field(
+        None,
+        min_length=1,
+        description="folder or URI of a model directory that encodes queries from this stage on, with the same output "
+        "vocabulary, for example a smaller one; default: one model encodes queries and documents",
+    )
+    trained: Literal["both", "query", "document"] = Field(
+        "both", description="with a separate query encoder, the encoder that is trained; the other one is frozen"
+    )
     seed: int = Field(0, ge=0, description="seed of order, dropout and sampled negatives")
 
     @model_validator(mode="after")
@@ -151,6 +160,20 @@ class FinetuneSettings(Section):
             raise ValueError(f"each data set needs a name of its own; data has {', '.join(names)}")
         if self.sampling == "round_robin" and any(one.weight != 1 for one in self.data):
             raise ValueError("round_robin takes equally many batches of every data set; remove the weights")
+        return self
+
+    @model_validator(mode="after")
+    def _sides(self) -> "FinetuneSettings":
+        for regularizer in self.objective.sparsity.regularizers:
+            frozen = {"query": regularizer.document, "document": regularizer.query, "both": 0.0}[self.trained]
+            if frozen:
+                raise ValueError(
+                    f"{regularizer.regularizer} has a weight for the vectors that trained freezes; remove it"
+                )
+        if self.query_model is not None and self.scale.lora is not None:
+            raise ValueError("a separate query encoder is trained without scale.lora; remove one of them")
+        if self.query_model is not None and self.scale.strategy == "fsdp":
+            raise ValueError("a separate query encoder needs scale.strategy ddp")
         return self
 
     @property

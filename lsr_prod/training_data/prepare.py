@@ -142,6 +142,11 @@ def _made_from(
         "tokenizer": hashlib.sha256(tokens.tokenizer.encode()).hexdigest(),
         "query": None if data.kind == "texts" else asdict(tokens.query),
         "document": asdict(tokens.document),
+        **(
+            {"query_tokenizer": hashlib.sha256(tokens.query_tokenizer.encode()).hexdigest()}
+            if tokens.query_tokenizer is not None
+            else {}
+        ),
     }
 
 

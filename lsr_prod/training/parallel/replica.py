@@ -63,6 +63,7 @@ class Replica:
 
     Attributes:
         encoder: the module; under FSDP2 its parameters are shards.
+        frozen: no parameter is trained.
     """
 
     def __init__(
@@ -84,7 +85,9 @@ class Replica:
         self.encoder = encoder.to(group.device)
         self._module: Any = (around or _Representations)(self.encoder)
         self._sharded = strategy == "fsdp" and group.world > 1
-        self._replicated = strategy == "ddp" and group.world > 1
+        # DDP refuses a module without trained parameters; a frozen encoder is equal on every worker anyway.
+        self.frozen = not any(parameter.requires_grad for parameter in self.encoder.model.parameters())
+        self._replicated = strategy == "ddp" and group.world > 1 and not self.frozen
         if self._sharded:
             mesh = init_device_mesh(group.device.type, (group.world,))
             for layer in transformer_layers(encoder.model):
@@ -102,7 +105,8 @@ class Replica:
             batches: int64 [B, L] each.
             found: for a single batch, the result of ``find_argmax``.
         """
-        weights: tuple[Tensor, ...] = self._module(*batches, found=found)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            weights: tuple[Tensor, ...] = self._module(*batches, found=found)
         return weights
 
     def run(self, *inputs: Tensor) -> Any:

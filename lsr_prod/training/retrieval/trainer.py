@@ -7,6 +7,7 @@ the same random numbers, and the product with the output matrix is computed in t
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from lsr_prod.training.batches import TokenBatch, TrainBatch, make_batch, spread
 from lsr_prod.training.data_sets import DataSets
 from lsr_prod.training.encoder_setup.attention import use_cpu_attention
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
+from lsr_prod.training.encoder_setup.sides import models_of, trained_module
 from lsr_prod.training.objective import LossTerms, TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
 from lsr_prod.training.optimizer import OptimizerStep
@@ -48,7 +50,8 @@ class StepPlan:
         chunk: texts per forward pass of the gradient cache; None: all texts of a part at once.
         autocast: dtype of matrix products; None: dtype of the weights.
         seed: seed of dropout.
-        query_weights: float32 [V] for inference-free queries, given as output terms; None: the model encodes queries.
+        query_weights: float32 [V] for inference-free queries, given as output terms; None: a model encodes queries.
+        queries: the separate query encoder; None: one model encodes queries and documents.
     """
 
     group: Group
@@ -56,6 +59,7 @@ class StepPlan:
     autocast: torch.dtype | None
     seed: int
     query_weights: Tensor | None = None
+    queries: Replica | None = None
 
 
 class Trainer:
@@ -98,17 +102,20 @@ class Trainer:
         self._data = DataSets(sets, settings)
         prepare_encoder(encoder, settings)
         if group.device.type == "cpu":
-            use_cpu_attention(encoder.model)
+            for model in models_of(encoder):
+                use_cpu_attention(model)
         queue = settings.objective.queue
-        self._negatives = None if queue is None else MomentumQueue(encoder, queue, group)
-        self._replica = Replica(encoder, settings.scale.strategy, group)
+        documents = encoder.document_encoder()
+        self._negatives = None if queue is None else MomentumQueue(documents, queue, group)
+        asked = None if encoder.queries is None else Replica(encoder.queries, settings.scale.strategy, group)
+        self._replica = Replica(documents, settings.scale.strategy, group)
         self.encoder = encoder.train()
-        self._optimizer = OptimizerStep(encoder.model, settings.optimizer)
+        self._optimizer = OptimizerStep(trained_module(encoder), settings.optimizer)
         self._objective = TrainingObjective(settings.objective, vocabulary=encoder.vocabulary, steps=self.steps)
         self.dead_terms = DeadTerms(encoder.card.vocabulary_size, window=DEAD_AFTER, device=group.device)
         autocast = torch.bfloat16 if settings.scale.precision == "bf16" else None
         weights = None if query_weights is None else query_weights.to(group.device)
-        self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, weights)
+        self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, weights, asked)
 
     def train_step(self) -> StepResult:
         """Run the next step: batch, forward and backward pass, optimizer, observation."""
@@ -140,7 +147,7 @@ class Trainer:
         if self._negatives is not None:
             for part in parts:
                 self._negatives.push(part)
-            self._negatives.follow(self.encoder)
+            self._negatives.follow(self._replica.encoder)
 
     def figures(self) -> dict[str, float | None]:
         """Return figures of all steps so far; a collective operation of all workers."""
@@ -227,18 +234,25 @@ def _whole(
 ) -> EncodedPart:
     step, number, parts = position
     _seed(plan, step, number, 0)
-    with replica.synchronized(last=number == parts - 1):
+    last = number == parts - 1
+    with replica.synchronized(last), plan.queries.synchronized(last) if plan.queries else nullcontext():
         with _autocast(plan):
-            if plan.query_weights is None:
-                queries, documents = replica(*part.queries.on(plan.group.device), *part.documents.on(plan.group.device))
-            else:
-                queries = weigh_queries(part.queries, plan.query_weights)
-                (documents,) = replica(*part.documents.on(plan.group.device))
+            queries, documents = _encode(replica, part, plan)
         terms = _loss(objective, queries, spread(documents, part.present), extra, part, step, plan)
         torch.autograd.backward(
             terms.total * (plan.group.world / parts)
         )  # gradients of workers are averaged, not added
     return EncodedPart(queries.detach(), documents.detach(), terms)
+
+
+def _encode(replica: Replica, part: TrainBatch, plan: StepPlan) -> tuple[Tensor, ...]:
+    """Return queries [n, V] and the documents that are present [m, V]."""
+    device = plan.group.device
+    if plan.query_weights is not None:
+        return weigh_queries(part.queries, plan.query_weights), *replica(*part.documents.on(device))
+    if plan.queries is not None:
+        return *plan.queries(*part.queries.on(device)), *replica(*part.documents.on(device))
+    return replica(*part.queries.on(device), *part.documents.on(device))
 
 
 def _cached(
@@ -252,12 +266,17 @@ def _cached(
     assert plan.chunk is not None
     step, number, parts = position
     fixed = None if plan.query_weights is None else weigh_queries(part.queries, plan.query_weights)
-    chunks = [*(part.queries.split(plan.chunk) if fixed is None else ()), *part.documents.split(plan.chunk)]
+    of_queries = part.queries.split(plan.chunk) if fixed is None else []
+    chunks = [*of_queries, *part.documents.split(plan.chunk)]
     real = len(chunks)
     chunks += chunks[:1] * _idle_passes(replica, part, plan.chunk)
-    found = [_find(replica, chunk, (*position[:2], index), plan) for index, chunk in enumerate(chunks)]
-    vectors = torch.cat([replica.encoder.fold(one.weights) for one in found[:real]])
     rows = part.queries.input_ids.shape[0] if fixed is None else 0
+    owners = [plan.queries or replica] * len(of_queries) + [replica] * (len(chunks) - len(of_queries))
+    found = [
+        _find(owner, chunk, (*position[:2], index), plan)
+        for index, (owner, chunk) in enumerate(zip(owners, chunks, strict=True))
+    ]
+    vectors = torch.cat([owner.encoder.fold(one.weights) for owner, one in zip(owners, found[:real], strict=False)])
     queries = vectors[:rows].requires_grad_() if fixed is None else fixed
     documents = vectors[rows:].requires_grad_()
     terms = _loss(objective, queries, spread(documents, part.present), extra, part, step, plan)
@@ -265,11 +284,13 @@ def _cached(
     torch.autograd.backward(terms.total * (plan.group.world / parts))
     gradients = [*(_rows(queries, plan.chunk) if fixed is None else ()), *_rows(documents, plan.chunk)]
     gradients += [torch.zeros_like(gradients[0])] * (len(chunks) - real)
-    for index, (chunk, gradient) in enumerate(zip(chunks, gradients, strict=True)):
-        with replica.synchronized(last=number == parts - 1 and index == len(chunks) - 1):
+    for index, (owner, chunk, gradient) in enumerate(zip(owners, chunks, gradients, strict=True)):
+        if owner.frozen:
+            continue
+        with owner.synchronized(last=number == parts - 1 and owner not in owners[index + 1 :]):
             _seed(plan, *position[:2], index)
             with _autocast(plan):
-                encoded = replica(*chunk.on(plan.group.device), found=found[index])[0]
+                encoded = owner(*chunk.on(plan.group.device), found=found[index])[0]
             torch.autograd.backward(encoded, gradient)
     return EncodedPart(queries.detach(), documents.detach(), terms)
 

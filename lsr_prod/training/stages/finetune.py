@@ -17,6 +17,7 @@ from lsr_prod.training.observers.trackers import check_watch
 from lsr_prod.training.query_weights import count_terms
 from lsr_prod.training.retrieval.steps import check_batch
 from lsr_prod.training.stages.facts import ModelFacts, check_length
+from lsr_prod.training.stages.query_model import check_query_model, with_query_model
 from lsr_prod.training.stages.stage import StageRun
 from lsr_prod.training_data.layouts import QueryTermLayout
 from lsr_prod.training_data.pins import pin_data, pin_validation
@@ -41,12 +42,12 @@ def check(
     check_watch(stage.watch)
     for workers in range(train.min_workers or train.workers, train.workers + 1):
         check_batch(stage, stage.batch.queries, workers)
-    check_length("query_max_length", stage.query_max_length, facts)
+    pins, asked = check_query_model(stage, facts, pins=_pin_sets(stage, options))
+    check_length("query_max_length", stage.query_max_length, asked)
     check_length("document_max_length", stage.document_max_length, facts)
     if stage.scale.lora is not None:
         check_lora(stage.scale.lora, facts.linear_modules, facts.architecture)
     _check_query_encoder(stage, facts)
-    pins = _pin_sets(stage, options)
     if stage.idf_corpus is not None:
         with _errors_of("idf_corpus"):
             pins["idf_corpus"] = pin_data(stage.idf_corpus, options)
@@ -55,7 +56,8 @@ def check(
         pins["validation"] = pin_validation(stage.validation, options)
     return pins, replace(
         facts,
-        query_max_length=stage.query_max_length or facts.query_max_length,
+        query_encoder="separate" if stage.query_model else facts.query_encoder,
+        query_max_length=stage.query_max_length or asked.query_max_length,
         document_max_length=stage.document_max_length or facts.document_max_length,
     )
 
@@ -73,14 +75,15 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
     """
     check_watch(stage.watch)
     work = job.work
-    folder = fetch_artifact(work, f"models/{job.start}")
+    start = with_query_model(stage, work, job.start)
+    folder = fetch_artifact(work, f"models/{start}")
     encoder = load_start(folder, stage)
     inference_free = encoder.card.query_encoder == "idf"
     sets = [
         prepare_training_set(
             data,
             model=folder,
-            query_max_length=encoder.card.query_max_length,
+            query_max_length=(encoder.queries or encoder).card.query_max_length,
             document_max_length=encoder.card.document_max_length,
             store=work,
             options=job.options,
@@ -96,7 +99,7 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
     counts = count_terms(corpora, encoder, work, job.options) if inference_free else None
     first, *further = (one.digest for one in sets)
     inputs = LoopInputs(first, tuple(further), term_counts=counts)
-    summary = run_loop(stage, job.train, inputs, work=work, start=job.start, name=job.name, output=job.output)
+    summary = run_loop(stage, job.train, inputs, work=work, start=start, name=job.name, output=job.output)
     return {**_figures(stage, sets), **summary}
 
 
@@ -130,7 +133,7 @@ def _check_query_encoder(stage: FinetuneSettings, facts: ModelFacts) -> None:
     Raises:
         ConfigError: a regularizer of inference-free queries, which are not trained; or an unused corpus for IDF.
     """
-    if facts.query_encoder == "model":
+    if facts.query_encoder != "idf":
         if stage.idf_corpus is not None:
             raise ConfigError(
                 "idf_corpus",

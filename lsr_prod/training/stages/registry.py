@@ -32,15 +32,26 @@ __all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "local_inpu
 # Settings that keep their former name in digests, so that finished stages are still found.
 _NAMES_IN_DIGEST = {"initialization": "initialisation"}
 # Settings that enter digests only with another value than their default: they are younger than format 1.
-_NEW_SETTINGS: dict[str, Any] = {"idf_corpus": None, "sampling": "proportional"}
+_NEW_SETTINGS: dict[str, Any] = {"idf_corpus": None, "sampling": "proportional", "trained": "both"}
 _FORMAT = 1  # raise it when the same settings train other weights
 
-_FOLDERS = ("reference", "target", "target_embeddings", "teacher")  # their content enters digests, not their place
+_FOLDERS = (
+    "query_model",
+    "reference",
+    "target",
+    "target_embeddings",
+    "teacher",
+)  # their content enters digests, not their place
 _LOCATION = {"paths", "format", "version", "max_bad_fraction"}
 _DATA: Excluded = {"data": _LOCATION}
 _TRAINING: Excluded = {**_DATA, "watch": True, "checkpoint_every": True}
 _LANGUAGE: Excluded = {**_TRAINING, "validation": True}
-_FINETUNE: Excluded = {**_TRAINING, "validation": {"corpus", "queries", "qrels"}, "idf_corpus": _LOCATION}
+_FINETUNE: Excluded = {
+    **_TRAINING,
+    "validation": {"corpus", "queries", "qrels"},
+    "idf_corpus": _LOCATION,
+    "query_model": True,
+}
 _TRANSFER: Excluded = {
     "target": True,
     "target_embeddings": True,
@@ -82,6 +93,12 @@ def check_stage(
         SourceError: the validation's collection is broken.
         MissingExtraError: a package that the settings need is not installed.
     """
+    if facts.query_encoder == "separate" and stage.stage != "finetune":
+        raise ConfigError(
+            "stage",
+            f"{stage.stage} changes one encoder, but this model has a separate query encoder",
+            "run it before the finetune stage with query_model",
+        )
     return REGISTRY[stage.stage].check(local_inputs(stage, options), train, facts, options)
 
 
@@ -126,7 +143,7 @@ def identity(stage: StageSettings) -> dict[str, Any]:
     return {
         _NAMES_IN_DIGEST.get(name, name): value
         for name, value in settings.items()
-        if name not in _NEW_SETTINGS or value != _NEW_SETTINGS[name]
+        if stage.stage != "finetune" or name not in _NEW_SETTINGS or value != _NEW_SETTINGS[name]
     }
 
 
