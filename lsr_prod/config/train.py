@@ -77,7 +77,7 @@ class FinetuneSettings(Section):
     sampling: Literal["proportional", "round_robin"] = Field(
         "proportional",
         description="with a list of data sets, the data set of each batch. proportional: in random order, each as "
-        "often as its number of batches times its weight; round_robin: in turns, each equally often",
+        "often as its number of batches times its weight; otherwise in turns, each equally often",
     )
     batch: BatchSettings = Field(BatchSettings(), description="batch of one step")
     steps: int | None = Field(None, ge=1, description="number of steps; give this or epochs")
