@@ -90,7 +90,12 @@ class BundleEncoder:
             if self.bundle.query is None:
                 raise ArtifactError(f"{folder / BUNDLE_FILE} has no query encoder; export the model again")
             folder, graph = folder / QUERY_FOLDER, self.bundle.query
-            self.card = EncoderCard.load(folder)
+            card = EncoderCard.load(folder)
+            if card.vocabulary_sha256 != self.card.vocabulary_sha256:
+                raise ArtifactError(
+                    f"{folder} has other output terms than the document encoder; export the model again"
+                )
+            self.card = card
         self.top_k, self._inputs = graph.top_k, graph.inputs
         self.vocabulary = read_vocabulary(folder)
         self._folder = folder

@@ -202,7 +202,7 @@ def _search(bundle: Path, query: str) -> list[tuple[str, float]]:
 
 
 @pytest.mark.usefixtures("ray_local")
-def test_pair_is_trained_exported_indexed_and_searched(models: tuple[Path, Path], tmp_path: Path) -> None:
+def test_chain_trains_pair_and_records_both_parents(models: tuple[Path, Path], tmp_path: Path) -> None:
     settings = small_training(tmp_path, models[0], query_model=str(models[1]))
     (stage,) = run_chain(Deployment.model_validate(settings)).stages
     assert stage.result()["steps"] == 12
@@ -214,7 +214,14 @@ def test_pair_is_trained_exported_indexed_and_searched(models: tuple[Path, Path]
     assert EncoderCard.load(out / "query").parents[0] == model_digest(models[1])
     assert run_chain(Deployment.model_validate(settings)).stages[0].skipped
 
-    trained, bundle = SparseEncoder.load(out), tmp_path / "bundle"
+
+def test_pair_is_exported_indexed_and_searched(models: tuple[Path, Path], tmp_path: Path) -> None:
+    trainer = _trainer(models, _settings())
+    for _ in range(6):
+        trainer.train_step()
+    out, bundle = tmp_path / "out", tmp_path / "bundle"
+    trainer.encoder.save(out)
+    trained = SparseEncoder.load(out)
     row = export_bundle(ExportSettings(model=str(out), output=str(bundle)))
     assert row["parity_overlap"] >= 0.999
     assert row["parity_query_overlap"] >= 0.999
