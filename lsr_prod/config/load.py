@@ -19,6 +19,7 @@ from pydantic_settings import (
 
 from lsr_prod.config.deployment import Deployment
 from lsr_prod.config.train import STAGES
+from lsr_prod.config.training_data import DataSetSettings
 from lsr_prod.config.yaml_file import read_yaml
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
@@ -165,6 +166,8 @@ def _suggest(location: Sequence[str]) -> str:
     for before, part in pairwise(["", *location[:-1]]):
         if before.isdigit() and part in STAGES:
             model = STAGES[part]
+        if part == "sets":
+            model = DataSetSettings
         field = model.model_fields.get(part)  # None: the index of a list item
         model = _section_model(field.annotation) or model if field else model
     names = list(model.model_fields)
@@ -173,8 +176,14 @@ def _suggest(location: Sequence[str]) -> str:
 
 
 def _without_kinds(location: Sequence[str]) -> list[str]:
-    """Return the path of a setting without the kind of the stage, which pydantic adds after its number."""
-    return [part for before, part in pairwise(["", *location]) if not before.isdigit() or part not in STAGES]
+    """Return the path of a setting without the parts that pydantic adds: the kind of a stage, the form of its data."""
+    kept = []
+    for before, part in pairwise(["", *location]):
+        kind_of_stage = before.isdigit() and part in STAGES
+        form_of_data = before == "data" and part in ("set", "sets")
+        if not kind_of_stage and not form_of_data:
+            kept.append(part)
+    return kept
 
 
 def _section_model(annotation: Any) -> type[BaseModel] | None:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from lsr_prod.config.encoder import AdaptEncoderSettings
 from lsr_prod.config.language import AdaptCausalSettings, AdaptMlmSettings, DistilHeadSettings, PretrainEmlmSettings
@@ -10,7 +10,7 @@ from lsr_prod.config.location import Location
 from lsr_prod.config.objective import ObjectiveSettings
 from lsr_prod.config.optimization import LoraSettings, OptimizerSettings, ScaleSettings, WatchSettings
 from lsr_prod.config.section import Section
-from lsr_prod.config.training_data import BatchSettings, TrainingDataSettings
+from lsr_prod.config.training_data import BatchSettings, DataSetSettings, TrainingDataSettings
 from lsr_prod.config.vocabulary import VocabularySettings
 
 __all__ = [
@@ -56,14 +56,38 @@ class ValidationSettings(Section):
         return self
 
 
+def _form(value: Any) -> str:
+    return "sets" if isinstance(value, list) else "set"
+
+
+OneOrMoreSets = Annotated[
+    Annotated[TrainingDataSettings, Tag("set")] | Annotated[list[DataSetSettings], Tag("sets")], Discriminator(_form)
+]
+"""One data set, or a list of named ones. The tags keep the error messages of one form free of the other."""
+
+
 class FinetuneSettings(Section):
     """Stage that fine-tunes an encoder for retrieval."""
 
     stage: Literal["finetune"] = Field("finetune", description="kind of the stage")
-    data: TrainingDataSettings = Field(description="training rows")
+    data: OneOrMoreSets = Field(
+        description="training rows: one data set, or a list of data sets, each with a name and a weight; all rows of a "
+        "batch are from one data set"
+    )
+    sampling: Literal["proportional", "round_robin"] = Field(
+        "proportional",
+        description="with a list of data sets, the data set of each batch. proportional: in random order, each as "
+        "often as its number of batches times its weight; otherwise in turns, each equally often",
+    )
     batch: BatchSettings = Field(BatchSettings(), description="batch of one step")
     steps: int | None = Field(None, ge=1, description="number of steps; give this or epochs")
-    epochs: float | None = Field(None, gt=0, allow_inf_nan=False, description="number of passes over the data")
+    epochs: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="number of passes over the data; with a list of data sets, an epoch has as many steps as all of "
+        "them have batches together",
+    )
     objective: ObjectiveSettings = Field(description="losses and regularizers")
     optimizer: OptimizerSettings = Field(OptimizerSettings(), description="AdamW and its learning rate")
     scale: ScaleSettings = Field(ScaleSettings(), description="distribution over workers, precision and memory")
@@ -94,6 +118,15 @@ class FinetuneSettings(Section):
         description="texts that the IDF weights of inference-free queries are counted on, kind texts; default: "
         "the documents of data, each once",
     )
+    query_model: Location | None = Field(
+        None,
+        min_length=1,
+        description="folder or URI of a model directory that encodes queries from this stage on, with the same output "
+        "vocabulary, for example a smaller one; default: one model encodes queries and documents",
+    )
+    trained: Literal["both", "query", "document"] = Field(
+        "both", description="with a separate query encoder, the encoder that is trained; the other one is frozen"
+    )
     seed: int = Field(0, ge=0, description="seed of order, dropout and sampled negatives")
 
     @model_validator(mode="after")
@@ -102,13 +135,16 @@ class FinetuneSettings(Section):
             raise ValueError("idf_corpus has documents; its kind has to be texts")
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("give steps or epochs, one of the two")
-        if self.data.kind == "texts":
+        kinds = {one.kind for one in self.data_sets}
+        if "texts" in kinds:
             raise ValueError("fine-tuning needs queries and documents; data.kind cannot be texts")
         losses = {loss.loss for loss in self.objective.losses}
-        if losses & {"margin_mse", "kl"} and self.data.kind != "scores":
+        if losses & {"margin_mse", "kl"} and kinds != {"scores"}:
             raise ValueError("margin_mse and kl need data.kind scores, from a teacher")
-        if self.batch.negatives and self.data.kind == "pairs":
+        if self.batch.negatives and kinds == {"pairs"}:
             raise ValueError("rows of kind pairs have no negatives; set batch.negatives to 0")
+        if self.needs_negative and "pairs" in kinds:
+            raise ValueError("info_nce without in_batch needs negatives in every row; rows of kind pairs have none")
         if losses & {"margin_mse", "kl"} and not self.batch.negatives:
             raise ValueError("margin_mse and kl need batch.negatives of 1 or more")
         if any(loss.loss == "info_nce" and not loss.in_batch for loss in self.objective.losses) and (
@@ -118,6 +154,48 @@ class FinetuneSettings(Section):
         if self.objective.queue is not None and self.scale.strategy == "fsdp":
             raise ValueError("the momentum copy of a queue needs scale.strategy ddp")
         return self
+
+    @model_validator(mode="after")
+    def _sets(self) -> "FinetuneSettings":
+        if not isinstance(self.data, list):
+            if self.sampling != "proportional":
+                raise ValueError("sampling chooses among several data sets; give a list of them as data")
+            return self
+        names = [one.name for one in self.data]
+        if len(names) < 2:
+            raise ValueError("a list of data sets has two or more; give a single one without the list")
+        if len(set(names)) < len(names):
+            raise ValueError(f"each data set needs a name of its own; data has {', '.join(names)}")
+        if self.sampling == "round_robin" and any(one.weight != 1 for one in self.data):
+            raise ValueError("round_robin takes equally many batches of every data set; remove the weights")
+        return self
+
+    @model_validator(mode="after")
+    def _sides(self) -> "FinetuneSettings":
+        for regularizer in self.objective.sparsity.regularizers:
+            frozen = {"query": regularizer.document, "document": regularizer.query, "both": 0.0}[self.trained]
+            if frozen:
+                raise ValueError(
+                    f"{regularizer.regularizer} has a weight for the vectors that trained freezes; remove it"
+                )
+        if self.query_model is not None and self.scale.lora is not None:
+            raise ValueError("a separate query encoder is trained without scale.lora; remove one of them")
+        if self.query_model is not None and self.scale.strategy == "fsdp":
+            raise ValueError("a separate query encoder needs scale.strategy ddp")
+        return self
+
+    @property
+    def data_sets(self) -> list[TrainingDataSettings]:
+        """The data sets, in order; a single one has no name."""
+        return list(self.data) if isinstance(self.data, list) else [self.data]
+
+    @property
+    def needs_negative(self) -> bool:
+        """True if a loss is undefined for a row without a hard negative: it compares the documents of one query."""
+        return any(
+            loss.loss in ("margin_mse", "kl") or (loss.loss == "info_nce" and not loss.in_batch)
+            for loss in self.objective.losses
+        )
 
 
 StageSettings = (

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from lsr_prod.config.location import SourceLocation
 from lsr_prod.config.section import Section
 
-__all__ = ["BatchSettings", "TrainingDataSettings"]
+__all__ = ["BatchSettings", "DataSetSettings", "TrainingDataSettings"]
 
 Kind = Literal["pairs", "triples", "negatives", "scores", "texts"]
 
@@ -32,7 +32,7 @@ class TrainingDataSettings(Section):
     version: int | None = Field(None, ge=0, description="version of a Delta source; default: the newest")
     kind: Kind = Field(
         description="pairs: query, positive; triples: query, positive, negative; negatives: query, positive, "
-        "negatives (a list); scores: query, documents (a list, the positive first), scores (of a "
+        "negatives (a list; empty or null: none); scores: query, documents (a list, the positive first), scores (of a "
         "teacher, one per document); texts: text"
     )
     columns: dict[str, str] = Field(
@@ -65,12 +65,29 @@ class TrainingDataSettings(Section):
         return self.columns.get(field, field)
 
 
+class DataSetSettings(TrainingDataSettings):
+    """One of several data sets of a fine-tuning."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9_-]{1,40}$", description="name in reports: letters, digits, _ and -; unique in the stage"
+    )
+    weight: float = Field(
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="proportional sampling: factor of the number of batches from this data set",
+    )
+
+
 class BatchSettings(Section):
     """Batch of one step. All numbers are of the global batch, for any number of workers."""
 
     queries: int = Field(32, ge=2, description="queries per step, over all workers; each has one positive")
     negatives: int = Field(
-        0, ge=0, description="hard negatives per query, sampled from those of its row; a row with fewer repeats some"
+        0,
+        ge=0,
+        description="hard negatives per query, sampled from those of its row; a row with fewer, or with none, "
+        "has only in-batch negatives in the other places (margin_mse, kl: rows with none are quarantined)",
     )
     chunk: int | None = Field(
         None,

@@ -16,8 +16,8 @@ from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.export.columns import check_lost, find_columns
 from lsr_prod.export.graph import INPUTS, export_graph, halve_graph, quantize_graph, save_graph
 from lsr_prod.export.parity import check_parity, read_parity_texts, read_texts
-from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, VOCABULARY_FILE, Bundle, Cut
-from lsr_prod.formats.card import CARD_FILE
+from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, VOCABULARY_FILE, Bundle, Cut, QueryGraph
+from lsr_prod.formats.card import CARD_FILE, QUERY_FOLDER
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.logs import get_log
@@ -55,19 +55,21 @@ def export_bundle(settings: ExportSettings, options: dict[str, str] | None = Non
     texts = read_parity_texts(settings.parity_texts, options)
     source = _open_model(settings.model, options)
     encoder = _load(settings.model, source)
-    _check_precision(settings.precision, encoder.card.architecture)
+    for side in (encoder, encoder.queries):
+        if side is not None:
+            _check_precision(settings.precision, side.card.architecture)
     columns, cut = _columns(encoder, settings, texts, options)
     top_k = min(settings.top_k, encoder.card.vocabulary_size if columns is None else len(columns))
     digest = _model_digest(source, encoder)
     min_overlap = _min_overlap(settings)
     if exists:
         folder, bundle = _open_same(settings.output, options, (digest, settings.precision, top_k, cut))
-        parity = check_parity(encoder, BundleEncoder(folder), texts, min_overlap=min_overlap)
+        parity = _check_parity(encoder, folder, texts, min_overlap)
     else:
         with folder_to_save(settings.output, options, field="export.output") as folder:
-            graph = export_graph(encoder, top_k=top_k, columns=columns)
+            graph = export_graph(encoder.document_encoder(), top_k=top_k, columns=columns)
             _write_bundle(folder, encoder, settings, graph, top_k=top_k, model=digest, cut=cut)
-            parity = check_parity(encoder, BundleEncoder(folder), texts, min_overlap=min_overlap)
+            parity = _check_parity(encoder, folder, texts, min_overlap)
             bundle = Bundle.load(folder)
     return {
         "bundle_digest": bundle.digest,
@@ -75,11 +77,30 @@ def export_bundle(settings: ExportSettings, options: dict[str, str] | None = Non
         "precision": settings.precision,
         "top_k": top_k,
         "graph_bytes": sum(file.size for file in bundle.files if file.path.startswith(GRAPH_FILE)),
+        **_query_figures(bundle),
         "cut_terms": cut.cut if cut else 0,
         "cut_terms_proven": cut.proven if cut else 0,
-        **{f"parity_{name}": value for name, value in asdict(parity).items()},
+        **parity,
         "seconds": time.perf_counter() - started,
     }
+
+
+def _check_parity(
+    encoder: SparseEncoder, folder: Path, texts: Sequence[str], min_overlap: float
+) -> dict[str, float | int]:
+    """Compare the bundle with torch; a separate query encoder is compared on its own (``parity_query_*``)."""
+    found = {"parity": check_parity(encoder, BundleEncoder(folder), texts, min_overlap=min_overlap)}
+    if encoder.queries is not None:
+        queries = BundleEncoder(folder, kind="query")
+        found["parity_query"] = check_parity(encoder.queries, queries, texts, min_overlap=min_overlap)
+    return {f"{side}_{name}": value for side, parity in found.items() for name, value in asdict(parity).items()}
+
+
+def _query_figures(bundle: Bundle) -> dict[str, int]:
+    if bundle.query is None:
+        return {}
+    prefix = f"{QUERY_FOLDER}/{GRAPH_FILE}"
+    return {"query_graph_bytes": sum(file.size for file in bundle.files if file.path.startswith(prefix))}
 
 
 def _check_precision(precision: str, architecture: str) -> None:
@@ -118,7 +139,21 @@ def _write_bundle(
     model: str,
     cut: Cut | None,
 ) -> None:
-    match settings.precision:
+    _write_side(folder, encoder, settings.precision, graph)
+    query = None
+    if encoder.queries is not None:
+        query = QueryGraph(min(settings.top_k, encoder.card.vocabulary_size), INPUTS)
+        graph = export_graph(encoder.queries, top_k=query.top_k, columns=None)
+        (folder / QUERY_FOLDER).mkdir()
+        _write_side(folder / QUERY_FOLDER, encoder.queries, settings.precision, graph)
+    bundle = Bundle.of_folder(
+        folder, precision=settings.precision, top_k=top_k, model_digest=model, inputs=INPUTS, cut=cut, query=query
+    )
+    write_file(folder / BUNDLE_FILE, bundle.to_bytes())
+
+
+def _write_side(folder: Path, encoder: SparseEncoder, precision: str, graph: onnx.ModelProto) -> None:
+    match precision:
         case "int8":
             graph = quantize_graph(graph, folder)
         case "fp16":
@@ -128,10 +163,6 @@ def _write_bundle(
     encoder.model.config.save_pretrained(folder)
     write_file(folder / VOCABULARY_FILE, record_bytes(encoder.vocabulary))
     write_file(folder / CARD_FILE, encoder.card.to_bytes())
-    bundle = Bundle.of_folder(
-        folder, precision=settings.precision, top_k=top_k, model_digest=model, inputs=INPUTS, cut=cut
-    )
-    write_file(folder / BUNDLE_FILE, bundle.to_bytes())
 
 
 def _open_model(model: str, options: dict[str, str] | None) -> str:
@@ -146,7 +177,7 @@ def _load(model: str, source: str) -> SparseEncoder:
         encoder = SparseEncoder.load(source)
     except ConfigError as error:
         raise ConfigError("export.model", error.problem, error.remedy) from error
-    for name, weight in encoder.model.named_parameters():
+    for name, weight in encoder.named_parameters():
         if not weight.isfinite().all():  # the parity check would not notice: such terms have weight 0 in every text
             raise ConfigError("export.model", f"{model} has values in {name} that are not finite", "train it again")
     return encoder

@@ -80,7 +80,7 @@ _NAMES = ("texts", "overlap", "weight_difference", "top10_overlap")
 
 def measure_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequence[str]) -> Parity:
     """Encode ``texts`` with both sides and compare vectors and rankings."""
-    top_k = bundle.bundle.top_k
+    top_k = bundle.top_k
     query_kind: Kind = "query" if encoder.card.query_encoder == "model" else "document"
     kinds: tuple[Kind, Kind] = ("document", query_kind)
     ours = [encoder.encode(texts, kind, batch_size=8).top(top_k) for kind in kinds]

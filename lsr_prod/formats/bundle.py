@@ -9,6 +9,7 @@
       encoder_card.json    see ``formats.card``
       vocabulary.json      list of the V output terms
       config.json          configuration of the backbone, so that other runtimes can open the folder
+      query/               a separate query encoder: the same files except bundle.json, which names them all
 """
 
 from dataclasses import asdict, dataclass
@@ -19,7 +20,7 @@ from lsr_prod.errors import DigestMismatchError, FormatVersionError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import FileDigest, digest_folder, digest_json, read_record, record_bytes, verify_files
 
-__all__ = ["BUNDLE_FILE", "Bundle", "Cut", "Precision", "read_vocabulary"]
+__all__ = ["BUNDLE_FILE", "Bundle", "Cut", "Precision", "QueryGraph", "read_vocabulary"]
 
 BUNDLE_FILE = "bundle.json"
 BUNDLE_FORMAT = 1
@@ -50,6 +51,24 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryGraph:
+    """The graph of a separate query encoder.
+
+    Attributes:
+        top_k: k of the TopK inside the graph.
+        inputs: names of the inputs of the graph, in order.
+    """
+
+    top_k: int
+    inputs: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "QueryGraph":
+        """Read the form stored in a manifest."""
+        return cls(int(value["top_k"]), tuple(value["inputs"]))
+
+
+@dataclass(frozen=True, slots=True)
 class Bundle:
     """The manifest of an exported encoder.
 
@@ -60,6 +79,7 @@ class Bundle:
         inputs: names of the inputs of the graph, in order.
         files: every file of the bundle except ``bundle.json``.
         cut: columns removed from the vocabulary head; None: none.
+        query: graph of a separate query encoder, whose files are in the folder ``query``; None: there is none.
     """
 
     precision: Precision
@@ -68,6 +88,7 @@ class Bundle:
     inputs: tuple[str, ...]
     files: tuple[FileDigest, ...]
     cut: Cut | None = None
+    query: QueryGraph | None = None
     format: int = BUNDLE_FORMAT
 
     @property
@@ -85,6 +106,7 @@ class Bundle:
             "inputs": list(self.inputs),
             "files": [file.to_json() for file in self.files],
             **({"cut": asdict(self.cut)} if self.cut else {}),
+            **({"query": {"top_k": self.query.top_k, "inputs": list(self.query.inputs)}} if self.query else {}),
         }
 
     @classmethod
@@ -97,10 +119,11 @@ class Bundle:
         model_digest: str,
         inputs: tuple[str, ...],
         cut: Cut | None = None,
+        query: QueryGraph | None = None,
     ) -> "Bundle":
         """Return the manifest of the files in ``folder``."""
         files = tuple(file for file in digest_folder(folder) if file.path.rpartition("/")[2] != BUNDLE_FILE)
-        return cls(precision, top_k, model_digest, inputs, files, cut)
+        return cls(precision, top_k, model_digest, inputs, files, cut, query)
 
     def to_bytes(self) -> bytes:
         """Return the content of ``bundle.json``."""
@@ -141,6 +164,7 @@ class Bundle:
             inputs=tuple(value["inputs"]),
             files=tuple(FileDigest.from_json(file) for file in value["files"]),
             cut=Cut(**value["cut"]) if "cut" in value else None,
+            query=QueryGraph.from_json(value["query"]) if "query" in value else None,
         )
 
 

@@ -10,9 +10,12 @@ from typing import Any, Literal
 from lsr_prod.errors import ArtifactError, ConfigError, FormatVersionError
 from lsr_prod.formats.digest import read_record, record_bytes
 
-__all__ = ["CARD_FILE", "Attention", "EncoderCard", "Kind"]
+__all__ = ["CARD_FILE", "QUERY_FOLDER", "Attention", "EncoderCard", "Kind"]
 
 CARD_FILE = "encoder_card.json"
+QUERY_FOLDER = "query"
+"""Folder of a separate query encoder in a model directory or a bundle, with a card of its own."""
+
 CARD_FORMAT = 1
 _LONGEST = 1 << 20
 
@@ -49,7 +52,8 @@ class EncoderCard:
             (papers/casing, post-processing).
         query_encoder: ``model`` encodes queries with the model, as documents; ``idf`` makes inference-free queries: the
             output terms in the query text, weighted by their inverse document frequency in the index
-            (``formats.idf``).
+            (``formats.idf``); ``separate`` encodes queries with another model of the same output vocabulary, in
+            ``QUERY_FOLDER``.
         parents: digests of the models from which this one was made, nearest first.
     """
 
@@ -67,7 +71,7 @@ class EncoderCard:
     pooled_states: Literal["tokens", "mean"] = "tokens"
     output_vocabulary: Literal["tokenizer", "words"] = "tokenizer"
     output_casing: Literal["all", "uncased"] = "all"
-    query_encoder: Literal["model", "idf"] = "model"
+    query_encoder: Literal["model", "idf", "separate"] = "model"
     parents: tuple[str, ...] = field(default=())
     format: int = CARD_FORMAT
 
@@ -80,11 +84,17 @@ class EncoderCard:
         return self.query_prompt if kind == "query" else self.document_prompt
 
     def check_model_encodes(self, kind: Kind) -> None:
-        """Refuse queries if they are inference-free.
+        """Refuse queries if this model does not encode them.
 
         Raises:
-            ConfigError: ``kind`` is query, and ``query_encoder`` is idf.
+            ConfigError: ``kind`` is query, and ``query_encoder`` is idf or separate.
         """
+        if kind == "query" and self.query_encoder == "separate":
+            raise ConfigError(
+                "kind",
+                "the card says query_encoder separate: this model encodes documents only",
+                f"encode queries with the encoder in the folder {QUERY_FOLDER}",
+            )
         if kind == "query" and self.query_encoder == "idf":
             raise ConfigError(
                 "kind",

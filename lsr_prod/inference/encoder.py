@@ -13,8 +13,8 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from lsr_prod.errors import ArtifactError, EncoderRaisedError
-from lsr_prod.formats.bundle import GRAPH_FILE, TOKENIZER_FILE, Bundle, read_vocabulary
-from lsr_prod.formats.card import EncoderCard, Kind
+from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, TOKENIZER_FILE, Bundle, QueryGraph, read_vocabulary
+from lsr_prod.formats.card import QUERY_FOLDER, EncoderCard, Kind
 from lsr_prod.formats.digest import read_record
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference.session import GraphSession, Provider
@@ -55,12 +55,21 @@ class BundleEncoder:
 
     Attributes:
         bundle: its manifest.
-        card: its encoder card.
+        card: its encoder card; that of the query encoder if this encodes queries with a separate one.
+        top_k: maximum terms of a vector.
         vocabulary: list of the V output terms.
         provider: ONNX Runtime's name of the execution provider.
     """
 
-    def __init__(self, folder: Path, *, threads: int = 1, verify: bool = False, provider: Provider = "cpu") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        threads: int = 1,
+        verify: bool = False,
+        provider: Provider = "cpu",
+        kind: Kind = "document",
+    ) -> None:
         """Open the bundle in ``folder`` and run its graph once, so that the first text is not slowed down by the start.
 
         Args:
@@ -68,6 +77,7 @@ class BundleEncoder:
             threads: ONNX Runtime threads per call.
             verify: compare every file with its sha256 first.
             provider: execution provider of the graph.
+            kind: texts that will be encoded, if the bundle has a separate query encoder; otherwise no difference.
 
         Raises:
             MissingExtraError: ONNX Runtime is not installed.
@@ -75,7 +85,18 @@ class BundleEncoder:
             ArtifactError: the bundle is incomplete, damaged or of another format.
         """
         self.bundle = Bundle.load(folder, verify=verify)
-        self.card = EncoderCard.load(folder)
+        self.card, graph = EncoderCard.load(folder), QueryGraph(self.bundle.top_k, self.bundle.inputs)
+        if kind == "query" and self.card.query_encoder == "separate":
+            if self.bundle.query is None:
+                raise ArtifactError(f"{folder / BUNDLE_FILE} has no query encoder; export the model again")
+            folder, graph = folder / QUERY_FOLDER, self.bundle.query
+            card = EncoderCard.load(folder)
+            if card.vocabulary_sha256 != self.card.vocabulary_sha256:
+                raise ArtifactError(
+                    f"{folder} has other output terms than the document encoder; export the model again"
+                )
+            self.card = card
+        self.top_k, self._inputs = graph.top_k, graph.inputs
         self.vocabulary = read_vocabulary(folder)
         self._folder = folder
         self._tokenizers: dict[int, Tokenizer] = {}
@@ -155,7 +176,7 @@ class BundleEncoder:
         Raises:
             EncoderRaisedError: the graph fails, or returns what is no vector of the vocabulary.
         """
-        k = min(top_k or self.bundle.top_k, self.bundle.top_k)
+        k = min(top_k or self.top_k, self.top_k)
         # Rows of similar length share a batch, so that there is little padding.
         by_length = sorted((i for i, row in enumerate(rows) if row), key=lambda i: len(rows[i]))
         parts = [self._run([rows[i] for i in batch]).top(k) for batch in _batches(by_length, rows, batch_tokens)]
@@ -205,7 +226,7 @@ class BundleEncoder:
             "attention_mask": attention_mask,
             "token_type_ids": np.zeros(shape, dtype=np.int64),
         }
-        terms, weights = self._session.run({name: feed[name] for name in self.bundle.inputs}, ["terms", "weights"])
+        terms, weights = self._session.run({name: feed[name] for name in self._inputs}, ["terms", "weights"])
         return terms, weights
 
 

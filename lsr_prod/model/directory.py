@@ -8,6 +8,7 @@
       tokenizer.json  tokenizer_config.json
       modules.json  sentence_bert_config.json config_sentence_transformers.json  1_SpladePooling/config.json
       output_layer.safetensors  output_vocabulary.json   of a separate output layer, see ``output_layer``
+      query/                                  a separate query encoder: the same files again
 
 The files of sentence-transformers are left out if it cannot express the settings of the card.
 The directory is written as a draft in the same parent folder and renamed, so it is either complete or absent.
@@ -18,13 +19,13 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ArtifactError, ConfigError
-from lsr_prod.formats.card import CARD_FILE, EncoderCard
+from lsr_prod.formats.card import CARD_FILE, QUERY_FOLDER, EncoderCard
 from lsr_prod.formats.digest import digest_folder, digest_json
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import is_causal
@@ -38,7 +39,7 @@ from lsr_prod.storage import is_remote
 from lsr_prod.storage.drafts import Draft, write_file
 from lsr_prod.storage.folders import save_folder
 
-__all__ = ["folder_to_save", "model_digest", "seal_directory", "write_model_directory", "write_tokenizer"]
+__all__ = ["ModelParts", "folder_to_save", "model_digest", "seal_directory", "write_model_directory", "write_tokenizer"]
 
 log = get_log(__name__)
 
@@ -49,21 +50,29 @@ _MODULES = [
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
-def write_model_directory(
-    folder: Path,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerFast,
-    card: EncoderCard,
-    words: list[str] | None = None,
-) -> str:
-    """Write a model directory atomically.
+class ModelParts(NamedTuple):
+    """Parts of an encoder that a model directory stores.
 
-    Args:
-        folder: absent, empty, or a model directory with the same content.
+    Attributes:
         model: a language model.
         tokenizer: its tokenizer.
         card: the encoder card.
         words: the output terms if they are not the tokenizer's tokens.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    card: EncoderCard
+    words: list[str] | None = None
+
+
+def write_model_directory(folder: Path, parts: ModelParts, queries: ModelParts | None = None) -> str:
+    """Write a model directory atomically.
+
+    Args:
+        folder: absent, empty, or a model directory with the same content.
+        parts: the encoder.
+        queries: a separate query encoder; None: there is none.
 
     Returns:
         Its digest (hex).
@@ -71,28 +80,34 @@ def write_model_directory(
     Raises:
         ConfigError: the folder has other content.
     """
+    with Draft(folder) as draft:
+        _write_parts(draft.folder, parts)
+        if queries is not None:
+            _write_parts(draft.folder / QUERY_FOLDER, queries)
+        digest = model_digest(draft.folder)
+        seal_directory(draft, field="output")
+    return digest
+
+
+def _write_parts(made: Path, parts: ModelParts) -> None:
+    model, tokenizer, card, words = parts
     own = has_own_output_layer(model)
     inexpressible = _inexpressible(card, own=own)
     if inexpressible:
         log.warning("sentence-transformers cannot open this model", extra={"fields": inexpressible})
     elif card.pooled_tokens != "all":
         log.warning("sentence-transformers pools every token", extra={"fields": {"pooled_tokens": card.pooled_tokens}})
-    with Draft(folder) as draft:
-        made = draft.folder
-        model.save_pretrained(made, state_dict=weights_without_output_layer(model) if own else None)
-        # safetensors creates its file readable by the owner only; the other files follow the umask.
-        (made / "model.safetensors").chmod((made / "config.json").stat().st_mode)
-        write_tokenizer(made, tokenizer, card)
-        if own:
-            save_output_layer(made, model)
-        if words is not None:
-            write_output_vocabulary(made, words)
-        if not inexpressible:
-            _write_sentence_transformers(made, card)
-        write_file(made / CARD_FILE, card.to_bytes())
-        digest = model_digest(made)
-        seal_directory(draft, field="output")
-    return digest
+    model.save_pretrained(made, state_dict=weights_without_output_layer(model) if own else None)
+    # safetensors creates its file readable by the owner only; the other files follow the umask.
+    (made / "model.safetensors").chmod((made / "config.json").stat().st_mode)
+    write_tokenizer(made, tokenizer, card)
+    if own:
+        save_output_layer(made, model)
+    if words is not None:
+        write_output_vocabulary(made, words)
+    if not inexpressible:
+        _write_sentence_transformers(made, card)
+    write_file(made / CARD_FILE, card.to_bytes())
 
 
 def model_digest(folder: Path) -> str:

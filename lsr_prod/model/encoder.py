@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ConfigError, EncoderRaisedError
-from lsr_prod.formats.card import EncoderCard, Kind
+from lsr_prod.formats.card import CARD_FILE, QUERY_FOLDER, EncoderCard, Kind
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.logs import get_log
 from lsr_prod.model import backbone, pooling
 from lsr_prod.model.card_update import check_attention, update_card
-from lsr_prod.model.directory import write_model_directory
+from lsr_prod.model.directory import ModelParts, write_model_directory
 from lsr_prod.model.loading import output_vocabulary, read_parts
 from lsr_prod.model.pooled_head import PooledArgmax, find_argmax, pool_vocabulary
 from lsr_prod.model.uncased import UncasedOutput
@@ -37,6 +37,8 @@ class SparseEncoder(nn.Module):
         card: all settings that decide a vector, apart from the weights.
         vocabulary: the V output terms.
         uncased: folds the terms of the head into the output terms; None if ``output_casing`` is ``all``.
+        queries: separate encoder of queries, with the same output terms; None: this model encodes queries too, or no
+            model does.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class SparseEncoder(nn.Module):
         tokenizer: PreTrainedTokenizerFast,
         card: EncoderCard,
         vocabulary: list[str] | None = None,
+        queries: "SparseEncoder | None" = None,
     ) -> None:
         """Combine the parts; ``load`` reads them.
 
@@ -53,6 +56,7 @@ class SparseEncoder(nn.Module):
             tokenizer: its tokenizer.
             card: the encoder card.
             vocabulary: the terms of the head's rows if they are not the tokenizer's tokens.
+            queries: a separate query encoder, if the card says ``query_encoder: separate``.
 
         Raises:
             ConfigError: the architecture is not in ``backbone.ARCHITECTURES``, or the parts do not fit together.
@@ -75,6 +79,8 @@ class SparseEncoder(nn.Module):
                 f"its head has {rows} outputs for {len(terms)} terms",
                 f"give it what the card says, {card.vocabulary_size} terms",
             )
+        self.queries = queries
+        _check_queries(card, queries)
 
     @classmethod
     def load(cls, source: str | Path, **card_overrides: Any) -> "SparseEncoder":
@@ -90,7 +96,12 @@ class SparseEncoder(nn.Module):
         Raises:
             ConfigError: the model cannot be read, has no trained vocabulary head, or does not support an override.
         """
-        return cls(*read_parts(source, card_overrides)).eval()
+        read = {**card_overrides}
+        folder = Path(source) / QUERY_FOLDER
+        if not (folder / CARD_FILE).is_file():
+            return cls(*read_parts(source, read)).eval()
+        own = {name: read.pop(name) for name in ("query_max_length", "query_prompt") if name in read}
+        return cls(*read_parts(source, read), queries=cls.load(folder, **own)).eval()
 
     def with_card(self, **card_changes: Any) -> "SparseEncoder":
         """Return an encoder with the same weights and other fields of the card, as in ``load``.
@@ -102,11 +113,35 @@ class SparseEncoder(nn.Module):
         words = self._words()
         terms = output_vocabulary(tokenizer, len(backbone.output_layer(self.model)[0])) if words is None else words
         card = update_card(self.card, card_changes, self.model.config, tokenizer, terms)
-        return SparseEncoder(self.model, tokenizer, card, words).train(self.training)
+        queries = self.queries if card.query_encoder == "separate" else None
+        return SparseEncoder(self.model, tokenizer, card, words, queries).train(self.training)
 
     def clone(self) -> "SparseEncoder":
         """Return an encoder with a copy of the weights, for stages that change them; in evaluation mode."""
-        return SparseEncoder(copy.deepcopy(self.model), self.tokenizer, self.card, self._words()).eval()
+        queries = None if self.queries is None else self.queries.clone()
+        return SparseEncoder(copy.deepcopy(self.model), self.tokenizer, self.card, self._words(), queries).eval()
+
+    def document_encoder(self) -> "SparseEncoder":
+        """Return the encoder without its separate query encoder; it shares the weights."""
+        return self if self.queries is None else self.with_card(query_encoder="model")
+
+    def with_queries(self, queries: "SparseEncoder") -> "SparseEncoder":
+        """Return an encoder that encodes documents with this model, and queries with another one.
+
+        Args:
+            queries: encoder with the same output terms.
+
+        Raises:
+            ConfigError: the output terms differ, or one of the encoders has inference-free or separate queries already.
+        """
+        if self.card.query_encoder != "model":
+            raise ConfigError(
+                "query_model",
+                f"the card says query_encoder {self.card.query_encoder}: another encoder reads queries already",
+                "leave query_model out, or start from a model that encodes queries",
+            )
+        card = replace(self.card, query_encoder="separate")
+        return SparseEncoder(self.model, self.tokenizer, card, self._words(), queries).eval()
 
     def save(self, folder: str | Path) -> str:
         """Write the model directory atomically; sentence-transformers can open it unless a setting is missing there.
@@ -120,7 +155,8 @@ class SparseEncoder(nn.Module):
         Raises:
             ConfigError: the folder has other content.
         """
-        return write_model_directory(Path(folder), self.model, self.tokenizer, self.card, self._words())
+        queries = None if self.queries is None else self.queries._parts()
+        return write_model_directory(Path(folder), self._parts(), queries)
 
     def forward(
         self,
@@ -204,6 +240,8 @@ class SparseEncoder(nn.Module):
             ConfigError: ``kind`` is query and queries are inference-free.
             EncoderRaisedError: a weight is NaN or infinite.
         """
+        if kind == "query" and self.queries is not None:
+            return self.queries.encode(texts, kind, batch_size)
         self.card.check_model_encodes(kind)
         visible = [i for i, text in enumerate(texts) if text.strip()]
         ids = self._token_ids([texts[i] for i in visible], kind)
@@ -216,6 +254,9 @@ class SparseEncoder(nn.Module):
         ]
         self.train(was_training)
         return SparseBatch.concatenate(parts).spread([visible[i] for i in by_length], len(texts))
+
+    def _parts(self) -> ModelParts:
+        return ModelParts(self.model, self.tokenizer, self.card, self._words())
 
     def _words(self) -> list[str] | None:
         return self.vocabulary if self.card.output_vocabulary == "words" else None
@@ -240,3 +281,26 @@ class SparseEncoder(nn.Module):
         if not np.isfinite(weights).all():  # NaN would be left out, like a weight of 0
             raise EncoderRaisedError("the model returned a weight that is not finite")
         return SparseBatch.from_topk(np.broadcast_to(np.arange(weights.shape[1]), weights.shape), weights)
+
+
+def _check_queries(card: EncoderCard, queries: SparseEncoder | None) -> None:
+    if (card.query_encoder == "separate") != (queries is not None):
+        raise ConfigError(
+            "query_encoder",
+            f"the card says {card.query_encoder}, with {'no' if queries is None else 'a'} separate query encoder",
+            f"restore the folder {QUERY_FOLDER} of the model directory, or save the model again",
+        )
+    if queries is None:
+        return
+    if queries.card.query_encoder != "model":
+        raise ConfigError(
+            "query_model",
+            f"its card says query_encoder {queries.card.query_encoder}",
+            "give a model that encodes queries",
+        )
+    if queries.card.vocabulary_sha256 != card.vocabulary_sha256:
+        raise ConfigError(
+            "query_model",
+            f"its {queries.card.vocabulary_size} output terms differ from the model's {card.vocabulary_size}",
+            "give a model with the same output vocabulary, or transfer it to that vocabulary first",
+        )

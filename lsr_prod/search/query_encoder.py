@@ -1,6 +1,7 @@
 """Encode queries with the bundle that encoded the index; other bundles are rejected.
 
-If the card has ``query_encoder: idf``, the tokenizer is enough; otherwise ONNX Runtime runs the model.
+If the card has ``query_encoder: idf``, the tokenizer is enough; otherwise ONNX Runtime runs the model, and with
+``separate`` the query encoder in the bundle.
 """
 
 import threading
@@ -55,7 +56,7 @@ class QueryEncoder:
         with self._lock:
             if digest not in self._encoders:
                 folder = self._bundle or snapshot.bundle
-                encoder = BundleEncoder(folder, threads=self._threads, verify=self._verify)
+                encoder = BundleEncoder(folder, threads=self._threads, verify=self._verify, kind="query")
                 _check(encoder.bundle, folder, digest)
                 self._encoders[digest] = encoder
             return self._encoders[digest]

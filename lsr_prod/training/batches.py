@@ -8,14 +8,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lsr_prod.errors import TrainingError
 from lsr_prod.training.rng import draw
 from lsr_prod.training_data.training_set import Example
 
-__all__ = ["TokenBatch", "TrainBatch", "make_batch", "pad"]
+__all__ = ["TokenBatch", "TrainBatch", "make_batch", "pad", "spread"]
 
 _MULTIPLE = 8  # suits tensor cores, and leaves fewer shapes to compile
 _NEGATIVES = 3  # purpose of random numbers
+_MISSING = -1  # place without a document
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,16 @@ class TrainBatch:
 
     Attributes:
         queries: n texts.
-        documents: n * c texts; those of query i are i*c .. i*c+c-1, its positive first.
+        documents: n * c texts; those of query i are i*c .. i*c+c-1, its positive first. Where hard negatives are
+            missing, only the texts that ``present`` marks, in the same order.
         scores: float32 [n, c], teacher's scores; None if the training set has none.
+        present: bool [n, c], False at places of missing hard negatives; None: nothing is missing.
     """
 
     queries: TokenBatch
     documents: TokenBatch
     scores: Tensor | None
+    present: Tensor | None = None
 
 
 def make_batch(
@@ -70,31 +73,51 @@ def make_batch(
     Args:
         examples: n rows of a training set.
         rows: int64 [n], row numbers.
-        negatives: hard negatives per query; a row with fewer repeats them, each about equally often.
+        negatives: hard negatives per query; the other places of a row with fewer are marked as missing.
         seed: seed of the sample.
         step: number of the step, counted over all epochs.
         pad_id: padding token.
 
     Returns:
         Tensors on the CPU, padded to a multiple of 8 tokens.
-
-    Raises:
-        TrainingError: a row has no negative, but ``negatives`` is above 0.
     """
     if len(examples) != len(rows):
         raise ValueError(f"{len(examples)} examples for {len(rows)} rows")
     drawn = _drawn_documents([len(example.documents) for example in examples], rows, negatives, seed, step)
     documents = [
-        example.documents[place] for example, places in zip(examples, drawn.tolist(), strict=True) for place in places
+        example.documents[place]
+        for example, places in zip(examples, drawn.tolist(), strict=True)
+        for place in places
+        if place != _MISSING
     ]
     scores = [
-        example.scores[places] for example, places in zip(examples, drawn, strict=True) if example.scores is not None
+        np.where(places == _MISSING, np.float32(0), example.scores[places])
+        for example, places in zip(examples, drawn, strict=True)
+        if example.scores is not None
     ]
+    present = drawn != _MISSING
     return TrainBatch(
         queries=pad([example.query for example in examples], pad_id),
         documents=pad(documents, pad_id),
         scores=torch.from_numpy(np.stack(scores)) if scores else None,
+        present=None if present.all() else torch.from_numpy(present),
     )
+
+
+def spread(documents: Tensor, present: Tensor | None) -> Tensor:
+    """Put zero vectors at the places of missing hard negatives.
+
+    Args:
+        documents: [m, V], the documents that ``present`` marks, in order.
+        present: bool [n, c]; None: nothing is missing, and ``documents`` is returned.
+
+    Returns:
+        [n * c, V].
+    """
+    if present is None:
+        return documents
+    places = present.flatten().nonzero().squeeze(1).to(documents.device)
+    return documents.new_zeros(present.numel(), documents.shape[1]).index_copy(0, places, documents)
 
 
 def pad(texts: Sequence[npt.NDArray[np.int32]], pad_id: int) -> TokenBatch:
@@ -110,19 +133,21 @@ def pad(texts: Sequence[npt.NDArray[np.int32]], pad_id: int) -> TokenBatch:
 def _drawn_documents(
     counts: list[int], rows: npt.NDArray[np.int64], negatives: int, seed: int, step: int
 ) -> npt.NDArray[np.int64]:
-    """Return int64 [n, 1 + negatives]: positions in the documents of a row; 0, the positive, then the sample."""
+    """Return int64 [n, 1 + negatives]: positions in the documents of a row; 0, the positive, then the sample.
+
+    Places after the last negative of a row are ``_MISSING``.
+    """
     drawn = np.zeros((len(rows), 1 + negatives), np.int64)
     if not negatives or not len(rows):
         return drawn
     available = np.array(counts, np.int64) - 1  # [n] negatives of each row
-    if available.min() < 1:
-        row = int(rows[int(available.argmin())])
-        raise TrainingError(f"row {row} has no negative; prepare the training set for batch.negatives of {negatives}")
     starts = np.cumsum(available) - available
     owners = np.repeat(np.arange(len(rows)), available)
     places = np.arange(int(available.sum())) - starts[owners]
     # Permute the negatives of each row and take the first ones.
     order = np.lexsort((draw(seed, _NEGATIVES, step, rows[owners], places), owners))
-    picks = starts[:, None] + np.arange(negatives) % available[:, None]
-    drawn[:, 1:] = 1 + places[order][picks]
+    sampled = np.arange(negatives) < available[:, None]  # [n, negatives]
+    picks = (starts[:, None] + np.arange(negatives))[sampled]
+    drawn[:, 1:] = _MISSING
+    drawn[:, 1:][sampled] = 1 + places[order][picks]
     return drawn

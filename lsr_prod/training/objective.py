@@ -68,6 +68,7 @@ class TrainingObjective:
         teacher: Tensor | None,
         step: int,
         extra_documents: Vectors | None = None,
+        present: Tensor | None = None,
     ) -> LossTerms:
         """Return the loss of this worker's part of the batch; a collective operation of all workers.
 
@@ -77,6 +78,8 @@ class TrainingObjective:
             teacher: [n, c], the teacher's scores, for margin_mse and kl.
             step: from 0.
             extra_documents: m further negatives of info_nce, equal on all workers, [m, V] or kept terms.
+            present: bool [n, c], False at places of missing hard negatives, whose vectors have to be zero; no loss and
+                no mean contains them. None: nothing is missing on this worker.
 
         Raises:
             ValueError: the shapes do not match, or the teacher's scores are missing.
@@ -85,11 +88,23 @@ class TrainingObjective:
             raise ValueError(f"{len(documents)} documents do not divide among {len(queries)} queries")
         with torch.autocast(queries.device.type, enabled=False):  # sums over a vocabulary need more than 16 bits
             vectors = _Vectors(self._objective, _full(queries), _full(documents), extra_documents)
-            shares = collective.shares(len(queries), len(documents), queries.device)
-            return self._terms(vectors, teacher, shares, step)
+            texts = len(documents) if present is None else int(present.sum())
+            shares = collective.shares(len(queries), len(documents), queries.device, texts)
+            if not shares.incomplete:
+                present = None
+            elif present is None:
+                present = torch.ones(len(queries), shares.documents_of_a_query, dtype=torch.bool, device=queries.device)
+            return self._terms(vectors, teacher, shares, step, present)
 
-    def _terms(self, vectors: "_Vectors", teacher: Tensor | None, shares: collective.Shares, step: int) -> LossTerms:
-        sums = self._rankings(vectors, teacher, shares if self._objective.cross_worker else None, step)
+    def _terms(
+        self,
+        vectors: "_Vectors",
+        teacher: Tensor | None,
+        shares: collective.Shares,
+        step: int,
+        present: Tensor | None,
+    ) -> LossTerms:
+        sums = self._rankings(vectors, teacher, shares if self._objective.cross_worker else None, step, present)
         settings = self._objective.overlap
         if self._overlap is not None and settings is not None:
             queries, documents, _ = vectors.at(settings.qk, settings.dk)
@@ -107,14 +122,19 @@ class TrainingObjective:
         return LossTerms(total, parts | {"total": whole})
 
     def _rankings(
-        self, vectors: "_Vectors", teacher: Tensor | None, shares: collective.Shares | None, step: int
+        self,
+        vectors: "_Vectors",
+        teacher: Tensor | None,
+        shares: collective.Shares | None,
+        step: int,
+        present: Tensor | None,
     ) -> dict[str, tuple[Tensor, float]]:
         """Return name -> (sum over own queries, weight); losses of one kind are added up with their weights."""
         sparsity, pruning = self._objective.sparsity, self._objective.pruning
         losses = self._objective.losses
 
         def rank(qk: int | None, dk: int | None, temperature: float | None = None) -> list[Tensor]:
-            values = ranking_losses(losses, *vectors.at(qk, dk, temperature), teacher, shares)
+            values = ranking_losses(losses, *vectors.at(qk, dk, temperature), teacher, shares, present)
             return [value * loss.weight for loss, value in zip(losses, values, strict=True)]
 
         sums: dict[str, tuple[Tensor, float]] = {}
@@ -154,6 +174,7 @@ def ranking_losses(
     extra_documents: Vectors | None,
     teacher: Tensor | None,
     shares: collective.Shares | None,
+    present: Tensor | None = None,
 ) -> list[Tensor]:
     """Return the sum over own queries of every ranking loss, without its weight.
 
@@ -164,8 +185,9 @@ def ranking_losses(
         extra_documents: m vectors, further negatives of info_nce.
         teacher: [n, c]; None if no loss needs it.
         shares: rows of every worker, if documents of other workers are negatives too; None: only this worker's.
+        present: bool [n, c], False at places of missing hard negatives; None: nothing is missing on any worker.
     """
-    scores = Scores(losses, queries, documents, extra_documents, shares)
+    scores = Scores(losses, queries, documents, extra_documents, shares, present)
     values = []
     for settings in losses:
         cosines = {"dot": (False,), "cosine": (True,), "both": (False, True)}[settings.similarity]

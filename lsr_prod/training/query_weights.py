@@ -8,6 +8,7 @@ gradient reaches them. Losses, masks and document regularizers are the usual one
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,11 +40,13 @@ def reader_of(encoder: SparseEncoder) -> TermReader:
     return TermReader(encoder.tokenizer.backend_tokenizer.to_str(), encoder.card, encoder.vocabulary)
 
 
-def count_terms(data: TrainingDataSettings, encoder: SparseEncoder, work: Store, options: dict[str, str]) -> FileDigest:
+def count_terms(
+    data: Sequence[TrainingDataSettings], encoder: SparseEncoder, work: Store, options: dict[str, str]
+) -> FileDigest:
     """Count the documents with each output term, unless the counts exist; each distinct document once, untruncated.
 
     Args:
-        data: rows with the documents.
+        data: data sets with the documents.
         encoder: encoder with the output terms.
         work: the work store, which stores the counts.
         options: options of the object stores of ``data.paths``.
@@ -54,17 +57,14 @@ def count_terms(data: TrainingDataSettings, encoder: SparseEncoder, work: Store,
     """
     made_from = {
         "format": _FORMAT,
-        "data": pin_data(data, options),
-        "kind": data.kind,
-        "columns": {field: data.column(field) for field in data.fields},
-        "max_text_bytes": data.max_text_bytes,
+        **(_source(data[0], options) if len(data) == 1 else {"sets": [_source(one, options) for one in data]}),
         "tokenizer": encoder.tokenizer.backend_tokenizer.to_str(),
         "card": {name: getattr(encoder.card, name) for name in ("vocabulary_sha256", "output_casing")},
     }
     name = f"term_counts/{digest_json(made_from)}.npy"
     found = work.get(name)
     if found is None:
-        texts = _distinct(text for row in read_good_rows(data, options) for text in row.documents)
+        texts = _distinct(text for one in data for row in read_good_rows(one, options) for text in row.documents)
         counts = reader_of(encoder).count(texts)
         if not counts.documents:
             raise ConfigError(
@@ -74,6 +74,15 @@ def count_terms(data: TrainingDataSettings, encoder: SparseEncoder, work: Store,
         found = work.get(name)
         assert found is not None
     return FileDigest(name, hashlib.sha256(found).hexdigest(), len(found))
+
+
+def _source(data: TrainingDataSettings, options: dict[str, str]) -> dict[str, Any]:
+    return {
+        "data": pin_data(data, options),
+        "kind": data.kind,
+        "columns": {field: data.column(field) for field in data.fields},
+        "max_text_bytes": data.max_text_bytes,
+    }
 
 
 def query_weights(file: FileDigest, work: Store, vocabulary_size: int) -> Tensor:

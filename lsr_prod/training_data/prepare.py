@@ -70,7 +70,7 @@ def prepare_training_set(
     document_max_length: int | None,
     store: Store,
     options: dict[str, str],
-    negatives: int = 0,
+    needs_negative: bool = False,
     layout: Layout | None = None,
 ) -> TrainingSetSummary:
     """Prepare the training set of these settings unless it exists. Needs a Ray session.
@@ -84,7 +84,7 @@ def prepare_training_set(
         document_max_length: tokens of a document, or of a plain text, which gets no prompt; None: all.
         store: the work store.
         options: options of the object stores of ``data.paths``.
-        negatives: hard negatives per query; above 0, a row without a negative is bad.
+        needs_negative: a row without a negative is bad.
         layout: content of rows beyond token ids; None: token ids alone.
 
     Raises:
@@ -94,8 +94,8 @@ def prepare_training_set(
         StorageError: the work store fails.
         WorkersLostError: read tasks, or their machines, failed repeatedly.
     """
-    if negatives and data.kind in ("pairs", "texts"):
-        raise ConfigError("batch.negatives", f"rows of kind {data.kind} have no negatives", "set it to 0")
+    if needs_negative and data.kind in ("pairs", "texts"):
+        raise ConfigError("data.kind", f"rows of kind {data.kind} have no negatives", "give rows with negatives")
     store = store if is_remote(store.uri) else Store(str(Path(store.uri).absolute()), store.options)
     files = pin_files(data, options)
     tokens = TokenSettings.of_model(
@@ -104,10 +104,10 @@ def prepare_training_set(
         document_max_length=document_max_length,
         plain=data.kind == "texts",
     )
-    made_from = _made_from(files, data, tokens, needs_negative=negatives > 0)
+    made_from = _made_from(files, data, tokens, needs_negative=needs_negative)
     if layout is not None:
         made_from["layout"] = layout.to_json()
-    maker = PartMaker(data, tokens, negatives > 0, digest_json(made_from), store, options, layout)
+    maker = PartMaker(data, tokens, needs_negative, digest_json(made_from), store, options, layout)
     record = _finished(store, maker.digest)
     if record is None:
         check_schemas(files, data, options)
@@ -138,10 +138,15 @@ def _made_from(
         "kind": data.kind,
         "columns": {field: data.column(field) for field in data.fields},
         "max_text_bytes": data.max_text_bytes,
-        "needs_negative": needs_negative and data.kind in ("negatives", "scores"),
+        "needs_negative": needs_negative and data.kind != "pairs",
         "tokenizer": hashlib.sha256(tokens.tokenizer.encode()).hexdigest(),
         "query": None if data.kind == "texts" else asdict(tokens.query),
         "document": asdict(tokens.document),
+        **(
+            {"query_tokenizer": hashlib.sha256(tokens.query_tokenizer.encode()).hexdigest()}
+            if tokens.query_tokenizer is not None
+            else {}
+        ),
     }
 
 

@@ -19,6 +19,9 @@ __all__ = ["LISTS", "TrainingRow", "validate"]
 LISTS = frozenset({"negatives", "documents", "scores"})
 """Fields whose value is a list."""
 
+_OPTIONAL = frozenset({"negative", "negatives"})  # may be null
+
+_NEEDS_NEGATIVE = "the row has no negative; margin_mse, kl and info_nce without in_batch need one or more"
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
 
 
@@ -68,6 +71,8 @@ def _read(record: Mapping[str, Any], data: TrainingDataSettings) -> TrainingRow:
     for field in data.fields:
         column = data.column(field)
         if (value := record.get(column)) is None:
+            if field in _OPTIONAL and column in record:
+                continue
             raise _BadRecordError("missing_field", f"field {column} is absent or null")
         if field in LISTS:
             values[field] = _list(column, value, _score if field == "scores" else _text)
@@ -77,7 +82,7 @@ def _read(record: Mapping[str, Any], data: TrainingDataSettings) -> TrainingRow:
         return TrainingRow(None, (values["text"],))
     if data.kind == "scores":
         return TrainingRow(values["query"], values["documents"], values["scores"])
-    negatives = values.get("negatives", (values["negative"],) if "negative" in values else ())
+    negatives = values.get("negatives", (values["negative"],) if "negative" in values else ())  # null: the row has none
     return TrainingRow(values["query"], (values["positive"], *negatives))
 
 
@@ -120,7 +125,7 @@ def _check(row: TrainingRow, data: TrainingDataSettings, needs_negative: bool) -
     if row.scores is not None and len(row.scores) != len(row.documents):
         raise _BadRecordError("wrong_score_count", f"{len(row.scores)} scores for {len(row.documents)} documents")
     if needs_negative and len(row.documents) < 2:
-        raise _BadRecordError("no_negative", "the row has no negative, and batch.negatives asks for some")
+        raise _BadRecordError("no_negative", _NEEDS_NEGATIVE)
     positive = row.documents[0].split()  # tokenizers ignore differences in white space
     if any(text.split() == positive for text in row.documents[1:]):
         raise _BadRecordError("positive_equals_negative", "the positive is among the negatives")

@@ -98,7 +98,7 @@ def _texts(group: Sequence[ReadRow], tokens: TokenSettings, layout: Layout | Non
     elif isinstance(layout, QueryTermLayout):
         queries = iter(query_terms(asked, tokens, layout))
     else:
-        queries = iter(tokens.token_ids(asked, tokens.query))
+        queries = iter(tokens.query_ids(asked))
     documents = iter(tokens.token_ids(texts, tokens.document))
     for row in rows:
         query = next(queries) if row.query is not None or isinstance(layout, TeacherLayout) else _EMPTY

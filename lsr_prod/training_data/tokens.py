@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
-from lsr_prod.formats.card import EncoderCard
+from lsr_prod.formats.card import QUERY_FOLDER, EncoderCard
 
 __all__ = ["TextForm", "TokenSettings"]
 
@@ -38,11 +38,13 @@ class TokenSettings:
         tokenizer: content of ``tokenizer.json``.
         query: form of a query.
         document: form of a document or of a plain text.
+        query_tokenizer: content of the ``tokenizer.json`` of a separate query encoder; None: ``tokenizer``.
     """
 
     tokenizer: str = field(repr=False)
     query: TextForm
     document: TextForm
+    query_tokenizer: str | None = field(default=None, repr=False)
 
     @classmethod
     def of_model(
@@ -61,15 +63,22 @@ class TokenSettings:
             ConfigError: a length leaves no token for text.
         """
         card = EncoderCard.load(model)
-        tokenizer = (model / TOKENIZER_FILE).read_text(encoding="utf-8")
+        tokenizer, query_prompt, own = (model / TOKENIZER_FILE).read_text(encoding="utf-8"), card.query_prompt, None
+        if card.query_encoder == "separate":
+            query_prompt = EncoderCard.load(model / QUERY_FOLDER).query_prompt
+            own = (model / QUERY_FOLDER / TOKENIZER_FILE).read_text(encoding="utf-8")
         found = cls(
             tokenizer,
-            TextForm("" if plain else card.query_prompt, query_max_length),
+            TextForm("" if plain else query_prompt, query_max_length),
             TextForm("" if plain else card.document_prompt, document_max_length),
+            own if own != tokenizer else None,
         )
-        plain_tokenizer = Tokenizer.from_str(tokenizer)
-        plain_tokenizer.no_truncation()
-        for kind, form in (("query", found.query), ("document", found.document)):
+        for kind, form, content in (
+            ("query", found.query, found.query_tokenizer or tokenizer),
+            ("document", found.document, tokenizer),
+        ):
+            plain_tokenizer = Tokenizer.from_str(content)
+            plain_tokenizer.no_truncation()
             taken = len(plain_tokenizer.encode(form.prompt).ids)
             if form.max_length is not None and taken >= form.max_length:
                 raise ConfigError(
@@ -81,9 +90,17 @@ class TokenSettings:
 
     def token_ids(self, texts: Sequence[str], form: TextForm) -> list[npt.NDArray[np.int32]]:
         """Return the token ids of each text, int32 [L]."""
-        tokenizer = _tokenizer(self.tokenizer, form.max_length)
-        encodings: list[Any] = tokenizer.encode_batch_fast([form.prompt + text for text in texts])
-        return [np.array(encoding.ids, np.int32) for encoding in encodings]
+        return _token_ids(self.tokenizer, texts, form)
+
+    def query_ids(self, texts: Sequence[str]) -> list[npt.NDArray[np.int32]]:
+        """Return the token ids of each query, int32 [L]."""
+        return _token_ids(self.query_tokenizer or self.tokenizer, texts, self.query)
+
+
+def _token_ids(content: str, texts: Sequence[str], form: TextForm) -> list[npt.NDArray[np.int32]]:
+    tokenizer = _tokenizer(content, form.max_length)
+    encodings: list[Any] = tokenizer.encode_batch_fast([form.prompt + text for text in texts])
+    return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
 
 @lru_cache(maxsize=4)  # a Ray worker process runs many tasks, and parsing takes longer than a small task

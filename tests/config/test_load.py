@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.config import Deployment, load_deployment
+from lsr_prod.config import Deployment, FinetuneSettings, load_deployment
 from lsr_prod.errors import ConfigError
 
 YAML = """
@@ -12,6 +12,10 @@ encode: {bundle: bundle, table: table, batch_tokens: 4096}
 """
 
 FINETUNE = "train: {{model: m, output: o, work: w, stages: [{{data: {{paths: [p], kind: scores}}, steps: 3, {}}}]}}"
+SETS = (
+    "train: {{model: m, output: o, work: w, stages: [{{steps: 3, objective: {{losses: [{{loss: {loss}}}]}}, "
+    "data: [{{paths: [p], kind: {kind}, name: a}}, {{paths: [q], kind: pairs, {second}}}]{more}}}]}}"
+)
 MLM = "train: {{model: m, output: o, work: w, stages: [{{stage: adapt_mlm, data: {{paths: [p], kind: texts}}, {}}}]}}"
 
 
@@ -40,6 +44,51 @@ def test_command_line_overrides_file_and_file_overrides_default(tmp_path: Path) 
             "train: {model: m, output: o, work: w, stages: [{data: {paths: [p], kind: pairs, pathz: 1}}]}",
             "train.stages.0.data.pathz",
             "did you mean paths?",
+        ),
+        (
+            (),
+            SETS.format(loss="info_nce", kind="pairs", second="name: b, wait: 2", more=""),
+            "train.stages.0.data.1.wait",
+            "did you mean weight?",
+        ),
+        ((), SETS.format(loss="info_nce", kind="pairs", second="weight: 2", more=""), "train.stages.0.data.1.name", ""),
+        (
+            (),
+            SETS.format(loss="info_nce", kind="pairs", second="name: a", more=""),
+            "train.stages.0",
+            "a name of its own",
+        ),
+        (
+            (),
+            SETS.format(loss="kl", kind="scores", second="name: b", more=""),
+            "train.stages.0",
+            "need data.kind scores",
+        ),
+        (
+            (),
+            SETS.format(loss="info_nce", kind="pairs", second="name: b", more=", batch: {negatives: 2}"),
+            "train.stages.0",
+            "rows of kind pairs have no negatives",
+        ),
+        (
+            (),
+            SETS.format(
+                loss="info_nce, in_batch: false", kind="negatives", second="name: b", more=", batch: {negatives: 2}"
+            ),
+            "train.stages.0",
+            "rows of kind pairs have none",
+        ),
+        (
+            (),
+            SETS.format(loss="info_nce", kind="pairs", second="name: b, weight: 2", more=", sampling: round_robin"),
+            "train.stages.0",
+            "remove the weights",
+        ),
+        (
+            (),
+            FINETUNE.format("sampling: round_robin, objective: {losses: [{loss: kl}]}, batch: {negatives: 1}"),
+            "train.stages.0",
+            "give a list of them as data",
         ),
         ((), MLM.format("steps: 3, mask_rates: 0.5"), "train.stages.0.mask_rates", "did you mean mask_rate?"),
         ((), MLM.format("steps: 3, mask_rate: 1.5"), "train.stages.0.mask_rate", "less than 1"),
@@ -159,3 +208,12 @@ def test_columns_map_field_names_to_columns_of_the_corpus(tmp_path: Path) -> Non
     assert source is not None
     assert source.fields == ["_id", "title", "by", "text"]
     assert (source.column("_id"), source.column("text"), source.separator) == ("docno", "text", " | ")
+
+
+def test_pairs_may_stand_next_to_rows_with_negatives(tmp_path: Path) -> None:
+    text = SETS.format(loss="info_nce", kind="negatives", second="name: b, weight: 2", more=", batch: {negatives: 2}")
+    train = _load(tmp_path, text=text, needs=("train",)).train
+    assert train is not None
+    stage = train.stages[0]
+    assert isinstance(stage, FinetuneSettings)
+    assert [(one.kind, one.paths) for one in stage.data_sets] == [("negatives", ["p"]), ("pairs", ["q"])]

@@ -18,26 +18,31 @@ def plain_total(
     extra: Tensor | None,
     step: int,
     steps: int,
+    present: Tensor | None = None,
 ) -> Tensor:
+    if present is None:
+        present = torch.ones(len(queries), len(documents) // len(queries), dtype=torch.bool)
     sparsity = objective.sparsity
     masks = (sparsity.keep_query or 0, sparsity.keep_document or 0)
     if sparsity.keep == "masked":
         queries, documents = top(queries, masks[0]), top(documents, masks[1])
         extra = None if extra is None else top(extra, masks[1])
-    total = rankings(objective.losses, queries, documents, teacher, extra, 0, 0)
+    total = rankings(objective.losses, queries, documents, teacher, extra, 0, 0, present)
     if sparsity.keep == "both" and any(masks):
-        total = total + rankings(objective.losses, queries, documents, teacher, extra, *masks)
+        total = total + rankings(objective.losses, queries, documents, teacher, extra, *masks, present)
     if objective.pruning is not None:
         for qk, dk in objective.pruning.levels:
             kept = top_through(objective.pruning, queries, qk, step, steps)
             kept_documents = top_through(objective.pruning, documents, dk, step, steps)
             kept_extra = None if extra is None else top(extra, dk)
-            pruned = rankings(objective.losses, kept, kept_documents, teacher, kept_extra, 0, 0)
+            pruned = rankings(objective.losses, kept, kept_documents, teacher, kept_extra, 0, 0, present)
             total = total + objective.pruning.weight * pruned / len(objective.pruning.levels)
     if objective.overlap is not None:
         total = total + objective.overlap.weight * overlap(objective, queries, documents)
+    texts = documents[present.flatten()]
+    positives = (present.sum(1).cumsum(0) - present.sum(1)).tolist()  # place of each query's own in texts
     for penalty in sparsity.regularizers:
-        total = total + ramp(penalty, step, steps) * regularizer(penalty, vocabulary, queries, documents)
+        total = total + ramp(penalty, step, steps) * regularizer(penalty, vocabulary, queries, texts, positives)
     return total
 
 
@@ -49,6 +54,7 @@ def rankings(
     extra: Tensor | None,
     qk: int,
     dk: int,
+    present: Tensor,
 ) -> Tensor:
     queries, documents = top(queries, qk), top(documents, dk)
     extra = documents[:0] if extra is None else top(extra, dk)
@@ -58,9 +64,12 @@ def rankings(
         for kind in ("dot", "cosine") if loss.similarity == "both" else (loss.similarity,):
             temperature = loss.temperature if kind == "dot" else loss.cosine_temperature
             for i in range(n):
-                own = [similarity(kind, queries[i], documents[i * c + j]) for j in range(c)]
+                has = [j for j in range(c) if present[i, j]]
+                own = [similarity(kind, queries[i], documents[i * c + j]) for j in has]
+                marks = teacher[i, has]
                 positive = own[0] - loss.margin
-                everyones = [similarity(kind, queries[i], documents[j]) for j in range(n * c) if j != i * c]
+                others = [j for j in range(n * c) if j != i * c and present[j // c, j % c]]
+                everyones = [similarity(kind, queries[i], documents[j]) for j in others]
                 everyones += [similarity(kind, queries[i], document) for document in extra]
                 if loss.loss == "info_nce":
                     value = cross_entropy(positive, everyones if loss.in_batch else own[1:], temperature)
@@ -68,10 +77,11 @@ def rankings(
                     others = [similarity(kind, queries[i], documents[j * c]) for j in range(n) if j != i]
                     value = cross_entropy(own[0], others, temperature)
                 elif loss.loss == "margin_mse":
-                    margins = [((own[0] - own[j]) - (teacher[i, 0] - teacher[i, j])).square() for j in range(1, c)]
-                    value = torch.stack(margins).mean()
+                    pairs = list(zip(own, marks, strict=True))[1:]
+                    margins = [((own[0] - score) - (marks[0] - mark)).square() for score, mark in pairs]
+                    value = torch.stack(margins).mean() if margins else own[0] * 0
                 else:
-                    target = torch.softmax(teacher[i] / loss.temperature, 0)
+                    target = torch.softmax(marks / loss.temperature, 0)
                     student = torch.log_softmax(torch.stack(own) / temperature, 0)
                     value = (target * (target.log() - student)).sum()
                 total = total + loss.weight * value / n
@@ -142,10 +152,11 @@ def ramp(penalty: RegularizerSettings, step: int, steps: int) -> float:
     return share if penalty.ramp == "linear" else share**2
 
 
-def regularizer(penalty: RegularizerSettings, vocabulary: list[str], queries: Tensor, documents: Tensor) -> Tensor:
+def regularizer(
+    penalty: RegularizerSettings, vocabulary: list[str], queries: Tensor, documents: Tensor, positives: list[int]
+) -> Tensor:
     if penalty.estimator == "off_diagonal":
-        c = len(documents) // len(queries)
-        others = [q @ d for i, q in enumerate(queries) for j, d in enumerate(documents) if j != i * c]
+        others = [q @ d for q, own in zip(queries, positives, strict=True) for j, d in enumerate(documents) if j != own]
         return penalty.joint * torch.stack(others).mean()
     if penalty.regularizer == "joint_flops":
         return penalty.joint * (queries.mean(0) * documents.mean(0)).sum()

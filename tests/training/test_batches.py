@@ -1,13 +1,10 @@
-from collections import Counter
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.errors import TrainingError
-from lsr_prod.training.batches import make_batch, pad
+from lsr_prod.training.batches import make_batch, pad, spread
 from lsr_prod.training_data.training_set import Example
 
 
@@ -38,7 +35,7 @@ def test_pad_keeps_tokens_and_masks_padding(texts: list[list[int]], pad_id: int)
 
 
 @given(
-    counts=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    counts=st.lists(st.integers(0, 9), min_size=1, max_size=12),
     negatives=st.integers(0, 6),
     seed=st.integers(0, 2**31),
     step=st.integers(0, 10**6),
@@ -53,17 +50,16 @@ def test_make_batch_has_positive_sampled_negatives_and_scores(
     batch = make_batch(examples, rows, negatives=negatives, seed=seed, step=step, pad_id=0)
     assert names(batch.queries.input_ids) == rows.tolist()
     width = 1 + negatives
-    documents = np.array(names(batch.documents.input_ids)).reshape(-1, width)
-    for row, count, drawn in zip(rows.tolist(), counts, documents.tolist(), strict=True):
+    present = np.ones((len(rows), width), bool) if batch.present is None else batch.present.numpy()
+    assert (batch.present is None) == (min(counts) >= negatives)
+    documents = np.zeros(present.shape, int)
+    documents[present] = names(batch.documents.input_ids)
+    for row, count, drawn, is_present in zip(rows.tolist(), counts, documents.tolist(), present.tolist(), strict=True):
         assert drawn[0] == 100 * row
-        places = [name - 100 * row for name in drawn[1:]]
+        places = [name - 100 * row for name in drawn[1:] if name]
         assert all(1 <= place <= count for place in places)
-        times = Counter(places)
-        if negatives <= count:
-            assert len(times) == negatives
-        else:  # all of them, each about equally often
-            assert len(times) == count
-            assert max(times.values()) - min(times.values()) <= 1
+        assert len(set(places)) == len(places) == min(count, negatives)  # none is repeated
+        assert is_present == [place <= count for place in range(width)]
     if scores:
         assert batch.scores is not None
         assert batch.scores.dtype == torch.float32
@@ -102,15 +98,17 @@ def test_samples_are_uniform_and_differ_by_step_and_seed():
     np.testing.assert_array_equal(places(0, 7), places(0, 7))
 
 
-def test_rows_without_negatives_are_accepted_if_none_are_configured():
+def test_rows_without_negatives_have_positive_only():
     rows = np.array([4, 5])
     examples = [example(4, 0), example(5, 3)]
     batch = make_batch(examples, rows, negatives=0, seed=0, step=0, pad_id=0)
     assert names(batch.documents.input_ids) == [400, 500]
-    with pytest.raises(
-        TrainingError, match=r"row 4 has no negative; prepare the training set for batch.negatives of 2"
-    ):
-        make_batch(examples, rows, negatives=2, seed=0, step=0, pad_id=0)
+    batch = make_batch(examples, rows, negatives=2, seed=0, step=0, pad_id=0)
+    assert batch.present.tolist() == [[True, False, False], [True, True, True]]
+    assert names(batch.documents.input_ids)[:2] == [400, 500]
+    none = make_batch(examples[:1], rows[:1], negatives=2, seed=0, step=0, pad_id=0)
+    assert names(none.documents.input_ids) == [400]
+    assert none.present.tolist() == [[True, False, False]]
     with pytest.raises(ValueError, match="1 examples for 2 rows"):
         make_batch(examples[:1], rows, negatives=0, seed=0, step=0, pad_id=0)
 
@@ -118,3 +116,13 @@ def test_rows_without_negatives_are_accepted_if_none_are_configured():
 def test_make_batch_accepts_no_rows():
     batch = make_batch([], np.empty(0, np.int64), negatives=2, seed=0, step=0, pad_id=0)
     assert len(batch.queries.input_ids) == len(batch.documents.input_ids) == 0
+
+
+def test_spread_puts_zero_vectors_at_missing_places():
+    documents = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], requires_grad=True)
+    present = torch.tensor([[True, False], [True, True]])
+    rows = spread(documents, present)
+    assert rows.tolist() == [[1, 2], [0, 0], [3, 4], [5, 6]]
+    (rows * torch.arange(4.0)[:, None]).sum().backward()
+    assert documents.grad.tolist() == [[0, 0], [2, 2], [3, 3]]
+    assert spread(documents, None) is documents

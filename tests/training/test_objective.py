@@ -1,12 +1,13 @@
 """The whole loss against its plain form, and the same on one worker as on many."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import Tensor
 
 from lsr_prod.config.objective import ObjectiveSettings
+from lsr_prod.training.batches import spread
 from lsr_prod.training.objective import LossTerms, TrainingObjective
 from lsr_prod.training.parallel import collective
 from lsr_prod.training.retrieval.momentum_queue import NegativeQueue
@@ -28,10 +29,18 @@ class Batch:
     teacher: Tensor
     extra: Tensor
     weights: Tensor
+    present: Tensor | None = None
 
     def part(self, start: int, stop: int) -> "Batch":
         documents = self.documents[start * C : stop * C]
-        return Batch(self.queries[start:stop], documents, self.teacher[start:stop], self.extra, self.weights)
+        present = None if self.present is None else self.present[start:stop]
+        return Batch(self.queries[start:stop], documents, self.teacher[start:stop], self.extra, self.weights, present)
+
+    def document_vectors(self, weights: Tensor) -> Tensor:
+        """Documents that are present, and zero vectors at the other places."""
+        present = None if self.present is None or self.present.all() else self.present
+        texts = self.documents if present is None else self.documents[present.flatten()]
+        return spread(vectors(texts, weights), present)
 
 
 def batch(n: int, dtype: torch.dtype = torch.float32) -> Batch:
@@ -41,6 +50,12 @@ def batch(n: int, dtype: torch.dtype = torch.float32) -> Batch:
         return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
 
     return Batch(draw(n, HIDDEN), draw(n * C, HIDDEN), draw(n, C), torch.relu(draw(5, V)), 0.2 * draw(V, HIDDEN))
+
+
+def incomplete(whole: Batch) -> Batch:
+    """Two thirds of the hard negatives are missing, at the last places of a query; of some queries all are."""
+    counts = torch.arange(len(whole.queries)) * 2 % 5 % C
+    return replace(whole, present=torch.arange(C) <= counts[:, None])
 
 
 def vectors(texts: Tensor, weights: Tensor) -> Tensor:
@@ -63,29 +78,37 @@ def train_on(name: str, part: Batch, *, cross_worker: bool = True) -> Outcome:
     """A step of a linear model with a rectified output on a worker's part of the batch."""
     objective, loss = losses_of(name, cross_worker=cross_worker)
     weights = part.weights.clone().requires_grad_()
-    queries, documents = vectors(part.queries, weights), vectors(part.documents, weights)
-    loss.observe(documents, STEP)
+    queries, documents = vectors(part.queries, weights), part.document_vectors(weights)
+    loss.observe(documents if part.present is None else documents[part.present.flatten()], STEP)
     extra = part.extra if objective.queue is not None else None
-    terms = loss(queries, documents, teacher=part.teacher, step=STEP, extra_documents=extra)
+    present = None if part.present is None or part.present.all() else part.present
+    terms = loss(queries, documents, teacher=part.teacher, step=STEP, extra_documents=extra, present=present)
     terms.total.backward()
     return Outcome(terms.parts, weights.grad, loss.state())
 
 
+@pytest.mark.parametrize("missing", [False, True], ids=["complete", "missing_negatives"])
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_objective_matches_plain_form_in_value_and_gradient(name: str) -> None:
+def test_objective_matches_plain_form_in_value_and_gradient(name: str, missing: bool) -> None:
     whole = batch(4, torch.float64)
+    if missing:
+        whole = incomplete(whole)
     objective, loss = losses_of(name)
     extra = whole.extra if objective.queue is not None else None
     gradients = []
     totals = []
     for plain in (False, True):
         queries = vectors(whole.queries, whole.weights).requires_grad_()
-        documents = vectors(whole.documents, whole.weights).requires_grad_()
+        documents = whole.document_vectors(whole.weights).requires_grad_()
         if plain:
-            total = plain_total(objective, VOCABULARY, queries, documents, whole.teacher, extra, STEP, STEPS)
+            total = plain_total(
+                objective, VOCABULARY, queries, documents, whole.teacher, extra, STEP, STEPS, whole.present
+            )
         else:
-            loss.observe(documents, STEP)
-            terms = loss(queries, documents, teacher=whole.teacher, step=STEP, extra_documents=extra)
+            loss.observe(documents if whole.present is None else documents[whole.present.flatten()], STEP)
+            terms = loss(
+                queries, documents, teacher=whole.teacher, step=STEP, extra_documents=extra, present=whole.present
+            )
             total = terms.total
             torch.testing.assert_close(terms.parts["total"], total.detach())
         total.backward()
@@ -102,6 +125,7 @@ def test_objective_matches_plain_form_in_value_and_gradient(name: str) -> None:
 class OfWorker:
     shared: dict[tuple[str, int], Outcome]
     own_negatives: Outcome
+    missing: dict[tuple[str, int], Outcome]
     queue: dict[str, Tensor]
 
 
@@ -110,10 +134,12 @@ def on_every_layout(rank: int) -> OfWorker:
     whole = batch(64)
     parts = [whole.part(sum(sizes[:rank]), sum(sizes[: rank + 1])) for sizes in LAYOUTS]
     shared = {(name, i): train_on(name, parts[i]) for name, i in CASES}
+    lacking = [incomplete(whole).part(sum(sizes[:rank]), sum(sizes[: rank + 1])) for sizes in LAYOUTS]
+    missing = {(name, i): train_on(name, lacking[i]) for name, i in CASES}
     queue, documents = NegativeQueue(60, 3, V), vectors(whole.documents, whole.weights)
     for sizes in LAYOUTS:
         queue.push(collective.all_rows(documents[sum(sizes[:rank]) : sum(sizes[: rank + 1])]))
-    return OfWorker(shared, train_on("everything", parts[1], cross_worker=False), queue.state())
+    return OfWorker(shared, train_on("everything", parts[1], cross_worker=False), missing, queue.state())
 
 
 @pytest.fixture(scope="module")
@@ -121,12 +147,13 @@ def on_workers() -> list[OfWorker]:
     return run_workers(on_every_layout, 4)
 
 
+@pytest.mark.parametrize("missing", [False, True], ids=["complete", "missing_negatives"])
 @pytest.mark.parametrize(("name", "layout"), CASES, ids=[f"{name}-{LAYOUTS[i]}" for name, i in CASES])
 def test_objective_does_not_depend_on_division_among_workers(
-    on_workers: list[OfWorker], name: str, layout: int
+    on_workers: list[OfWorker], name: str, layout: int, missing: bool
 ) -> None:
-    alone = train_on(name, batch(64))
-    shared = [worker.shared[name, layout] for worker in on_workers]
+    alone = train_on(name, incomplete(batch(64)) if missing else batch(64))
+    shared = [(worker.missing if missing else worker.shared)[name, layout] for worker in on_workers]
     torch.testing.assert_close(sum(outcome.gradient for outcome in shared), alone.gradient, rtol=1e-5, atol=1e-5)
     for outcome in shared:
         assert set(outcome.parts) == set(alone.parts)

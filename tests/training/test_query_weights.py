@@ -74,13 +74,14 @@ def test_count_terms_counts_every_document_once_untruncated(start, tmp_path):
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = TrainingDataSettings(paths=[str(tmp_path / "rows.jsonl")], kind="negatives")
     work, encoder = Store(str(tmp_path / "work")), SparseEncoder.load(start)
-    file = count_terms(data, encoder, work, {})
+    file = count_terms([data], encoder, work, {})
     found = query_weights(file, work, len(VOCABULARY))
     df = {"w1": 1, "W2": 1, "w3": 1, "w5": 1, "W4": 1, "w7": 1}  # w7 stands where a document would be cut
     expected = [math.log(1 + (3 - df.get(term, 0) + 0.5) / (df.get(term, 0) + 0.5)) for term in VOCABULARY]
     assert found.tolist() == pytest.approx(expected, rel=1e-6)
-    assert count_terms(data, encoder, work, {}) == file
-    other = count_terms(data, SparseEncoder.load(start, casing="lowercase"), work, {})
+    assert count_terms([data], encoder, work, {}) == file
+    assert query_weights(count_terms([data, data], encoder, work, {}), work, len(VOCABULARY)).equal(found)
+    other = count_terms([data], SparseEncoder.load(start, casing="lowercase"), work, {})
     assert other.path != file.path
     with pytest.raises(DigestMismatchError, match="has changed"):
         query_weights(replace(file, sha256=hashlib.sha256(b"").hexdigest()), work, len(VOCABULARY))
@@ -101,10 +102,9 @@ def trained(folder: Path, start: Path, steps: int, **stage: object) -> Trainer:
         document_max_length=encoder.card.document_max_length,
         store=work,
         options={},
-        negatives=asked.batch.negatives,
         layout=QueryTermLayout(encoder.card, tuple(encoder.vocabulary)),
     )
-    weights = query_weights(count_terms(asked.data, encoder, work, {}), work, len(VOCABULARY))
+    weights = query_weights(count_terms(asked.data_sets, encoder, work, {}), work, len(VOCABULARY))
     trainer = Trainer(encoder, TrainingSet.open(work, summary.digest), asked, CPU, query_weights=weights)
     for _ in range(steps):
         trainer.train_step()

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("ray_local")
 
 
 def run(
-    work: Store, model: Path, *, negatives: int = 0, options: dict | None = None, **data: Any
+    work: Store, model: Path, *, needs_negative: bool = False, options: dict | None = None, **data: Any
 ) -> TrainingSetSummary:
     return prepare_training_set(
         TrainingDataSettings(**data),
@@ -36,7 +36,7 @@ def run(
         document_max_length=32,
         store=work,
         options=options or {},
-        negatives=negatives,
+        needs_negative=needs_negative,
     )
 
 
@@ -110,7 +110,7 @@ def test_bad_rows_are_quarantined_and_counted(form: str, tiny_model: Path, tmp_p
     path = write_mixed(tmp_path, form)
     work = Store(str(tmp_path / "work"))
     settings = {"kind": "scores", "max_text_bytes": 100, "max_bad_fraction": 0.3}
-    summary = run(work, tiny_model, negatives=2, paths=[str(path)], **settings)
+    summary = run(work, tiny_model, needs_negative=True, paths=[str(path)], **settings)
     assert summary.rows == 30
     assert summary.quarantined == dict.fromkeys(sorted(reason for reason, _ in BAD), 1)
     lines = pq.read_table(summary.quarantine).to_pylist()
@@ -157,15 +157,15 @@ def test_too_many_bad_rows_fail_and_a_higher_limit_resumes(tiny_model: Path, tmp
     with pytest.raises(
         QuarantineOverflowError, match=r"8 of 38 rows are bad \(empty_query 1, .*max_bad_fraction is 0.05"
     ):
-        run(work, tiny_model, negatives=1, **settings)
+        run(work, tiny_model, needs_negative=True, **settings)
     before = files_of(tmp_path / "work")
     assert not list((tmp_path / "work" / "sets").glob("*.json"))
-    summary = run(work, tiny_model, negatives=1, max_bad_fraction=0.22, **settings)
+    summary = run(work, tiny_model, needs_negative=True, max_bad_fraction=0.22, **settings)
     assert TrainingSet.open(work, summary.digest).rows == 30
     after = files_of(tmp_path / "work")
     assert {name: after[name] for name in before} == before
     with pytest.raises(QuarantineOverflowError):  # an existing set does not bypass the limit
-        run(work, tiny_model, negatives=1, **settings)
+        run(work, tiny_model, needs_negative=True, **settings)
 
 
 def test_file_with_another_schema_is_rejected_before_writing(tiny_model: Path, tmp_path: Path):
@@ -335,8 +335,8 @@ def test_impossible_settings_are_rejected(tiny_model: Path, tmp_path: Path):
     write_jsonl(tmp_path / "a.jsonl", pairs(3))
     (tmp_path / "empty.jsonl").write_bytes(b"\n\n")
     work = Store(str(tmp_path / "work"))
-    with pytest.raises(ConfigError, match=r"batch.negatives: rows of kind pairs have no negatives"):
-        run(work, tiny_model, negatives=1, paths=[str(tmp_path / "a.jsonl")], kind="pairs")
+    with pytest.raises(ConfigError, match=r"data.kind: rows of kind pairs have no negatives"):
+        run(work, tiny_model, needs_negative=True, paths=[str(tmp_path / "a.jsonl")], kind="pairs")
     with pytest.raises(ConfigError, match=r"data.version: \S*a.jsonl is not a Delta table"):
         run(work, tiny_model, paths=[str(tmp_path / "a.jsonl")], kind="pairs", version=3)
     with pytest.raises(ConfigError, match=r"data.paths: there is nothing at \S*nowhere"):

@@ -31,6 +31,8 @@ SCORES = {"query": "q", "documents": ["p", "n"], "scores": [2, 0.5]}
         ("triples", PAIR | {"negative": "n"}, TrainingRow("q", ("p", "n"))),
         ("negatives", PAIR | {"negatives": ["n", "m"]}, TrainingRow("q", ("p", "n", "m"))),
         ("negatives", PAIR | {"negatives": []}, TrainingRow("q", ("p",))),
+        ("negatives", PAIR | {"negatives": None}, TrainingRow("q", ("p",))),
+        ("triples", PAIR | {"negative": None}, TrainingRow("q", ("p",))),
         ("scores", SCORES, TrainingRow("q", ("p", "n"), (2.0, 0.5))),
         ("texts", {"text": "t"}, TrainingRow(None, ("t",))),
         ("pairs", {"query": b"q", "positive": "é".encode()}, TrainingRow("q", ("é",))),
@@ -89,10 +91,16 @@ def test_bad_records_have_their_reason(kind: str, record: dict[str, Any], found:
 
 @pytest.mark.parametrize(
     ("kind", "record"),
-    [("negatives", PAIR | {"negatives": []}), ("scores", {"query": "q", "documents": ["p"], "scores": [1]})],
+    [
+        ("negatives", PAIR | {"negatives": []}),
+        ("triples", PAIR | {"negative": None}),
+        ("scores", {"query": "q", "documents": ["p"], "scores": [1]}),
+    ],
 )
 def test_row_without_a_negative_is_bad_if_one_is_needed(kind: str, record: dict[str, Any]):
-    assert reason(record, kind, needs_negative=True)[0] == "no_negative"
+    why, detail = reason(record, kind, needs_negative=True)
+    assert why == "no_negative"
+    assert "margin_mse, kl and info_nce without in_batch need one or more" in detail
     assert isinstance(validate(record, data(kind), needs_negative=False), TrainingRow)
 
 

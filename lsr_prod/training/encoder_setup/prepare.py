@@ -8,6 +8,7 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup.freeze import freeze
 from lsr_prod.training.encoder_setup.gradient_checkpointing import checkpoint_layers
 from lsr_prod.training.encoder_setup.lora import add_lora
+from lsr_prod.training.encoder_setup.sides import freeze_side, models_of
 from lsr_prod.training.rng import seed_torch
 
 __all__ = ["prepare_encoder", "set_dropout"]
@@ -20,14 +21,17 @@ def prepare_encoder(encoder: SparseEncoder, settings: FinetuneSettings | Languag
         ConfigError: the architecture does not support gradient checkpointing, or has no such linear modules.
     """
     seed_torch(settings.seed)  # LoRA weights are random, and must be equal on every worker
-    if settings.dropout is not None:
-        set_dropout(encoder.model, settings.dropout)
-    if settings.scale.lora is not None:
-        add_lora(encoder.model, settings.scale.lora)
-    if settings.scale.gradient_checkpointing:
-        checkpoint_layers(encoder.model, kept=settings.scale.kept_layers)
+    for model in models_of(encoder):
+        if settings.dropout is not None:
+            set_dropout(model, settings.dropout)
+        if settings.scale.lora is not None:
+            add_lora(model, settings.scale.lora)
+        if settings.scale.gradient_checkpointing:
+            checkpoint_layers(model, kept=settings.scale.kept_layers)
     if isinstance(settings, LanguageSettings):
         freeze(encoder.model, settings.trained)
+    elif (frozen := freeze_side(encoder, settings.trained)) is not None:
+        set_dropout(frozen, 0.0)  # fixed vectors, in training mode too
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:

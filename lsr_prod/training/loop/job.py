@@ -24,6 +24,7 @@ class LoopInputs:
 
     Attributes:
         training_set: digest of the training set.
+        further_sets: digests of the other training sets of a fine-tuning with several, in order.
         validation_set: digest of the validation texts of a language model.
         new_tokens: for ``adapt_mlm``, tokens that are masked more often.
         teacher: for ``distil_head``, digest of the teacher's model directory.
@@ -31,6 +32,7 @@ class LoopInputs:
     """
 
     training_set: str
+    further_sets: tuple[str, ...] = ()
     validation_set: str | None = None
     new_tokens: tuple[int, ...] = field(default=(), repr=False)
     teacher: str | None = None

@@ -9,6 +9,7 @@ from lsr_prod.config.language import LanguageSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup.freeze import freeze
 from lsr_prod.training.encoder_setup.lora import add_lora, merge_lora
+from lsr_prod.training.encoder_setup.sides import freeze_side, trained_module
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE, read_checkpoint
 from lsr_prod.training.loop.checkpoint_store import open_checkpoint
 from lsr_prod.training.loop.job import LoopSettings
@@ -42,7 +43,9 @@ def save_result(
         add_lora(encoder.model, stage.scale.lora)
     if isinstance(stage, LanguageSettings):
         freeze(encoder.model, stage.trained)  # checkpoints contain no frozen weights
-    load_weights(encoder.model, checkpoint.tensors.get("best", checkpoint.tensors["weights"]))
+    else:
+        freeze_side(encoder, stage.trained)
+    load_weights(trained_module(encoder), checkpoint.tensors.get("best", checkpoint.tensors["weights"]))
     if stage.scale.lora is not None:
         merge_lora(encoder.model)
     encoder.save(output)

@@ -87,7 +87,8 @@ def make_trainer(
     if isinstance(stage, FinetuneSettings):
         counts = inputs.term_counts
         weights = None if counts is None else query_weights(counts, work, encoder.card.vocabulary_size)
-        return Trainer(encoder, data, stage, group, query_weights=weights)
+        further = [TrainingSet.open(work, digest) for digest in inputs.further_sets]
+        return Trainer(encoder, [data, *further], stage, group, query_weights=weights)
     teacher = None if inputs.teacher is None else fetch_artifact(work, f"models/{inputs.teacher}")
     objective = make_objective(stage, encoder, new_tokens=inputs.new_tokens, teacher=teacher)
     return LanguageTrainer(encoder, data, stage, group, objective)

@@ -24,6 +24,7 @@ from lsr_prod.model.backbone import output_layer
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
+from lsr_prod.training.encoder_setup.sides import trained_module
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE, Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.loop.checkpoint_store import open_checkpoint
 from lsr_prod.training.loop.job import LoopSettings, WorkerJob, load_start
@@ -161,7 +162,7 @@ class _Run:
             return self._trainer.encoder
         copy = load_start(self._model, self._job.stage)
         prepare_encoder(copy, self._job.stage)
-        load_weights(copy.model, weights)
+        load_weights(trained_module(copy), weights)
         return copy.to(self._group.device)
 
     def _save_is_due(self) -> bool:

@@ -15,15 +15,27 @@ def loss(settings: LossSettings, scores: Scores, _teacher: Tensor | None, *, cos
     temperature = settings.cosine_temperature if cosine else settings.temperature
     if settings.in_batch:
         positive = scores.own * scores.c
-        return info_nce(scores.all(cosine=cosine), positive, temperature=temperature, margin=settings.margin)
+        return info_nce(
+            scores.all(cosine=cosine), positive, temperature=temperature, margin=settings.margin,
+            excluded=scores.excluded(),
+        )  # fmt: skip
     pairs = scores.pairs(cosine=cosine)
     if not len(pairs):
         return pairs.sum()  # a worker without queries does not know c
     first = torch.zeros(len(pairs), dtype=torch.int64, device=pairs.device)
-    return info_nce(pairs, first, temperature=temperature, margin=settings.margin)
+    return info_nce(
+        pairs, first, temperature=temperature, margin=settings.margin, excluded=scores.excluded_pairs()
+    )  # fmt: skip
 
 
-def info_nce(scores: Tensor, positive: Tensor, *, temperature: float = 1.0, margin: float = 0.0) -> Tensor:
+def info_nce(
+    scores: Tensor,
+    positive: Tensor,
+    *,
+    temperature: float = 1.0,
+    margin: float = 0.0,
+    excluded: Tensor | None = None,
+) -> Tensor:
     """Return the cross entropy of the positive among the documents of a row.
 
     Without hard negatives and margin, at temperature 1, this is the N-pair loss (ESPLADE, eq. 2).
@@ -33,6 +45,7 @@ def info_nce(scores: Tensor, positive: Tensor, *, temperature: float = 1.0, marg
         positive: int64 [n], the column of each query's positive.
         temperature: scores are divided by it.
         margin: subtracted from the positive's score before the division.
+        excluded: bool, broadcasts to [n, m]; columns that are no negatives of a row. None: all columns count.
 
     Returns:
         Scalar, the sum over queries.
@@ -40,4 +53,6 @@ def info_nce(scores: Tensor, positive: Tensor, *, temperature: float = 1.0, marg
     column = positive[:, None]
     if margin:
         scores = scores.scatter_add(1, column, scores.new_full(column.shape, -margin))
+    if excluded is not None:
+        scores = scores.masked_fill(excluded, -torch.inf)
     return functional.cross_entropy(scores / temperature, positive, reduction="sum")

@@ -1,5 +1,6 @@
 """KL divergence from a teacher's distribution over a query's documents."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -21,10 +22,20 @@ def loss(settings: LossSettings, scores: Scores, teacher: Tensor | None, *, cosi
     if teacher is None:
         raise ValueError(f"{settings.loss} needs the teacher's scores")
     temperature = settings.cosine_temperature if cosine else settings.temperature
-    return kl(pairs, teacher, temperature=temperature, teacher_temperature=settings.temperature)
+    return kl(
+        pairs, teacher, temperature=temperature, teacher_temperature=settings.temperature,
+        excluded=scores.excluded_pairs(),
+    )  # fmt: skip
 
 
-def kl(scores: Tensor, teacher: Tensor, *, temperature: float = 1.0, teacher_temperature: float = 1.0) -> Tensor:
+def kl(
+    scores: Tensor,
+    teacher: Tensor,
+    *,
+    temperature: float = 1.0,
+    teacher_temperature: float = 1.0,
+    excluded: Tensor | None = None,
+) -> Tensor:
     """Return the KL divergence of the student's distribution over a query's documents from the teacher's.
 
     Args:
@@ -32,10 +43,15 @@ def kl(scores: Tensor, teacher: Tensor, *, temperature: float = 1.0, teacher_tem
         teacher: [n, c].
         temperature: the student's scores are divided by it.
         teacher_temperature: the teacher's scores are divided by it.
+        excluded: bool [n, c], documents that neither distribution contains; None: all are contained.
 
     Returns:
         Scalar, the sum over queries; not multiplied by the squared temperature.
     """
+    if excluded is not None:
+        scores, teacher = (values.masked_fill(excluded, -torch.inf) for values in (scores, teacher))
     student = functional.log_softmax(scores / temperature, dim=1)
     target = functional.log_softmax(teacher / teacher_temperature, dim=1)
+    if excluded is not None:  # equal values add nothing; the difference of two infinities is not a number
+        student, target = (values.masked_fill(excluded, 0.0) for values in (student, target))
     return functional.kl_div(student, target, reduction="sum", log_target=True)

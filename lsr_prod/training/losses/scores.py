@@ -29,6 +29,7 @@ class Scores:
         documents: Vectors,
         extra_documents: Vectors | None,
         shares: collective.Shares | None,
+        present: Tensor | None = None,
     ) -> None:
         """Keep the vectors; nothing is computed yet.
 
@@ -38,6 +39,7 @@ class Scores:
             documents: n * c vectors; those of query i are i * c to i * c + c - 1, its positive first.
             extra_documents: m vectors, further negatives of info_nce.
             shares: rows of every worker, if documents of other workers are negatives too; None: only this worker's.
+            present: bool [n, c], False at places of missing hard negatives; None: nothing is missing on any worker.
         """
         n = len(queries)
         shares = shares or collective.Shares([n], [len(documents)])
@@ -47,6 +49,7 @@ class Scores:
         # Without info_nce only positives are scored with all queries.
         self._pool_step = 1 if in_batch else self.c
         self._pool_counts = shares.documents if in_batch else shares.queries
+        self._present = present
         device = (queries if isinstance(queries, Tensor) else queries.terms).device
         before = sum(shares.queries[: collective.rank()]) if len(shares.queries) > 1 else 0
         self.own = before + torch.arange(n, device=device)
@@ -67,6 +70,20 @@ class Scores:
         if not cosine:
             return dots
         return similarity.cosine(dots, self._query_norms, self._document_norms.view(dots.shape))
+
+    def excluded(self) -> Tensor | None:
+        """Return the columns of ``all`` that are no negatives, bool [1, N * c + m]; None: every column is one."""
+        if self._present is None:
+            return None
+        pool = self._present.flatten()
+        if len(self._pool_counts) > 1:
+            pool = collective.all_rows(pool, self._pool_counts)
+        extra = 0 if self._extra_documents is None else len(self._extra_documents)
+        return ~torch.cat([pool, pool.new_ones(extra)])[None]
+
+    def excluded_pairs(self) -> Tensor | None:
+        """Return the columns of ``pairs`` that are no documents, bool [n, c]; None: every column is one."""
+        return None if self._present is None else ~self._present
 
     def _pool(self, cosine: bool) -> Tensor:
         if not cosine:

@@ -6,7 +6,7 @@ with one worker, every operation is the identity.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,16 +22,28 @@ class Shares:
 
     Attributes:
         queries: number of queries of every worker, in rank order.
-        documents: number of documents of every worker, in rank order.
+        documents: number of documents of every worker, in rank order; places of missing hard negatives count.
+        present: the same without the places of missing hard negatives; empty: nothing is missing.
     """
 
     queries: list[int]
     documents: list[int]
+    present: list[int] = field(default_factory=list)
 
     @property
     def documents_of_a_query(self) -> int:
         """c, the positive and the hard negatives of a query; known even to a worker without queries."""
         return sum(self.documents) // max(1, sum(self.queries))
+
+    @property
+    def texts(self) -> int:
+        """Documents of all workers, without the places of missing hard negatives."""
+        return sum(self.present or self.documents)
+
+    @property
+    def incomplete(self) -> bool:
+        """True if a query of any worker has fewer hard negatives than places."""
+        return self.texts < sum(self.documents)
 
 
 def world_size() -> int:
@@ -54,15 +66,16 @@ def row_counts(rows: int, device: torch.device) -> list[int]:
     return _of_all_workers([rows], device)[0]
 
 
-def shares(queries: int, documents: int, device: torch.device) -> Shares:
+def shares(queries: int, documents: int, device: torch.device, present: int | None = None) -> Shares:
     """Return the division of the global batch, by a single collective operation.
 
     Args:
         queries: number of queries of this worker.
-        documents: number of documents of this worker.
+        documents: number of documents of this worker, places of missing hard negatives included.
         device: device of the workers' tensors.
+        present: number of documents without these places; None: nothing is missing.
     """
-    return Shares(*_of_all_workers([queries, documents], device))
+    return Shares(*_of_all_workers([queries, documents, documents if present is None else present], device))
 
 
 def all_rows(rows: Tensor, counts: Sequence[int] | None = None) -> Tensor:

@@ -64,6 +64,7 @@ class Replica:
 
     Attributes:
         encoder: the module; under FSDP2 its parameters are shards.
+        frozen: no parameter is trained.
     """
 
     def __init__(
@@ -85,7 +86,9 @@ class Replica:
         self.encoder = encoder.to(group.device)
         self._module: Any = (around or _Representations)(self.encoder)
         self._sharded = strategy == "fsdp" and group.world > 1
-        self._replicated = strategy == "ddp" and group.world > 1
+        # DDP refuses a module without trained parameters; a frozen encoder is equal on every worker anyway.
+        self.frozen = not any(parameter.requires_grad for parameter in self.encoder.model.parameters())
+        self._replicated = strategy == "ddp" and group.world > 1 and not self.frozen
         cpu = group.device.type == "cpu"  # a GPU waits for its memory: to read a tensor again costs as much
         self._recomputation = Recomputation(encoder.model, norms=not self._sharded) if cpu else None
         if self._sharded:
@@ -105,7 +108,7 @@ class Replica:
             batches: int64 [B, L] each.
             found: for a single batch, the result of ``find_argmax``.
         """
-        with self._lean():
+        with self._lean(), torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             weights: tuple[Tensor, ...] = self._module(*batches, found=found)
         return weights
 

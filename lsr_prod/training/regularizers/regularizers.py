@@ -50,11 +50,12 @@ class Regularizers:
 
         Args:
             queries: queries of this worker.
-            documents: documents of this worker, in the order of its queries, each positive first.
+            documents: documents of this worker, in the order of its queries, each positive first; a missing hard
+                negative is a zero vector and does not count in means.
             shares: rows of every worker, for the means.
             step: from 0.
         """
-        query_texts, document_texts = sum(shares.queries), sum(shares.documents)
+        query_texts, document_texts = sum(shares.queries), shares.texts
         found = []
         kinds: list[str] = []
         for i, settings in enumerate(self._sparsity.regularizers):

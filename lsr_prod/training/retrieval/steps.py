@@ -6,12 +6,12 @@ from lsr_prod.errors import ConfigError
 __all__ = ["check_batch", "total_steps"]
 
 
-def total_steps(settings: FinetuneSettings, rows: int) -> int:
-    """Return the steps of the stage over a training set of ``rows`` rows."""
+def total_steps(settings: FinetuneSettings, *rows: int) -> int:
+    """Return the steps of the stage over training sets of these numbers of rows."""
     if settings.steps is not None:
         return settings.steps
     assert settings.epochs is not None
-    return max(1, round(settings.epochs * (rows // settings.batch.queries)))
+    return max(1, round(settings.epochs * sum(count // settings.batch.queries for count in rows)))
 
 
 def check_batch(settings: FinetuneSettings, rows: int, workers: int) -> None:

@@ -7,6 +7,7 @@ the same random numbers, and the product with the output matrix is computed in t
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +17,13 @@ from torch import Tensor
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.pooled_head import PooledArgmax
-from lsr_prod.training.batch_sampler import BatchSampler
-from lsr_prod.training.batches import TokenBatch, TrainBatch, make_batch
+from lsr_prod.training.batches import TokenBatch, TrainBatch, make_batch, spread
+from lsr_prod.training.data_sets import DataSets
 from lsr_prod.training.encoder_setup.attention import use_cpu_attention
 from lsr_prod.training.encoder_setup.dropout import use_cpu_dropout
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
-from lsr_prod.training.objective import TrainingObjective
+from lsr_prod.training.encoder_setup.sides import models_of, trained_module
+from lsr_prod.training.objective import LossTerms, TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
 from lsr_prod.training.optimizer import OptimizerStep
 from lsr_prod.training.parallel.free_memory import return_free_memory
@@ -50,8 +52,9 @@ class StepPlan:
         chunk: texts per forward pass of the gradient cache; None: all texts of a part at once.
         autocast: dtype of matrix products; None: dtype of the weights.
         seed: seed of dropout.
-        query_weights: float32 [V] for inference-free queries, given as output terms; None: the model encodes queries.
+        query_weights: float32 [V] for inference-free queries, given as output terms; None: a model encodes queries.
         return_memory: give free memory back to the system before the backward pass and after the step.
+        queries: the separate query encoder; None: one model encodes queries and documents.
     """
 
     group: Group
@@ -60,6 +63,7 @@ class StepPlan:
     seed: int
     query_weights: Tensor | None = None
     return_memory: bool = False
+    queries: Replica | None = None
 
 
 class Trainer:
@@ -74,7 +78,7 @@ class Trainer:
     def __init__(
         self,
         encoder: SparseEncoder,
-        data: TrainingSet,
+        data: TrainingSet | Sequence[TrainingSet],
         settings: FinetuneSettings,
         group: Group,
         *,
@@ -84,7 +88,7 @@ class Trainer:
 
         Args:
             encoder: whole, and equal on every worker.
-            data: the training set; with ``query_weights``, its queries are output terms.
+            data: the training set, or one per data set of the stage; with ``query_weights``, queries are output terms.
             settings: the stage.
             group: this process among the workers.
             query_weights: float32 [V], term weights of inference-free queries; None: the model encodes queries.
@@ -94,27 +98,31 @@ class Trainer:
         """
         if (encoder.card.query_encoder == "idf") != (query_weights is not None):
             raise ValueError(f"the card says query_encoder {encoder.card.query_encoder}; weights are for idf alone")
-        self._settings, self._data, self._group = settings, data, group
-        self.step, self.steps = 0, total_steps(settings, data.rows)
-        check_batch(settings, data.rows, group.world)
+        self._settings, self._group = settings, group
+        sets = list(data) if isinstance(data, Sequence) else [data]
+        self.step, self.steps = 0, total_steps(settings, *(one.rows for one in sets))
+        for one in sets:
+            check_batch(settings, one.rows, group.world)
+        self._data = DataSets(sets, settings)
         prepare_encoder(encoder, settings)
         if group.device.type == "cpu":
-            use_cpu_attention(encoder.model)
-            use_cpu_dropout(encoder.model)
+            for model in models_of(encoder):
+                use_cpu_attention(model)
+                use_cpu_dropout(model)
         queue = settings.objective.queue
-        self._negatives = None if queue is None else MomentumQueue(encoder, queue, group)
-        self._replica = Replica(encoder, settings.scale.strategy, group)
+        documents = encoder.document_encoder()
+        self._negatives = None if queue is None else MomentumQueue(documents, queue, group)
+        asked = None if encoder.queries is None else Replica(encoder.queries, settings.scale.strategy, group)
+        self._replica = Replica(documents, settings.scale.strategy, group)
         self.encoder = encoder.train()
-        self._optimizer = OptimizerStep(encoder.model, settings.optimizer)
+        self._optimizer = OptimizerStep(trained_module(encoder), settings.optimizer)
         self._objective = TrainingObjective(settings.objective, vocabulary=encoder.vocabulary, steps=self.steps)
         self.dead_terms = DeadTerms(encoder.card.vocabulary_size, window=DEAD_AFTER, device=group.device)
-        lengths = data.lengths if settings.batch.group_by_length else None
-        self._sampler = BatchSampler(data.rows, settings.batch.queries, settings.seed, lengths)
         autocast = torch.bfloat16 if settings.scale.precision == "bf16" else None
         weights = None if query_weights is None else query_weights.to(group.device)
         # Pages that return cost time: only where the settings prefer memory to time.
         lean = group.device.type == "cpu" and settings.scale.gradient_checkpointing
-        self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, weights, lean)
+        self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, weights, lean, asked)
 
     def train_step(self) -> StepResult:
         """Run the next step: batch, forward and backward pass, optimizer, observation."""
@@ -136,10 +144,9 @@ class Trainer:
         pad = self.encoder.model.config.pad_token_id or 0
         return [
             make_batch(
-                self._data.examples(rows), rows, negatives=batch.negatives, seed=self._settings.seed, step=self.step,
-                pad_id=pad,
+                examples, rows, negatives=batch.negatives, seed=self._settings.seed, step=self.step, pad_id=pad
             )
-            for rows in self._sampler.worker_rows(self.step, batch.accumulate, self._group)
+            for examples, rows in self._data.worker_rows(self.step, batch.accumulate, self._group)
         ]  # fmt: skip
 
     def _observe(self, parts: list[TrainBatch], encoded: list[EncodedPart]) -> None:
@@ -149,11 +156,11 @@ class Trainer:
         if self._negatives is not None:
             for part in parts:
                 self._negatives.push(part)
-            self._negatives.follow(self.encoder)
+            self._negatives.follow(self._replica.encoder)
 
     def figures(self) -> dict[str, float | None]:
         """Return figures of all steps so far; a collective operation of all workers."""
-        return {"dead_terms": self.dead_terms.count(self.step - 1)}
+        return {"dead_terms": self.dead_terms.count(self.step - 1), **self._data.figures(self.step)}
 
     @property
     def sharded(self) -> bool:
@@ -236,20 +243,27 @@ def _whole(
 ) -> EncodedPart:
     step, number, parts = position
     _seed(plan, step, number, 0)
-    with replica.synchronized(last=number == parts - 1):
+    last = number == parts - 1
+    with replica.synchronized(last), plan.queries.synchronized(last) if plan.queries else nullcontext():
         with _autocast(plan):
-            if plan.query_weights is None:
-                queries, documents = replica(*part.queries.on(plan.group.device), *part.documents.on(plan.group.device))
-            else:
-                queries = weigh_queries(part.queries, plan.query_weights)
-                (documents,) = replica(*part.documents.on(plan.group.device))
-        terms = objective(queries, documents, teacher=_teacher(part, plan), step=step, extra_documents=extra)
+            queries, documents = _encode(replica, part, plan)
+        terms = _loss(objective, queries, spread(documents, part.present), extra, part, step, plan)
         if plan.return_memory:
             return_free_memory()
         torch.autograd.backward(
             terms.total * (plan.group.world / parts)
         )  # gradients of workers are averaged, not added
     return EncodedPart(queries.detach(), documents.detach(), terms)
+
+
+def _encode(replica: Replica, part: TrainBatch, plan: StepPlan) -> tuple[Tensor, ...]:
+    """Return queries [n, V] and the documents that are present [m, V]."""
+    device = plan.group.device
+    if plan.query_weights is not None:
+        return weigh_queries(part.queries, plan.query_weights), *replica(*part.documents.on(device))
+    if plan.queries is not None:
+        return *plan.queries(*part.queries.on(device)), *replica(*part.documents.on(device))
+    return replica(*part.queries.on(device), *part.documents.on(device))
 
 
 def _cached(
@@ -263,23 +277,40 @@ def _cached(
     assert plan.chunk is not None
     step, number, parts = position
     fixed = None if plan.query_weights is None else weigh_queries(part.queries, plan.query_weights)
-    chunks = [*(part.queries.split(plan.chunk) if fixed is None else ()), *part.documents.split(plan.chunk)]
-    found = [_find(replica, chunk, (*position[:2], index), plan) for index, chunk in enumerate(chunks)]
-    vectors = torch.cat([replica.encoder.fold(one.weights) for one in found])
+    of_queries = part.queries.split(plan.chunk) if fixed is None else []
+    chunks = [*of_queries, *part.documents.split(plan.chunk)]
+    real = len(chunks)
+    chunks += chunks[:1] * _idle_passes(replica, part, plan.chunk)
     rows = part.queries.input_ids.shape[0] if fixed is None else 0
+    owners = [plan.queries or replica] * len(of_queries) + [replica] * (len(chunks) - len(of_queries))
+    found = [
+        _find(owner, chunk, (*position[:2], index), plan)
+        for index, (owner, chunk) in enumerate(zip(owners, chunks, strict=True))
+    ]
+    vectors = torch.cat([owner.encoder.fold(one.weights) for owner, one in zip(owners, found[:real], strict=False)])
     queries = vectors[:rows].requires_grad_() if fixed is None else fixed
     documents = vectors[rows:].requires_grad_()
-    terms = objective(queries, documents, teacher=_teacher(part, plan), step=step, extra_documents=extra)
+    terms = _loss(objective, queries, spread(documents, part.present), extra, part, step, plan)
     # The gradients of workers are averaged, not added.
     torch.autograd.backward(terms.total * (plan.group.world / parts))
     gradients = [*(_rows(queries, plan.chunk) if fixed is None else ()), *_rows(documents, plan.chunk)]
-    for index, (chunk, gradient) in enumerate(zip(chunks, gradients, strict=True)):
-        with replica.synchronized(last=number == parts - 1 and index == len(chunks) - 1):
+    gradients += [torch.zeros_like(gradients[0])] * (len(chunks) - real)
+    for index, (owner, chunk, gradient) in enumerate(zip(owners, chunks, gradients, strict=True)):
+        if owner.frozen:
+            continue
+        with owner.synchronized(last=number == parts - 1 and owner not in owners[index + 1 :]):
             _seed(plan, *position[:2], index)
             with _autocast(plan):
-                encoded = replica(*chunk.on(plan.group.device), found=found[index])[0]
+                encoded = owner(*chunk.on(plan.group.device), found=found[index])[0]
             torch.autograd.backward(encoded, gradient)
     return EncodedPart(queries.detach(), documents.detach(), terms)
+
+
+def _idle_passes(replica: Replica, part: TrainBatch, chunk: int) -> int:
+    """Return the passes that replace those of missing hard negatives: workers with shards need equally many."""
+    if part.present is None or not replica.sharded:
+        return 0
+    return -(-part.present.numel() // chunk) - -(-len(part.documents.input_ids) // chunk)
 
 
 def _find(replica: Replica, chunk: TokenBatch, position: Position, plan: StepPlan) -> PooledArgmax:
@@ -298,8 +329,19 @@ def _rows(leaf: Tensor, chunk: int) -> tuple[Tensor, ...]:
     return torch.split(leaf.grad, chunk)
 
 
-def _teacher(part: TrainBatch, plan: StepPlan) -> Tensor | None:
-    return None if part.scores is None else part.scores.to(plan.group.device)
+def _loss(
+    objective: TrainingObjective,
+    queries: Tensor,
+    documents: Tensor,
+    extra: KeptTerms | None,
+    part: TrainBatch,
+    step: int,
+    plan: StepPlan,
+) -> LossTerms:
+    teacher, present = (
+        None if one is None else one.to(plan.group.device, non_blocking=True) for one in (part.scores, part.present)
+    )
+    return objective(queries, documents, teacher=teacher, step=step, extra_documents=extra, present=present)
 
 
 def _autocast(plan: StepPlan) -> torch.autocast:

@@ -72,7 +72,7 @@ class ModelFacts:
     linear_modules: frozenset[str]
     transferred: bool
     token_head: bool = False
-    query_encoder: Literal["model", "idf"] = "model"
+    query_encoder: Literal["model", "idf", "separate"] = "model"
     query_prompt: str = ""
     letters: tuple[str, frozenset[str]] | None = None
 
@@ -98,7 +98,7 @@ class ModelFacts:
             output_vocabulary=card.output_vocabulary,
             casing=card.casing,
             attention=card.attention,
-            query_max_length=card.query_max_length,
+            query_max_length=(encoder.queries or encoder).card.query_max_length,
             document_max_length=card.document_max_length,
             longest_input=longest_input(encoder.model.config, card.attention),
             shortest_input=tokenizer.num_special_tokens_to_add() + 1,

@@ -1,14 +1,15 @@
 """Stage ``finetune``: train an encoder for retrieval on Ray Train."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from lsr_prod.config import FinetuneSettings, TrainSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.validation import read_collection
-from lsr_prod.formats.card import EncoderCard, Kind
+from lsr_prod.formats.card import QUERY_FOLDER, EncoderCard, Kind
 from lsr_prod.logs import get_log
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training.encoder_setup.lora import check_lora
@@ -19,10 +20,11 @@ from lsr_prod.training.observers.trackers import check_watch
 from lsr_prod.training.query_weights import count_terms
 from lsr_prod.training.retrieval.steps import check_batch
 from lsr_prod.training.stages.facts import ModelFacts, check_length
+from lsr_prod.training.stages.query_model import check_query_model, with_query_model
 from lsr_prod.training.stages.stage import StageRun
 from lsr_prod.training_data.layouts import QueryTermLayout
 from lsr_prod.training_data.pins import pin_data, pin_validation
-from lsr_prod.training_data.prepare import prepare_training_set
+from lsr_prod.training_data.prepare import TrainingSetSummary, prepare_training_set
 
 __all__ = ["check", "run"]
 
@@ -47,20 +49,22 @@ def check(
     check_watch(stage.watch)
     for workers in range(train.min_workers or train.workers, train.workers + 1):
         check_batch(stage, stage.batch.queries, workers)
-    for name in ("query_max_length", "document_max_length", "card_query_max_length", "card_document_max_length"):
+    pins, asked = check_query_model(stage, facts, pins=_pin_sets(stage, options))
+    for name in ("query_max_length", "card_query_max_length"):
+        check_length(name, getattr(stage, name), asked)
+    for name in ("document_max_length", "card_document_max_length"):
         check_length(name, getattr(stage, name), facts)
     if stage.scale.lora is not None:
         check_lora(stage.scale.lora, facts.linear_modules, facts.architecture)
     _check_query_encoder(stage, facts)
-    pins = {"data": pin_data(stage.data, options)}
     if stage.idf_corpus is not None:
-        with _errors_of_idf_corpus():
+        with _errors_of("idf_corpus"):
             pins["idf_corpus"] = pin_data(stage.idf_corpus, options)
     if stage.validation is not None:
         read_collection(stage.validation, options)
         pins["validation"] = pin_validation(stage.validation, options)
-    lengths: dict[str, Any] = card_lengths(stage)
-    return pins, replace(facts, **lengths)
+    lengths: dict[str, Any] = {"query_max_length": asked.query_max_length, **card_lengths(stage)}
+    return pins, replace(facts, query_encoder="separate" if stage.query_model else facts.query_encoder, **lengths)
 
 
 def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
@@ -76,27 +80,65 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
     """
     check_watch(stage.watch)
     work = job.work
-    folder = fetch_artifact(work, f"models/{job.start}")
+    start = with_query_model(stage, work, job.start)
+    folder = fetch_artifact(work, f"models/{start}")
     encoder = load_start(folder, stage)
-    trained_on = _training_lengths(stage, EncoderCard.load(folder))
+    trained_on = _training_lengths(stage, _starting_card(folder))
     inference_free = encoder.card.query_encoder == "idf"
-    data = prepare_training_set(
-        stage.data,
-        model=folder,
-        query_max_length=trained_on.query_max_length,
-        document_max_length=trained_on.document_max_length,
-        store=work,
-        options=job.options,
-        negatives=stage.batch.negatives,
-        layout=QueryTermLayout(trained_on, tuple(encoder.vocabulary)) if inference_free else None,
-    )
-    check_batch(stage, data.rows, job.train.workers)
+    sets = [
+        prepare_training_set(
+            data,
+            model=folder,
+            query_max_length=trained_on.query_max_length,
+            document_max_length=trained_on.document_max_length,
+            store=work,
+            options=job.options,
+            needs_negative=stage.needs_negative,
+            layout=QueryTermLayout(trained_on, tuple(encoder.vocabulary)) if inference_free else None,
+        )
+        for data in stage.data_sets
+    ]
+    for one in sets:
+        check_batch(stage, one.rows, job.train.workers)
     prepare_encoder(encoder, stage)  # reports what the model does not support here, once, instead of on every worker
-    corpus = stage.idf_corpus or stage.data
-    counts = count_terms(corpus, encoder, work, job.options) if inference_free else None
-    inputs = LoopInputs(data.digest, term_counts=counts)
-    summary = run_loop(stage, job.train, inputs, work=work, start=job.start, name=job.name, output=job.output)
-    return {"training_set": data.digest, "rows": data.rows, "quarantined": sum(data.quarantined.values()), **summary}
+    corpora = [stage.idf_corpus] if stage.idf_corpus else stage.data_sets
+    counts = count_terms(corpora, encoder, work, job.options) if inference_free else None
+    first, *further = (one.digest for one in sets)
+    inputs = LoopInputs(first, tuple(further), term_counts=counts)
+    summary = run_loop(stage, job.train, inputs, work=work, start=start, name=job.name, output=job.output)
+    return {**_figures(stage, sets), **summary}
+
+
+def _pin_sets(stage: FinetuneSettings, options: dict[str, str]) -> dict[str, str]:
+    """Return the digest of every data set, by ``data`` or ``data.<number>``."""
+    if not isinstance(stage.data, list):
+        return {"data": pin_data(stage.data, options)}
+    pins = {}
+    for number, data in enumerate(stage.data):
+        with _errors_of(f"data.{number}"):
+            pins[f"data.{number}"] = pin_data(data, options)
+    return pins
+
+
+def _figures(stage: FinetuneSettings, sets: Sequence[TrainingSetSummary]) -> dict[str, Any]:
+    """Return the training sets, their rows and their bad rows, in all and by data set."""
+    figures: dict[str, Any] = {
+        "training_set": " ".join(one.digest for one in sets),
+        "rows": sum(one.rows for one in sets),
+        "quarantined": sum(sum(one.quarantined.values()) for one in sets),
+    }
+    if isinstance(stage.data, list):
+        for data, one in zip(stage.data, sets, strict=True):
+            figures |= {f"rows_{data.name}": one.rows, f"quarantined_{data.name}": sum(one.quarantined.values())}
+    return figures
+
+
+def _starting_card(folder: Path) -> EncoderCard:
+    """Return the card of a model directory, with the query length of the encoder that reads queries."""
+    card = EncoderCard.load(folder)
+    if card.query_encoder != "separate":
+        return card
+    return replace(card, query_max_length=EncoderCard.load(folder / QUERY_FOLDER).query_max_length)
 
 
 def _training_lengths(stage: FinetuneSettings, start: EncoderCard) -> EncoderCard:
@@ -129,7 +171,7 @@ def _check_query_encoder(stage: FinetuneSettings, facts: ModelFacts) -> None:
     Raises:
         ConfigError: a regularizer of inference-free queries, which are not trained; or an unused corpus for IDF.
     """
-    if facts.query_encoder == "model":
+    if facts.query_encoder != "idf":
         if stage.idf_corpus is not None:
             raise ConfigError(
                 "idf_corpus",
@@ -147,9 +189,9 @@ def _check_query_encoder(stage: FinetuneSettings, facts: ModelFacts) -> None:
 
 
 @contextmanager
-def _errors_of_idf_corpus() -> Iterator[None]:
-    """Rename the field ``data`` of errors to ``idf_corpus``."""
+def _errors_of(field: str) -> Iterator[None]:
+    """Rename the field ``data`` of errors to another field."""
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"idf_corpus.{error.field.removeprefix('data.')}", error.problem, error.remedy) from error
+        raise ConfigError(f"{field}.{error.field.removeprefix('data.')}", error.problem, error.remedy) from error

@@ -37,6 +37,8 @@ _DEFAULTS_NOT_IN_DIGEST: dict[str, Any] = {
     "card_query_max_length": None,
     "card_document_max_length": None,
     "negative_shift": "refuse",
+    "sampling": "proportional",
+    "trained": "both",
     "objective.sparsity.regularizers.estimator": "all_pairs",
     "objective.pruning.gradient": "hard",
     "objective.pruning.temperature_start": 0.2,
@@ -46,12 +48,23 @@ _DEFAULTS_NOT_IN_DIGEST: dict[str, Any] = {
 _ABSENT = object()
 _FORMAT = 1  # raise it when the same settings train other weights
 
-_FOLDERS = ("reference", "target", "target_embeddings", "teacher")  # their content enters digests, not their place
+_FOLDERS = (
+    "query_model",
+    "reference",
+    "target",
+    "target_embeddings",
+    "teacher",
+)  # their content enters digests, not their place
 _LOCATION = {"paths", "format", "version", "max_bad_fraction"}
 _DATA: Excluded = {"data": _LOCATION}
 _TRAINING: Excluded = {**_DATA, "watch": True, "checkpoint_every": True}
 _LANGUAGE: Excluded = {**_TRAINING, "validation": True}
-_FINETUNE: Excluded = {**_TRAINING, "validation": {"corpus", "queries", "qrels"}, "idf_corpus": _LOCATION}
+_FINETUNE: Excluded = {
+    **_TRAINING,
+    "validation": {"corpus", "queries", "qrels"},
+    "idf_corpus": _LOCATION,
+    "query_model": True,
+}
 _TRANSFER: Excluded = {
     "target": True,
     "target_embeddings": True,
@@ -93,6 +106,12 @@ def check_stage(
         SourceError: the validation's collection is broken.
         MissingExtraError: a package that the settings need is not installed.
     """
+    if facts.query_encoder == "separate" and stage.stage != "finetune":
+        raise ConfigError(
+            "stage",
+            f"{stage.stage} changes one encoder, but this model has a separate query encoder",
+            "run it before the finetune stage with query_model",
+        )
     return REGISTRY[stage.stage].check(local_inputs(stage, options), train, facts, options)
 
 
@@ -129,7 +148,10 @@ def errors_of_stage(number: int) -> Iterator[None]:
 
 def identity(stage: StageSettings) -> dict[str, Any]:
     """Return the settings that decide the model; they contain no path and no secret."""
-    settings = stage.model_dump(mode="json", exclude=REGISTRY[stage.stage].not_in_digest)
+    excluded = REGISTRY[stage.stage].not_in_digest
+    if isinstance(getattr(stage, "data", None), list):
+        excluded = {**excluded, "data": {"__all__": _LOCATION | {"name"}}}
+    settings = stage.model_dump(mode="json", exclude=excluded)
     return {_NAMES_IN_DIGEST.get(name, name): value for name, value in _without_defaults(settings).items()}
 
 

@@ -28,16 +28,21 @@ OBJECTIVE = ObjectiveSettings(
 
 
 def _gradients(
-    rank: int, world: int, model: str, strategy: Any, chunk: int | None, accumulate: int
+    rank: int, world: int, model: str, strategy: Any, chunk: int | None, accumulate: int, missing: bool = False
 ) -> dict[str, Tensor]:
     """The whole gradient of one and the same batch, of which this worker has a share."""
     group = Group(rank, world, CPU)
     replica = Replica(SparseEncoder.load(Path(model)).eval(), strategy, group)
-    return _back(replica, group, chunk, accumulate)
+    return _back(replica, group, chunk, accumulate, missing=missing)
 
 
 def _back(
-    replica: Replica, group: Group, chunk: int | None = None, accumulate: int = 1, seed: int = 7
+    replica: Replica,
+    group: Group,
+    chunk: int | None = None,
+    accumulate: int = 1,
+    seed: int = 7,
+    missing: bool = False,
 ) -> dict[str, Tensor]:
     encoder, rank, world = replica.encoder, group.rank, group.world
     draw = np.random.default_rng(seed)
@@ -45,7 +50,11 @@ def _back(
     parts = []
     for rows in np.split(np.arange(8), accumulate):
         own = np.array_split(rows, world)[rank]
-        parts.append(TrainBatch(pad([texts[i] for i in own], 0), pad([texts[8 + i] for i in own], 0), None))
+        documents, present = [texts[8 + i] for i in own], None
+        if missing:  # the first half of the queries has no hard negatives
+            documents = [texts[j] for i in own for j in ([8 + i] if i < 4 else [8 + i, i, i - 1])]
+            present = torch.tensor([[True, i >= 4, i >= 4] for i in own])
+        parts.append(TrainBatch(pad([texts[i] for i in own], 0), pad(documents, 0), None, present))
     loss = TrainingObjective(OBJECTIVE, vocabulary=encoder.vocabulary, steps=10)
     plan = StepPlan(group, chunk, None, seed=0)
     backward(replica, loss, parts, step=1, plan=plan, negatives=None)
@@ -82,4 +91,14 @@ def test_two_workers_have_same_gradient_as_one(
     for found in run_workers(_gradients, 2, 2, str(tiny_model), strategy, chunk, accumulate):
         assert sorted(found) == sorted(alone[accumulate])
         for name, expected in alone[accumulate].items():
+            torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize(("strategy", "chunk"), [("ddp", None), ("fsdp", None), ("ddp", 3), ("fsdp", 3)])
+def test_two_workers_with_different_numbers_of_documents_have_same_gradient_as_one(
+    tiny_model: Path, strategy: str, chunk: int | None
+) -> None:
+    alone = _gradients(0, 1, str(tiny_model), "ddp", None, 1, True)
+    for found in run_workers(_gradients, 2, 2, str(tiny_model), strategy, chunk, 1, True):
+        for name, expected in alone.items():
             torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-5, msg=name)

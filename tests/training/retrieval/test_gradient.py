@@ -40,6 +40,13 @@ def _batch(queries: int = 4, seed: int = 0) -> TrainBatch:
     return TrainBatch(pad(texts(queries, 8), 0), pad(texts(queries, 16), 0), None)
 
 
+def _incomplete() -> TrainBatch:
+    """Three queries with places for two hard negatives: the first has none, the second one, the third both."""
+    present = torch.tensor([[True, False, False], [True, True, False], [True, True, True]])
+    queries, documents = _batch(3).queries, _batch(6, seed=1).documents
+    return TrainBatch(queries, documents, None, present)
+
+
 def _gradient(
     model: Path, parts: list[TrainBatch], *, chunk: int | None = None, dropout: bool = False
 ) -> tuple[dict[str, Tensor], list[EncodedPart]]:
@@ -82,3 +89,22 @@ def test_accumulated_parts_give_mean_of_gradients(tiny_model: Path) -> None:
     alone = [_gradient(tiny_model, [part])[0] for part in parts]
     mean = {name: (alone[0][name] + alone[1][name]) / 2 for name in together}
     torch.testing.assert_close(together, mean, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 4])
+def test_missing_negatives_have_no_part_in_loss_and_gradient(tiny_model: Path, chunk: int | None) -> None:
+    part = _incomplete()
+    ours, [encoded] = _gradient(tiny_model, [part], chunk=chunk)
+    assert len(encoded.documents) == 6  # figures and queues see no vector of a missing text
+
+    encoder = SparseEncoder.load(tiny_model)
+    queries = encoder(part.queries.input_ids, part.queries.attention_mask)
+    documents = encoder(part.documents.input_ids, part.documents.attention_mask)
+    positives = torch.tensor([0, 1, 3])
+    loss = torch.nn.functional.cross_entropy(queries @ documents.T, positives)
+    loss = loss + 0.1 * queries.mean(0).square().sum() + 0.1 * documents.mean(0).square().sum()
+    loss = loss + 0.3 * queries.mean(0) @ documents.mean(0)
+    torch.testing.assert_close(encoded.terms.parts["total"], loss.detach(), rtol=1e-5, atol=1e-6)
+    loss.backward()
+    expected = {name: p.grad for name, p in encoder.model.named_parameters() if p.grad is not None}
+    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)

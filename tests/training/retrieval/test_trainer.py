@@ -109,10 +109,10 @@ def test_lora_training_does_not_change_base_weights(tiny_model: Path) -> None:
 
 
 def test_total_steps_from_steps_or_epochs() -> None:
-    assert total_steps(_settings(), rows=1000) == 4
+    assert total_steps(_settings(), 1000) == 4
     changed = {**BASE, "epochs": 2.5}
     del changed["steps"]
-    assert total_steps(FinetuneSettings.model_validate(changed), rows=103) == round(2.5 * 25)
+    assert total_steps(FinetuneSettings.model_validate(changed), 103) == round(2.5 * 25)
 
 
 @pytest.mark.parametrize(

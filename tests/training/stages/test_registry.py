@@ -248,3 +248,19 @@ def test_folders_by_uri_are_fetched_and_keep_the_digest(
     assert identity(fetched) == identity(remote)
     with pytest.raises(ConfigError, match=r"teacher: .* has no none"):
         local_inputs(remote.model_copy(update={"teacher": f"{place[:-7]}none"}), s3_options)
+
+
+def _sets(*sets: dict[str, object], **changes: object) -> FinetuneSettings:
+    objective = {"losses": [{"loss": "info_nce"}]}
+    return FinetuneSettings.model_validate({"data": list(sets), "steps": 2, "objective": objective} | changes)
+
+
+def test_digest_of_several_data_sets_covers_weights_and_no_paths_or_names() -> None:
+    one = {"paths": ["a"], "kind": "pairs", "name": "a"}
+    other = {"paths": ["b"], "kind": "pairs", "name": "b"}
+    digest = stage_digest(_sets(one, other), {}, "0")
+    assert (
+        stage_digest(_sets(one | {"paths": ["c"], "name": "c"}, other | {"max_bad_fraction": 0.5}), {}, "0") == digest
+    )
+    assert stage_digest(_sets(one, other | {"weight": 2}), {}, "0") != digest
+    assert stage_digest(_sets(one, other, sampling="round_robin"), {}, "0") != digest
