@@ -188,7 +188,8 @@ def _padded_groups(pooled: Tensor, tokens: int) -> Iterator[tuple[Tensor, Tensor
     order = pooled.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
     where = order.gather(1, torch.minimum(torch.arange(L, device=pooled.device), last))  # [B, L]
     texts = torch.arange(B, device=pooled.device)
-    yield from zip(texts.split(max(1, tokens // L)), where.split(max(1, tokens // L)), strict=True)
+    size = max(1, tokens // L)
+    yield from zip(torch.split(texts, size), torch.split(where, size), strict=True)
 
 
 def _slopes(gradient: Tensor, weights: Tensor, activation: Activation) -> Tensor:
@@ -208,8 +209,8 @@ def _active_counts(slopes: Tensor) -> tuple[Counts, Counts]:
         return None, None
     B, V = slopes.shape
     active = slopes != 0
-    by_text = [part.sum() for part in active.split(max(1, _PAIRS // V))]
-    by_term = [part.sum() for part in active.split(max(1, _PAIRS // B), dim=1)]
+    by_text = [part.sum() for part in torch.split(active, max(1, _PAIRS // V))]
+    by_term = [part.sum() for part in torch.split(active, max(1, _PAIRS // B), dim=1)]
     counts: list[int] = torch.stack(by_text + by_term).tolist()
     return counts[: len(by_text)], counts[len(by_text) :]
 
