@@ -61,8 +61,8 @@ class ScoreReport:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "ScoreReport":
         """Read what ``to_json`` wrote."""
-        counts = (value[name] for name in ("rows", "scored", "pairs", "ranked", "positive_first"))
-        return cls(*counts, Counter[str](value["quarantined"]))
+        rows, made, pairs = value["rows"], value["scored"], value["pairs"]
+        return cls(rows, made, pairs, value["ranked"], value["positive_first"], Counter[str](value["quarantined"]))
 
 
 def score_slice(

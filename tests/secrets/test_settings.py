@@ -37,7 +37,7 @@ WHOLE: dict[str, Any] = {
     "evaluate": {"index": "a", "queries": "b", "qrels": "c"},
     "export": {"model": "a", "output": "b"},
     "mine": {**PAIRS, "index": "a", "output": "b", "text_fields": ["text"]},
-    "score": {**PAIRS, "teacher": {"model": "a"}, "output": "b"},
+    "score": {"data": dict(PAIRS["data"]), "teacher": {"model": "a"}, "output": "b"},
     "maintain": {"table": "a"},
     "vectors": {"action": "import", "table": "a", "bundle": "b", "format": "jsonl", "paths": ["c"]},
     "serve": {"index": "a"},
