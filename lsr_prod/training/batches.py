@@ -1,6 +1,6 @@
 """Padded batches of a step, with negatives sampled for this step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,10 +9,15 @@ import torch
 from torch import Tensor
 
 from lsr_prod.errors import TrainingError
+from lsr_prod.training.false_negatives import BatchKeys
 from lsr_prod.training.rng import draw
+from lsr_prod.training_data.text_keys import text_keys
 from lsr_prod.training_data.training_set import Example
 
-__all__ = ["TokenBatch", "TrainBatch", "make_batch", "pad"]
+__all__ = ["KnownPositives", "TokenBatch", "TrainBatch", "make_batch", "pad"]
+
+KnownPositives = Callable[[npt.NDArray[np.int64]], tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+"""Keys of n queries -> the queries, int64 [t] from 0 to n - 1, and the keys of their further positives, int64 [t]."""
 
 _MULTIPLE = 8  # suits tensor cores, and leaves fewer shapes to compile
 _NEGATIVES = 3  # purpose of random numbers
@@ -49,11 +54,13 @@ class TrainBatch:
         queries: n texts.
         documents: n * c texts; those of query i are i*c .. i*c+c-1, its positive first.
         scores: float32 [n, c], teacher's scores; None if the training set has none.
+        keys: keys of the texts, to exclude false negatives; None: nothing is excluded.
     """
 
     queries: TokenBatch
     documents: TokenBatch
     scores: Tensor | None
+    keys: BatchKeys | None = None
 
 
 def make_batch(
@@ -64,6 +71,7 @@ def make_batch(
     seed: int,
     step: int,
     pad_id: int,
+    known_positives: KnownPositives | None = None,
 ) -> TrainBatch:
     """Sample negatives and pad; the sample of a row depends only on seed, step and row number.
 
@@ -74,6 +82,7 @@ def make_batch(
         seed: seed of the sample.
         step: number of the step, counted over all epochs.
         pad_id: padding token.
+        known_positives: look-up of positives in the training set; None: the batch gets no keys.
 
     Returns:
         Tensors on the CPU, padded to a multiple of 8 tokens.
@@ -90,10 +99,12 @@ def make_batch(
     scores = [
         example.scores[places] for example, places in zip(examples, drawn, strict=True) if example.scores is not None
     ]
+    queries = [example.query for example in examples]
     return TrainBatch(
-        queries=pad([example.query for example in examples], pad_id),
+        queries=pad(queries, pad_id),
         documents=pad(documents, pad_id),
         scores=torch.from_numpy(np.stack(scores)) if scores else None,
+        keys=None if known_positives is None else _keys(queries, documents, known_positives),
     )
 
 
@@ -105,6 +116,16 @@ def pad(texts: Sequence[npt.NDArray[np.int32]], pad_id: int) -> TokenBatch:
     ids = np.full(present.shape, pad_id, np.int64)
     ids[present] = np.concatenate([*texts, np.empty(0, np.int32)])
     return TokenBatch(torch.from_numpy(ids), torch.from_numpy(present.astype(np.int64)))
+
+
+def _keys(
+    queries: Sequence[npt.NDArray[np.int32]],
+    documents: Sequence[npt.NDArray[np.int32]],
+    known_positives: KnownPositives,
+) -> BatchKeys:
+    of_queries = text_keys(queries)
+    arrays = (of_queries, text_keys(documents), *known_positives(of_queries))
+    return BatchKeys(*map(torch.from_numpy, arrays))
 
 
 def _drawn_documents(

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lsr_prod.config.objective import LossSettings, ObjectiveSettings
+from lsr_prod.training.false_negatives import BatchKeys, false_negatives
 from lsr_prod.training.losses.overlap import OverlapTerm
 from lsr_prod.training.losses.scores import Scores
 from lsr_prod.training.losses.table import LOSSES
@@ -15,6 +16,8 @@ from lsr_prod.training.regularizers.regularizers import Regularizers
 from lsr_prod.training.vectors.kept_terms import Prunable, Vectors, cut
 
 __all__ = ["LossTerms", "TrainingObjective", "ranking_losses"]
+
+_CONTRASTIVE = {"info_nce", "n_pair"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class TrainingObjective:
         teacher: Tensor | None,
         step: int,
         extra_documents: Vectors | None = None,
+        keys: BatchKeys | None = None,
+        extra_keys: Tensor | None = None,
     ) -> LossTerms:
         """Return the loss of this worker's part of the batch; a collective operation of all workers.
 
@@ -75,19 +80,34 @@ class TrainingObjective:
             teacher: [n, c], the teacher's scores, for margin_mse and kl.
             step: from 0.
             extra_documents: m further negatives of info_nce, equal on all workers, [m, V] or kept terms.
+            keys: keys of the texts, to exclude false negatives; None: nothing is excluded.
+            extra_keys: int64 [m], keys of the extra documents.
 
         Raises:
-            ValueError: the shapes do not match, or the teacher's scores are missing.
+            ValueError: the shapes do not match, or the teacher's scores or keys are missing.
         """
         if (len(queries) and len(documents) % len(queries)) or len(documents) < len(queries):
             raise ValueError(f"{len(documents)} documents do not divide among {len(queries)} queries")
+        if keys is not None and (extra_documents is None) != (extra_keys is None):
+            raise ValueError("keys of the batch and of the extra documents are needed, or none of both")
         with torch.autocast(queries.device.type, enabled=False):  # sums over a vocabulary need more than 16 bits
             vectors = _Vectors(self._objective, _full(queries), _full(documents), extra_documents)
             shares = collective.shares(len(queries), len(documents), queries.device)
-            return self._terms(vectors, teacher, shares, step)
+            pool = shares if self._objective.cross_worker else collective.Shares([len(queries)], [len(documents)])
+            excluded = self._excluded(keys, extra_keys, pool)
+            sums = self._rankings(vectors, teacher, pool, excluded)
+            return self._terms(vectors, sums, shares, step)
 
-    def _terms(self, vectors: "_Vectors", teacher: Tensor | None, shares: collective.Shares, step: int) -> LossTerms:
-        sums = self._rankings(vectors, teacher, shares if self._objective.cross_worker else None)
+    def _excluded(self, keys: BatchKeys | None, extra_keys: Tensor | None, pool: collective.Shares) -> Tensor | None:
+        """Return the documents that are no negatives of a query, bool [n, N * c + m]; None: all are."""
+        contrastive = any(loss.loss in _CONTRASTIVE for loss in self._objective.losses)
+        if keys is None or not contrastive or not self._objective.mask_false_negatives:
+            return None
+        return false_negatives(keys, extra_keys, pool)
+
+    def _terms(
+        self, vectors: "_Vectors", sums: dict[str, tuple[Tensor, float]], shares: collective.Shares, step: int
+    ) -> LossTerms:
         settings = self._objective.overlap
         if self._overlap is not None and settings is not None:
             queries, documents, _ = vectors.at(settings.qk, settings.dk)
@@ -105,14 +125,14 @@ class TrainingObjective:
         return LossTerms(total, parts | {"total": whole})
 
     def _rankings(
-        self, vectors: "_Vectors", teacher: Tensor | None, shares: collective.Shares | None
+        self, vectors: "_Vectors", teacher: Tensor | None, pool: collective.Shares, excluded: Tensor | None
     ) -> dict[str, tuple[Tensor, float]]:
         """Return name -> (sum over own queries, weight); losses of one kind are added up with their weights."""
         sparsity, pruning = self._objective.sparsity, self._objective.pruning
         losses = self._objective.losses
 
         def rank(qk: int | None, dk: int | None) -> list[Tensor]:
-            values = ranking_losses(losses, *vectors.at(qk, dk), teacher, shares)
+            values = ranking_losses(losses, *vectors.at(qk, dk), teacher, pool, excluded)
             return [value * loss.weight for loss, value in zip(losses, values, strict=True)]
 
         sums: dict[str, tuple[Tensor, float]] = {}
@@ -151,6 +171,7 @@ def ranking_losses(
     extra_documents: Vectors | None,
     teacher: Tensor | None,
     shares: collective.Shares | None,
+    excluded: Tensor | None = None,
 ) -> list[Tensor]:
     """Return the sum over own queries of every ranking loss, without its weight.
 
@@ -161,8 +182,9 @@ def ranking_losses(
         extra_documents: m vectors, further negatives of info_nce.
         teacher: [n, c]; None if no loss needs it.
         shares: rows of every worker, if documents of other workers are negatives too; None: only this worker's.
+        excluded: bool [n, N * c + m], documents that are no negatives of a query, in the order of ``Scores.all``.
     """
-    scores = Scores(losses, queries, documents, extra_documents, shares)
+    scores = Scores(losses, queries, documents, extra_documents, shares, excluded)
     values = []
     for settings in losses:
         cosines = {"dot": (False,), "cosine": (True,), "both": (False, True)}[settings.similarity]

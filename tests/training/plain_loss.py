@@ -1,12 +1,27 @@
 """The loss of a whole batch written out plainly: one query at a time, one score at a time, no worker, no shortcut."""
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
 from torch import Tensor
 
 from lsr_prod.config.objective import LossSettings, ObjectiveSettings, RegularizerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class PlainKeys:
+    """Keys of all texts of the global batch and of the queue, and all rows of the training set."""
+
+    queries: list[int]
+    documents: list[int]
+    extra: list[int]
+    rows: list[tuple[int, int]]
+
+    def is_negative(self, query: int, document: int) -> bool:
+        """Whether no row of the training set has this query with this document."""
+        return all(row != (self.queries[query], document) for row in self.rows)
 
 
 def plain_total(
@@ -18,18 +33,19 @@ def plain_total(
     extra: Tensor | None,
     step: int,
     steps: int,
+    keys: PlainKeys | None = None,
 ) -> Tensor:
     sparsity = objective.sparsity
     masks = (sparsity.keep_query or 0, sparsity.keep_document or 0)
     if sparsity.keep == "masked":
         queries, documents = top(queries, masks[0]), top(documents, masks[1])
         extra = None if extra is None else top(extra, masks[1])
-    total = rankings(objective.losses, queries, documents, teacher, extra, 0, 0)
+    total = rankings(objective.losses, queries, documents, teacher, extra, 0, 0, keys)
     if sparsity.keep == "both" and any(masks):
-        total = total + rankings(objective.losses, queries, documents, teacher, extra, *masks)
+        total = total + rankings(objective.losses, queries, documents, teacher, extra, *masks, keys)
     if objective.pruning is not None:
         for qk, dk in objective.pruning.levels:
-            pruned = rankings(objective.losses, queries, documents, teacher, extra, qk, dk)
+            pruned = rankings(objective.losses, queries, documents, teacher, extra, qk, dk, keys)
             total = total + objective.pruning.weight * pruned / len(objective.pruning.levels)
     if objective.overlap is not None:
         total = total + objective.overlap.weight * overlap(objective, queries, documents)
@@ -46,23 +62,34 @@ def rankings(
     extra: Tensor | None,
     qk: int,
     dk: int,
+    keys: PlainKeys | None,
 ) -> Tensor:
     queries, documents = top(queries, qk), top(documents, dk)
     extra = documents[:0] if extra is None else top(extra, dk)
     n, c = len(queries), len(documents) // len(queries)
     total = torch.zeros((), dtype=queries.dtype)
+
+    def negatives(i: int, chosen: list[int]) -> list[int]:
+        return [j for j in chosen if j != i * c and (keys is None or keys.is_negative(i, keys.documents[j]))]
+
+    def extra_negatives(i: int) -> list[int]:
+        return [j for j in range(len(extra)) if keys is None or keys.is_negative(i, keys.extra[j])]
+
     for loss in losses:
         for kind in ("dot", "cosine") if loss.similarity == "both" else (loss.similarity,):
             temperature = loss.temperature if kind == "dot" else loss.cosine_temperature
             for i in range(n):
                 own = [similarity(kind, queries[i], documents[i * c + j]) for j in range(c)]
                 positive = own[0] - loss.margin
-                everyones = [similarity(kind, queries[i], documents[j]) for j in range(n * c) if j != i * c]
-                everyones += [similarity(kind, queries[i], document) for document in extra]
                 if loss.loss == "info_nce":
-                    value = cross_entropy(positive, everyones if loss.in_batch else own[1:], temperature)
+                    chosen = list(range(n * c) if loss.in_batch else range(i * c, i * c + c))
+                    others = [similarity(kind, queries[i], documents[j]) for j in negatives(i, chosen)]
+                    if loss.in_batch:
+                        others += [similarity(kind, queries[i], extra[j]) for j in extra_negatives(i)]
+                    value = cross_entropy(positive, others, temperature)
                 elif loss.loss == "n_pair":
-                    others = [similarity(kind, queries[i], documents[j * c]) for j in range(n) if j != i]
+                    chosen = list(range(0, n * c, c))
+                    others = [similarity(kind, queries[i], documents[j]) for j in negatives(i, chosen)]
                     value = cross_entropy(own[0], others, temperature)
                 elif loss.loss == "margin_mse":
                     margins = [((own[0] - own[j]) - (teacher[i, 0] - teacher[i, j])).square() for j in range(1, c)]

@@ -16,7 +16,7 @@ def loss(settings: LossSettings, scores: Scores, _teacher: Tensor | None, *, cos
     if settings.in_batch:
         positive = scores.own * scores.c
         return info_nce(scores.all(cosine=cosine), positive, temperature=temperature, margin=settings.margin)
-    pairs = scores.pairs(cosine=cosine)
+    pairs = scores.candidates(cosine=cosine)
     if not len(pairs):
         return pairs.sum()  # a worker without queries does not know c
     first = torch.zeros(len(pairs), dtype=torch.int64, device=pairs.device)
@@ -29,7 +29,7 @@ def info_nce(scores: Tensor, positive: Tensor, *, temperature: float = 1.0, marg
     Without hard negatives and margin, at temperature 1, this is the N-pair loss (ESPLADE, eq. 2).
 
     Args:
-        scores: [n, m], unscaled.
+        scores: [n, m], unscaled; -inf: the document is not a negative of the query.
         positive: int64 [n], the column of each query's positive.
         temperature: scores are divided by it.
         margin: subtracted from the positive's score before the division.

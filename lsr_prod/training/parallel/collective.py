@@ -33,6 +33,11 @@ class Shares:
         """c, the positive and the hard negatives of a query; known even to a worker without queries."""
         return sum(self.documents) // max(1, sum(self.queries))
 
+    @property
+    def queries_before(self) -> int:
+        """Number of queries of the workers before this one: the position of its first query in the global batch."""
+        return sum(self.queries[: rank()]) if len(self.queries) > 1 else 0
+
 
 def world_size() -> int:
     """Return the number of workers; 1 without torch.distributed."""

@@ -20,17 +20,16 @@ from lsr_prod.training.batch_sampler import BatchSampler
 from lsr_prod.training.batches import TokenBatch, TrainBatch, make_batch
 from lsr_prod.training.encoder_setup.attention import use_cpu_attention
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
-from lsr_prod.training.objective import TrainingObjective
+from lsr_prod.training.objective import LossTerms, TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
 from lsr_prod.training.optimizer import OptimizerStep
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.parallel.replica import Replica
 from lsr_prod.training.query_weights import weigh_queries
-from lsr_prod.training.retrieval.momentum_queue import MomentumQueue
+from lsr_prod.training.retrieval.momentum_queue import MomentumQueue, QueuedDocuments
 from lsr_prod.training.retrieval.step_result import EncodedPart, StepResult
 from lsr_prod.training.retrieval.steps import check_batch, total_steps
 from lsr_prod.training.rng import seed_torch
-from lsr_prod.training.vectors.kept_terms import KeptTerms
 from lsr_prod.training_data.training_set import TrainingSet
 
 __all__ = ["DEAD_AFTER", "StepPlan", "Trainer", "backward"]
@@ -125,10 +124,11 @@ class Trainer:
         """Return this worker's batch of each part of the step."""
         batch = self._settings.batch
         pad = self.encoder.model.config.pad_token_id or 0
+        known = self._data.known_positives if self._settings.objective.mask_false_negatives else None
         return [
             make_batch(
                 self._data.examples(rows), rows, negatives=batch.negatives, seed=self._settings.seed, step=self.step,
-                pad_id=pad,
+                pad_id=pad, known_positives=known,
             )
             for rows in self._sampler.worker_rows(self.step, batch.accumulate, self._group)
         ]  # fmt: skip
@@ -192,7 +192,7 @@ def backward(
     *,
     step: int,
     plan: StepPlan,
-    negatives: KeptTerms | None,
+    negatives: QueuedDocuments | None,
 ) -> list[EncodedPart]:
     """Add the gradient of a step to the parameters' ``grad``.
 
@@ -221,7 +221,7 @@ def _whole(
     replica: Replica,
     objective: TrainingObjective,
     part: TrainBatch,
-    extra: KeptTerms | None,
+    queued: QueuedDocuments | None,
     position: Position,
     plan: StepPlan,
 ) -> EncodedPart:
@@ -234,7 +234,7 @@ def _whole(
             else:
                 queries = weigh_queries(part.queries, plan.query_weights)
                 (documents,) = replica(*part.documents.on(plan.group.device))
-        terms = objective(queries, documents, teacher=_teacher(part, plan), step=step, extra_documents=extra)
+        terms = _loss(objective, queries, documents, part, queued, step, plan)
         torch.autograd.backward(
             terms.total * (plan.group.world / parts)
         )  # gradients of workers are averaged, not added
@@ -245,7 +245,7 @@ def _cached(
     replica: Replica,
     objective: TrainingObjective,
     part: TrainBatch,
-    extra: KeptTerms | None,
+    queued: QueuedDocuments | None,
     position: Position,
     plan: StepPlan,
 ) -> EncodedPart:
@@ -258,7 +258,7 @@ def _cached(
     rows = part.queries.input_ids.shape[0] if fixed is None else 0
     queries = vectors[:rows].requires_grad_() if fixed is None else fixed
     documents = vectors[rows:].requires_grad_()
-    terms = objective(queries, documents, teacher=_teacher(part, plan), step=step, extra_documents=extra)
+    terms = _loss(objective, queries, documents, part, queued, step, plan)
     # The gradients of workers are averaged, not added.
     torch.autograd.backward(terms.total * (plan.group.world / parts))
     gradients = [*(_rows(queries, plan.chunk) if fixed is None else ()), *_rows(documents, plan.chunk)]
@@ -269,6 +269,27 @@ def _cached(
                 encoded = replica(*chunk.on(plan.group.device), found=found[index])[0]
             torch.autograd.backward(encoded, gradient)
     return EncodedPart(queries.detach(), documents.detach(), terms)
+
+
+def _loss(
+    objective: TrainingObjective,
+    queries: Tensor,
+    documents: Tensor,
+    part: TrainBatch,
+    queued: QueuedDocuments | None,
+    step: int,
+    plan: StepPlan,
+) -> LossTerms:
+    device = plan.group.device
+    return objective(
+        queries,
+        documents,
+        teacher=None if part.scores is None else part.scores.to(device),
+        step=step,
+        extra_documents=None if queued is None else queued.vectors,
+        keys=None if part.keys is None else part.keys.on(device),
+        extra_keys=None if queued is None else queued.keys,
+    )
 
 
 def _find(replica: Replica, chunk: TokenBatch, position: Position, plan: StepPlan) -> PooledArgmax:
@@ -285,10 +306,6 @@ def _seed(plan: StepPlan, step: int, number: int, index: int) -> None:
 def _rows(leaf: Tensor, chunk: int) -> tuple[Tensor, ...]:
     assert leaf.grad is not None
     return torch.split(leaf.grad, chunk)
-
-
-def _teacher(part: TrainBatch, plan: StepPlan) -> Tensor | None:
-    return None if part.scores is None else part.scores.to(plan.group.device)
 
 
 def _autocast(plan: StepPlan) -> torch.autocast:

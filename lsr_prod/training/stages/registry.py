@@ -31,6 +31,8 @@ __all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "local_inpu
 
 # Settings that keep their former name in digests, so that finished stages are still found.
 _NAMES_IN_DIGEST = {"initialization": "initialisation"}
+# Settings added later: at their default, a stage keeps the digest that it had before they existed.
+_NOT_IN_DIGEST_AT_DEFAULT = {"idf_corpus": None, "objective.mask_false_negatives": True}
 _FORMAT = 1  # raise it when the same settings train other weights
 
 _FOLDERS = ("reference", "target", "target_embeddings", "teacher")  # their content enters digests, not their place
@@ -117,12 +119,14 @@ def errors_of_stage(number: int) -> Iterator[None]:
 def identity(stage: StageSettings) -> dict[str, Any]:
     """Return the settings that decide the model; they contain no path and no secret."""
     settings = stage.model_dump(mode="json", exclude=REGISTRY[stage.stage].not_in_digest)
-    # While idf_corpus is unset, a stage keeps the digest that it had before this setting existed.
-    return {
-        _NAMES_IN_DIGEST.get(name, name): value
-        for name, value in settings.items()
-        if name != "idf_corpus" or value is not None
-    }
+    for path, default in _NOT_IN_DIGEST_AT_DEFAULT.items():
+        *sections, name = path.split(".")
+        section = settings
+        for outer in sections:
+            section = section.get(outer) or {}
+        if name in section and section[name] == default:
+            del section[name]
+    return {_NAMES_IN_DIGEST.get(name, name): value for name, value in settings.items()}
 
 
 def stage_digest(stage: StageSettings, pins: Mapping[str, str], parent: str) -> str:

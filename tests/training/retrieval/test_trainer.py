@@ -16,6 +16,7 @@ from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.retrieval.steps import check_batch, total_steps
 from lsr_prod.training.retrieval.trainer import Trainer
+from lsr_prod.training_data.text_keys import text_keys
 from lsr_prod.training_data.training_set import Example
 
 ALONE = Group(0, 1, torch.device("cpu"))
@@ -39,6 +40,15 @@ class Rows:
         self.rows = rows
         self._examples = [Example(_text(draw, 6), tuple(_text(draw, 12) for _ in range(3)), None) for _ in range(rows)]
         self.lengths = np.array([max(map(len, one.documents)) for one in self._examples], np.int32)
+
+    def keys(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Keys of the queries and of the positives."""
+        some = self.examples(rows)
+        return text_keys([one.query for one in some]), text_keys([one.documents[0] for one in some])
+
+    def known_positives(self, _queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """No query has several positives."""
+        return np.empty(0, np.int64), np.empty(0, np.int64)
 
     def examples(self, rows: np.ndarray) -> list[Example]:
         return [self._examples[row] for row in rows]
