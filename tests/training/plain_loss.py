@@ -12,7 +12,7 @@ from lsr_prod.config.objective import LossSettings, ObjectiveSettings, Regulariz
 
 @dataclass(frozen=True, slots=True)
 class PlainKeys:
-    """Keys of all texts of the global batch and of the queue, and all rows of the training set."""
+    """Keys of all texts of the global batch and of the queue; rows of the training set, those of the batch first."""
 
     queries: list[int]
     documents: list[int]

@@ -52,8 +52,9 @@ def keys_of(n: int, extra: int, *, seed: int = 3) -> PlainKeys:
 
 
 def batch_keys(plain: PlainKeys) -> BatchKeys:
-    """The keys as a worker has them; of the other rows of the training set, those with one of its queries."""
-    known = [(i, d) for i, query in enumerate(plain.queries) for q, d in plain.rows if q == query]
+    """The keys as a worker has them; of the rows of the training set outside the batch, those with its queries."""
+    others = plain.rows[len(plain.rows) // 4 :]
+    known = [(i, d) for i, query in enumerate(plain.queries) for q, d in others if q == query]
     owners, positives = ([pair[side] for pair in known] for side in (0, 1))
     return BatchKeys(
         *(torch.tensor(list(one), dtype=torch.int64) for one in (plain.queries, plain.documents, owners, positives))

@@ -103,7 +103,9 @@ class Trainer:
         self._objective = TrainingObjective(settings.objective, vocabulary=encoder.vocabulary, steps=self.steps)
         self.dead_terms = DeadTerms(encoder.card.vocabulary_size, window=DEAD_AFTER, device=group.device)
         lengths = data.lengths if settings.batch.group_by_length else None
-        self._sampler = BatchSampler(data.rows, settings.batch.queries, settings.seed, lengths)
+        self._sampler = BatchSampler(
+            data.rows, settings.batch.queries, settings.seed, lengths, keys=data.keys, unique=settings.batch.unique
+        )  # fmt: skip
         autocast = torch.bfloat16 if settings.scale.precision == "bf16" else None
         weights = None if query_weights is None else query_weights.to(group.device)
         self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, weights)

@@ -15,7 +15,7 @@ from lsr_prod.training.loop.job import LoopInputs, load_start
 from lsr_prod.training.loop.ray_train import run_loop
 from lsr_prod.training.observers.trackers import check_watch
 from lsr_prod.training.query_weights import count_terms
-from lsr_prod.training.retrieval.steps import check_batch
+from lsr_prod.training.retrieval.steps import check_batch, check_unique
 from lsr_prod.training.stages.facts import ModelFacts, check_length
 from lsr_prod.training.stages.stage import StageRun
 from lsr_prod.training_data.layouts import QueryTermLayout
@@ -87,6 +87,7 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
         layout=QueryTermLayout(encoder.card, tuple(encoder.vocabulary)) if inference_free else None,
     )
     check_batch(stage, data.rows, job.train.workers)
+    check_unique(stage, data.queries, data.positives)
     prepare_encoder(encoder, stage)  # reports what the model does not support here, once, instead of on every worker
     corpus = stage.idf_corpus or stage.data
     counts = count_terms(corpus, encoder, work, job.options) if inference_free else None

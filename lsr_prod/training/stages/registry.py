@@ -32,7 +32,7 @@ __all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "local_inpu
 # Settings that keep their former name in digests, so that finished stages are still found.
 _NAMES_IN_DIGEST = {"initialization": "initialisation"}
 # Settings added later: at their default, a stage keeps the digest that it had before they existed.
-_NOT_IN_DIGEST_AT_DEFAULT = {"idf_corpus": None, "objective.mask_false_negatives": True}
+_NOT_IN_DIGEST_AT_DEFAULT = {"idf_corpus": None, "batch.unique": False, "objective.mask_false_negatives": True}
 _FORMAT = 1  # raise it when the same settings train other weights
 
 _FOLDERS = ("reference", "target", "target_embeddings", "teacher")  # their content enters digests, not their place
