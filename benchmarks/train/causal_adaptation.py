@@ -37,6 +37,7 @@ from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training_data.layouts import PackedLayout, pack
+from lsr_prod.training_data.text_keys import text_keys
 from lsr_prod.training_data.training_set import Example
 
 ALONE = Group(0, 1, torch.device("cpu"))
@@ -80,10 +81,21 @@ class Rows:
     def __init__(self, examples: list[Example]) -> None:
         self.rows, self._examples = len(examples), examples
         self.lengths = np.array([len(one.documents[0]) for one in examples], np.int32)
+        self._query_keys = text_keys([one.query for one in examples])
+        self._positive_keys = text_keys([one.documents[0] for one in examples])
 
     def examples(self, rows: npt.NDArray[np.int64]) -> list[Example]:
         """Those with these numbers."""
         return [self._examples[row] for row in rows]
+
+    def keys(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Keys of the queries and of the positives of rows."""
+        return self._query_keys[rows], self._positive_keys[rows]
+
+    def known_positives(self, queries: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Each query with the key of each of its positives: the query's place, and the key."""
+        places, rows = (queries[:, None] == self._query_keys).nonzero()
+        return places, self._positive_keys[rows]
 
 
 @dataclass

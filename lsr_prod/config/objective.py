@@ -191,6 +191,11 @@ class ObjectiveSettings(Section):
     cross_worker: bool = Field(
         True, description="use the documents of all workers as negatives, not only those of the same worker"
     )
+    mask_false_negatives: bool = Field(
+        True,
+        description="info_nce, n_pair: exclude documents from the negatives of a query that equal its positive or a "
+        "positive that any row of the training set gives the same query",
+    )
     queue: QueueSettings | None = Field(
         None, description="queue of documents of earlier steps as negatives of info_nce"
     )

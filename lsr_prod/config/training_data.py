@@ -103,6 +103,11 @@ class BatchSettings(Section):
         "chunk keeps both for the whole batch",
     )
     group_by_length: bool = Field(True, description="batch texts of similar length; the order of batches stays random")
+    unique: bool = Field(
+        False,
+        description="no two rows of a batch have the same query or positive; of rows that cannot be spread over 64 "
+        "batches, the surplus is left out of the epoch, and random rows of the data take their places",
+    )
 
     @field_validator("accumulate")
     @classmethod

@@ -4,21 +4,28 @@ The rows of an epoch are permuted by a keyed bijection: a Feistel network over t
 walking (Black and Rogaway, CT-RSA 2002). The permutation is computed on demand and never stored.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ConfigError, TrainingError
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.rng import draw
+from lsr_prod.training.twins import repeated, rows_apart, spread_twins
 
-__all__ = ["WINDOW", "BatchSampler", "permuted"]
+__all__ = ["WINDOW", "BatchSampler", "KeysOfRows", "permuted"]
 
 WINDOW = 64
-"""Batches whose rows are sorted by length together."""
+"""Batches whose rows are arranged together: sorted by length, twins in different batches."""
+
+KeysOfRows = Callable[[npt.NDArray[np.int64]], tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+"""Numbers of rows, int64 [n] -> keys of their queries and of their positives, int64 [n] each."""
 
 _ROUNDS = 8
 _FEWEST_BITS = 4  # more bits would mean more values outside the range, and slow down tiny sets
-_ORDER, _BATCHES = 1, 2  # purpose of random numbers
+_ORDER, _BATCHES, _TWINS, _FILL = 1, 2, 4, 5  # purpose of random numbers; 3 are negatives
+_TRIED, _MOST_TRIED = 64, 1 << 20  # rows that are tried first per free place of a batch; at once
 
 
 def permuted(places: npt.NDArray[np.int64], count: int, key: int) -> npt.NDArray[np.int64]:
@@ -60,7 +67,12 @@ class BatchSampler:
 
     An epoch contains each row once, except a remainder that does not fill a batch, which differs between epochs. With
     lengths, the rows of ``WINDOW`` consecutive batches are sorted by length, cut into batches, and these are shuffled:
-    the texts of a batch have similar lengths, but remain random.
+    the texts of a batch have similar lengths, but remain random. With keys, rows with equal positives, which have
+    similar lengths, are moved to different batches before.
+
+    Unique batches have no rows with an equal query or an equal positive. Of such rows that outnumber the batches of
+    their window, the surplus is left out of the epoch, and random rows of the whole set take their places, of similar
+    length if there are lengths; these occur in the epoch once more.
 
     Attributes:
         rows: rows of the training set.
@@ -68,7 +80,16 @@ class BatchSampler:
         steps_per_epoch: steps per epoch.
     """
 
-    def __init__(self, rows: int, queries: int, seed: int, lengths: npt.NDArray[np.int32] | None = None) -> None:
+    def __init__(
+        self,
+        rows: int,
+        queries: int,
+        seed: int,
+        lengths: npt.NDArray[np.int32] | None = None,
+        *,
+        keys: KeysOfRows | None = None,
+        unique: bool = False,
+    ) -> None:
         """Create a sampler.
 
         Args:
@@ -76,6 +97,8 @@ class BatchSampler:
             queries: rows per step, over all workers.
             seed: seed of the order.
             lengths: int32 [rows], tokens per row; None: batches are not grouped by length.
+            keys: look-up of keys, to find twins; None: twins are not spread.
+            unique: no batch has twins; needs ``keys``.
 
         Raises:
             ConfigError: fewer rows than a step needs.
@@ -87,17 +110,23 @@ class BatchSampler:
         if lengths is not None and lengths.shape != (rows,):
             raise ValueError(f"{lengths.shape} lengths for {rows} rows")
         self.rows, self.queries, self.steps_per_epoch = rows, queries, rows // queries
-        self._seed, self._lengths = seed, lengths
+        if unique and keys is None:
+            raise ValueError("unique batches need the keys of rows")
+        self._seed, self._lengths, self._keys, self._unique = seed, lengths, keys, unique
         self._window: tuple[int, int, npt.NDArray[np.int64]] | None = None  # the last window
 
     def rows_of(self, step: int) -> npt.NDArray[np.int64]:
-        """Return the rows of a step, int64 [queries]; with lengths, the shortest first."""
+        """Return the rows of a step, int64 [queries]; with lengths, the shortest first.
+
+        Raises:
+            TrainingError: a unique batch cannot be filled.
+        """
         epoch, batch = divmod(step, self.steps_per_epoch)
-        if self._lengths is None:
+        if self._lengths is None and not self._unique:
             return self._places(epoch, batch * self.queries, (batch + 1) * self.queries)
         window, place = divmod(batch, WINDOW)
         if self._window is None or self._window[:2] != (epoch, window):
-            self._window = (epoch, window, self._sorted_window(epoch, window, self._lengths))
+            self._window = (epoch, window, self._arranged_window(epoch, window))
         rows: npt.NDArray[np.int64] = self._window[2][place]
         return rows
 
@@ -109,13 +138,101 @@ class BatchSampler:
         rows = self.rows_of(step)
         return [rows[part::parts][group.rank :: group.world] for part in range(parts)]
 
-    def _sorted_window(self, epoch: int, window: int, lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    def _arranged_window(self, epoch: int, window: int) -> npt.NDArray[np.int64]:
         """Return the shuffled batches of a window, int64 [batches, queries]."""
         first, last = window * WINDOW, min((window + 1) * WINDOW, self.steps_per_epoch)
-        rows = self._places(epoch, first * self.queries, last * self.queries)
-        batches = rows[np.argsort(lengths[rows], kind="stable")].reshape(-1, self.queries)
+        rows = self._places(epoch, first * self.queries, last * self.queries).reshape(-1, self.queries)
+        order = np.arange(rows.size)
+        if self._lengths is not None:
+            order = np.argsort(self._lengths[rows.ravel()], kind="stable")
+        batches = rows.ravel()[order].reshape(rows.shape)
+        if self._keys is not None:
+            queries, positives = (keys.reshape(rows.shape) for keys in self._keys(rows.ravel()))
+            batches = self._without_twins(rows, order, queries, positives, (epoch, first))
         keys = draw(self._seed, _BATCHES, epoch, window, np.arange(len(batches)))
         return batches[np.argsort(keys, kind="stable")]
+
+    def _without_twins(
+        self,
+        rows: npt.NDArray[np.int64],
+        order: npt.NDArray[np.int64],
+        queries: npt.NDArray[np.int64],
+        positives: npt.NDArray[np.int64],
+        name: tuple[int, int],
+    ) -> npt.NDArray[np.int64]:
+        """Return the rows of a window with twins in different batches.
+
+        Args:
+            rows: int64 [batches, queries], in random order.
+            order: int64 [batches * queries], the places of the rows in the order to keep as far as possible.
+            queries: int64 [batches, queries], keys of the queries of ``rows``.
+            positives: int64 [batches, queries], keys of the positives.
+            name: epoch and number of the first batch.
+        """
+        # Moves make batches of mixed lengths. Unless batches are unique, they end well below the twins of random order.
+        kinds, enough = (
+            ([queries, positives], 0) if self._unique else ([positives], int(repeated(positives).sum()) // 2)
+        )
+        sorted_kinds = [keys.ravel()[order].reshape(rows.shape) for keys in kinds]
+        order = order[spread_twins(sorted_kinds, self._seed, _TWINS, *name, enough=enough)]
+        batches = rows.ravel()[order]
+        if self._unique:
+            self._fill_up(batches, queries.ravel()[order], positives.ravel()[order], name)
+        if self._lengths is None:
+            return batches
+        return np.take_along_axis(batches, np.argsort(self._lengths[batches], axis=1, kind="stable"), axis=1)
+
+    def _fill_up(
+        self,
+        batches: npt.NDArray[np.int64],
+        queries: npt.NDArray[np.int64],
+        positives: npt.NDArray[np.int64],
+        name: tuple[int, int],
+    ) -> None:
+        """Replace the rows that have a twin in their batch; the arguments are those of ``_without_twins``, spread."""
+        surplus, (epoch, first) = repeated(queries, positives), name
+        for number in np.flatnonzero(surplus.any(axis=1)).tolist():
+            kept = ~surplus[number]
+            batches[number, ~kept] = self._other_rows(
+                batches[number, kept], queries[number, kept], positives[number, kept], (epoch, first + number)
+            )
+
+    def _other_rows(
+        self,
+        batch: npt.NDArray[np.int64],
+        queries: npt.NDArray[np.int64],
+        positives: npt.NDArray[np.int64],
+        name: tuple[int, int],
+    ) -> npt.NDArray[np.int64]:
+        """Return random rows that fill up a batch, and are no twins of its rows and of each other.
+
+        Args:
+            batch: int64 [n], rows that stay; with lengths, rows of similar length come first.
+            queries: int64 [n], keys of their queries.
+            positives: int64 [n], keys of their positives.
+            name: epoch and number of the batch.
+        """
+        assert self._keys is not None
+        missing, found, start = self.queries - len(batch), [np.empty(0, np.int64)], 0
+        order, size = int(draw(self._seed, _FILL, *name).view(np.int64)), _TRIED * missing
+        while missing and start < self.rows:
+            end = min(start + size, self.rows)
+            rows = permuted(np.arange(start, end, dtype=np.int64), self.rows, order)
+            if self._lengths is not None:
+                distance = np.abs(self._lengths[rows] - np.median(self._lengths[batch]))
+                rows = rows[np.argsort(distance, kind="stable")]
+            more_queries, more_positives = self._keys(rows)
+            chosen = rows_apart(queries, positives, more_queries, more_positives, missing)
+            found.append(rows[chosen])
+            queries = np.append(queries, more_queries[chosen])
+            positives = np.append(positives, more_positives[chosen])
+            missing, start, size = missing - len(chosen), end, min(2 * size, _MOST_TRIED)
+        if missing:
+            raise TrainingError(
+                f"batch.unique leaves {self.queries - missing} rows for a batch of batch.queries {self.queries}: all "
+                "other rows have a query or positive of these; lower batch.queries or set batch.unique to false"
+            )
+        return np.concatenate(found)
 
     def _places(self, epoch: int, first: int, last: int) -> npt.NDArray[np.int64]:
         key = int(draw(self._seed, _ORDER, epoch).view(np.int64))

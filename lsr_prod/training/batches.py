@@ -1,6 +1,6 @@
 """Padded batches of a step, with negatives sampled for this step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,10 +8,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from lsr_prod.training.false_negatives import BatchKeys
 from lsr_prod.training.rng import draw
+from lsr_prod.training_data.text_keys import text_keys
 from lsr_prod.training_data.training_set import Example
 
-__all__ = ["TokenBatch", "TrainBatch", "make_batch", "pad", "spread"]
+__all__ = ["KnownPositives", "TokenBatch", "TrainBatch", "make_batch", "pad", "spread"]
+
+KnownPositives = Callable[[npt.NDArray[np.int64]], tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+"""Keys of n queries -> the queries, int64 [t] from 0 to n - 1, and the keys of their further positives, int64 [t]."""
 
 _MULTIPLE = 8  # suits tensor cores, and leaves fewer shapes to compile
 _NEGATIVES = 3  # purpose of random numbers
@@ -51,12 +56,14 @@ class TrainBatch:
             missing, only the texts that ``present`` marks, in the same order.
         scores: float32 [n, c], teacher's scores; None if the training set has none.
         present: bool [n, c], False at places of missing hard negatives; None: nothing is missing.
+        keys: keys of the texts, to exclude false negatives; None: nothing is excluded.
     """
 
     queries: TokenBatch
     documents: TokenBatch
     scores: Tensor | None
     present: Tensor | None = None
+    keys: BatchKeys | None = None
 
 
 def make_batch(
@@ -67,6 +74,7 @@ def make_batch(
     seed: int,
     step: int,
     pad_id: int,
+    known_positives: KnownPositives | None = None,
 ) -> TrainBatch:
     """Sample negatives and pad; the sample of a row depends only on seed, step and row number.
 
@@ -77,6 +85,7 @@ def make_batch(
         seed: seed of the sample.
         step: number of the step, counted over all epochs.
         pad_id: padding token.
+        known_positives: look-up of positives in the training set; None: the batch gets no keys.
 
     Returns:
         Tensors on the CPU, padded to a multiple of 8 tokens.
@@ -96,11 +105,13 @@ def make_batch(
         if example.scores is not None
     ]
     present = drawn != _MISSING
+    queries = [example.query for example in examples]
     return TrainBatch(
-        queries=pad([example.query for example in examples], pad_id),
+        queries=pad(queries, pad_id),
         documents=pad(documents, pad_id),
         scores=torch.from_numpy(np.stack(scores)) if scores else None,
         present=None if present.all() else torch.from_numpy(present),
+        keys=None if known_positives is None else _keys(queries, documents, present, known_positives),
     )
 
 
@@ -128,6 +139,18 @@ def pad(texts: Sequence[npt.NDArray[np.int32]], pad_id: int) -> TokenBatch:
     ids = np.full(present.shape, pad_id, np.int64)
     ids[present] = np.concatenate([*texts, np.empty(0, np.int32)])
     return TokenBatch(torch.from_numpy(ids), torch.from_numpy(present.astype(np.int64)))
+
+
+def _keys(
+    queries: Sequence[npt.NDArray[np.int32]],
+    documents: Sequence[npt.NDArray[np.int32]],
+    present: npt.NDArray[np.bool_],
+    known_positives: KnownPositives,
+) -> BatchKeys:
+    of_queries, of_documents = text_keys(queries), np.zeros(present.size, np.int64)  # a missing document has key 0
+    of_documents[present.flatten()] = text_keys(documents)
+    arrays = (of_queries, of_documents, *known_positives(of_queries))
+    return BatchKeys(*map(torch.from_numpy, arrays))
 
 
 def _drawn_documents(

@@ -13,6 +13,7 @@ from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.config.training_data import DataSetSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.training.batch_sampler import BatchSampler, permuted
+from lsr_prod.training.batches import KnownPositives
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.rng import draw
 from lsr_prod.training_data.training_set import Example, TrainingSet
@@ -125,7 +126,9 @@ class DataSets:
             seeds = [int(draw(settings.seed, _SEEDS, number) >> np.uint64(1)) for number in range(len(sets))]
         queries, grouped = settings.batch.queries, settings.batch.group_by_length
         self._samplers = [
-            BatchSampler(one.rows, queries, seed, one.lengths if grouped else None)
+            BatchSampler(
+                one.rows, queries, seed, one.lengths if grouped else None, keys=one.keys, unique=settings.batch.unique
+            )
             for one, seed in zip(sets, seeds, strict=True)
         ]
         named = [one for one in settings.data_sets if isinstance(one, DataSetSettings)]
@@ -136,11 +139,14 @@ class DataSets:
         self._firsts = np.cumsum([0, *self.rows])
         self._counted, self._taken = 0, np.zeros(len(sets), np.int64)
 
-    def worker_rows(self, step: int, parts: int, group: Group) -> list[tuple[list[Example], npt.NDArray[np.int64]]]:
-        """Return this worker's rows of each part of a step, and their numbers among the rows of all sets."""
+    def worker_rows(
+        self, step: int, parts: int, group: Group
+    ) -> list[tuple[list[Example], npt.NDArray[np.int64], KnownPositives]]:
+        """Return this worker's rows of each part of a step, their numbers among all rows, and known positives."""
         number, batch = self._schedule.of(step) if len(self._sets) > 1 else (0, step)
         rows = self._samplers[number].worker_rows(batch, parts, group)
-        return [(self._sets[number].examples(one), self._firsts[number] + one) for one in rows]
+        chosen = self._sets[number]
+        return [(chosen.examples(one), self._firsts[number] + one, chosen.known_positives) for one in rows]
 
     def figures(self, steps: int) -> dict[str, float | None]:
         """Return ``rows/<name>``, the rows of each set in the first ``steps`` steps; nothing for a single set."""

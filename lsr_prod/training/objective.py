@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lsr_prod.config.objective import LossSettings, ObjectiveSettings
+from lsr_prod.training.false_negatives import BatchKeys, false_negatives
 from lsr_prod.training.losses.overlap import OverlapTerm
 from lsr_prod.training.losses.scores import Scores
 from lsr_prod.training.losses.table import LOSSES
@@ -16,6 +17,8 @@ from lsr_prod.training.vectors.kept_terms import Prunable, Vectors, cut
 from lsr_prod.training.vectors.straight_through import prune_through, temperature
 
 __all__ = ["LossTerms", "TrainingObjective", "ranking_losses"]
+
+_CONTRASTIVE = {"info_nce", "n_pair"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ class TrainingObjective:
         step: int,
         extra_documents: Vectors | None = None,
         present: Tensor | None = None,
+        keys: BatchKeys | None = None,
+        extra_keys: Tensor | None = None,
     ) -> LossTerms:
         """Return the loss of this worker's part of the batch; a collective operation of all workers.
 
@@ -80,12 +85,16 @@ class TrainingObjective:
             extra_documents: m further negatives of info_nce, equal on all workers, [m, V] or kept terms.
             present: bool [n, c], False at places of missing hard negatives, whose vectors have to be zero; no loss and
                 no mean contains them. None: nothing is missing on this worker.
+            keys: keys of the texts, to exclude false negatives; None: nothing is excluded.
+            extra_keys: int64 [m], keys of the extra documents.
 
         Raises:
-            ValueError: the shapes do not match, or the teacher's scores are missing.
+            ValueError: the shapes do not match, or the teacher's scores or keys are missing.
         """
         if (len(queries) and len(documents) % len(queries)) or len(documents) < len(queries):
             raise ValueError(f"{len(documents)} documents do not divide among {len(queries)} queries")
+        if keys is not None and (extra_documents is None) != (extra_keys is None):
+            raise ValueError("keys of the batch and of the extra documents are needed, or none of both")
         with torch.autocast(queries.device.type, enabled=False):  # sums over a vocabulary need more than 16 bits
             vectors = _Vectors(self._objective, _full(queries), _full(documents), extra_documents)
             texts = len(documents) if present is None else int(present.sum())
@@ -94,17 +103,21 @@ class TrainingObjective:
                 present = None
             elif present is None:
                 present = torch.ones(len(queries), shares.documents_of_a_query, dtype=torch.bool, device=queries.device)
-            return self._terms(vectors, teacher, shares, step, present)
+            pool = shares if self._objective.cross_worker else collective.Shares([len(queries)], [len(documents)])
+            excluded = self._excluded(keys, extra_keys, pool)
+            sums = self._rankings(vectors, teacher, pool, step, present, excluded)
+            return self._terms(vectors, sums, shares, step)
+
+    def _excluded(self, keys: BatchKeys | None, extra_keys: Tensor | None, pool: collective.Shares) -> Tensor | None:
+        """Return the documents that are no negatives of a query, bool [n, N * c + m]; None: all are."""
+        contrastive = any(loss.loss in _CONTRASTIVE for loss in self._objective.losses)
+        if keys is None or not contrastive or not self._objective.mask_false_negatives:
+            return None
+        return false_negatives(keys, extra_keys, pool)
 
     def _terms(
-        self,
-        vectors: "_Vectors",
-        teacher: Tensor | None,
-        shares: collective.Shares,
-        step: int,
-        present: Tensor | None,
+        self, vectors: "_Vectors", sums: dict[str, tuple[Tensor, float]], shares: collective.Shares, step: int
     ) -> LossTerms:
-        sums = self._rankings(vectors, teacher, shares if self._objective.cross_worker else None, step, present)
         settings = self._objective.overlap
         if self._overlap is not None and settings is not None:
             queries, documents, _ = vectors.at(settings.qk, settings.dk)
@@ -125,16 +138,17 @@ class TrainingObjective:
         self,
         vectors: "_Vectors",
         teacher: Tensor | None,
-        shares: collective.Shares | None,
+        pool: collective.Shares,
         step: int,
         present: Tensor | None,
+        excluded: Tensor | None,
     ) -> dict[str, tuple[Tensor, float]]:
         """Return name -> (sum over own queries, weight); losses of one kind are added up with their weights."""
         sparsity, pruning = self._objective.sparsity, self._objective.pruning
         losses = self._objective.losses
 
         def rank(qk: int | None, dk: int | None, temperature: float | None = None) -> list[Tensor]:
-            values = ranking_losses(losses, *vectors.at(qk, dk, temperature), teacher, shares, present)
+            values = ranking_losses(losses, *vectors.at(qk, dk, temperature), teacher, pool, present, excluded)
             return [value * loss.weight for loss, value in zip(losses, values, strict=True)]
 
         sums: dict[str, tuple[Tensor, float]] = {}
@@ -175,6 +189,7 @@ def ranking_losses(
     teacher: Tensor | None,
     shares: collective.Shares | None,
     present: Tensor | None = None,
+    excluded: Tensor | None = None,
 ) -> list[Tensor]:
     """Return the sum over own queries of every ranking loss, without its weight.
 
@@ -186,8 +201,9 @@ def ranking_losses(
         teacher: [n, c]; None if no loss needs it.
         shares: rows of every worker, if documents of other workers are negatives too; None: only this worker's.
         present: bool [n, c], False at places of missing hard negatives; None: nothing is missing on any worker.
+        excluded: bool [n, N * c + m], documents that are no negatives of a query, in the order of ``Scores.all``.
     """
-    scores = Scores(losses, queries, documents, extra_documents, shares, present)
+    scores = Scores(losses, queries, documents, extra_documents, shares, present, excluded)
     values = []
     for settings in losses:
         cosines = {"dot": (False,), "cosine": (True,), "both": (False, True)}[settings.similarity]

@@ -22,6 +22,7 @@ from lsr_prod.storage.transfer import object_name
 from lsr_prod.tables.quarantine import BadRowWriter
 from lsr_prod.training_data.layouts import Layout, PackedLayout, pack
 from lsr_prod.training_data.records import read_rows
+from lsr_prod.training_data.text_keys import text_keys
 from lsr_prod.training_data.tokenized_rows import ReadRow, TokenizedRow, token_problem, tokenize_rows
 from lsr_prod.training_data.tokens import TokenSettings
 from lsr_prod.training_data.training_set import TrainingPart, part_schema, set_name
@@ -149,6 +150,7 @@ class _Columns:
 
     def _clear(self) -> None:
         self._queries: list[npt.NDArray[np.int32]] = []
+        self._positives: list[npt.NDArray[np.int32]] = []
         self._documents: list[npt.NDArray[np.int32]] = []
         self._counts: list[int] = []
         self._lengths: list[int] = []
@@ -162,6 +164,7 @@ class _Columns:
     def add(self, row: TokenizedRow) -> None:
         query, documents, scores, texts = row
         self._queries.append(query)
+        self._positives.append(documents[0])
         self._documents += documents
         self._counts.append(len(documents))
         self._lengths.append(max(len(text) for text in (query, *documents[:texts])))
@@ -174,6 +177,8 @@ class _Columns:
             "query": _lists(self._queries),
             "documents": pa.ListArray.from_arrays(_offsets(self._counts), _lists(self._documents)),
             "length": pa.array(self._lengths, pa.int32()),
+            "query_key": pa.array(text_keys(self._queries)),
+            "positive_key": pa.array(text_keys(self._positives)),
         }
         if "scores" in self._schema.names:
             columns["scores"] = pa.ListArray.from_arrays(_offsets(self._counts), pa.array(self._scores, pa.float32()))

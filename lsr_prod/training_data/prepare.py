@@ -19,6 +19,7 @@ from ray.exceptions import RayError
 
 from lsr_prod.cluster.data import data_settings
 from lsr_prod.cluster.errors import describe, our_error
+from lsr_prod.cluster.tasks import run_tasks
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.on_nodes import require_source_on_nodes
 from lsr_prod.corpus.slices import Slice
@@ -29,6 +30,7 @@ from lsr_prod.logs import get_log
 from lsr_prod.storage import Store, is_remote
 from lsr_prod.storage.artifacts import has_artifact, put_manifest, read_artifact_file
 from lsr_prod.storage.transfer import object_name, stored_sizes
+from lsr_prod.training_data.known_positives import KeyRange, key_ranges, write_key_range
 from lsr_prod.training_data.layouts import Layout
 from lsr_prod.training_data.parts import PartMaker, quarantine_name, receipts_name
 from lsr_prod.training_data.records import cut_data, pin_files
@@ -54,12 +56,16 @@ class TrainingSetSummary:
         rows: good rows.
         quarantined: bad rows by reason.
         quarantine: folder or URI of the bad rows, JSONL.
+        queries: different queries.
+        positives: different positives.
     """
 
     digest: str
     rows: int
     quarantined: dict[str, int]
     quarantine: str
+    queries: int
+    positives: int
 
 
 def prepare_training_set(
@@ -112,8 +118,9 @@ def prepare_training_set(
     if record is None:
         check_schemas(files, data, options)
         require_source_on_nodes(files, field="data.paths")
-        record = SetRecord(made_from, _make_parts(maker, _groups(files, data, options)))
-        _check_rows(record, data, store)
+        parts = _make_parts(maker, _groups(files, data, options))
+        _check_rows(SetRecord(made_from, parts), data, store)
+        record = SetRecord(made_from, parts, _key_ranges(store, maker.digest, parts))
         _seal(store, record)
         record = _finished(store, maker.digest)
         assert record is not None
@@ -218,6 +225,15 @@ class _MakeParts:
         return pa.table({"number": pa.array(numbers, pa.int64()), "part": pa.array(parts, pa.string())})
 
 
+def _key_ranges(store: Store, digest: str, parts: Sequence[TrainingPart]) -> tuple[KeyRange, ...]:
+    """Write the known positives of the set, by one task per range of keys."""
+    folder, files = store.child(set_name(digest)), [part.file for part in parts if part.file is not None]
+    ranges = key_ranges(sum(sum(part.batches) for part in parts))
+    calls = [(folder, files, first, last) for first, last in ranges]
+    done = dict(run_tasks(write_key_range, calls, task="collecting the positives of queries"))
+    return tuple(done[number] for number in range(len(ranges)))
+
+
 def _receipts(store: Store, digest: str) -> dict[int, TrainingPart]:
     """Return the finished parts by number; delete the receipt of a part whose file is missing."""
     folder = store.child(receipts_name(digest))
@@ -238,7 +254,10 @@ def _seal(store: Store, record: SetRecord) -> None:
     folder, data = store.child(set_name(record.digest)), canonical_json(record.to_json())
     file = FileDigest(SET_FILE, hashlib.sha256(data).hexdigest(), len(data))
     folder.put_new(object_name(folder, file), data)
-    files = sorted([file, *(part.file for part in record.parts if part.file is not None)], key=lambda file: file.path)
+    parts = [part.file for part in record.parts if part.file is not None]
+    files = sorted(
+        [file, *parts, *(one.file for one in record.keys if one.file is not None)], key=lambda file: file.path
+    )
     put_manifest(store, set_name(record.digest), files)
 
 
@@ -272,4 +291,6 @@ def _summary(record: SetRecord, store: Store) -> TrainingSetSummary:
         rows=sum(sum(part.batches) for part in record.parts),
         quarantined=dict(sorted(quarantined.items())),
         quarantine=store.child(quarantine_name(record.digest)).location,
+        queries=sum(one.queries for one in record.keys),
+        positives=sum(one.positives for one in record.keys),
     )

@@ -4,7 +4,8 @@
 
     sets/<digest>.json                    names every file with its sha256 and size; written last
     sets/<digest>/set.json                inputs, rows, quarantined rows, the parts in order
-    sets/<digest>/part-<n>-<sha>.arrow    rows: query, documents, scores, length
+    sets/<digest>/part-<n>-<sha>.arrow    rows: query, documents, scores, length, keys of query and positive
+    sets/<digest>/positives-<first key>-<sha>.arrow    pairs of keys of queries with several positives
     sets/<digest>.parts/<n>.json          receipts of parts, with which an interrupted preparation resumes
     sets/<digest>.quarantine/             bad rows, in the columns of every quarantine
 
@@ -25,11 +26,12 @@ from lsr_prod.errors import ArtifactError, FormatVersionError
 from lsr_prod.formats.digest import FileDigest, digest_json, read_record
 from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.training_data.known_positives import KEY_COLUMNS, KeyRange, KnownTable
 
 __all__ = ["SET_FILE", "SET_FORMAT", "Example", "SetRecord", "TrainingPart", "TrainingSet", "part_schema", "set_name"]
 
 SET_FILE = "set.json"
-SET_FORMAT = 1
+SET_FORMAT = 2
 _REMEDY = "prepare the training set again"
 
 
@@ -44,6 +46,7 @@ def part_schema(*, scores: bool) -> pa.Schema:
         pa.field("query", pa.list_(pa.int32()), nullable=False),
         pa.field("documents", pa.list_(pa.list_(pa.int32())), nullable=False),
         pa.field("length", pa.int32(), nullable=False),
+        *(pa.field(name, pa.int64(), nullable=False) for name in KEY_COLUMNS),
     ]
     return pa.schema([*fields, pa.field("scores", pa.list_(pa.float32()), nullable=False)] if scores else fields)
 
@@ -97,10 +100,12 @@ class SetRecord:
     Attributes:
         made_from: everything that determines the rows; its digest names the set.
         parts: parts in row order.
+        keys: counts and known positives by range of keys.
     """
 
     made_from: dict[str, Any]
     parts: tuple[TrainingPart, ...]
+    keys: tuple[KeyRange, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -109,7 +114,12 @@ class SetRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form stored on disk."""
-        return {"format": SET_FORMAT, "made_from": self.made_from, "parts": [part.to_json() for part in self.parts]}
+        return {
+            "format": SET_FORMAT,
+            "made_from": self.made_from,
+            "parts": [part.to_json() for part in self.parts],
+            "keys": [one.to_json() for one in self.keys],
+        }
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "SetRecord":
@@ -122,7 +132,11 @@ class SetRecord:
             raise FormatVersionError(
                 f"a training set has format {value['format']}, this release reads {SET_FORMAT}; {_REMEDY}"
             )
-        return cls(dict(value["made_from"]), tuple(TrainingPart.from_json(part) for part in value["parts"]))
+        return cls(
+            dict(value["made_from"]),
+            tuple(TrainingPart.from_json(part) for part in value["parts"]),
+            tuple(KeyRange.from_json(one) for one in value["keys"]),
+        )
 
 
 class TrainingSet:
@@ -149,6 +163,8 @@ class TrainingSet:
         self._readers: dict[Path, pa.ipc.RecordBatchFileReader] = {}
         self._batches: dict[int, _Batch] = {}
         self._lengths: npt.NDArray[np.int32] | None = None
+        self._known_files = [folder / one.file.path for one in record.keys if one.file is not None]
+        self._known: KnownTable | None = None
 
     @classmethod
     def open(cls, store: Store, digest: str, *, verify: bool = True) -> "TrainingSet":
@@ -181,6 +197,33 @@ class TrainingSet:
             parts = [self._batch(batch).lengths for batch in range(len(self._places))]
             self._lengths = np.concatenate([*parts, np.empty(0, np.int32)])
         return self._lengths
+
+    def keys(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the keys of the queries and of the positives of rows, two arrays int64 [n]."""
+        batches = np.searchsorted(self._starts, rows, side="right") - 1
+        queries, positives = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+        order = np.argsort(batches, kind="stable")
+        numbers, firsts = np.unique(batches[order], return_index=True)
+        for number, places in zip(numbers.tolist(), np.split(order, firsts)[1:], strict=True):
+            batch, inside = self._batch(number), rows[places] - self._starts[number]
+            queries[places], positives[places] = batch.query_keys[inside], batch.positive_keys[inside]
+        return queries, positives
+
+    def known_positives(self, queries: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the positives that the rows of the set give to queries, of queries with several positives.
+
+        Args:
+            queries: int64 [n], keys of queries.
+
+        Returns:
+            int64 [t], the query of each positive, from 0 to n - 1; and int64 [t], the key of the positive.
+        """
+        if self._known is None:
+            try:
+                self._known = KnownTable(self._known_files)
+            except (pa.ArrowException, OSError, KeyError) as error:
+                raise ArtifactError(f"the known positives do not open ({error}); {_REMEDY}") from error
+        return self._known.look_up(queries)
 
     def examples(self, rows: npt.NDArray[np.int64]) -> list[Example]:
         """Return the given rows; their arrays are read-only views of the mapped files.
@@ -219,6 +262,7 @@ class _Batch:
         self._firsts = memoryview(documents.offsets.to_numpy())
         self._tokens, self._starts = _flat(documents.values, np.int32)
         self.lengths: npt.NDArray[np.int32] = batch.column("length").to_numpy()
+        self.query_keys, self.positive_keys = (batch.column(name).to_numpy() for name in KEY_COLUMNS)
         self._scores: npt.NDArray[np.float32] | None = None
         if "scores" in batch.schema.names:
             self._scores, self._score_starts = _flat(batch.column("scores"), np.float32)

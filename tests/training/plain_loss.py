@@ -1,12 +1,27 @@
 """The loss of a whole batch written out plainly: one query at a time, one score at a time, no worker, no shortcut."""
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
 from torch import Tensor
 
 from lsr_prod.config.objective import LossSettings, ObjectiveSettings, PruningSettings, RegularizerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class PlainKeys:
+    """Keys of all texts of the global batch and of the queue; rows of the training set, those of the batch first."""
+
+    queries: list[int]
+    documents: list[int]
+    extra: list[int]
+    rows: list[tuple[int, int]]
+
+    def is_negative(self, query: int, document: int) -> bool:
+        """Whether no row of the training set has this query with this document."""
+        return all(row != (self.queries[query], document) for row in self.rows)
 
 
 def plain_total(
@@ -19,6 +34,7 @@ def plain_total(
     step: int,
     steps: int,
     present: Tensor | None = None,
+    keys: PlainKeys | None = None,
 ) -> Tensor:
     if present is None:
         present = torch.ones(len(queries), len(documents) // len(queries), dtype=torch.bool)
@@ -27,15 +43,15 @@ def plain_total(
     if sparsity.keep == "masked":
         queries, documents = top(queries, masks[0]), top(documents, masks[1])
         extra = None if extra is None else top(extra, masks[1])
-    total = rankings(objective.losses, queries, documents, teacher, extra, 0, 0, present)
+    total = rankings(objective.losses, queries, documents, teacher, extra, 0, 0, present, keys)
     if sparsity.keep == "both" and any(masks):
-        total = total + rankings(objective.losses, queries, documents, teacher, extra, *masks, present)
+        total = total + rankings(objective.losses, queries, documents, teacher, extra, *masks, present, keys)
     if objective.pruning is not None:
         for qk, dk in objective.pruning.levels:
             kept = top_through(objective.pruning, queries, qk, step, steps)
             kept_documents = top_through(objective.pruning, documents, dk, step, steps)
             kept_extra = None if extra is None else top(extra, dk)
-            pruned = rankings(objective.losses, kept, kept_documents, teacher, kept_extra, 0, 0, present)
+            pruned = rankings(objective.losses, kept, kept_documents, teacher, kept_extra, 0, 0, present, keys)
             total = total + objective.pruning.weight * pruned / len(objective.pruning.levels)
     if objective.overlap is not None:
         total = total + objective.overlap.weight * overlap(objective, queries, documents)
@@ -55,11 +71,20 @@ def rankings(
     qk: int,
     dk: int,
     present: Tensor,
+    keys: PlainKeys | None = None,
 ) -> Tensor:
     queries, documents = top(queries, qk), top(documents, dk)
     extra = documents[:0] if extra is None else top(extra, dk)
     n, c = len(queries), len(documents) // len(queries)
     total = torch.zeros((), dtype=queries.dtype)
+
+    def negatives(i: int, chosen: list[int]) -> list[int]:
+        there = [j for j in chosen if j != i * c and present[j // c, j % c]]
+        return [j for j in there if keys is None or keys.is_negative(i, keys.documents[j])]
+
+    def extra_negatives(i: int) -> list[int]:
+        return [j for j in range(len(extra)) if keys is None or keys.is_negative(i, keys.extra[j])]
+
     for loss in losses:
         for kind in ("dot", "cosine") if loss.similarity == "both" else (loss.similarity,):
             temperature = loss.temperature if kind == "dot" else loss.cosine_temperature
@@ -68,13 +93,15 @@ def rankings(
                 own = [similarity(kind, queries[i], documents[i * c + j]) for j in has]
                 marks = teacher[i, has]
                 positive = own[0] - loss.margin
-                others = [j for j in range(n * c) if j != i * c and present[j // c, j % c]]
-                everyones = [similarity(kind, queries[i], documents[j]) for j in others]
-                everyones += [similarity(kind, queries[i], document) for document in extra]
                 if loss.loss == "info_nce":
-                    value = cross_entropy(positive, everyones if loss.in_batch else own[1:], temperature)
+                    chosen = list(range(n * c) if loss.in_batch else range(i * c, i * c + c))
+                    others = [similarity(kind, queries[i], documents[j]) for j in negatives(i, chosen)]
+                    if loss.in_batch:
+                        others += [similarity(kind, queries[i], extra[j]) for j in extra_negatives(i)]
+                    value = cross_entropy(positive, others, temperature)
                 elif loss.loss == "n_pair":
-                    others = [similarity(kind, queries[i], documents[j * c]) for j in range(n) if j != i]
+                    chosen = list(range(0, n * c, c))
+                    others = [similarity(kind, queries[i], documents[j]) for j in negatives(i, chosen)]
                     value = cross_entropy(own[0], others, temperature)
                 elif loss.loss == "margin_mse":
                     pairs = list(zip(own, marks, strict=True))[1:]

@@ -9,11 +9,12 @@ from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.storage import Store
+from lsr_prod.training_data.known_positives import key_ranges, write_key_range
 from lsr_prod.training_data.parts import PartMaker
 from lsr_prod.training_data.prepare import _seal
 from lsr_prod.training_data.records import cut_data, pin_files
 from lsr_prod.training_data.tokens import TextForm, TokenSettings
-from lsr_prod.training_data.training_set import SetRecord
+from lsr_prod.training_data.training_set import SetRecord, set_name
 
 __all__ = ["bytes_as_tokens", "make_set", "part_maker", "write_part"]
 
@@ -52,5 +53,8 @@ def make_set(work: Path, kind: str, parts: Sequence[Sequence[dict[str, Any]]]) -
     """A work store and the digest of a set in it that has these parts."""
     maker = part_maker(work, kind)
     made = tuple(maker.make(number, write_part(work, number, kind, rows)) for number, rows in enumerate(parts))
-    _seal(maker.store, SetRecord(made_from(kind), made))
+    folder, files = maker.store.child(set_name(maker.digest)), [part.file for part in made if part.file]
+    ranges = key_ranges(sum(sum(part.batches) for part in made))
+    keys = tuple(write_key_range(folder, files, first, last) for first, last in ranges)
+    _seal(maker.store, SetRecord(made_from(kind), made, keys))
     return maker.store, maker.digest

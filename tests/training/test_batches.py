@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsr_prod.training.batches import make_batch, pad, spread
+from lsr_prod.training_data.text_keys import text_keys
 from lsr_prod.training_data.training_set import Example
 
 
@@ -126,3 +127,23 @@ def test_spread_puts_zero_vectors_at_missing_places():
     (rows * torch.arange(4.0)[:, None]).sum().backward()
     assert documents.grad.tolist() == [[0, 0], [2, 2], [3, 3]]
     assert spread(documents, None) is documents
+
+
+def test_batch_has_keys_of_its_texts_and_of_known_positives():
+    rows = np.array([4, 5, 6])
+    examples = [example(int(row), 3) for row in rows]
+    asked = []
+
+    def known(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(queries)
+        return np.array([0, 2]), np.array([77, 78])
+
+    arguments = {"negatives": 2, "seed": 0, "step": 3, "pad_id": 0}
+    batch = make_batch(examples, rows, **arguments, known_positives=known)
+    assert batch.keys is not None
+    assert batch.keys.queries.tolist() == text_keys([one.query for one in examples]).tolist() == asked[0].tolist()
+    documents = {int(text[0]): text for one in examples for text in one.documents}
+    drawn = [documents[name] for name in names(batch.documents.input_ids)]
+    assert batch.keys.documents.tolist() == text_keys(drawn).tolist()
+    assert (batch.keys.owners.tolist(), batch.keys.positives.tolist()) == ([0, 2], [77, 78])
+    assert make_batch(examples, rows, **arguments).keys is None

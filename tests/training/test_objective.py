@@ -1,20 +1,25 @@
 """The whole loss against its plain form, and the same on one worker as on many."""
 
+import random
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from lsr_prod.config.objective import ObjectiveSettings
 from lsr_prod.training.batches import spread
+from lsr_prod.training.false_negatives import BatchKeys, false_negatives
 from lsr_prod.training.objective import LossTerms, TrainingObjective
 from lsr_prod.training.parallel import collective
 from lsr_prod.training.retrieval.momentum_queue import NegativeQueue
 from lsr_prod.training.vectors.kept_terms import keep_terms
 from tests.training.gloo import run_workers
 from tests.training.objectives_of_tests import OBJECTIVES
-from tests.training.plain_loss import plain_total
+from tests.training.plain_loss import PlainKeys, plain_total
 
 V, C, HIDDEN, STEP, STEPS = 30, 3, 12, 2, 10
 VOCABULARY = [f"{'Word' if i % 3 else 'word'}{i}" for i in range(V)]
@@ -29,12 +34,15 @@ class Batch:
     teacher: Tensor
     extra: Tensor
     weights: Tensor
+    keys: PlainKeys
     present: Tensor | None = None
 
     def part(self, start: int, stop: int) -> "Batch":
-        documents = self.documents[start * C : stop * C]
+        documents, keys = self.documents[start * C : stop * C], self.keys
+        own = PlainKeys(keys.queries[start:stop], keys.documents[start * C : stop * C], keys.extra, keys.rows)
         present = None if self.present is None else self.present[start:stop]
-        return Batch(self.queries[start:stop], documents, self.teacher[start:stop], self.extra, self.weights, present)
+        teacher = self.teacher[start:stop]
+        return Batch(self.queries[start:stop], documents, teacher, self.extra, self.weights, own, present)
 
     def document_vectors(self, weights: Tensor) -> Tensor:
         """Documents that are present, and zero vectors at the other places."""
@@ -43,13 +51,34 @@ class Batch:
         return spread(vectors(texts, weights), present)
 
 
+def keys_of(n: int, extra: int, *, seed: int = 3) -> PlainKeys:
+    """Keys of a batch with equal queries and equal documents, from a training set that has more rows."""
+    draw = random.Random(seed)
+    queries = [draw.randrange(-n, n) for _ in range(n)]
+    documents = [draw.randrange(-2 * n, 2 * n) for _ in range(n * C)]
+    others = [(draw.randrange(-n, n), draw.randrange(-2 * n, 2 * n)) for _ in range(3 * n)]
+    rows = [*zip(queries, documents[::C], strict=True), *others]
+    return PlainKeys(queries, documents, [draw.randrange(-2 * n, 2 * n) for _ in range(extra)], rows)
+
+
+def batch_keys(plain: PlainKeys) -> BatchKeys:
+    """The keys as a worker has them; of the rows of the training set outside the batch, those with its queries."""
+    others = plain.rows[len(plain.rows) // 4 :]
+    known = [(i, d) for i, query in enumerate(plain.queries) for q, d in others if q == query]
+    owners, positives = ([pair[side] for pair in known] for side in (0, 1))
+    return BatchKeys(
+        *(torch.tensor(list(one), dtype=torch.int64) for one in (plain.queries, plain.documents, owners, positives))
+    )
+
+
 def batch(n: int, dtype: torch.dtype = torch.float32) -> Batch:
     generator = torch.Generator().manual_seed(7)
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
 
-    return Batch(draw(n, HIDDEN), draw(n * C, HIDDEN), draw(n, C), torch.relu(draw(5, V)), 0.2 * draw(V, HIDDEN))
+    texts = draw(n, HIDDEN), draw(n * C, HIDDEN), draw(n, C)
+    return Batch(*texts, torch.relu(draw(5, V)), 0.2 * draw(V, HIDDEN), keys_of(n, 5))
 
 
 def incomplete(whole: Batch) -> Batch:
@@ -74,15 +103,25 @@ class Outcome:
     state: dict[str, Tensor]
 
 
+def keys_and_extra(objective: ObjectiveSettings, part: Batch) -> dict[str, Any]:
+    keys = {"keys": batch_keys(part.keys)}
+    return (
+        keys
+        if objective.queue is None
+        else {**keys, "extra_documents": part.extra, "extra_keys": torch.tensor(part.keys.extra)}
+    )
+
+
 def train_on(name: str, part: Batch, *, cross_worker: bool = True) -> Outcome:
     """A step of a linear model with a rectified output on a worker's part of the batch."""
     objective, loss = losses_of(name, cross_worker=cross_worker)
     weights = part.weights.clone().requires_grad_()
     queries, documents = vectors(part.queries, weights), part.document_vectors(weights)
     loss.observe(documents if part.present is None else documents[part.present.flatten()], STEP)
-    extra = part.extra if objective.queue is not None else None
     present = None if part.present is None or part.present.all() else part.present
-    terms = loss(queries, documents, teacher=part.teacher, step=STEP, extra_documents=extra, present=present)
+    terms = loss(
+        queries, documents, teacher=part.teacher, step=STEP, present=present, **keys_and_extra(objective, part)
+    )
     terms.total.backward()
     return Outcome(terms.parts, weights.grad, loss.state())
 
@@ -102,13 +141,14 @@ def test_objective_matches_plain_form_in_value_and_gradient(name: str, missing: 
         documents = whole.document_vectors(whole.weights).requires_grad_()
         if plain:
             total = plain_total(
-                objective, VOCABULARY, queries, documents, whole.teacher, extra, STEP, STEPS, whole.present
+                objective, VOCABULARY, queries, documents, whole.teacher, extra, STEP, STEPS, whole.present, whole.keys
             )
         else:
             loss.observe(documents if whole.present is None else documents[whole.present.flatten()], STEP)
             terms = loss(
-                queries, documents, teacher=whole.teacher, step=STEP, extra_documents=extra, present=whole.present
-            )
+                queries, documents, teacher=whole.teacher, step=STEP, present=whole.present,
+                **keys_and_extra(objective, whole),
+            )  # fmt: skip
             total = terms.total
             torch.testing.assert_close(terms.parts["total"], total.detach())
         total.backward()
@@ -137,8 +177,10 @@ def on_every_layout(rank: int) -> OfWorker:
     lacking = [incomplete(whole).part(sum(sizes[:rank]), sum(sizes[: rank + 1])) for sizes in LAYOUTS]
     missing = {(name, i): train_on(name, lacking[i]) for name, i in CASES}
     queue, documents = NegativeQueue(60, 3, V), vectors(whole.documents, whole.weights)
+    keys = torch.tensor(whole.keys.documents)
     for sizes in LAYOUTS:
-        queue.push(collective.all_rows(documents[sum(sizes[:rank]) : sum(sizes[: rank + 1])]))
+        own = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+        queue.push(collective.all_rows(documents[own]), collective.all_rows(keys[own]))
     return OfWorker(shared, train_on("everything", parts[1], cross_worker=False), missing, queue.state())
 
 
@@ -183,7 +225,7 @@ def test_cross_worker_false_keeps_negatives_local_and_regularizers_global(
 def test_queue_is_equal_on_all_workers(on_workers: list[OfWorker]) -> None:
     alone, whole = NegativeQueue(60, 3, V), batch(64)
     for _ in LAYOUTS:
-        alone.push(vectors(whole.documents, whole.weights)[:64])
+        alone.push(vectors(whole.documents, whole.weights)[:64], torch.tensor(whole.keys.documents[:64]))
     for worker in on_workers:
         assert all(torch.equal(worker.queue[key], value) for key, value in alone.state().items())
 
@@ -291,3 +333,46 @@ def test_objective_allocates_no_tensor_larger_than_documents() -> None:
         loss(queries, documents, teacher=whole.teacher, step=STEP).total.backward()
     # Scores of 32 queries with 96 documents are larger than 96 x 30 weights; ids are 8 bytes.
     assert widest <= 8 * max(32 * 32 * C, 32 * C * V)
+
+
+@given(st.integers(1, 7), st.integers(0, 4), st.integers(0, 10_000))
+def test_false_negatives_are_documents_of_rows_with_the_same_query(n: int, extra: int, seed: int) -> None:
+    plain = keys_of(n, extra, seed=seed)
+    more = torch.tensor(plain.extra, dtype=torch.int64)
+    found = false_negatives(batch_keys(plain), more if extra else None, collective.Shares([n], [n * C]))
+    assert found.dtype == torch.bool
+    assert found.tolist() == [
+        [not plain.is_negative(i, document) and j != i * C for j, document in enumerate(plain.documents + plain.extra)]
+        for i in range(n)
+    ]
+
+
+@pytest.mark.parametrize("name", ["info_nce", "info_nce_cosine", "info_nce_queue", "n_pair", "n_pair_both"])
+def test_batch_of_equal_positives_has_no_negatives(name: str) -> None:
+    objective, loss = losses_of(name)
+    whole = batch(4)
+    queries = vectors(whole.queries, whole.weights).requires_grad_()
+    equal = BatchKeys(torch.arange(4), torch.full((4,), 9), *torch.empty(2, 0, dtype=torch.int64))
+    extra = {} if objective.queue is None else {"extra_documents": whole.extra, "extra_keys": torch.full((5,), 9)}
+    documents = vectors(whole.documents[::C], whole.weights)
+    terms = loss(queries, documents, teacher=None, step=0, keys=equal, **extra)
+    terms.total.backward()
+    assert terms.total.item() == 0
+    assert not queries.grad.any()
+
+
+def test_mask_false_negatives_false_keeps_them() -> None:
+    whole = batch(4)
+    objective, loss = losses_of("info_nce_queue")
+    kept = objective.model_copy(update={"mask_false_negatives": False})
+    unmasked = TrainingObjective(kept, vocabulary=VOCABULARY, steps=STEPS)
+    vectors_of_batch = vectors(whole.queries, whole.weights), vectors(whole.documents, whole.weights)
+
+    def total(one: TrainingObjective, **inputs: Any) -> Tensor:
+        return one(*vectors_of_batch, teacher=None, step=0, extra_documents=whole.extra, **inputs).total
+
+    keys = {"keys": batch_keys(whole.keys), "extra_keys": torch.tensor(whole.keys.extra)}
+    assert torch.equal(total(unmasked, **keys), total(loss))
+    assert total(loss, **keys) < total(loss)
+    with pytest.raises(ValueError, match="keys of the batch and of the extra documents"):
+        total(loss, keys=keys["keys"])

@@ -15,11 +15,8 @@ def loss(settings: LossSettings, scores: Scores, _teacher: Tensor | None, *, cos
     temperature = settings.cosine_temperature if cosine else settings.temperature
     if settings.in_batch:
         positive = scores.own * scores.c
-        return info_nce(
-            scores.all(cosine=cosine), positive, temperature=temperature, margin=settings.margin,
-            excluded=scores.excluded(),
-        )  # fmt: skip
-    pairs = scores.pairs(cosine=cosine)
+        return info_nce(scores.all(cosine=cosine), positive, temperature=temperature, margin=settings.margin)
+    pairs = scores.candidates(cosine=cosine)
     if not len(pairs):
         return pairs.sum()  # a worker without queries does not know c
     first = torch.zeros(len(pairs), dtype=torch.int64, device=pairs.device)
@@ -41,7 +38,7 @@ def info_nce(
     Without hard negatives and margin, at temperature 1, this is the N-pair loss (ESPLADE, eq. 2).
 
     Args:
-        scores: [n, m], unscaled.
+        scores: [n, m], unscaled; -inf: the document is not a negative of the query.
         positive: int64 [n], the column of each query's positive.
         temperature: scores are divided by it.
         margin: subtracted from the positive's score before the division.

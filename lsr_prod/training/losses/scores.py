@@ -30,6 +30,7 @@ class Scores:
         extra_documents: Vectors | None,
         shares: collective.Shares | None,
         present: Tensor | None = None,
+        excluded: Tensor | None = None,
     ) -> None:
         """Keep the vectors; nothing is computed yet.
 
@@ -40,29 +41,48 @@ class Scores:
             extra_documents: m vectors, further negatives of info_nce.
             shares: rows of every worker, if documents of other workers are negatives too; None: only this worker's.
             present: bool [n, c], False at places of missing hard negatives; None: nothing is missing on any worker.
+            excluded: bool [n, N * c + m], the documents of all queries, then the extra ones, that are no negatives of
+                a query; None: all are.
         """
         n = len(queries)
         shares = shares or collective.Shares([n], [len(documents)])
         self.c = shares.documents_of_a_query
         self._queries, self._documents, self._extra_documents = queries, documents, extra_documents
+        self._excluded, self._all_documents = excluded, sum(shares.documents)
         in_batch = any(loss.loss == "info_nce" and loss.in_batch for loss in losses)
         # Without info_nce only positives are scored with all queries.
         self._pool_step = 1 if in_batch else self.c
         self._pool_counts = shares.documents if in_batch else shares.queries
         self._present = present
         device = (queries if isinstance(queries, Tensor) else queries.terms).device
-        before = sum(shares.queries[: collective.rank()]) if len(shares.queries) > 1 else 0
-        self.own = before + torch.arange(n, device=device)
+        self.own = shares.queries_before + torch.arange(n, device=device)
 
     def all(self, *, cosine: bool) -> Tensor:
-        """Return scores with the documents of all queries, then the extra documents, [n, N * c + m]."""
-        if self._extra_documents is None or not len(self._extra_documents):
-            return self._pool(cosine)
-        return torch.cat([self._pool(cosine), self._extra(cosine)], dim=1)
+        """Return scores with the documents of all queries, then the extra documents, [n, N * c + m].
+
+        The score of an excluded or missing document is -inf.
+        """
+        scores = self._pool(cosine)
+        if self._extra_documents is not None and len(self._extra_documents):
+            scores = torch.cat([scores, self._extra(cosine)], dim=1)
+        missing = self._missing()
+        masked = missing if self._excluded is None else self._excluded if missing is None else self._excluded | missing
+        return scores if masked is None else scores.masked_fill(masked, -torch.inf)
 
     def positives(self, *, cosine: bool) -> Tensor:
-        """Return scores with the positives of all queries, [n, N]."""
-        return self._pool(cosine)[:, :: self.c // self._pool_step]
+        """Return scores with the positives of all queries, [n, N]; the score of an excluded document is -inf."""
+        scores = self._pool(cosine)[:, :: self.c // self._pool_step]
+        if self._excluded is None:
+            return scores
+        return scores.masked_fill(self._excluded[:, : self._all_documents : self.c], -torch.inf)
+
+    def candidates(self, *, cosine: bool) -> Tensor:
+        """Return scores with each query's own documents, [n, c]; the score of an excluded document is -inf."""
+        scores = self.pairs(cosine=cosine)
+        if self._excluded is None:
+            return scores
+        columns = self.own[:, None] * self.c + torch.arange(scores.shape[1], device=scores.device)
+        return scores.masked_fill(self._excluded.gather(1, columns), -torch.inf)
 
     def pairs(self, *, cosine: bool) -> Tensor:
         """Return scores with each query's own documents, [n, c]."""
@@ -71,8 +91,12 @@ class Scores:
             return dots
         return similarity.cosine(dots, self._query_norms, self._document_norms.view(dots.shape))
 
-    def excluded(self) -> Tensor | None:
-        """Return the columns of ``all`` that are no negatives, bool [1, N * c + m]; None: every column is one."""
+    def excluded_pairs(self) -> Tensor | None:
+        """Return the places of ``pairs`` that have no document, bool [n, c]; None: every place has one."""
+        return None if self._present is None else ~self._present
+
+    def _missing(self) -> Tensor | None:
+        """Return the columns of ``all`` without a document, bool [1, N * c + m]; None: there are none."""
         if self._present is None:
             return None
         pool = self._present.flatten()
@@ -80,10 +104,6 @@ class Scores:
             pool = collective.all_rows(pool, self._pool_counts)
         extra = 0 if self._extra_documents is None else len(self._extra_documents)
         return ~torch.cat([pool, pool.new_ones(extra)])[None]
-
-    def excluded_pairs(self) -> Tensor | None:
-        """Return the columns of ``pairs`` that are no documents, bool [n, c]; None: every column is one."""
-        return None if self._present is None else ~self._present
 
     def _pool(self, cosine: bool) -> Tensor:
         if not cosine:

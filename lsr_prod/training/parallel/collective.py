@@ -45,6 +45,11 @@ class Shares:
         """True if a query of any worker has fewer hard negatives than places."""
         return self.texts < sum(self.documents)
 
+    @property
+    def queries_before(self) -> int:
+        """Number of queries of the workers before this one: the position of its first query in the global batch."""
+        return sum(self.queries[: rank()]) if len(self.queries) > 1 else 0
+
 
 def world_size() -> int:
     """Return the number of workers; 1 without torch.distributed."""

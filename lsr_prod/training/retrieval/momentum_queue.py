@@ -5,6 +5,7 @@ He et al., arXiv 1911.05722; for sparse vectors papers/esplade-pretraining, appe
 
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,7 +18,20 @@ from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.vectors.heaviest_terms import heaviest_terms
 from lsr_prod.training.vectors.kept_terms import KeptTerms
 
-__all__ = ["MomentumQueue", "NegativeQueue"]
+__all__ = ["MomentumQueue", "NegativeQueue", "QueuedDocuments"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedDocuments:
+    """Documents of the queue.
+
+    Attributes:
+        vectors: k documents.
+        keys: int64 [k], their keys.
+    """
+
+    vectors: KeptTerms
+    keys: Tensor
 
 
 class MomentumQueue:
@@ -30,15 +44,19 @@ class MomentumQueue:
         self._queue = NegativeQueue(settings.size, settings.terms, encoder.card.vocabulary_size)
         self._device = group.device
 
-    def documents(self) -> KeptTerms | None:
+    def documents(self) -> QueuedDocuments | None:
         """Return the documents of the queue; None while it is empty."""
-        return self._queue.kept() if len(self._queue) else None
+        return QueuedDocuments(self._queue.kept(), self._queue.keys()) if len(self._queue) else None
 
     @torch.no_grad()
     def push(self, part: TrainBatch) -> None:
         """Encode the documents of a part with the moving average; enqueue those of all workers."""
         ids, mask = part.documents.input_ids.to(self._device), part.documents.attention_mask.to(self._device)
-        self._queue.push(all_rows(self._average(ids, mask)))
+        # Without keys false negatives are not masked, and the keys of the queue are not read.
+        keys = torch.zeros(len(ids), dtype=torch.int64)
+        if part.keys is not None:
+            keys = part.keys.documents if part.present is None else part.keys.documents[part.present.flatten()]
+        self._queue.push(all_rows(self._average(ids, mask)), all_rows(keys.to(self._device)))
 
     @torch.no_grad()
     def follow(self, encoder: SparseEncoder) -> None:
@@ -64,7 +82,7 @@ class MomentumQueue:
 
 
 class NegativeQueue:
-    """Ring buffer of the newest documents, each with its heaviest terms.
+    """Ring buffer of the newest documents, each with its heaviest terms and its key.
 
     Args:
         size: documents kept.
@@ -77,6 +95,7 @@ class NegativeQueue:
         self._vocabulary_size = vocabulary_size
         self._terms = torch.zeros(size, terms, dtype=torch.int32)
         self._weights = torch.zeros(size, terms)
+        self._keys = torch.zeros(size, dtype=torch.int64)
         self._filled = self._next = 0
 
     def __len__(self) -> int:
@@ -84,17 +103,21 @@ class NegativeQueue:
         return self._filled
 
     @torch.no_grad()
-    def push(self, documents: Tensor) -> None:
+    def push(self, documents: Tensor, keys: Tensor) -> None:
         """Add documents; beyond ``size``, each replaces the oldest.
 
         Args:
             documents: [m, V], of all workers, equal on all of them.
+            keys: int64 [m], keys of the documents.
         """
         size, kept = self._terms.shape
         terms, weights = heaviest_terms(documents[-size:].float(), kept)
-        self._terms, self._weights = self._terms.to(documents.device), self._weights.to(documents.device)
-        places = (self._next + torch.arange(len(terms), device=documents.device)) % size
+        device = documents.device
+        self._terms, self._weights = self._terms.to(device), self._weights.to(device)
+        self._keys = self._keys.to(device)
+        places = (self._next + torch.arange(len(terms), device=device)) % size
         self._terms[places], self._weights[places] = terms.to(torch.int32), weights
+        self._keys[places] = keys[-size:]
         self._next = (self._next + len(terms)) % size
         self._filled = min(size, self._filled + len(terms))
 
@@ -106,12 +129,18 @@ class NegativeQueue:
         """Return the documents as kept terms, without a dense tensor."""
         return KeptTerms(self._terms[: self._filled].long(), self._weights[: self._filled], self._vocabulary_size)
 
+    def keys(self) -> Tensor:
+        """Return the keys of the documents, int64 [k]."""
+        return self._keys[: self._filled]
+
     def state(self) -> dict[str, Tensor]:
         """Return the tensors of a checkpoint, copied to the CPU."""
+        tensors = {"terms": self._terms, "weights": self._weights, "keys": self._keys}
         position = torch.tensor([self._filled, self._next])
-        return {"terms": self._terms.cpu().clone(), "weights": self._weights.cpu().clone(), "position": position}
+        return {name: value.cpu().clone() for name, value in tensors.items()} | {"position": position}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore ``state()`` of a queue of the same size, bit for bit."""
         self._terms, self._weights = state["terms"].clone(), state["weights"].clone()
+        self._keys = state["keys"].clone()
         self._filled, self._next = (int(number) for number in state["position"])

@@ -3,7 +3,7 @@
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.errors import ConfigError
 
-__all__ = ["check_batch", "total_steps"]
+__all__ = ["check_batch", "check_unique", "total_steps"]
 
 
 def total_steps(settings: FinetuneSettings, *rows: int) -> int:
@@ -30,3 +30,24 @@ def check_batch(settings: FinetuneSettings, rows: int, workers: int) -> None:
             "train.stages.batch.queries", f"{part} queries do not divide among {workers} workers",
             "fsdp needs equal shares; give a multiple",
         )  # fmt: skip
+
+
+def check_unique(settings: FinetuneSettings, queries: int, positives: int) -> None:
+    """Reject unique batches that the data cannot fill.
+
+    Args:
+        settings: the stage.
+        queries: different queries of the data.
+        positives: different positives of the data.
+
+    Raises:
+        ConfigError: a unique batch needs more different queries or positives than the data has.
+    """
+    most = min(queries, positives)
+    if settings.batch.unique and most < settings.batch.queries:
+        raise ConfigError(
+            "train.stages.batch.unique",
+            f"the data has {queries} different queries and {positives} different positives, too few for "
+            f"{settings.batch.queries} rows that differ in both",
+            f"lower batch.queries to {most} or less, or set batch.unique to false",
+        )

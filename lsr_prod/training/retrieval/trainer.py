@@ -30,11 +30,10 @@ from lsr_prod.training.parallel.free_memory import return_free_memory
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.parallel.replica import Replica
 from lsr_prod.training.query_weights import weigh_queries
-from lsr_prod.training.retrieval.momentum_queue import MomentumQueue
+from lsr_prod.training.retrieval.momentum_queue import MomentumQueue, QueuedDocuments
 from lsr_prod.training.retrieval.step_result import EncodedPart, StepResult
 from lsr_prod.training.retrieval.steps import check_batch, total_steps
 from lsr_prod.training.rng import seed_torch
-from lsr_prod.training.vectors.kept_terms import KeptTerms
 from lsr_prod.training_data.training_set import TrainingSet
 
 __all__ = ["DEAD_AFTER", "StepPlan", "Trainer", "backward"]
@@ -142,11 +141,13 @@ class Trainer:
         """Return this worker's batch of each part of the step."""
         batch = self._settings.batch
         pad = self.encoder.model.config.pad_token_id or 0
+        masked = self._settings.objective.mask_false_negatives
         return [
             make_batch(
-                examples, rows, negatives=batch.negatives, seed=self._settings.seed, step=self.step, pad_id=pad
+                examples, rows, negatives=batch.negatives, seed=self._settings.seed, step=self.step, pad_id=pad,
+                known_positives=known if masked else None,
             )
-            for examples, rows in self._data.worker_rows(self.step, batch.accumulate, self._group)
+            for examples, rows, known in self._data.worker_rows(self.step, batch.accumulate, self._group)
         ]  # fmt: skip
 
     def _observe(self, parts: list[TrainBatch], encoded: list[EncodedPart]) -> None:
@@ -208,7 +209,7 @@ def backward(
     *,
     step: int,
     plan: StepPlan,
-    negatives: KeptTerms | None,
+    negatives: QueuedDocuments | None,
 ) -> list[EncodedPart]:
     """Add the gradient of a step to the parameters' ``grad``.
 
@@ -237,7 +238,7 @@ def _whole(
     replica: Replica,
     objective: TrainingObjective,
     part: TrainBatch,
-    extra: KeptTerms | None,
+    queued: QueuedDocuments | None,
     position: Position,
     plan: StepPlan,
 ) -> EncodedPart:
@@ -247,7 +248,7 @@ def _whole(
     with replica.synchronized(last), plan.queries.synchronized(last) if plan.queries else nullcontext():
         with _autocast(plan):
             queries, documents = _encode(replica, part, plan)
-        terms = _loss(objective, queries, spread(documents, part.present), extra, part, step, plan)
+        terms = _loss(objective, queries, spread(documents, part.present), part, queued, step, plan)
         if plan.return_memory:
             return_free_memory()
         torch.autograd.backward(
@@ -270,7 +271,7 @@ def _cached(
     replica: Replica,
     objective: TrainingObjective,
     part: TrainBatch,
-    extra: KeptTerms | None,
+    queued: QueuedDocuments | None,
     position: Position,
     plan: StepPlan,
 ) -> EncodedPart:
@@ -290,7 +291,7 @@ def _cached(
     vectors = torch.cat([owner.encoder.fold(one.weights) for owner, one in zip(owners, found[:real], strict=False)])
     queries = vectors[:rows].requires_grad_() if fixed is None else fixed
     documents = vectors[rows:].requires_grad_()
-    terms = _loss(objective, queries, spread(documents, part.present), extra, part, step, plan)
+    terms = _loss(objective, queries, spread(documents, part.present), part, queued, step, plan)
     # The gradients of workers are averaged, not added.
     torch.autograd.backward(terms.total * (plan.group.world / parts))
     gradients = [*(_rows(queries, plan.chunk) if fixed is None else ()), *_rows(documents, plan.chunk)]
@@ -313,6 +314,31 @@ def _idle_passes(replica: Replica, part: TrainBatch, chunk: int) -> int:
     return -(-part.present.numel() // chunk) - -(-len(part.documents.input_ids) // chunk)
 
 
+def _loss(
+    objective: TrainingObjective,
+    queries: Tensor,
+    documents: Tensor,
+    part: TrainBatch,
+    queued: QueuedDocuments | None,
+    step: int,
+    plan: StepPlan,
+) -> LossTerms:
+    device = plan.group.device
+    teacher, present = (
+        None if one is None else one.to(device, non_blocking=True) for one in (part.scores, part.present)
+    )
+    return objective(
+        queries,
+        documents,
+        teacher=teacher,
+        present=present,
+        step=step,
+        extra_documents=None if queued is None else queued.vectors,
+        keys=None if part.keys is None else part.keys.on(device),
+        extra_keys=None if queued is None else queued.keys,
+    )
+
+
 def _find(replica: Replica, chunk: TokenBatch, position: Position, plan: StepPlan) -> PooledArgmax:
     """Run the first pass: vectors, and the tokens that receive the gradient in the second pass."""
     _seed(plan, *position)
@@ -327,21 +353,6 @@ def _seed(plan: StepPlan, step: int, number: int, index: int) -> None:
 def _rows(leaf: Tensor, chunk: int) -> tuple[Tensor, ...]:
     assert leaf.grad is not None
     return torch.split(leaf.grad, chunk)
-
-
-def _loss(
-    objective: TrainingObjective,
-    queries: Tensor,
-    documents: Tensor,
-    extra: KeptTerms | None,
-    part: TrainBatch,
-    step: int,
-    plan: StepPlan,
-) -> LossTerms:
-    teacher, present = (
-        None if one is None else one.to(plan.group.device, non_blocking=True) for one in (part.scores, part.present)
-    )
-    return objective(queries, documents, teacher=teacher, step=step, extra_documents=extra, present=present)
 
 
 def _autocast(plan: StepPlan) -> torch.autocast:

@@ -18,7 +18,7 @@ from lsr_prod.training.loop.job import LoopInputs, card_lengths, load_start
 from lsr_prod.training.loop.ray_train import run_loop
 from lsr_prod.training.observers.trackers import check_watch
 from lsr_prod.training.query_weights import count_terms
-from lsr_prod.training.retrieval.steps import check_batch
+from lsr_prod.training.retrieval.steps import check_batch, check_unique
 from lsr_prod.training.stages.facts import ModelFacts, check_length
 from lsr_prod.training.stages.query_model import check_query_model, with_query_model
 from lsr_prod.training.stages.stage import StageRun
@@ -100,6 +100,7 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
     ]
     for one in sets:
         check_batch(stage, one.rows, job.train.workers)
+        check_unique(stage, one.queries, one.positives)
     prepare_encoder(encoder, stage)  # reports what the model does not support here, once, instead of on every worker
     corpora = [stage.idf_corpus] if stage.idf_corpus else stage.data_sets
     counts = count_terms(corpora, encoder, work, job.options) if inference_free else None

@@ -39,6 +39,8 @@ _DEFAULTS_NOT_IN_DIGEST: dict[str, Any] = {
     "negative_shift": "refuse",
     "sampling": "proportional",
     "trained": "both",
+    "batch.unique": False,
+    "objective.mask_false_negatives": True,
     "objective.sparsity.regularizers.estimator": "all_pairs",
     "objective.pruning.gradient": "hard",
     "objective.pruning.temperature_start": 0.2,

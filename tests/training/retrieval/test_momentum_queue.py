@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lsr_prod.config.objective import QueueSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.batches import TrainBatch, pad
+from lsr_prod.training.false_negatives import BatchKeys
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.retrieval.momentum_queue import MomentumQueue, NegativeQueue
 from tests.training.vectors.test_heaviest_terms import keep_top
@@ -21,7 +22,9 @@ V = 8
 def _part(seed: int, texts: int) -> TrainBatch:
     draw = np.random.default_rng(seed)
     rows = [np.array([101, *draw.integers(1000, 30000, 5), 102], np.int32) for _ in range(texts)]
-    return TrainBatch(pad(rows[:1], 0), pad(rows, 0), None)
+    documents = torch.tensor([10 * seed + text for text in range(texts)])
+    keys = BatchKeys(torch.tensor([seed]), documents, *torch.empty(2, 0, dtype=torch.int64))
+    return TrainBatch(pad(rows[:1], 0), pad(rows, 0), None, keys=keys)
 
 
 def test_momentum_queue_encodes_with_moving_average(tiny_model: Path) -> None:
@@ -36,11 +39,13 @@ def test_momentum_queue_encodes_with_moving_average(tiny_model: Path) -> None:
     negatives.push(part)
     rows = negatives.documents()
     assert rows is not None
-    torch.testing.assert_close(rows.dense(), expected)
+    torch.testing.assert_close(rows.vectors.dense(), expected)
+    assert rows.keys.tolist() == [0, 1, 2]
     negatives.push(_part(1, 4))
     rows = negatives.documents()
     assert rows is not None
-    assert len(rows.dense()) == 5
+    assert len(rows.vectors.dense()) == 5
+    assert sorted(rows.keys.tolist()) == [2, 10, 11, 12, 13]
 
 
 def test_moving_average_follows_by_momentum(tiny_model: Path) -> None:
@@ -69,7 +74,8 @@ def test_momentum_queue_resumes_bit_identically(tiny_model: Path) -> None:
     one, other = first.documents(), second.documents()
     assert one is not None
     assert other is not None
-    assert torch.equal(one.dense(), other.dense())
+    assert torch.equal(one.vectors.dense(), other.vectors.dense())
+    assert torch.equal(one.keys, other.keys)
 
 
 def documents(seed: int, rows: int) -> torch.Tensor:
@@ -80,13 +86,17 @@ def documents(seed: int, rows: int) -> torch.Tensor:
 def test_queue_keeps_newest_documents_with_heaviest_terms(size: int, terms: int, pushes: list[int]) -> None:
     queue = NegativeQueue(size, terms, V)
     plain: collections.deque[tuple[float, ...]] = collections.deque(maxlen=size)
+    keys: collections.deque[int] = collections.deque(maxlen=size)
     for seed, rows in enumerate(pushes):
-        queue.push(documents(seed, rows))
+        queue.push(documents(seed, rows), torch.arange(rows) + 100 * seed)
         plain.extend(tuple(row) for row in keep_top(documents(seed, rows), terms).tolist())
         held = queue.rows()
         assert len(queue) == len(held) == len(plain)
         assert sorted(map(tuple, held.tolist())) == sorted(plain)
         assert torch.equal(queue.kept().dense(), held)
+        keys.extend(range(100 * seed, 100 * seed + rows))
+        by_key = dict(zip(keys, plain, strict=True))
+        assert [by_key[key] for key in queue.keys().tolist()] == [tuple(row) for row in held.tolist()]
 
 
 def test_empty_queue_has_no_rows() -> None:
@@ -97,19 +107,19 @@ def test_empty_queue_has_no_rows() -> None:
 def test_restored_queue_continues_bit_identically(before: int) -> None:
     straight, first, second = (NegativeQueue(5, 3, V) for _ in range(3))
     for step in range(6):
-        straight.push(documents(step, 2))
+        straight.push(documents(step, 2), torch.tensor([step, -step]))
         if step == before:
             second.load_state(first.state())
-        (first if step < before else second).push(documents(step, 2))
+        (first if step < before else second).push(documents(step, 2), torch.tensor([step, -step]))
     assert torch.equal(straight.rows(), second.rows())
     assert all(torch.equal(straight.state()[key], second.state()[key]) for key in straight.state())
 
 
 def test_queue_state_is_copy_without_gradient() -> None:
     queue = NegativeQueue(2, 2, V)
-    queue.push(documents(0, 2).requires_grad_())
+    queue.push(documents(0, 2).requires_grad_(), torch.tensor([1, 2]))
     state = queue.state()
     kept = {key: value.clone() for key, value in state.items()}
-    queue.push(documents(1, 2))
+    queue.push(documents(1, 2), torch.tensor([3, 4]))
     assert all(torch.equal(state[key], kept[key]) for key in kept)
     assert not queue.rows().requires_grad

@@ -14,8 +14,9 @@ from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup.prepare import set_dropout
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.retrieval.steps import check_batch, total_steps
+from lsr_prod.training.retrieval.steps import check_batch, check_unique, total_steps
 from lsr_prod.training.retrieval.trainer import Trainer
+from lsr_prod.training_data.text_keys import text_keys
 from lsr_prod.training_data.training_set import Example
 
 ALONE = Group(0, 1, torch.device("cpu"))
@@ -39,6 +40,15 @@ class Rows:
         self.rows = rows
         self._examples = [Example(_text(draw, 6), tuple(_text(draw, 12) for _ in range(3)), None) for _ in range(rows)]
         self.lengths = np.array([max(map(len, one.documents)) for one in self._examples], np.int32)
+
+    def keys(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Keys of the queries and of the positives."""
+        some = self.examples(rows)
+        return text_keys([one.query for one in some]), text_keys([one.documents[0] for one in some])
+
+    def known_positives(self, _queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """No query has several positives."""
+        return np.empty(0, np.int64), np.empty(0, np.int64)
 
     def examples(self, rows: np.ndarray) -> list[Example]:
         return [self._examples[row] for row in rows]
@@ -129,6 +139,27 @@ def test_check_batch_rejects_batch_that_cannot_be_filled(
     with pytest.raises(ConfigError) as caught:
         check_batch(_settings(**changes), rows, workers)
     assert caught.value.field == field
+
+
+def test_check_unique_rejects_data_with_too_few_different_rows() -> None:
+    unique = _settings(batch={"queries": 8, "negatives": 1, "unique": True})
+    check_unique(unique, 8, 9)
+    check_unique(_settings(), 1, 1)
+    with pytest.raises(ConfigError, match=r"9 different queries and 7 different positives.*lower batch.queries to 7"):
+        check_unique(unique, 9, 7)
+
+
+def test_trainer_masks_false_negatives_unless_told_otherwise(tiny_model: Path) -> None:
+    """Of a batch whose rows are all equal, only hard negatives are negatives."""
+    losses = {}
+    for masked in (True, False):
+        changes = {"losses": [{"loss": "n_pair"}], "mask_false_negatives": masked}
+        trainer = _trainer(tiny_model, _settings(objective=changes, dropout=0.0))
+        data = trainer._data
+        data._examples = [data._examples[0]] * data.rows  # type: ignore[attr-defined]
+        losses[masked] = trainer.train_step().losses["n_pair"]
+    assert losses[True] == 0
+    assert losses[False] == pytest.approx(np.log(4))
 
 
 def test_set_dropout_changes_all_dropouts(tiny_model: Path) -> None:

@@ -40,6 +40,7 @@ def digest(change: dict[str, Any], pins: dict[str, str] | None = None, parent: s
         {"watch": {"every": 3, "tensorboard": "/somewhere", "l0_target": 5}},
         {"checkpoint_every": 3},
         {"data": {**DATA, "paths": ["b", "c"], "format": "parquet", "max_bad_fraction": 0.5}},
+        {"batch": {"unique": False}, "objective": {**STAGE["objective"], "mask_false_negatives": True}},
     ],
 )
 def test_settings_without_influence_on_weights_keep_digest(change: dict[str, Any]) -> None:
@@ -83,6 +84,8 @@ def test_settings_added_later_keep_digest_at_their_defaults_only(
         {"card_document_max_length": 9},
         {"data": {**DATA, "columns": {"query": "q"}}},
         {"batch": {"queries": 8}},
+        {"batch": {"unique": True}},
+        {"objective": {**STAGE["objective"], "mask_false_negatives": False}},
         {"optimizer": {"betas": [0.9, 0.99]}},
         {"scale": {"precision": "bf16"}},
         {"objective": {"losses": [{"loss": "info_nce"}], "overlap": {}}},

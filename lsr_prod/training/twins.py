@@ -1,0 +1,168 @@
+"""Twins: rows with an equal query or an equal positive, which are not negatives of each other in one batch."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.training.rng import draw
+
+__all__ = ["repeated", "rows_apart", "spread_twins"]
+
+Numbers = npt.NDArray[np.int64]
+
+_REACHES = (2, 4, 8, 16, 32, 64)  # batches
+_EDGES = (32, 16, 8, 4)  # the edge of a batch is a 32nd of it, then a 16th, an 8th, a quarter
+
+
+def repeated(*kinds: Numbers) -> npt.NDArray[np.bool_]:
+    """Return which rows have a key of an earlier row of their batch.
+
+    Args:
+        kinds: int64 [batches, n] each, keys of the queries, of the positives, or both.
+
+    Returns:
+        bool [batches, n].
+    """
+    return _any(_repeated_keys(keys) for keys in kinds)
+
+
+def spread_twins(kinds: Sequence[Numbers], *name: int, enough: int = 0) -> Numbers:
+    """Exchange rows between batches so that twins are in different batches.
+
+    A row moves to a near batch without a twin of it, and a row near the edge of that batch takes its place: if the rows
+    are sorted by length, both have similar lengths. Twins stay together where there are more of them than batches.
+
+    Args:
+        kinds: int64 [batches, n] each, keys of the queries, of the positives, or both.
+        name: names of the random choices, as for ``draw``.
+        enough: number of repeated rows, as ``repeated`` counts them, at which rows stop moving.
+
+    Returns:
+        int64 [batches, n], the former place of each row, from 0 to batches * n - 1.
+    """
+    batches, width = kinds[0].shape
+    order = np.arange(batches * width)
+    moving = np.flatnonzero(repeated(*kinds))
+    groups = [_Groups(keys) for keys in kinds] if len(moving) else []
+    for turn, edge, distance, sign in _moves(batches):
+        moving = moving[_any(group.is_repeated(order[moving], moving // width) for group in groups)]
+        if len(moving) <= enough:
+            break
+        targets = moving // width + sign * distance
+        inside = (targets >= 0) & (targets < batches)
+        near = draw(*name, turn, moving[inside]) % np.uint64(-(-width // edge))
+        start = near.astype(np.int64) if sign > 0 else width - 1 - near.astype(np.int64)
+        _exchange(groups, order, moving[inside], targets[inside] * width + start, width)
+    return order.reshape(batches, width)
+
+
+def rows_apart(
+    queries: Numbers, positives: Numbers, more_queries: Numbers, more_positives: Numbers, limit: int
+) -> Numbers:
+    """Choose rows that are twins neither of the rows of a batch nor of each other.
+
+    Args:
+        queries: int64 [n], keys of the queries of the batch.
+        positives: int64 [n], keys of its positives.
+        more_queries: int64 [m], keys of the queries of rows to choose from.
+        more_positives: int64 [m], keys of their positives.
+        limit: maximum number of rows.
+
+    Returns:
+        int64 [at most limit], numbers from 0 to m - 1; with fewer than ``limit``, no other row can be added.
+    """
+    chosen = np.empty(0, np.int64)
+    left = np.arange(len(more_queries))
+    while True:
+        taken_queries = np.append(queries, more_queries[chosen])
+        taken_positives = np.append(positives, more_positives[chosen])
+        taken = np.isin(more_queries[left], taken_queries) | np.isin(more_positives[left], taken_positives)
+        left = left[~taken]
+        if not len(left) or len(chosen) == limit:
+            return chosen
+        first = left[~repeated(more_queries[None, left], more_positives[None, left])[0]]
+        chosen = np.append(chosen, first[: limit - len(chosen)])
+
+
+def _moves(batches: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the number, edge, distance and direction of each move, from near batches to far ones."""
+    moves = (
+        (edge, distance, sign)
+        for reach, edge in product(_REACHES, _EDGES)
+        for distance in range(1, min(reach, batches - 1) + 1)
+        for sign in (1, -1)
+    )
+    for number, move in enumerate(moves):
+        yield number, *move
+
+
+class _Groups:
+    """Groups of rows with equal keys, and their rows in each batch.
+
+    Args:
+        keys: int64 [batches, n].
+    """
+
+    def __init__(self, keys: Numbers) -> None:
+        batches, width = keys.shape
+        _, groups, sizes = np.unique(keys, return_inverse=True, return_counts=True)
+        several = np.cumsum(sizes > 1) - 1
+        self._none = int(np.count_nonzero(sizes > 1))  # the group of rows without a twin, whose counts stay 0
+        self._of_row: Numbers = np.where(sizes > 1, several, self._none)[groups.ravel()]
+        places = self._of_row * batches + np.arange(keys.size) // width
+        counts = np.bincount(places, minlength=(self._none + 1) * batches)
+        self._counts = counts.reshape(-1, batches).astype(np.int32)
+        self._counts[self._none] = 0
+
+    def is_repeated(self, rows: Numbers, batches: Numbers) -> npt.NDArray[np.bool_]:
+        """Return whether rows have a twin in the batch that they are in."""
+        found: npt.NDArray[np.bool_] = self._counts[self._of_row[rows], batches] > 1
+        return found
+
+    def is_free(self, rows: Numbers, batches: Numbers) -> npt.NDArray[np.bool_]:
+        """Return whether rows have no twin in another batch, and none among earlier ones of ``rows`` that enters it."""
+        groups = self._of_row[rows]
+        places = groups * self._counts.shape[1] + batches
+        first = np.zeros(len(rows), np.bool_)
+        first[np.unique(places, return_index=True)[1]] = True
+        found: npt.NDArray[np.bool_] = (groups == self._none) | (first & (self._counts[groups, batches] == 0))
+        return found
+
+    def move(self, rows: Numbers, before: Numbers, after: Numbers) -> None:
+        """Move rows from one batch to another."""
+        groups = self._of_row[rows]
+        np.subtract.at(self._counts, (groups, before), 1)
+        np.add.at(self._counts, (groups, after), 1)
+        self._counts[self._none] = 0
+
+
+def _exchange(groups: list[_Groups], order: Numbers, places: Numbers, partners: Numbers, width: int) -> None:
+    """Exchange the rows at two lists of places where no twin of them is in their new batches."""
+    chosen = np.zeros(len(places), np.bool_)
+    chosen[np.unique(partners, return_index=True)[1]] = True  # a place takes part in one exchange
+    chosen &= ~np.isin(partners, places)
+    places, partners = places[chosen], partners[chosen]
+    rows = np.concatenate([order[places], order[partners]])
+    before = np.concatenate([places, partners]) // width
+    after = np.concatenate([partners, places]) // width
+    refused = _any(~group.is_free(rows, after) for group in groups).reshape(2, -1).any(axis=0)
+    kept = np.tile(~refused, 2)
+    for group in groups:
+        group.move(rows[kept], before[kept], after[kept])
+    places, partners = places[~refused], partners[~refused]
+    order[places], order[partners] = order[partners], order[places]
+
+
+def _any(conditions: Iterable[npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = np.logical_or.reduce(list(conditions))
+    return found
+
+
+def _repeated_keys(keys: Numbers) -> npt.NDArray[np.bool_]:
+    order = np.argsort(keys, axis=1, kind="stable")
+    ordered = np.take_along_axis(keys, order, axis=1)
+    found = np.zeros(keys.shape, np.bool_)
+    np.put_along_axis(found, order[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
+    return found

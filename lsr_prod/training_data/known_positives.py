@@ -1,0 +1,155 @@
+"""Known positives: the pairs of query and positive of all rows whose query has several positives, by key.
+
+Tasks of Ray write the table, each for one range of keys: a task reads two columns of all parts, so that its memory
+depends on the size of a range and not on the rows of the set. A file is sorted by query and positive.
+"""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsr_prod.formats.digest import FileDigest, digest_path
+from lsr_prod.storage import Store
+from lsr_prod.storage.transfer import object_name
+
+__all__ = ["KEY_COLUMNS", "MOST_POSITIVES", "KeyRange", "KnownTable", "key_ranges", "write_key_range"]
+
+KEY_COLUMNS = ("query_key", "positive_key")
+MOST_POSITIVES = 4096
+"""Positives that are looked up per query, those with the smallest keys."""
+
+_ROWS_OF_RANGE = 1 << 23  # about 130 MB of keys, and as much again while they are sorted
+_SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in KEY_COLUMNS])
+
+Keys = npt.NDArray[np.int64]
+_EMPTY = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Counts of one range of keys.
+
+    Attributes:
+        queries: different queries.
+        positives: different positives.
+        file: the pairs of queries with several positives; None: there is no such query.
+    """
+
+    queries: int
+    positives: int
+    file: FileDigest | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form stored on disk."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "KeyRange":
+        """Parse the form that ``to_json`` returns."""
+        file = value["file"]
+        return cls(int(value["queries"]), int(value["positives"]), FileDigest.from_json(file) if file else None)
+
+
+def key_ranges(rows: int) -> list[tuple[int, int]]:
+    """Return ranges that cover all keys, each with about as many rows: first and last key, inclusive."""
+    count = max(1, -(-rows // _ROWS_OF_RANGE))
+    bounds = [-(2**63) + (2**64 * number) // count for number in range(count + 1)]
+    return [(first, last - 1) for first, last in pairwise(bounds)]
+
+
+def write_key_range(store: Store, parts: Sequence[FileDigest], first: int, last: int) -> KeyRange:
+    """Write the known positives of the queries of a range of keys, and count the queries and positives in it.
+
+    Args:
+        store: folder of the training set.
+        parts: Arrow files of its parts.
+        first: smallest key.
+        last: largest key.
+
+    Raises:
+        StorageError: the store fails.
+    """
+    queries, positives, seen = [_EMPTY], [_EMPTY], [_EMPTY]
+    for of_queries, of_positives in _keys_of_parts(store, parts):
+        inside = (of_queries >= first) & (of_queries <= last)
+        queries.append(of_queries[inside])
+        positives.append(of_positives[inside])
+        seen.append(np.unique(of_positives[(of_positives >= first) & (of_positives <= last)]))
+    pairs = _different_pairs(np.concatenate(queries), np.concatenate(positives))
+    different, counts = np.unique(pairs[0], return_counts=True)
+    several = np.repeat(counts > 1, counts)
+    file = _put(store, (pairs[0][several], pairs[1][several]), first) if several.any() else None
+    return KeyRange(len(different), len(np.unique(np.concatenate(seen))), file)
+
+
+class KnownTable:
+    """Look-up in the mapped files of the known positives.
+
+    Args:
+        files: files of the ranges, in any order.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        tables = [pa.ipc.open_file(pa.memory_map(str(file))).read_all() for file in files]
+        self._ranges: list[tuple[Keys, ...]] = [
+            tuple(table[name].chunk(0).to_numpy() for name in KEY_COLUMNS) for table in tables
+        ]
+
+    def look_up(self, queries: Keys) -> tuple[Keys, Keys]:
+        """Return the positives of queries with several positives, at most ``MOST_POSITIVES`` per query.
+
+        Args:
+            queries: int64 [n], keys.
+
+        Returns:
+            int64 [t], the query of each positive, from 0 to n - 1; and int64 [t], its key.
+        """
+        owners, positives = [_EMPTY], [_EMPTY]
+        for of_queries, of_positives in self._ranges:
+            start = np.searchsorted(of_queries, queries, side="left")
+            found = np.searchsorted(of_queries, queries, side="right") - start
+            found = np.minimum(found, MOST_POSITIVES)
+            owner = np.repeat(np.arange(len(queries)), found)
+            place = np.arange(int(found.sum())) - np.repeat(np.cumsum(found) - found, found)
+            owners.append(owner)
+            positives.append(of_positives[start[owner] + place])
+        return np.concatenate(owners), np.concatenate(positives)
+
+
+def _keys_of_parts(store: Store, parts: Sequence[FileDigest]) -> Iterator[tuple[Keys, Keys]]:
+    """Yield the keys of queries and positives of each record batch; no other column is read."""
+    for part in parts:
+        with store.open_reader(object_name(store, part)) as source, pa.PythonFile(source, mode="r") as file:
+            schema = pa.ipc.open_file(file).schema
+            options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in KEY_COLUMNS])
+            reader = pa.ipc.open_file(file, options=options)
+            for number in range(reader.num_record_batches):
+                batch = reader.get_batch(number)
+                yield batch.column(KEY_COLUMNS[0]).to_numpy(), batch.column(KEY_COLUMNS[1]).to_numpy()
+
+
+def _different_pairs(queries: Keys, positives: Keys) -> tuple[Keys, Keys]:
+    """Return the pairs sorted by query, then positive, each once."""
+    order = np.lexsort((positives, queries))
+    queries, positives = queries[order], positives[order]
+    new = np.ones(len(queries), np.bool_)
+    new[1:] = (queries[1:] != queries[:-1]) | (positives[1:] != positives[:-1])
+    return queries[new], positives[new]
+
+
+def _put(store: Store, pairs: tuple[Keys, Keys], first: int) -> FileDigest:
+    with tempfile.TemporaryDirectory(prefix="lsr_prod-keys-") as folder:
+        path = Path(folder) / "keys.arrow"
+        with pa.ipc.new_file(str(path), _SCHEMA) as writer:
+            writer.write_batch(pa.record_batch([pa.array(keys) for keys in pairs], schema=_SCHEMA))
+        sha256 = digest_path(path)
+        file = FileDigest(f"positives-{first & (2**64 - 1):016x}-{sha256[:16]}.arrow", sha256, path.stat().st_size)
+        store.put_file_new(object_name(store, file), path, sha256)
+    return file
