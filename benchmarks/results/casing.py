@@ -5,7 +5,7 @@ from benchmarks.results.material import Material
 from benchmarks.results.runs import Chain
 from benchmarks.results.stages import finetune
 
-FLOPS = {"regularizer": "flops", "query": 0.02, "document": 0.02}
+FLOPS = {"regularizer": "flops", "query": 0.02, "document": 0.02, "ramp": "quadratic"}
 
 
 def family(_: Material) -> Family:

@@ -9,8 +9,8 @@ from benchmarks.results.stages import finetune
 
 LEVELS = ((0, 0), (7, 20), (5, 20), (5, 10))
 THRESHOLDS = (0.0, 0.2, 0.4, 0.6)
-JOINT = {"regularizer": "joint_flops", "joint": 0.05, "estimator": "off_diagonal"}
-FLOPS = {"regularizer": "flops", "query": 0.02, "document": 0.02}
+JOINT = {"regularizer": "joint_flops", "joint": 0.1, "estimator": "off_diagonal", "ramp": "quadratic"}
+FLOPS = {"regularizer": "flops", "query": 0.02, "document": 0.02, "ramp": "quadratic"}
 
 
 def family(material: Material) -> Family:

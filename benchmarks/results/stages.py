@@ -10,7 +10,9 @@ Stage = Mapping[str, Any]
 
 
 def finetune(
-    regularizers: Sequence[Mapping[str, Any]] = ({"regularizer": "flops", "query": 0.02, "document": 0.02},),
+    regularizers: Sequence[Mapping[str, Any]] = (
+        {"regularizer": "flops", "query": 0.02, "document": 0.02, "ramp": "quadratic"},
+    ),
     *,
     steps: int = STEPS,
     learning_rate: float = 3e-4,
@@ -52,7 +54,8 @@ def adapt_mlm(steps: int = 100, **changes: Any) -> Stage:
 def calibrate(rate: float, material: Material) -> Stage:
     """Activation potential calibration (vocabulary-transfer, 4.2.3)."""
     data = {"paths": [str(material.file("pages"))], "kind": "texts"}
-    return {"stage": "calibrate", "activation_rate": rate, "data": data, "texts": 128, "max_length": 48}
+    found = {"stage": "calibrate", "activation_rate": rate, "data": data, "texts": 128, "max_length": 48}
+    return {**found, "negative_shift": "allow"}  # small stand-ins may be sparser than the rate
 
 
 def rescale(material: Material) -> Stage:

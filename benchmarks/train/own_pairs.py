@@ -118,7 +118,9 @@ def train(start: Path, work: Path, *, steps: int, seed: int) -> Path:
         "steps": steps,
         "objective": {
             "losses": [{"loss": "info_nce", "temperature": 4.0}],
-            "sparsity": {"regularizers": [{"regularizer": "flops", "document": 0.003, "l0_mask": 200}]},
+            "sparsity": {
+                "regularizers": [{"regularizer": "flops", "document": 0.003, "l0_mask": 200, "ramp": "quadratic"}]
+            },
         },
         "optimizer": {"learning_rate": 2e-4, "warmup_share": 0.1},
         "dropout": 0.0,

@@ -18,27 +18,25 @@ from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.retrieval.steps import total_steps
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training_data.training_set import Example
+from tests.training.memory_rows import MemoryRows
 
 ALONE = Group(0, 1, torch.device("cpu"))
 
 
-class Rows:
-    """Rows in the place of a training set; the first token of a query says set and row."""
+class Rows(MemoryRows):
+    """Rows whose first token of a query says set and row."""
 
     def __init__(self, mark: int, rows: int, negatives: int) -> None:
-        self.rows = rows
-        self._examples = [
-            Example(
-                np.array([mark + row, 5], np.int32),
-                tuple(np.array([mark + row, *range(2, 3 + row % 5)], np.int32) for _ in range(1 + negatives)),
-                None,
-            )
-            for row in range(rows)
-        ]
-        self.lengths = np.array([len(one.documents[0]) for one in self._examples], np.int32)
-
-    def examples(self, rows: np.ndarray) -> list[Example]:
-        return [self._examples[row] for row in rows]
+        super().__init__(
+            [
+                Example(
+                    np.array([mark + row, 5], np.int32),
+                    tuple(np.array([mark + row, *range(2, 3 + row % 5)], np.int32) for _ in range(1 + negatives)),
+                    None,
+                )
+                for row in range(rows)
+            ]
+        )
 
 
 SETS = [Rows(1000, 22, 2), Rows(2000, 41, 0), Rows(3000, 9, 1)]
@@ -60,7 +58,7 @@ def stage(sampling: str = "proportional", weights: tuple[float, ...] = (1, 1, 1)
 
 
 def marks(sets: DataSets, step: int) -> list[int]:
-    ((examples, _),) = sets.worker_rows(step, 1, ALONE)
+    ((examples, _, _),) = sets.worker_rows(step, 1, ALONE)
     return [int(example.query[0]) for example in examples]
 
 

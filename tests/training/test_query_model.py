@@ -33,6 +33,7 @@ from lsr_prod.training.stages.registry import check_stage
 from lsr_prod.training_data.training_set import Example
 from tests.model.tiny import VOCABULARY, tiny_checkpoint, tiny_tokenizer
 from tests.training.gloo import run_workers
+from tests.training.memory_rows import MemoryRows
 from tests.training.small import small_training
 
 CPU = torch.device("cpu")
@@ -41,17 +42,12 @@ SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "i
 TEXTS = [f"w{i} W{i + 1} w{i + 2}" for i in range(1, 81, 2)]
 
 
-class Rows:
-    """Random texts in the place of a training set."""
+class Rows(MemoryRows):
+    """Random texts."""
 
     def __init__(self, rows: int) -> None:
         draw = np.random.default_rng(5)
-        self.rows = rows
-        self._examples = [Example(_text(draw, 5), tuple(_text(draw, 12) for _ in range(2)), None) for _ in range(rows)]
-        self.lengths = np.array([max(map(len, one.documents)) for one in self._examples], np.int32)
-
-    def examples(self, rows: np.ndarray) -> list[Example]:
-        return [self._examples[row] for row in rows]
+        super().__init__([Example(_text(draw, 5), tuple(_text(draw, 12) for _ in range(2)), None) for _ in range(rows)])
 
 
 def _text(draw: np.random.Generator, longest: int) -> np.ndarray:

@@ -16,8 +16,8 @@ from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.retrieval.steps import check_batch, check_unique, total_steps
 from lsr_prod.training.retrieval.trainer import Trainer
-from lsr_prod.training_data.text_keys import text_keys
 from lsr_prod.training_data.training_set import Example
+from tests.training.memory_rows import MemoryRows
 
 ALONE = Group(0, 1, torch.device("cpu"))
 BASE = {
@@ -32,26 +32,12 @@ BASE = {
 }
 
 
-class Rows:
-    """Random texts in the place of a training set."""
+class Rows(MemoryRows):
+    """Random texts."""
 
     def __init__(self, rows: int) -> None:
         draw = np.random.default_rng(5)
-        self.rows = rows
-        self._examples = [Example(_text(draw, 6), tuple(_text(draw, 12) for _ in range(3)), None) for _ in range(rows)]
-        self.lengths = np.array([max(map(len, one.documents)) for one in self._examples], np.int32)
-
-    def keys(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Keys of the queries and of the positives."""
-        some = self.examples(rows)
-        return text_keys([one.query for one in some]), text_keys([one.documents[0] for one in some])
-
-    def known_positives(self, _queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """No query has several positives."""
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-
-    def examples(self, rows: np.ndarray) -> list[Example]:
-        return [self._examples[row] for row in rows]
+        super().__init__([Example(_text(draw, 6), tuple(_text(draw, 12) for _ in range(3)), None) for _ in range(rows)])
 
 
 def _text(draw: np.random.Generator, longest: int) -> np.ndarray:
@@ -155,8 +141,8 @@ def test_trainer_masks_false_negatives_unless_told_otherwise(tiny_model: Path) -
     for masked in (True, False):
         changes = {"losses": [{"loss": "n_pair"}], "mask_false_negatives": masked}
         trainer = _trainer(tiny_model, _settings(objective=changes, dropout=0.0))
-        data = trainer._data
-        data._examples = [data._examples[0]] * data.rows  # type: ignore[attr-defined]
+        (rows,) = trainer._data._sets
+        rows._examples = [rows._examples[0]] * rows.rows  # type: ignore[attr-defined]
         losses[masked] = trainer.train_step().losses["n_pair"]
     assert losses[True] == 0
     assert losses[False] == pytest.approx(np.log(4))
