@@ -26,6 +26,7 @@ from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE, Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.loop.checkpoint_store import open_checkpoint
+from lsr_prod.training.learning_rate import warmup_end
 from lsr_prod.training.loop.job import LoopSettings, WorkerJob, load_start
 from lsr_prod.training.loop.preemption import Preemption
 from lsr_prod.training.loop.trainers import StepOutcome, make_trainer, ramps_end
@@ -77,7 +78,10 @@ class _Run:
         self._model = fetch_artifact(job.work, f"models/{job.start}")
         encoder = load_start(self._model, job.stage)
         self._trainer = make_trainer(job.stage, encoder, job.work, job.inputs, group)
-        self._guard = CollapseGuard(job.stage.watch, ramps_end(job.stage, self._trainer.steps))
+        steps = self._trainer.steps
+        self._guard = CollapseGuard(
+            job.stage.watch, ramps_end(job.stage, steps), warmup_end(job.stage.optimizer, steps)
+        )  # fmt: skip
         self._best = Best(job.stage.validation if isinstance(job.stage, FinetuneSettings) else None)
         self._reports = Path(job.reports) if job.reports else scratch
         self._preemption = Preemption(group)

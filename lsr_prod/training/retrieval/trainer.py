@@ -20,6 +20,7 @@ from lsr_prod.training.batch_sampler import BatchSampler
 from lsr_prod.training.batches import TokenBatch, TrainBatch, make_batch
 from lsr_prod.training.encoder_setup.attention import use_cpu_attention
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
+from lsr_prod.training.losses.chance import chance_level
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
 from lsr_prod.training.optimizer import OptimizerStep
@@ -107,6 +108,7 @@ class Trainer:
         self._sampler = BatchSampler(data.rows, settings.batch.queries, settings.seed, lengths)
         autocast = torch.bfloat16 if settings.scale.precision == "bf16" else None
         weights = None if query_weights is None else query_weights.to(group.device)
+        self._queue_documents = 0  # of the last step
         self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, weights)
 
     def train_step(self) -> StepResult:
@@ -114,6 +116,7 @@ class Trainer:
         rate = self._optimizer.begin(self.step, self.steps)
         parts = self._parts()
         queue = None if self._negatives is None else self._negatives.documents()
+        self._queue_documents = 0 if queue is None else len(queue)
         encoded = backward(self._replica, self._objective, parts, step=self.step, plan=self._plan, negatives=queue)
         norm = self._optimizer.apply()
         self._observe(parts, encoded)
@@ -143,8 +146,13 @@ class Trainer:
             self._negatives.follow(self.encoder)
 
     def figures(self) -> dict[str, float | None]:
-        """Return figures of all steps so far; a collective operation of all workers."""
-        return {"dead_terms": self.dead_terms.count(self.step - 1)}
+        """Return figures of all steps so far, and the chance level of the last one; a collective operation."""
+        batch = self._settings.batch
+        chance = chance_level(
+            self._settings.objective, queries=batch.queries // batch.accumulate, documents=1 + batch.negatives,
+            queue=self._queue_documents, workers=self._group.world,
+        )  # fmt: skip
+        return {"dead_terms": self.dead_terms.count(self.step - 1), "chance": chance}
 
     @property
     def sharded(self) -> bool:

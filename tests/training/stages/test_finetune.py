@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,6 +89,22 @@ def test_collapse_ends_training_at_once(tmp_path: Path, start: Path) -> None:
         _train(tmp_path, start, optimizer=optimizer, checkpoint_every=1)
     assert len(list((tmp_path / "work" / "runs").glob("*/steps.jsonl"))) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_collapse_to_equal_vectors_ends_training_of_two_workers(tmp_path: Path, start: Path) -> None:
+    changes: dict[str, Any] = {
+        "batch": {"queries": 8},
+        "data": {"paths": [str(tmp_path / "rows.jsonl")], "kind": "pairs", "columns": {}},
+        "objective": {"losses": [{"loss": "info_nce"}]},
+        "optimizer": {"learning_rate": 0.1, "warmup_steps": 0},
+        "watch": {"every": 1, "patience": 6},
+    }
+    with pytest.raises(TrainingCollapsedError, match=r"step \d+: all (documents|queries) have nearly the same vector"):
+        _train(tmp_path, start, workers=2, **changes)
+    (log,) = (tmp_path / "work" / "runs").glob("*/steps.jsonl")
+    last = read_log(log)[-1]["values"]
+    assert last["chance"] == pytest.approx(math.log(8))
+    assert last["loss"] == pytest.approx(last["chance"], rel=0.05)
 
 
 @pytest.mark.slow
