@@ -34,7 +34,12 @@ class ValidationSettings(Section):
     qrels: Location = Field(
         min_length=1, description="file or URI, relevance judgments: query, document, grade, tab-separated (BEIR)"
     )
-    every: int = Field(1000, ge=1, description="steps between two validations; the last one is after the last step")
+    every: int = Field(
+        1000,
+        ge=1,
+        description="steps between two validations; the first one is before the first step, the last one after the "
+        "last step",
+    )
     documents: int | None = Field(
         None, ge=1, description="maximum number of documents: those with judgments first, then others; default: all"
     )
@@ -46,8 +51,33 @@ class ValidationSettings(Section):
     qk: int = Field(0, ge=0, description="maximum terms of a query, heaviest first; 0: all")
     dk: int = Field(0, ge=0, description="maximum terms of a document, heaviest first; 0: all")
     keep_best: str | None = Field(
-        None, description="keep the weights with the best value of this measure; default: keep the last weights"
+        None,
+        description="keep the weights with the best value of this measure, which may be those of the start; "
+        "default: keep the last weights",
     )
+    stop_after: int | None = Field(
+        None,
+        ge=1,
+        description="end the training after this number of consecutive validations without a better value of "
+        "keep_best, or of the first of measures; default: train all steps",
+    )
+    min_delta: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="stop_after: a value is better if it exceeds the best one so far by more than this",
+    )
+
+    @property
+    def watched(self) -> str:
+        """Measure whose best value is reported, and which early stopping compares."""
+        return self.keep_best or self.measures[0]
+
+    @model_validator(mode="after")
+    def _stopped(self) -> "ValidationSettings":
+        if self.min_delta and self.stop_after is None:
+            raise ValueError("min_delta is a part of early stopping; it needs stop_after")
+        return self
 
     @model_validator(mode="after")
     def _measured(self) -> "ValidationSettings":

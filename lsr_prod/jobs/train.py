@@ -23,7 +23,7 @@ __all__ = ["JOB", "main", "print_stages"]
 
 JOB = Job("train", __doc__, needs=("train",))
 
-_FIGURES = ("steps", "rows", "loss", "l0_query", "l0_document", "best", "seconds")
+_FIGURES = ("steps", "rows", "loss", "l0_query", "l0_document", "start", "best", "seconds")
 
 
 def main(argv: Sequence[str]) -> int:

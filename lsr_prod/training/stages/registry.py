@@ -31,6 +31,8 @@ __all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "local_inpu
 
 # Settings that keep their former name in digests, so that finished stages are still found.
 _NAMES_IN_DIGEST = {"initialization": "initialisation"}
+# Settings that a digest leaves out at these values: a stage keeps the digest that it had before the setting existed.
+_NEW_SETTINGS: dict[str, Any] = {"idf_corpus": None, "validation.stop_after": None, "validation.min_delta": 0.0}
 _FORMAT = 1  # raise it when the same settings train other weights
 
 _FOLDERS = ("reference", "target", "target_embeddings", "teacher")  # their content enters digests, not their place
@@ -116,13 +118,19 @@ def errors_of_stage(number: int) -> Iterator[None]:
 
 def identity(stage: StageSettings) -> dict[str, Any]:
     """Return the settings that decide the model; they contain no path and no secret."""
-    settings = stage.model_dump(mode="json", exclude=REGISTRY[stage.stage].not_in_digest)
-    # While idf_corpus is unset, a stage keeps the digest that it had before this setting existed.
-    return {
-        _NAMES_IN_DIGEST.get(name, name): value
-        for name, value in settings.items()
-        if name != "idf_corpus" or value is not None
-    }
+    return _known(stage.model_dump(mode="json", exclude=REGISTRY[stage.stage].not_in_digest), "")
+
+
+def _known(settings: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """Return the settings of a section without new ones at their defaults, under the names that digests use."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        place = f"{section}{name}"
+        if place in _NEW_SETTINGS and value == _NEW_SETTINGS[place]:
+            continue
+        inner = _known(value, f"{place}.") if isinstance(value, dict) else value
+        found[name if section else _NAMES_IN_DIGEST.get(name, name)] = inner
+    return found
 
 
 def stage_digest(stage: StageSettings, pins: Mapping[str, str], parent: str) -> str:
