@@ -174,14 +174,26 @@ class TrainSettings(Section):
     stages: list[Annotated[StageSettings, Field(discriminator="stage")]] = Field(
         min_length=1, description="stages, in order"
     )
-    workers: int = Field(1, ge=1, description="number of training processes; with min_workers, the maximum")
+    workers: int | None = Field(
+        None,
+        ge=1,
+        description="number of training processes; with min_workers, the maximum; default: one per GPU of the cluster, "
+        "without GPUs one per machine",
+    )
     min_workers: int | None = Field(
         None,
         ge=1,
         description="minimum number of workers to continue with when machines are lost; default: wait for all workers",
     )
-    use_gpu: bool = Field(False, description="use one GPU per worker")
-    cpus_per_worker: float = Field(1, gt=0, description="cores per worker; on a CPU also its threads")
+    use_gpu: bool | None = Field(
+        None, description="use one GPU per worker; default: true if the cluster has a GPU for every worker"
+    )
+    cpus_per_worker: float | None = Field(
+        None,
+        gt=0,
+        description="cores per worker; on a CPU also its threads; default: all cores of the machines, divided among "
+        "the workers; on a local cluster at most OMP_NUM_THREADS",
+    )
     max_failures: int = Field(
         10, ge=-1, description="number of times that lost workers are replaced before the job fails; -1: no limit"
     )
@@ -196,6 +208,6 @@ class TrainSettings(Section):
 
     @model_validator(mode="after")
     def _elastic(self) -> "TrainSettings":
-        if self.min_workers is not None and self.min_workers > self.workers:
+        if self.min_workers is not None and self.workers is not None and self.min_workers > self.workers:
             raise ValueError("min_workers is more than workers")
         return self

@@ -194,7 +194,7 @@ class _Run:
             tensors["best"] = dict(self._best.weights)
         folder = self._scratch / f"checkpoint-{step}"
         write_file(folder / REPORTS_FILE, (self._reports / REPORTS_FILE).read_bytes())
-        state = {"guard": self._guard.state(), "best": self._best.state()}
+        state = {"guard": self._guard.state(), "best": self._best.state(), "resources": self._resources()}
         write_checkpoint(folder, Checkpoint(step, tensors, state), name=self._job.name)
         ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(folder)))
         shutil.rmtree(folder)
@@ -214,6 +214,17 @@ class _Run:
         self._best.load_state(found.state["best"], found.tensors.get("best"))
         self._stopped = self._best.stopped
         log.info("resumed", extra={"fields": {"step": found.step, "rank": self._group.rank}})
+        before = found.state.get("resources", self._resources())
+        if self._first and before != self._resources():
+            log.warning(
+                "resumed with other workers or threads: the last bits of the weights will differ from those of a run "
+                "without interruption",
+                extra={"fields": {"before": before, "now": self._resources()}},
+            )
+
+    def _resources(self) -> dict[str, int]:
+        """Return what decides the order of sums, and with it the last bits of the weights."""
+        return {"workers": self._group.world, "threads": self._job.threads}
 
 
 def _peak(group: Group, stage: LoopSettings) -> float | None:

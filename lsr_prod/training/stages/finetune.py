@@ -39,7 +39,8 @@ def check(
         MissingExtraError: a package that the settings need is not installed.
     """
     check_watch(stage.watch)
-    for workers in range(train.min_workers or train.workers, train.workers + 1):
+    most = train.workers or train.min_workers or 1  # a number that is chosen later fits the batch
+    for workers in range(train.min_workers or most, most + 1):
         check_batch(stage, stage.batch.queries, workers)
     check_length("query_max_length", stage.query_max_length, facts)
     check_length("document_max_length", stage.document_max_length, facts)
@@ -86,7 +87,7 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
         negatives=stage.batch.negatives,
         layout=QueryTermLayout(encoder.card, tuple(encoder.vocabulary)) if inference_free else None,
     )
-    check_batch(stage, data.rows, job.train.workers)
+    check_batch(stage, data.rows, job.train.workers or 1)
     prepare_encoder(encoder, stage)  # reports what the model does not support here, once, instead of on every worker
     corpus = stage.idf_corpus or stage.data
     counts = count_terms(corpus, encoder, work, job.options) if inference_free else None
