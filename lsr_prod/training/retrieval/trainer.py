@@ -32,6 +32,7 @@ from lsr_prod.training.retrieval.step_result import EncodedPart, StepResult
 from lsr_prod.training.retrieval.steps import check_batch, total_steps
 from lsr_prod.training.rng import seed_torch
 from lsr_prod.training.vectors.kept_terms import KeptTerms
+from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import TrainingSet
 
 __all__ = ["DEAD_AFTER", "StepPlan", "Trainer", "backward"]
@@ -71,7 +72,7 @@ class Trainer:
     def __init__(
         self,
         encoder: SparseEncoder,
-        data: TrainingSet,
+        data: TrainingSet | SampleRows,
         settings: FinetuneSettings,
         group: Group,
         *,
