@@ -10,8 +10,8 @@ stages after it. An interrupted job is resumed inside its stage by the same comm
 what a model was made from.
 
 With ``--dry-run`` nothing is written and Ray is not started: all settings are checked, all rows are read and validated,
-and it prints per stage the rows, the rows that would be quarantined by reason, steps, memory, the hours from timed steps
-of fine-tuning on this machine, and which stages are finished already.
+and it prints per stage the rows, the rows that would be quarantined by reason, steps, memory, the hours from timed
+steps of fine-tuning on this machine, and which stages are finished already.
 
 Prints a table with one row per stage, a table of figures, and one line ``RESULT {json}``.
 Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
