@@ -38,7 +38,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from benchmarks.train.causal_adaptation import ALONE, NOTHING, Rows, wikitext
+from benchmarks.train.causal_adaptation import ALONE, NOTHING, wikitext
 from benchmarks.train.pruning_data import read_lines
 from benchmarks.train.recipes_data import word_piece_tokenizer
 from lsr_prod import SparseEncoder
@@ -50,6 +50,7 @@ from lsr_prod.training.language.objectives import make_objective
 from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.stages.transfer_vocabulary import run as transfer
 from lsr_prod.training_data.layouts import PackedLayout, pack
+from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import Example
 from lsr_prod.vocabulary.activation import pooled_maxima, shift_bias, shift_for_rate
 from quickstart.models import model_folder
@@ -218,13 +219,13 @@ def _resume(trainer: LanguageTrainer, state: Path) -> None:
     trainer.load(step, parts)
 
 
-def _rows(encoder: SparseEncoder, settings: LanguageSettings, texts: list[str]) -> Rows:
+def _rows(encoder: SparseEncoder, settings: LanguageSettings, texts: list[str]) -> SampleRows:
     if isinstance(settings, AdaptCausalSettings):
         ids = [np.array(one, np.int32) for one in encoder.tokenizer(texts)["input_ids"]]
         layout = PackedLayout(BLOCK, int(encoder.tokenizer.eos_token_id))
-        return Rows([Example(NOTHING, (block,), None) for block in pack(ids, layout)])
+        return SampleRows([Example(NOTHING, (block,), None) for block in pack(ids, layout)])
     rows = encoder.tokenizer(texts, truncation=True, max_length=LENGTH)["input_ids"]
-    return Rows([Example(NOTHING, (np.array(row, np.int32),), None) for row in rows if len(row) > 4])
+    return SampleRows([Example(NOTHING, (np.array(row, np.int32),), None) for row in rows if len(row) > 4])
 
 
 def _masked_minilm() -> SparseEncoder:

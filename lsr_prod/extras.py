@@ -8,6 +8,7 @@ _EXTRAS = {
     "cpu": {"onnxruntime"},
     "jobs": {"deltalake", "ir_measures", "obstore", "pydantic", "pydantic_settings", "ray", "rich", "yaml"},
     "train": {"onnx", "onnxscript", "peft", "psutil", "safetensors", "torch", "transformers"},
+    "wandb": {"wandb"},
 }
 
 

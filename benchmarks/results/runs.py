@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pydantic import TypeAdapter
 
 from benchmarks.results.material import MEASURE, Material
-from benchmarks.train.causal_adaptation import ALONE, NOTHING, Rows
+from benchmarks.train.causal_adaptation import ALONE, NOTHING
 from benchmarks.train.pruning_models import encode
 from lsr_prod import SparseEncoder
 from lsr_prod.config.train import FinetuneSettings, StageSettings
@@ -27,6 +27,7 @@ from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import TRANSFER_FILE
 from lsr_prod.training_data.layouts import PackedLayout, WordLayout, pack, word_rows
+from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.tokens import TextForm, TokenSettings
 from lsr_prod.training_data.training_set import Example
 
@@ -177,7 +178,7 @@ def modeled(
 ) -> SparseEncoder:
     """The encoder after training on texts that the seed draws, in place."""
     drawn = random.Random(settings.seed).sample(list(texts), min(len(texts), settings.steps * settings.batch.texts))
-    rows = Rows(_examples(encoder, settings, drawn, teacher))
+    rows = SampleRows(_examples(encoder, settings, drawn, teacher))
     objective = make_objective(settings, encoder, new_tokens=new, teacher=teacher)
     trainer = LanguageTrainer(encoder, rows, settings, ALONE, objective)  # type: ignore[arg-type]
     while trainer.step < trainer.steps:
@@ -212,7 +213,7 @@ def finetune(encoder: SparseEncoder, settings: FinetuneSettings, material: Mater
     drawn = random.Random(settings.seed).sample(material.pairs, min(len(material.pairs), wanted))
     queries = _ids(encoder, [query for query, _ in drawn], QUERY_LENGTH)
     documents = _ids(encoder, [document for _, document in drawn], DOCUMENT_LENGTH)
-    rows = Rows([Example(query, (document,), None) for query, document in zip(queries, documents, strict=True)])
+    rows = SampleRows([Example(query, (document,), None) for query, document in zip(queries, documents, strict=True)])
     trainer = Trainer(encoder, rows, settings, ALONE)  # type: ignore[arg-type]
     name = settings.objective.losses[0].loss
     losses = [trainer.train_step().losses[name] for _ in range(trainer.steps)]

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -37,7 +36,7 @@ from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training_data.layouts import PackedLayout, pack
-from lsr_prod.training_data.text_keys import text_keys
+from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import Example
 
 ALONE = Group(0, 1, torch.device("cpu"))
@@ -73,29 +72,6 @@ class Sizes:
 
 
 QUICK = Sizes(pretrain=20, adapt=10, finetune=10, blocks=4, block=64, pairs=8, vocabulary=1000, width=64)
-
-
-class Rows:
-    """Examples in memory in the place of a training set."""
-
-    def __init__(self, examples: list[Example]) -> None:
-        self.rows, self._examples = len(examples), examples
-        self.lengths = np.array([len(one.documents[0]) for one in examples], np.int32)
-        self._query_keys = text_keys([one.query for one in examples])
-        self._positive_keys = text_keys([one.documents[0] for one in examples])
-
-    def examples(self, rows: npt.NDArray[np.int64]) -> list[Example]:
-        """Those with these numbers."""
-        return [self._examples[row] for row in rows]
-
-    def keys(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Keys of the queries and of the positives of rows."""
-        return self._query_keys[rows], self._positive_keys[rows]
-
-    def known_positives(self, queries: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Each query with the key of each of its positives: the query's place, and the key."""
-        places, rows = (queries[:, None] == self._query_keys).nonzero()
-        return places, self._positive_keys[rows]
 
 
 @dataclass
@@ -202,7 +178,7 @@ def modelled(
     layout = PackedLayout(sizes.block, int(end))
     used = texts[: 40 * sizes.blocks * (sizes.block // 32) * max(1, steps // 20)]
     ids = [np.array(one, np.int32) for one in encoder.tokenizer(used)["input_ids"]]
-    rows = Rows([Example(NOTHING, (block,), None) for block in pack(ids, layout)])
+    rows = SampleRows([Example(NOTHING, (block,), None) for block in pack(ids, layout)])
     stage = AdaptCausalSettings.model_validate(
         {
             "stage": "adapt_causal",
@@ -223,14 +199,14 @@ def modelled(
     return encoder
 
 
-def contrastive_rows(data: Path, encoder: SparseEncoder, length: int) -> Rows:
+def contrastive_rows(data: Path, encoder: SparseEncoder, length: int) -> SampleRows:
     """Pairs of tldr and SciFact as token ids."""
     pairs = [*split_tldr(data / "tldr_en", test_pages=10, development_pages=10).train, *scifact_pairs(data / "scifact")]
     queries, documents = (
         encoder.tokenizer(list(texts), truncation=True, max_length=length)["input_ids"]
         for texts in zip(*pairs, strict=True)
     )
-    return Rows(
+    return SampleRows(
         [
             Example(np.array(query, np.int32), (np.array(document, np.int32),), None)
             for query, document in zip(queries, documents, strict=True)
@@ -260,7 +236,7 @@ def contrastive_stage(
     )
 
 
-def finetuned(encoder: SparseEncoder, rows: Rows, stage: FinetuneSettings) -> Run:
+def finetuned(encoder: SparseEncoder, rows: SampleRows, stage: FinetuneSettings) -> Run:
     """Fine-tune, and watch which terms are active."""
     trainer, run = Trainer(encoder, rows, stage, ALONE), Run()  # type: ignore[arg-type]
     last = torch.full((encoder.card.vocabulary_size,), -1)

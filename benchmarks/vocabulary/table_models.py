@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from benchmarks.train.causal_adaptation import ALONE, NOTHING, Rows, wikitext
+from benchmarks.train.causal_adaptation import ALONE, NOTHING, wikitext
 from benchmarks.train.pruning_data import Pair, Split, few_documents, scifact_pairs, scifact_test, split_tldr
 from benchmarks.train.pruning_models import DOCUMENT_LENGTH, QUERY_LENGTH, measure
 from benchmarks.train.recipes_data import word_piece_tokenizer
@@ -32,6 +32,7 @@ from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.calibrate import run as calibrate
 from lsr_prod.training.stages.facts import TRANSFER_FILE
 from lsr_prod.training.stages.transfer_vocabulary import run as transfer
+from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import Example
 
 MEASURE = "RR@10"
@@ -122,7 +123,7 @@ def modelled(
     """The encoder after masked language modelling of texts that the seed draws, in place."""
     assert stage.steps is not None
     drawn = random.Random(stage.seed).sample(texts, min(len(texts), stage.steps * stage.batch.texts))
-    rows = Rows([Example(NOTHING, (ids,), None) for ids in _ids(encoder, drawn, stage.max_length)])
+    rows = SampleRows([Example(NOTHING, (ids,), None) for ids in _ids(encoder, drawn, stage.max_length)])
     objective = make_objective(stage, encoder, new_tokens=new_tokens)
     trainer = LanguageTrainer(encoder, rows, stage, ALONE, objective)  # type: ignore[arg-type]
     while trainer.step < trainer.steps:
@@ -136,7 +137,7 @@ def finetuned(encoder: SparseEncoder, stage: FinetuneSettings, pairs: Sequence[P
     drawn = random.Random(stage.seed).sample(pairs, min(len(pairs), stage.steps * stage.batch.queries))
     queries = _ids(encoder, [query for query, _ in drawn], stage.query_max_length)
     documents = _ids(encoder, [document for _, document in drawn], stage.document_max_length)
-    rows = Rows([Example(query, (document,), None) for query, document in zip(queries, documents, strict=True)])
+    rows = SampleRows([Example(query, (document,), None) for query, document in zip(queries, documents, strict=True)])
     trainer = Trainer(encoder, rows, stage, ALONE)  # type: ignore[arg-type]
     losses = [trainer.train_step().losses["info_nce"] for _ in range(trainer.steps)]
     encoder.eval()

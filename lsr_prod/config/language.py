@@ -45,7 +45,12 @@ class TextValidationSettings(Section):
     """Loss on held-out texts during training."""
 
     data: TrainingDataSettings = Field(description="held-out texts; kind texts")
-    every: int = Field(1000, ge=1, description="steps between two validations; the last one is after the last step")
+    every: int = Field(
+        1000,
+        ge=1,
+        description="steps between two validations; the first one is before the first step, the last one after the "
+        "last step",
+    )
     texts: int | None = Field(None, ge=1, description="maximum number of texts, from the start; default: all")
 
     @field_validator("data")

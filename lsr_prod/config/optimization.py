@@ -1,11 +1,13 @@
 """Settings that all training loops share: optimizer, distribution and memory, reports."""
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from lsr_prod.config.location import LocalPath
 from lsr_prod.config.section import Section
+from lsr_prod.errors import ConfigError
 
 __all__ = ["LoraSettings", "OptimizerSettings", "ScaleSettings", "WatchSettings"]
 
@@ -75,6 +77,14 @@ class WatchSettings(Section):
         None, description="folder for TensorBoard logs; TensorBoard has to be installed"
     )
     mlflow: str | None = Field(None, description="tracking URI of MLflow; MLflow has to be installed")
+    wandb: str | None = Field(
+        None,
+        max_length=128,
+        pattern=r"^([\w.-]+/)?[\w.-]+$",
+        description="project of Weights & Biases, or entity/project; pip install 'lsr_prod[wandb]'. The environment "
+        "has the key (WANDB_API_KEY), WANDB_MODE=offline to upload later with wandb sync, and WANDB_DIR for the files; "
+        "default of the latter: the folder of the reports",
+    )
     l0_target: int | None = Field(
         None,
         ge=1,
@@ -82,3 +92,12 @@ class WatchSettings(Section):
         "at the end of the ramps",
     )
     patience: int = Field(50, ge=1, description="consecutive reports of a collapse before the run is stopped")
+
+    @field_validator("wandb")
+    @classmethod
+    def _is_no_key(cls, project: str | None) -> str | None:
+        if project is not None and (re.fullmatch(r"[0-9a-f]{40}", project) or project.startswith("wandb_v1_")):
+            raise ConfigError(
+                "watch.wandb", "it looks like a key, not like a project", "set WANDB_API_KEY in the environment"
+            )
+        return project

@@ -34,7 +34,12 @@ class ValidationSettings(Section):
     qrels: Location = Field(
         min_length=1, description="file or URI, relevance judgments: query, document, grade, tab-separated (BEIR)"
     )
-    every: int = Field(1000, ge=1, description="steps between two validations; the last one is after the last step")
+    every: int = Field(
+        1000,
+        ge=1,
+        description="steps between two validations; the first one is before the first step, the last one after the "
+        "last step",
+    )
     documents: int | None = Field(
         None, ge=1, description="maximum number of documents: those with judgments first, then others; default: all"
     )
@@ -46,8 +51,33 @@ class ValidationSettings(Section):
     qk: int = Field(0, ge=0, description="maximum terms of a query, heaviest first; 0: all")
     dk: int = Field(0, ge=0, description="maximum terms of a document, heaviest first; 0: all")
     keep_best: str | None = Field(
-        None, description="keep the weights with the best value of this measure; default: keep the last weights"
+        None,
+        description="keep the weights with the best value of this measure, which may be those of the start; "
+        "default: keep the last weights",
     )
+    stop_after: int | None = Field(
+        None,
+        ge=1,
+        description="end the training after this number of consecutive validations without a better value of "
+        "keep_best, or of the first of measures; default: train all steps",
+    )
+    min_delta: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="stop_after: a value is better if it exceeds the best one so far by more than this",
+    )
+
+    @property
+    def watched(self) -> str:
+        """Measure whose best value is reported, and which early stopping compares."""
+        return self.keep_best or self.measures[0]
+
+    @model_validator(mode="after")
+    def _stopped(self) -> "ValidationSettings":
+        if self.min_delta and self.stop_after is None:
+            raise ValueError("min_delta is a part of early stopping; it needs stop_after")
+        return self
 
     @model_validator(mode="after")
     def _measured(self) -> "ValidationSettings":
@@ -230,14 +260,26 @@ class TrainSettings(Section):
     stages: list[Annotated[StageSettings, Field(discriminator="stage")]] = Field(
         min_length=1, description="stages, in order"
     )
-    workers: int = Field(1, ge=1, description="number of training processes; with min_workers, the maximum")
+    workers: int | None = Field(
+        None,
+        ge=1,
+        description="number of training processes; with min_workers, the maximum; default: one per GPU of the cluster, "
+        "without GPUs one per machine",
+    )
     min_workers: int | None = Field(
         None,
         ge=1,
         description="minimum number of workers to continue with when machines are lost; default: wait for all workers",
     )
-    use_gpu: bool = Field(False, description="use one GPU per worker")
-    cpus_per_worker: float = Field(1, gt=0, description="cores per worker; on a CPU also its threads")
+    use_gpu: bool | None = Field(
+        None, description="use one GPU per worker; default: true if the cluster has a GPU for every worker"
+    )
+    cpus_per_worker: float | None = Field(
+        None,
+        gt=0,
+        description="cores per worker; on a CPU also its threads; default: all cores of the machines, divided among "
+        "the workers; on a local cluster at most OMP_NUM_THREADS",
+    )
     max_failures: int = Field(
         10, ge=-1, description="number of times that lost workers are replaced before the job fails; -1: no limit"
     )
@@ -252,6 +294,6 @@ class TrainSettings(Section):
 
     @model_validator(mode="after")
     def _elastic(self) -> "TrainSettings":
-        if self.min_workers is not None and self.min_workers > self.workers:
+        if self.min_workers is not None and self.workers is not None and self.min_workers > self.workers:
             raise ValueError("min_workers is more than workers")
         return self

@@ -51,12 +51,19 @@ class BadRow:
         detail: a sentence for people.
         doc_id: the id if it could be read.
         raw: the first ``RAW_LIMIT`` bytes of the row.
+        field: column with the problem, for counts; empty: not counted by column.
     """
 
     reason: str
     detail: str
     doc_id: str | None
     raw: str
+    field: str = ""
+
+    @property
+    def counted_as(self) -> str:
+        """Reason in counts, with the column: ``missing_field: query``."""
+        return f"{self.reason}: {self.field}" if self.field else self.reason
 
 
 @dataclass(frozen=True, slots=True)

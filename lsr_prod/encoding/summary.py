@@ -191,7 +191,9 @@ class Totals:
         few = work.plan.base is not None and rows < work.encode.bad_fraction_min_rows
         if few or bad <= work.encode.max_bad_fraction * rows:
             return
-        top = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common(3))
+        source = work.source
+        named = {"missing_id": f"missing_id: {source.column(source.id_field)}"}
+        top = ", ".join(f"{named.get(reason, reason)} {count}" for reason, count in reasons.most_common(3))
         raise QuarantineOverflowError(
             f"{bad} of {rows} rows are bad ({top}), more than encode.max_bad_fraction = "
             f"{work.encode.max_bad_fraction}; wave {result.wave} was not committed; see the rows with: "

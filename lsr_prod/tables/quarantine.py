@@ -100,7 +100,7 @@ class BadRowWriter:
         wave: number of the wave.
 
     Attributes:
-        reasons: number of rows by reason.
+        reasons: number of rows by reason, with the column where it is known: ``missing_field: query``.
         parts: finished parts.
     """
 
@@ -123,7 +123,7 @@ class BadRowWriter:
             source: location of the source file.
             position: byte of a text format, row number of other formats.
         """
-        self.reasons[row.reason] += 1
+        self.reasons[row.counted_as] += 1
         place = {"file": ordinal, "source_key": key, "source": source, "position": position}
         values = {"reason": row.reason, "detail": row.detail, "doc_id": row.doc_id, "raw": row.raw}
         self._rows.append(place | values)

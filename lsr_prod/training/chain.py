@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,17 @@ from lsr_prod.storage.folders import save_folder
 from lsr_prod.training.chain_plan import ChainPlan, check_unchanged, finished_model, plan_chain
 from lsr_prod.training.chain_summary import ChainSummary, StageSummary
 from lsr_prod.training.lineage import write_lineage
+from lsr_prod.training.resources import with_resources
 from lsr_prod.training.stage_record import StageRecord, load_record, save_record
 from lsr_prod.training.stages.facts import TRANSFER_FILE
-from lsr_prod.training.stages.registry import REGISTRY, errors_of_stage, identity, local_inputs, stage_digest
+from lsr_prod.training.stages.registry import (
+    REGISTRY,
+    accepts_workers,
+    errors_of_stage,
+    identity,
+    local_inputs,
+    stage_digest,
+)
 from lsr_prod.training.stages.stage import StageRun
 
 __all__ = ["ray_for", "run_chain"]
@@ -66,25 +75,30 @@ def run_chain(deployment: Deployment) -> ChainSummary:
     with tempfile.TemporaryDirectory() as scratch:
         plan = plan_chain(deployment, Path(scratch))
         done = finished_model(plan) is not None
-        with nullcontext() if done else ray_for(plan.train, deployment.ray):
+        with nullcontext(plan.train) if done else ray_for(plan.train, deployment.ray) as train:
             put_artifact(plan.store, f"models/{plan.digest}", plan.start)
-            stages = _run_stages(plan)
+            stages = _run_stages(replace(plan, train=train))
     _deliver(plan, stages[-1].model)
     return ChainSummary(plan.output, plan.digest, tuple(stages), time.monotonic() - started, plan.warnings)
 
 
 @contextmanager
-def ray_for(train: TrainSettings, settings: RaySettings) -> Iterator[None]:
-    """Open a Ray session; a local one must have room for all workers, or Ray Train would wait forever.
+def ray_for(train: TrainSettings, settings: RaySettings) -> Iterator[TrainSettings]:
+    """Open a Ray session, and yield the settings with workers, cores and GPUs.
+
+    A local cluster must have room for all workers, or Ray Train would wait forever.
 
     Raises:
         ConfigError: this machine has too few CPU cores or GPUs, or the address does not answer.
     """
     with ray_session(settings):
+        train = with_resources(train, settings, lambda workers: accepts_workers(train.stages, workers))
+        assert train.workers is not None
+        assert train.cpus_per_worker is not None
         if not (settings.address or os.environ.get("RAY_ADDRESS")):
             workers = train.min_workers or train.workers
             has = ray.cluster_resources()  # type: ignore[no-untyped-call]
-            wanted = {"CPU": workers * train.cpus_per_worker, "GPU": workers * train.use_gpu}
+            wanted = {"CPU": workers * train.cpus_per_worker, "GPU": workers * bool(train.use_gpu)}
             for kind, field in (("CPU", "cpus_per_worker"), ("GPU", "use_gpu")):
                 if wanted[kind] > has.get(kind, 0):
                     raise ConfigError(
@@ -92,7 +106,7 @@ def ray_for(train: TrainSettings, settings: RaySettings) -> Iterator[None]:
                         f"{workers} workers need {wanted[kind]:g} {kind}, but this machine has {has.get(kind, 0):g}",
                         "request less, or set ray.address to a cluster",
                     )
-        yield
+        yield train
 
 
 def _run_stages(plan: ChainPlan) -> list[StageSummary]:

@@ -16,6 +16,7 @@ from lsr_prod.training.batch_sampler import BatchSampler, permuted
 from lsr_prod.training.batches import KnownPositives
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.rng import draw
+from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import Example, TrainingSet
 
 __all__ = ["DataSets", "SetSchedule"]
@@ -91,7 +92,8 @@ class SetSchedule:
             places[inside] = permuted(places[inside], self.steps_per_epoch, key)
         sets = np.searchsorted(self._ends, places, side="right")
         counts = np.array(self.counts, np.int64)[sets]
-        return sets, epochs * counts + places - (self._ends[sets] - counts)
+        batches = epochs * counts + places - (self._ends[sets] - counts)
+        return sets.astype(np.int64), batches.astype(np.int64)
 
 
 def _shares(total: int, weights: npt.NDArray[np.float64]) -> list[int]:
@@ -110,7 +112,7 @@ class DataSets:
         rows: rows of each set.
     """
 
-    def __init__(self, sets: Sequence[TrainingSet], settings: FinetuneSettings) -> None:
+    def __init__(self, sets: Sequence[TrainingSet | SampleRows], settings: FinetuneSettings) -> None:
         """Create the samplers.
 
         Args:

@@ -26,7 +26,10 @@ _LARGEST_SCORE = float(np.finfo(np.float32).max)
 
 
 class _BadRecordError(Exception):
-    """Ends the validation of one record; reason and detail."""
+    """Ends the validation of one record; reason, detail and, where the reason alone does not name it, the column."""
+
+    def __init__(self, reason: str, detail: str, column: str = "") -> None:
+        super().__init__(reason, detail, column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,9 @@ def validate(
         row = _read(record, data)
         _check(row, data, needs_negative)
     except _BadRecordError as bad:
-        reason, detail = bad.args
+        reason, detail, column = bad.args
         raw = show({data.column(field): record.get(data.column(field)) for field in data.fields})
-        return BadRow(reason, detail, None, raw if line is None else shorten(line))
+        return BadRow(reason, detail, None, raw if line is None else shorten(line), column.partition("[")[0])
     return row
 
 
@@ -73,7 +76,7 @@ def _read(record: Mapping[str, Any], data: TrainingDataSettings) -> TrainingRow:
         if (value := record.get(column)) is None:
             if field in _OPTIONAL and column in record:
                 continue
-            raise _BadRecordError("missing_field", f"field {column} is absent or null")
+            raise _BadRecordError("missing_field", f"field {column} is absent or null", column)
         if field in LISTS:
             values[field] = _list(column, value, _score if field == "scores" else _text)
         else:
@@ -88,16 +91,16 @@ def _read(record: Mapping[str, Any], data: TrainingDataSettings) -> TrainingRow:
 
 def _list(column: str, value: object, read: Callable[[str, object], Any]) -> tuple[Any, ...]:
     if not isinstance(value, list):
-        raise _BadRecordError("wrong_type", f"field {column} is {_type_of(value)}, not a list")
+        raise _BadRecordError("wrong_type", f"field {column} is {_type_of(value)}, not a list", column)
     return tuple(read(f"{column}[{place}]", item) for place, item in enumerate(value))
 
 
 def _text(name: str, value: object) -> str:
     if value is None:
-        raise _BadRecordError("missing_field", f"{name} is null")
+        raise _BadRecordError("missing_field", f"{name} is null", name)
     text, problem = as_string(name, value)
     if problem is not None:
-        raise _BadRecordError(*problem)
+        raise _BadRecordError(*problem, name)
     assert text is not None
     return text
 
@@ -106,7 +109,7 @@ def _score(name: str, value: object) -> float:
     if value is None:
         raise _BadRecordError("nan_score", f"{name} is null")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _BadRecordError("wrong_type", f"{name} is {_type_of(value)}, not a number")
+        raise _BadRecordError("wrong_type", f"{name} is {_type_of(value)}, not a number", name)
     if not abs(value) <= _LARGEST_SCORE:  # NaN compares as false; an integer may be too large for a float
         raise _BadRecordError("nan_score", f"{name} is not a finite number of 32 bits")
     return float(value)
@@ -116,7 +119,8 @@ def _check(row: TrainingRow, data: TrainingDataSettings, needs_negative: bool) -
     if row.query is not None and not is_visible(row.query):
         raise _BadRecordError("empty_query", f"field {data.column('query')} holds no visible character")
     if not row.documents:
-        raise _BadRecordError("missing_field", f"field {data.column('documents')} is an empty list, without a positive")
+        column = data.column("documents")
+        raise _BadRecordError("missing_field", f"field {column} is an empty list, without a positive", column)
     if empty := [place for place, text in enumerate(row.documents) if not is_visible(text)]:
         raise _BadRecordError("empty_text", f"text {empty[0]} of the row holds no visible character; 0 is the positive")
     longest = max(len(text.encode()) for text in (row.query or "", *row.documents))

@@ -71,6 +71,7 @@ def deployment(options: dict[str, str], *, steps: int = 40, workers: int = 2, **
             "output": f"{_ROOT}/models/trained",
             "work": f"{_ROOT}/work",
             "workers": workers,
+            "cpus_per_worker": 1,
             "stages": [stage],
         },
         "export": {"model": f"{_ROOT}/models/trained", "output": bundle},

@@ -19,7 +19,7 @@ def test_print_stages_shows_one_row_per_stage(capsys: pytest.CaptureFixture[str]
     print_stages([row, {"number": 1, "kind": "other", "skipped": False, "model": "f" * 64}])
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
     assert [cell.strip() for cell in lines[0].strip("│").split("│")] == [
-        "0", "finetune", "before", "4,000", "", "0.123", "", "", "", "", "abcdabcdabcd",
+        "0", "finetune", "before", "4,000", "", "0.123", "", "", "", "", "", "abcdabcdabcd",
     ]  # fmt: skip
     assert "now" in lines[1]
 

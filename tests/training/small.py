@@ -46,6 +46,7 @@ def small_training(folder: Path, start: Path, *, workers: int = 1, **stage: Any)
         "watch": {"every": 1},
     }
     train = {"model": str(start), "work": str(folder / "work"), "output": str(folder / "out"), "workers": workers}
+    train |= {"cpus_per_worker": 1, "use_gpu": False}
     return {"train": {**train, "stages": [{**settings, **stage}]}}
 
 

@@ -65,7 +65,7 @@ def start_chain(
 def _run_chain(settings: Any, answer: Path, kill_step: tuple[int, int] | None, kill_write: Any) -> None:
     if kill_step is not None:
         os.environ["LSR_KILL_SEED"], os.environ["LSR_KILL_STEP"] = map(str, kill_step)
-    chain.ray_for = lambda *_: nullcontext()
+    chain.ray_for = lambda train, _: nullcontext(train)
     chain.run_stage = train_a_little
     if kill_write is not None:
         _die_before(*kill_write)

@@ -61,7 +61,7 @@ def settings(start: Path, tmp_path: Path) -> Settings:
 
 @pytest.fixture(autouse=True)
 def _small_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "ray_for", lambda *_: nullcontext())
+    monkeypatch.setattr(chain, "ray_for", lambda train, _: nullcontext(train))
     monkeypatch.setattr(chain, "run_stage", train_a_little)
 
 

@@ -17,13 +17,13 @@ from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.retrieval.steps import total_steps
 from lsr_prod.training.retrieval.trainer import Trainer
+from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import Example
-from tests.training.memory_rows import MemoryRows
 
 ALONE = Group(0, 1, torch.device("cpu"))
 
 
-class Rows(MemoryRows):
+class Rows(SampleRows):
     """Rows whose first token of a query says set and row."""
 
     def __init__(self, mark: int, rows: int, negatives: int) -> None:

@@ -30,10 +30,10 @@ from lsr_prod.training.retrieval.trainer import Trainer, backward
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.query_model import check_query_model
 from lsr_prod.training.stages.registry import check_stage
+from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import Example
 from tests.model.tiny import VOCABULARY, tiny_checkpoint, tiny_tokenizer
 from tests.training.gloo import run_workers
-from tests.training.memory_rows import MemoryRows
 from tests.training.small import small_training
 
 CPU = torch.device("cpu")
@@ -42,7 +42,7 @@ SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "i
 TEXTS = [f"w{i} W{i + 1} w{i + 2}" for i in range(1, 81, 2)]
 
 
-class Rows(MemoryRows):
+class Rows(SampleRows):
     """Random texts."""
 
     def __init__(self, rows: int) -> None:

@@ -65,4 +65,5 @@ def text_training(folder: Path, start: Path, kind: str, *, workers: int = 1, **s
         "watch": {"every": 1},
     }
     train = {"model": str(start), "work": str(folder / "work"), "output": str(folder / "out"), "workers": workers}
+    train |= {"cpus_per_worker": 1, "use_gpu": False}
     return {"train": {**train, "stages": [{**settings, **stage}]}}

@@ -112,7 +112,8 @@ def test_bad_rows_are_quarantined_and_counted(form: str, tiny_model: Path, tmp_p
     settings = {"kind": "scores", "max_text_bytes": 100, "max_bad_fraction": 0.3}
     summary = run(work, tiny_model, needs_negative=True, paths=[str(path)], **settings)
     assert summary.rows == 30
-    assert summary.quarantined == dict.fromkeys(sorted(reason for reason, _ in BAD), 1)
+    counted = {reason: 1 for reason, _ in BAD if reason != "missing_field"} | {"missing_field: query": 1}
+    assert summary.quarantined == dict(sorted(counted.items()))
     lines = pq.read_table(summary.quarantine).to_pylist()
     assert [line["reason"] for line in lines] == [reason for reason, _ in BAD]
     for line, (_, row) in zip(lines, BAD, strict=True):
@@ -146,7 +147,8 @@ def test_lines_without_a_row_are_quarantined(tiny_model: Path, tmp_path: Path):
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))
     work = Store(str(tmp_path / "work"))
     summary = run(work, tiny_model, paths=[str(tmp_path / "a.jsonl")], kind="pairs", max_bad_fraction=0.2)
-    assert summary.quarantined == {"broken_json": 1, "invalid_utf8": 2, "not_an_object": 1, "wrong_type": 1}
+    whole_lines = {"broken_json": 1, "invalid_utf8": 1, "not_an_object": 1}
+    assert summary.quarantined == {**whole_lines, "invalid_utf8: query": 1, "wrong_type: query": 1}
     assert_rows(TrainingSet.open(work, summary.digest), pairs(40), tiny_model)
 
 

@@ -112,6 +112,30 @@ def test_columns_can_be_renamed():
     assert "field pos is absent" in bad.detail
 
 
+@pytest.mark.parametrize(
+    ("kind", "record", "counted"),
+    [
+        ("pairs", {"positive": "p"}, "missing_field: query"),
+        ("negatives", PAIR | {"negatives": ["n", None]}, "missing_field: negatives"),
+        ("negatives", PAIR | {"negatives": "n"}, "wrong_type: negatives"),
+        ("pairs", {"query": b"\xff", "positive": "p"}, "invalid_utf8: query"),
+        ("scores", {"query": "q", "documents": ["p"], "scores": ["1"]}, "wrong_type: scores"),
+        ("pairs", {"query": " ", "positive": "p"}, "empty_query"),
+    ],
+)
+def test_counts_name_the_column_with_the_problem(kind: str, record: dict[str, Any], counted: str):
+    bad = validate(record, data(kind), needs_negative=False)
+    assert isinstance(bad, BadRow)
+    assert bad.counted_as == counted
+    assert bad.reason == counted.partition(":")[0]
+
+
+def test_counts_name_the_column_of_the_data():
+    bad = validate({"query": "q"}, data("pairs", columns={"positive": "pos"}), needs_negative=False)
+    assert isinstance(bad, BadRow)
+    assert bad.counted_as == "missing_field: pos"
+
+
 def test_bad_row_has_its_shortened_line_or_record():
     line = b'{"query": "' + b"\xc3\xa9" * 9000
     bad = validate({"query": ""}, data("pairs"), needs_negative=False, line=line)

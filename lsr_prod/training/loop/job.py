@@ -81,8 +81,8 @@ def make_job(
         work=Store(work.location, work.options),
         start=start,
         inputs=inputs,
-        threads=max(1, int(train.cpus_per_worker)),
-        use_gpu=train.use_gpu,
+        threads=max(1, int(train.cpus_per_worker or 1)),
+        use_gpu=bool(train.use_gpu),
         reports=reports,
         progress=None,
     )

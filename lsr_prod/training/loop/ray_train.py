@@ -111,11 +111,13 @@ def _unlisted(job: WorkerJob) -> Checkpoint | None:
 
 
 def _scaling(train: TrainSettings) -> ScalingConfig:
+    assert train.workers is not None  # the driver chose all resources
+    assert train.cpus_per_worker is not None
     resources: dict[str, float] = {"CPU": train.cpus_per_worker}
     if train.use_gpu:
         resources["GPU"] = 1
     workers: Any = train.workers if train.min_workers is None else (train.min_workers, train.workers)
-    return ScalingConfig(num_workers=workers, use_gpu=train.use_gpu, resources_per_worker=resources)
+    return ScalingConfig(num_workers=workers, use_gpu=bool(train.use_gpu), resources_per_worker=resources)
 
 
 def _run_config(train: TrainSettings, job: WorkerJob) -> RunConfig:

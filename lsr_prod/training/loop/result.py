@@ -6,6 +6,7 @@ from typing import Any
 import ray.train
 
 from lsr_prod.config.language import LanguageSettings
+from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup.freeze import freeze
 from lsr_prod.training.encoder_setup.lora import add_lora, merge_lora
@@ -13,10 +14,11 @@ from lsr_prod.training.encoder_setup.sides import freeze_side, trained_module
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE, read_checkpoint
 from lsr_prod.training.loop.checkpoint_store import open_checkpoint
 from lsr_prod.training.loop.job import LoopSettings
+from lsr_prod.training.observers.best import Best
 from lsr_prod.training.observers.reporter import read_log
 from lsr_prod.training.optimizer import load_weights
 
-__all__ = ["last_reports", "save_result"]
+__all__ = ["last_reports", "save_result", "start_and_best"]
 
 _SUMMARIZED = ("loss", "accuracy", "l0_query", "l0_document", "flops", "dead_terms", "docs_per_s")
 
@@ -34,11 +36,12 @@ def save_result(
         output: the new model directory.
 
     Returns:
-        Steps, last loss, last or best validation.
+        Steps, last loss, last validation; of the watched measure the values at the start and at the best validation;
+        ``stopped_early`` if early stopping ended the training.
     """
     with open_checkpoint(last) as folder:
         checkpoint = read_checkpoint(folder, name=name)
-        losses = last_reports(folder / REPORTS_FILE)
+        figures = last_reports(folder / REPORTS_FILE) | start_and_best(folder / REPORTS_FILE, stage)
     if stage.scale.lora is not None:
         add_lora(encoder.model, stage.scale.lora)
     if isinstance(stage, LanguageSettings):
@@ -49,9 +52,9 @@ def save_result(
     if stage.scale.lora is not None:
         merge_lora(encoder.model)
     encoder.save(output)
-    best = checkpoint.state["best"]
-    summary = {"steps": checkpoint.step, **losses}
-    return summary if best["step"] is None else {**summary, "best_step": best["step"], "best": best["value"]}
+    best = Best(stage.validation if isinstance(stage, FinetuneSettings) else None)
+    best.load_state(checkpoint.state["best"], None)
+    return {"steps": checkpoint.step, **figures, **({"stopped_early": True} if best.stopped else {})}
 
 
 def last_reports(path: Path) -> dict[str, Any]:
@@ -61,3 +64,30 @@ def last_reports(path: Path) -> dict[str, Any]:
         values = report["values"]
         found |= {key: values[key] for key in values if key in _SUMMARIZED or key.startswith("validation/")}
     return found
+
+
+def start_and_best(path: Path, stage: LoopSettings) -> dict[str, Any]:
+    """Return the watched measure at the start and at the best validation of a file of reports.
+
+    That is ``validation.keep_best``, the first of ``validation.measures``, or the validation loss of a language model.
+
+    Returns:
+        ``start``, ``best`` and ``best_step``; empty without a validation.
+    """
+    if stage.validation is None:
+        return {}
+    validations = [
+        (report["step"], {name: value for name, value in report["values"].items() if name.startswith("validation/")})
+        for report in read_log(path)
+    ]
+    validations = [(step, values) for step, values in validations if values]
+    if isinstance(stage, FinetuneSettings):
+        name, sign = f"validation/{stage.validation.watched}", 1
+    else:
+        name, sign = next((name for _, values in validations for name in values), ""), -1
+    found = [(step, values[name]) for step, values in validations if isinstance(values.get(name), float)]
+    if not found:
+        return {}
+    step, value = max(found, key=lambda one: (sign * one[1], -one[0]))
+    start = {"start": found[0][1]} if found[0][0] == 0 else {}
+    return {**start, "best": value, "best_step": step}

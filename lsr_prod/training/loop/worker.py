@@ -25,6 +25,7 @@ from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.storage.drafts import write_file
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.encoder_setup.sides import trained_module
+from lsr_prod.training.learning_rate import warmup_end
 from lsr_prod.training.loop.checkpoint import REPORTS_FILE, Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.loop.checkpoint_store import open_checkpoint
 from lsr_prod.training.loop.job import LoopSettings, WorkerJob, load_start
@@ -37,6 +38,7 @@ from lsr_prod.training.observers.reporter import Reporter
 from lsr_prod.training.observers.throughput import ModelWork, ThroughputMeter, known_peak, measured_peak
 from lsr_prod.training.optimizer import load_weights
 from lsr_prod.training.parallel.process_group import Group, process_group
+from lsr_prod.training.parallel.totals import largest_of_workers
 
 __all__ = ["train_worker"]
 
@@ -78,11 +80,14 @@ class _Run:
         self._model = fetch_artifact(job.work, f"models/{job.start}")
         encoder = load_start(self._model, job.stage)
         self._trainer = make_trainer(job.stage, encoder, job.work, job.inputs, group)
-        self._guard = CollapseGuard(job.stage.watch, ramps_end(job.stage, self._trainer.steps))
+        steps = self._trainer.steps
+        self._guard = CollapseGuard(
+            job.stage.watch, ramps_end(job.stage, steps), warmup_end(job.stage.optimizer, steps)
+        )  # fmt: skip
         self._best = Best(job.stage.validation if isinstance(job.stage, FinetuneSettings) else None)
         self._reports = Path(job.reports) if job.reports else scratch
         self._preemption = Preemption(group)
-        self._unlisted = False
+        self._unlisted = self._stopped = False
         self._restore()
 
     def train(self) -> None:
@@ -99,7 +104,9 @@ class _Run:
             reporter = stack.enter_context(self._open_reporter()) if self._first else None
             if self._unlisted:
                 self._save()
-            while trainer.step < trainer.steps:
+            if trainer.step == 0 and stage.validation is not None:
+                self._validate_start(validator, meter, reporter)
+            while trainer.step < trainer.steps and not self._stopped:
                 result = trainer.train_step()
                 result.count(meter)
                 due = self._validation_is_due()
@@ -147,14 +154,24 @@ class _Run:
         step, validation = self._trainer.step, self._job.stage.validation
         return validation is not None and (step % validation.every == 0 or step == self._trainer.steps)
 
+    def _validate_start(self, validator: Validate | None, meter: ThroughputMeter, reporter: Reporter | None) -> None:
+        """Validate and report the model before its first step: a resumed run is past it."""
+        with meter.paused():
+            validation = self._validate(validator)
+            if reporter is not None:
+                reporter.report(0, validation)
+
     def _validate(self, validator: Validate | None) -> dict[str, float]:
         """Validate the model on the first worker; a collective operation, as sharded weights are gathered."""
         weights = self._trainer.weights(keep=self._first)
-        if validator is None:
-            return {}
-        found = validator(self._encoder(weights))
-        self._best.offer(self._trainer.step, found.measures, weights)
-        return {f"validation/{name}": value for name, value in (found.measures | found.others).items()}
+        values: dict[str, float] = {}
+        if validator is not None:
+            found = validator(self._encoder(weights))
+            self._best.offer(self._trainer.step, found.measures, weights)
+            values = {f"validation/{name}": value for name, value in (found.measures | found.others).items()}
+        # Only the first worker validates; the others learn here whether it was the last time.
+        self._stopped = bool(largest_of_workers(torch.tensor(float(self._best.stopped))))
+        return values
 
     def _encoder(self, weights: Mapping[str, Tensor]) -> SparseEncoder:
         """Return the whole encoder: the trained one, or a copy if that is sharded."""
@@ -167,7 +184,8 @@ class _Run:
 
     def _save_is_due(self) -> bool:
         step, announced = self._trainer.step, self._preemption.is_new()
-        return announced or step % self._job.stage.checkpoint_every == 0 or step == self._trainer.steps
+        last = step == self._trainer.steps or self._stopped
+        return announced or last or step % self._job.stage.checkpoint_every == 0
 
     def _save(self) -> None:
         step, tensors = self._trainer.step, self._trainer.tensors(keep=self._first)
@@ -179,7 +197,7 @@ class _Run:
             tensors["best"] = dict(self._best.weights)
         folder = self._scratch / f"checkpoint-{step}"
         write_file(folder / REPORTS_FILE, (self._reports / REPORTS_FILE).read_bytes())
-        state = {"guard": self._guard.state(), "best": self._best.state()}
+        state = {"guard": self._guard.state(), "best": self._best.state(), "resources": self._resources()}
         write_checkpoint(folder, Checkpoint(step, tensors, state), name=self._job.name)
         ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(folder)))
         shutil.rmtree(folder)
@@ -197,7 +215,19 @@ class _Run:
         self._trainer.load(found.step, found.tensors)
         self._guard.load_state(found.state["guard"])
         self._best.load_state(found.state["best"], found.tensors.get("best"))
+        self._stopped = self._best.stopped
         log.info("resumed", extra={"fields": {"step": found.step, "rank": self._group.rank}})
+        before = found.state.get("resources", self._resources())
+        if self._first and before != self._resources():
+            log.warning(
+                "resumed with other workers or threads: the last bits of the weights will differ from those of a run "
+                "without interruption",
+                extra={"fields": {"before": before, "now": self._resources()}},
+            )
+
+    def _resources(self) -> dict[str, int]:
+        """Return what decides the order of sums, and with it the last bits of the weights."""
+        return {"workers": self._group.world, "threads": self._job.threads}
 
 
 def _peak(group: Group, stage: LoopSettings) -> float | None:

@@ -1,4 +1,4 @@
-"""Reports of a run: a JSONL log, Ray's metrics, TensorBoard and MLflow."""
+"""Reports of a run: a JSONL log, Ray's metrics, TensorBoard, MLflow and Weights & Biases."""
 
 import json
 import math
@@ -24,7 +24,8 @@ class Reporter:
 
     The log has one line per report: ``{"step": 120, "time": 1.7e9, "values": {"loss": 0.5, ...}}``; ``time`` is seconds
     since 1970, and a value that is not finite is the string ``nan``, ``inf`` or ``-inf``. After a resumption the log
-    contains every step once, as in an undisturbed run; so does TensorBoard. MLflow cannot delete and keeps repetitions.
+    contains every step once, as in an undisturbed run; so does TensorBoard.
+    MLflow cannot delete and keeps repetitions, Weights & Biases drops them.
 
     A failure of a tracker is logged; the tracker is skipped for a while, then tried again. It never ends the run.
     """
@@ -34,13 +35,14 @@ class Reporter:
 
         Args:
             path: the JSONL file; its folder is created.
-            settings: ``tensorboard`` and ``mlflow``.
-            run: name of the run: folder in TensorBoard, run in MLflow, tag of Ray's metrics.
+            settings: ``tensorboard``, ``mlflow`` and ``wandb``.
+            run: name of the run: folder in TensorBoard, run in MLflow and Weights & Biases, tag of Ray's metrics.
             resumed_at: the step of the checkpoint to resume from; lines of later steps are deleted. None: a new run;
                 an old log is deleted.
 
         Raises:
             ConfigError: a tracker is not installed, or cannot start a new run.
+            MissingExtraError: Weights & Biases is not installed.
             StorageError: the log cannot be written.
         """
         if not re.fullmatch(r"[\w-][\w.-]*", run):
@@ -50,7 +52,7 @@ class Reporter:
         self._file = append_file(path)
         self._path = path
         try:
-            self._trackers = open_trackers(settings, run, resumed_at)
+            self._trackers = open_trackers(settings, run, resumed_at, path.parent)
         except ConfigError:
             self._file.close()
             raise

@@ -1,4 +1,4 @@
-"""Trackers of the curves of a training: Ray's metrics, TensorBoard, MLflow."""
+"""Trackers of the curves of a training: Ray's metrics, TensorBoard, MLflow, Weights & Biases."""
 
 import importlib
 import os
@@ -12,6 +12,7 @@ from lsr_prod.config.train import WatchSettings
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
+from lsr_prod.training.observers.weights_and_biases import WeightsAndBiases, import_wandb
 
 __all__ = ["GuardedTracker", "Tracker", "check_watch", "open_trackers"]
 
@@ -30,20 +31,24 @@ def check_watch(settings: WatchSettings) -> None:
 
     Raises:
         ConfigError: TensorBoard or MLflow is not installed.
+        MissingExtraError: Weights & Biases is not installed.
     """
     if settings.tensorboard is not None:
         _import_tensorboard()
     if settings.mlflow is not None:
         _import_mlflow()
+    if settings.wandb is not None:
+        import_wandb()
 
 
-def open_trackers(settings: WatchSettings, run: str, resumed_at: int | None) -> "list[GuardedTracker]":
+def open_trackers(settings: WatchSettings, run: str, resumed_at: int | None, place: Path) -> "list[GuardedTracker]":
     """Open the configured trackers, and Ray's metrics in a process of Ray.
 
     Args:
-        settings: ``tensorboard`` and ``mlflow``.
+        settings: ``tensorboard``, ``mlflow`` and ``wandb``.
         run: letters, digits, '.', '_' and '-'.
         resumed_at: the step to resume from; None: a new run.
+        place: an existing folder for files of Weights & Biases.
 
     Raises:
         ConfigError: a tracker cannot start a new run. A failure to resume is logged, and the tracker is left out.
@@ -55,6 +60,8 @@ def open_trackers(settings: WatchSettings, run: str, resumed_at: int | None) -> 
         openers.append(("tensorboard", lambda: _TensorBoard(Path(folder) / run, resumed_at)))
     if (uri := settings.mlflow) is not None:
         openers.append(("mlflow", lambda: _Mlflow(uri, run)))
+    if (project := settings.wandb) is not None:
+        openers.append(("wandb", lambda: WeightsAndBiases(project, run, place)))
     trackers: list[GuardedTracker] = []
     for name, opener in openers:
         try:

@@ -23,6 +23,7 @@ from lsr_prod.training.encoder_setup.attention import use_cpu_attention
 from lsr_prod.training.encoder_setup.dropout import use_cpu_dropout
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.encoder_setup.sides import models_of, trained_module
+from lsr_prod.training.losses.chance import chance_level
 from lsr_prod.training.objective import LossTerms, TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
 from lsr_prod.training.optimizer import OptimizerStep
@@ -34,6 +35,7 @@ from lsr_prod.training.retrieval.momentum_queue import MomentumQueue, QueuedDocu
 from lsr_prod.training.retrieval.step_result import EncodedPart, StepResult
 from lsr_prod.training.retrieval.steps import check_batch, total_steps
 from lsr_prod.training.rng import seed_torch
+from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import TrainingSet
 
 __all__ = ["DEAD_AFTER", "StepPlan", "Trainer", "backward"]
@@ -77,7 +79,7 @@ class Trainer:
     def __init__(
         self,
         encoder: SparseEncoder,
-        data: TrainingSet | Sequence[TrainingSet],
+        data: TrainingSet | SampleRows | Sequence[TrainingSet | SampleRows],
         settings: FinetuneSettings,
         group: Group,
         *,
@@ -122,12 +124,14 @@ class Trainer:
         # Pages that return cost time: only where the settings prefer memory to time.
         lean = group.device.type == "cpu" and settings.scale.gradient_checkpointing
         self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, weights, lean, asked)
+        self._queue_documents = 0  # of the last step
 
     def train_step(self) -> StepResult:
         """Run the next step: batch, forward and backward pass, optimizer, observation."""
         rate = self._optimizer.begin(self.step, self.steps)
         parts = self._parts()
         queue = None if self._negatives is None else self._negatives.documents()
+        self._queue_documents = 0 if queue is None else len(queue.keys)
         encoded = backward(self._replica, self._objective, parts, step=self.step, plan=self._plan, negatives=queue)
         norm = self._optimizer.apply()
         if self._plan.return_memory:
@@ -160,8 +164,14 @@ class Trainer:
             self._negatives.follow(self._replica.encoder)
 
     def figures(self) -> dict[str, float | None]:
-        """Return figures of all steps so far; a collective operation of all workers."""
-        return {"dead_terms": self.dead_terms.count(self.step - 1), **self._data.figures(self.step)}
+        """Return figures of all steps so far, and the chance level of the last one; a collective operation."""
+        batch = self._settings.batch
+        chance = chance_level(
+            self._settings.objective, queries=batch.queries // batch.accumulate, documents=1 + batch.negatives,
+            queue=self._queue_documents, workers=self._group.world,
+        )  # fmt: skip
+        figures = {"dead_terms": self.dead_terms.count(self.step - 1), "chance": chance}
+        return {**figures, **self._data.figures(self.step)}
 
     @property
     def sharded(self) -> bool:

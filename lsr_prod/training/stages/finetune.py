@@ -47,7 +47,8 @@ def check(
         MissingExtraError: a package that the settings need is not installed.
     """
     check_watch(stage.watch)
-    for workers in range(train.min_workers or train.workers, train.workers + 1):
+    most = train.workers or train.min_workers or 1  # a number that is chosen later fits the batch
+    for workers in range(train.min_workers or most, most + 1):
         check_batch(stage, stage.batch.queries, workers)
     pins, asked = check_query_model(stage, facts, pins=_pin_sets(stage, options))
     for name in ("query_max_length", "card_query_max_length"):
@@ -99,7 +100,7 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
         for data in stage.data_sets
     ]
     for one in sets:
-        check_batch(stage, one.rows, job.train.workers)
+        check_batch(stage, one.rows, job.train.workers or 1)
         check_unique(stage, one.queries, one.positives)
     prepare_encoder(encoder, stage)  # reports what the model does not support here, once, instead of on every worker
     corpora = [stage.idf_corpus] if stage.idf_corpus else stage.data_sets

@@ -53,7 +53,7 @@ def check_language(
         MissingExtraError: a package that the settings need is not installed.
     """
     check_watch(stage.watch)
-    check_texts(stage, stage.batch.texts, train.workers)
+    check_texts(stage, stage.batch.texts, train.workers or train.min_workers or 1)
     check_length("max_length", stage.max_length, facts)
     if stage.scale.lora is not None:
         check_lora(stage.scale.lora, facts.linear_modules, facts.architecture)
@@ -127,7 +127,7 @@ def train_language(
     """
     check_watch(stage.watch)
     data = _prepare(stage, stage.data, job, model, layout)
-    check_texts(stage, data.rows, job.train.workers)
+    check_texts(stage, data.rows, job.train.workers or 1)
     inputs = LoopInputs(
         data.digest,
         validation_set=_validation_set(stage, job, model, layout),

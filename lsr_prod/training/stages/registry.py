@@ -4,14 +4,17 @@ To add a kind of stage: its settings in ``lsr_prod.config``, a module with ``che
 line in ``REGISTRY``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lsr_prod.config import StageSettings, TrainSettings
+from lsr_prod.config import FinetuneSettings, StageSettings, TrainSettings
+from lsr_prod.config.language import LanguageSettings
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.storage.folders import open_source
+from lsr_prod.training.language.steps import check_texts
+from lsr_prod.training.retrieval.steps import check_batch
 from lsr_prod.training.stages import (
     adapt_causal,
     adapt_mlm,
@@ -27,7 +30,7 @@ from lsr_prod.training.stages import (
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.stage import Excluded, Stage, transformation
 
-__all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "local_inputs", "stage_digest"]
+__all__ = ["REGISTRY", "accepts_workers", "check_stage", "errors_of_stage", "identity", "local_inputs", "stage_digest"]
 
 # Settings that keep their former name in digests, so that finished stages are still found.
 _NAMES_IN_DIGEST = {"initialization": "initialisation"}
@@ -40,6 +43,8 @@ _DEFAULTS_NOT_IN_DIGEST: dict[str, Any] = {
     "sampling": "proportional",
     "trained": "both",
     "batch.unique": False,
+    "validation.stop_after": None,
+    "validation.min_delta": 0.0,
     "objective.mask_false_negatives": True,
     "objective.sparsity.regularizers.estimator": "all_pairs",
     "objective.pruning.gradient": "hard",
@@ -115,6 +120,19 @@ def check_stage(
             "run it before the finetune stage with query_model",
         )
     return REGISTRY[stage.stage].check(local_inputs(stage, options), train, facts, options)
+
+
+def accepts_workers(stages: Sequence[StageSettings], workers: int) -> bool:
+    """Return whether the batches of all stages can be divided among a number of workers."""
+    try:
+        for stage in stages:
+            if isinstance(stage, FinetuneSettings):
+                check_batch(stage, stage.batch.queries, workers)
+            elif isinstance(stage, LanguageSettings):
+                check_texts(stage, stage.batch.texts, workers)
+    except ConfigError:
+        return False
+    return True
 
 
 def local_inputs(stage: StageSettings, options: dict[str, str]) -> StageSettings:

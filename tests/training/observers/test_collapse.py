@@ -79,6 +79,61 @@ def test_guard_accepts_ten_times_l0_target_and_no_target() -> None:
     free.check(200, {**GOOD, "l0_document": 30_000.0})
 
 
+CHANCE = math.log(32)
+EQUAL = {**GOOD, "loss_info_nce": CHANCE, "chance": CHANCE, "cosine_document": 0.9995, "cosine_query": 0.8}
+
+
+@pytest.mark.parametrize(("kind", "plural"), [("document", "documents"), ("query", "queries")])
+def test_guard_ends_run_for_equal_vectors_with_loss_at_chance(
+    kind: str, plural: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = guard(patience=4)
+    values = {**EQUAL, "cosine_document": 0.5, "cosine_query": 0.5, f"cosine_{kind}": 0.9995}
+    one.check(10, values)
+    assert not caplog.records, "an untrained encoder has both symptoms"
+    one.check(20, values)
+    one.check(30, values)
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
+        f"possible collapse: all {plural} have nearly the same vector (mean cosine 0.9995) and the loss is at chance "
+        "(3.466"
+    ]
+    with pytest.raises(TrainingCollapsedError, match=f"step 40: all {plural} have nearly the same vector"):
+        one.check(40, values)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cosine_document": 0.98},
+        {"loss_info_nce": 0.9 * CHANCE},
+        {"loss_info_nce": 0.5 * CHANCE, "loss_n_pair": 0.1},
+        {"chance": None},
+        {"loss_info_nce": 3 * CHANCE},
+    ],
+    ids=["different vectors", "loss below chance", "sum below chance", "not identical", "loss above chance"],
+)
+def test_guard_accepts_run_with_one_symptom_of_equal_vectors(change: dict[str, float | None]) -> None:
+    one = guard(patience=1)
+    for step in range(0, 1000, 10):
+        one.check(step, {**EQUAL, **change})
+
+
+def test_guard_counts_equal_vectors_from_end_of_warmup_on() -> None:
+    one = CollapseGuard(WatchSettings(patience=3), 0, 50)
+    for step in (0, 10, 20, 30, 40, 50, 60):
+        one.check(step, EQUAL)
+    with pytest.raises(TrainingCollapsedError, match="step 70"):
+        one.check(70, EQUAL)
+
+
+def test_guard_needs_identical_vectors_if_chance_is_unknown() -> None:
+    values = {**GOOD, "loss_margin_mse": 4.0, "chance": None, "cosine_document": 0.99995}
+    one = guard(patience=2)
+    one.check(10, values)
+    with pytest.raises(TrainingCollapsedError, match=r"\(mean cosine 0.9999\d*\) in 2|mean cosine 1.0000"):
+        one.check(20, values)
+
+
 def test_guard_ignores_absent_values() -> None:
     guard(patience=1).check(200, {"loss": None, "l0_document": None})
     guard(patience=1).check(200, {})

@@ -42,11 +42,11 @@ def test_tensorboard_contains_every_value_once_after_resumption(tmp_path: Path) 
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     settings = WatchSettings(tensorboard=str(tmp_path))
-    (first,) = open_trackers(settings, "run-1", None)
+    (first,) = open_trackers(settings, "run-1", None, tmp_path)
     for step in (10, 20, 30):
         first.report(step, {"loss": float(step), "validation/RR@10": 0.5}, 1000.0 + step)
     first.close(failed=True)
-    (second,) = open_trackers(settings, "run-1", 20)
+    (second,) = open_trackers(settings, "run-1", 20, tmp_path)
     second.report(30, {"loss": 31.0}, 2000.0)
     second.close(failed=False)
     events = EventAccumulator(str(tmp_path / "run-1")).Reload()
@@ -62,7 +62,7 @@ def test_mlflow_continues_run_after_resumption(tmp_path: Path, monkeypatch: pyte
 
     uri = (tmp_path / "runs").as_uri()
     settings = WatchSettings(mlflow=uri)
-    (first,) = open_trackers(settings, "run-1", None)
+    (first,) = open_trackers(settings, "run-1", None, tmp_path)
     first.report(10, {"loss": 2.5, "validation/RR@10": 0.25, "grad_norm": float("inf")}, 1000.0)
     first.close(failed=True)
     client = MlflowClient(uri)
@@ -70,7 +70,7 @@ def test_mlflow_continues_run_after_resumption(tmp_path: Path, monkeypatch: pyte
     assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "FAILED"
-    (second,) = open_trackers(settings, "run-1", 10)
+    (second,) = open_trackers(settings, "run-1", 10, tmp_path)
     second.report(20, {"loss": 1.5}, 2000.0)
     second.close(failed=False)
     (run,) = client.search_runs([experiment.experiment_id])
@@ -80,9 +80,9 @@ def test_mlflow_continues_run_after_resumption(tmp_path: Path, monkeypatch: pyte
     assert run.data.metrics["validation/RR_10"] == 0.25
 
 
-def test_tracker_error_hides_password_of_uri() -> None:
+def test_tracker_error_hides_password_of_uri(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
-        open_trackers(WatchSettings(mlflow="nowhere://alice:hunter2@host/"), "run-1", None)
+        open_trackers(WatchSettings(mlflow="nowhere://alice:hunter2@host/"), "run-1", None, tmp_path)
     assert "nowhere://...@host" in str(refused.value)
     assert "hunter2" not in str(refused.value)
 
@@ -90,8 +90,8 @@ def test_tracker_error_hides_password_of_uri() -> None:
 def test_open_trackers_raises_config_error_for_new_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = WatchSettings(tensorboard=str(tmp_path / "tb"), mlflow="nowhere://x")
     with pytest.raises(ConfigError, match=r"watch.mlflow: mlflow cannot be opened \(.*nowhere://x.*\); set one"):
-        open_trackers(settings, "run-1", None)
-    trackers = open_trackers(settings, "run-1", 10)
+        open_trackers(settings, "run-1", None, tmp_path)
+    trackers = open_trackers(settings, "run-1", 10, tmp_path)
     assert [vars(record)["event"] for record in caplog.records] == ["tracker not opened"]
     assert len(trackers) == 1, "a run that goes on does so without it"
     trackers[0].close(failed=False)
@@ -128,8 +128,8 @@ def test_guarded_tracker_backs_off_after_failures(caplog: pytest.LogCaptureFixtu
     assert vars(caplog.records[-1])["event"] == "tracker not closed"
 
 
-def test_ray_metrics_are_used_only_inside_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert open_trackers(WatchSettings(), "run-1", None) == []
+def test_ray_metrics_are_used_only_inside_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_trackers(WatchSettings(), "run-1", None, tmp_path) == []
     import ray
     from ray.util import metrics
 
@@ -148,7 +148,7 @@ def test_ray_metrics_are_used_only_inside_ray(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(metrics, "Gauge", Gauge)
-    (tracker,) = open_trackers(WatchSettings(), "run-1", None)
+    (tracker,) = open_trackers(WatchSettings(), "run-1", None, tmp_path)
     tracker.report(10, {"loss": 1.0, "validation/RR@10": 0.5}, 0.0)
     tracker.report(20, {"loss": 0.5}, 0.0)
     tracker.close(failed=False)

@@ -1,5 +1,6 @@
 """The training of one worker, in process: a run that was cut anywhere ends with the same bits."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,16 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from lsr_prod.config.train import FinetuneSettings
-from lsr_prod.errors import ConfigError
+from lsr_prod.config.train import FinetuneSettings, WatchSettings
+from lsr_prod.errors import ConfigError, TrainingCollapsedError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.training.encoder_setup.prepare import set_dropout
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from lsr_prod.training.observers.collapse import CollapseGuard
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.retrieval.steps import check_batch, check_unique, total_steps
 from lsr_prod.training.retrieval.trainer import Trainer
+from lsr_prod.training_data.sample_rows import SampleRows
 from lsr_prod.training_data.training_set import Example
-from tests.training.memory_rows import MemoryRows
+from tests.model.tiny import tiny_checkpoint
 
 ALONE = Group(0, 1, torch.device("cpu"))
 BASE = {
@@ -32,7 +35,19 @@ BASE = {
 }
 
 
-class Rows(MemoryRows):
+class Words(SampleRows):
+    """Texts of a tiny model's words: a document has the word of its query."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(
+            [
+                Example(np.array([2, one, 3], np.int32), (np.array([2, one, 8 + one % 5, 3], np.int32),), None)
+                for one in range(8, 8 + rows)
+            ]
+        )
+
+
+class Rows(SampleRows):
     """Random texts."""
 
     def __init__(self, rows: int) -> None:
@@ -109,6 +124,36 @@ def test_total_steps_from_steps_or_epochs() -> None:
     changed = {**BASE, "epochs": 2.5}
     del changed["steps"]
     assert total_steps(FinetuneSettings.model_validate(changed), 103) == round(2.5 * 25)
+
+
+def _watched(model: Path, learning_rate: float) -> list[dict[str, float]]:
+    """Train with the collapse guard; return the figures by step."""
+    optimizer = {"learning_rate": learning_rate, "warmup_steps": 0, "schedule": "constant"}
+    settings = _settings(
+        steps=30, dropout=0.0, batch={"queries": 8}, optimizer=optimizer, objective={"losses": [{"loss": "info_nce"}]}
+    )
+    trainer = Trainer(SparseEncoder.load(model), Words(64), settings, ALONE)  # type: ignore[arg-type]
+    guard, found = CollapseGuard(WatchSettings(patience=8), ramps_end=0), []
+    for _ in range(30):
+        result = trainer.train_step()
+        values = {"loss_info_nce": result.losses["info_nce"], **result.figures(), **trainer.figures()}
+        guard.check(trainer.step, values)
+        found.append(values)
+    return found
+
+
+def test_guard_ends_training_that_collapses_to_equal_vectors(tmp_path: Path) -> None:
+    start = tiny_checkpoint(tmp_path / "bert", "bert")
+    with pytest.raises(TrainingCollapsedError, match=r"nearly the same vector .* the loss is at chance \(2.0"):
+        _watched(start, 0.1)
+
+
+def test_guard_accepts_healthy_training_that_starts_at_chance(tmp_path: Path) -> None:
+    start = tiny_checkpoint(tmp_path / "bert", "bert")
+    found = _watched(start, 1e-3)
+    assert found[0]["cosine_document"] > 0.9
+    assert found[-1]["loss_info_nce"] < 0.5 * found[-1]["chance"]
+    assert found[-1]["chance"] == pytest.approx(math.log(8))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,11 +69,11 @@ def test_two_workers_train_validate_and_keep_best_weights(tmp_path: Path, start:
     assert listeners
     (run,) = (tmp_path / "work" / "runs").iterdir()
     reports = read_log(run / "steps.jsonl")
-    assert [report["step"] for report in reports] == list(range(1, 13))
-    assert reports[-1]["values"]["loss"] < reports[0]["values"]["loss"]
+    assert [report["step"] for report in reports] == list(range(13))
+    assert reports[-1]["values"]["loss"] < reports[1]["values"]["loss"]
     judged = {r["step"]: r["values"]["validation/RR@10"] for r in reports if "validation/RR@10" in r["values"]}
-    assert sorted(judged) == [3, 6, 9, 12]
-    assert (row["rows"], row["steps"], row["best"]) == (42, 12, max(judged.values()))
+    assert sorted(judged) == [0, 3, 6, 9, 12]
+    assert (row["rows"], row["steps"], row["start"], row["best"]) == (42, 12, judged[0], max(judged.values()))
     assert judged[row["best_step"]] == row["best"]
     checkpoints = sorted(run.glob("checkpoint_2*"))
     assert [json.loads((one / "checkpoint.json").read_text())["step"] for one in checkpoints] == [8, 12]
@@ -101,6 +102,37 @@ def test_card_length_changes_validation_and_card_but_not_training(tmp_path: Path
     lengths = {name: SparseEncoder.load(tmp_path / name / "out").card.document_max_length for name in changes}
     assert lengths == {"same": 4, "longer": 40, "all": 40}
     assert rows["longer"]["validation/l0_document"] > rows["same"]["validation/l0_document"]
+
+
+def test_collapse_to_equal_vectors_ends_training_of_two_workers(tmp_path: Path, start: Path) -> None:
+    changes: dict[str, Any] = {
+        "batch": {"queries": 8},
+        "data": {"paths": [str(tmp_path / "rows.jsonl")], "kind": "pairs", "columns": {}},
+        "objective": {"losses": [{"loss": "info_nce"}]},
+        "optimizer": {"learning_rate": 0.1, "warmup_steps": 0},
+        "watch": {"every": 1, "patience": 6},
+    }
+    with pytest.raises(TrainingCollapsedError, match=r"step \d+: all (documents|queries) have nearly the same vector"):
+        _train(tmp_path, start, workers=2, **changes)
+    (log,) = (tmp_path / "work" / "runs").glob("*/steps.jsonl")
+    last = read_log(log)[-1]["values"]
+    assert last["chance"] == pytest.approx(math.log(8))
+    assert last["loss"] == pytest.approx(last["chance"], rel=0.05)
+
+
+def test_keep_best_keeps_start_and_stops_if_training_does_not_help(tmp_path: Path, start: Path) -> None:
+    validation = {**small_collection(tmp_path, 2), "measures": ["Rprec", "RR@10"], "keep_best": "RR@10"}
+    # A learning rate of about 0 never changes a rank.
+    row = _train(
+        tmp_path, start, workers=2, optimizer={"learning_rate": 1e-12}, checkpoint_every=100,
+        validation={**validation, "stop_after": 2},
+    )  # fmt: skip
+    assert (row["steps"], row["best_step"], row["stopped_early"]) == (4, 0, True)
+    assert row["start"] == row["best"] == row["validation/RR@10"]
+    before, after = (SparseEncoder.load(one).model.state_dict() for one in (start, tmp_path / "out"))
+    assert all((before[name] == after[name]).all() for name in before)
+    (run,) = (tmp_path / "work" / "runs").iterdir()
+    assert [report["step"] for report in read_log(run / "steps.jsonl")] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.slow

@@ -115,6 +115,14 @@ def test_validation_changes_digest_by_content_not_by_path() -> None:
     assert digest({"validation": {**VALIDATION, "every": 7}}) != digest({"validation": VALIDATION})
 
 
+def test_early_stopping_changes_digest_only_if_it_is_set() -> None:
+    identity_of = identity(FinetuneSettings.model_validate({**STAGE, "validation": VALIDATION}))
+    assert {"stop_after", "min_delta"}.isdisjoint(identity_of["validation"])
+    stopping = {**VALIDATION, "stop_after": 3}
+    assert digest({"validation": stopping}) != digest({"validation": VALIDATION})
+    assert digest({"validation": {**stopping, "min_delta": 0.1}}) != digest({"validation": stopping})
+
+
 def test_identity_contains_no_path() -> None:
     settings = {**STAGE, "validation": VALIDATION, "watch": {"mlflow": "http://user:secret@there"}}
     found = identity(FinetuneSettings.model_validate(settings))
@@ -166,7 +174,7 @@ def test_validation_on_texts_keeps_identity() -> None:
 def test_transformations_are_skipped_and_recorded_like_trainings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "ray_for", lambda *_: nullcontext())
+    monkeypatch.setattr(chain, "ray_for", lambda train, _: nullcontext(train))
     plain = SparseEncoder.load(tiny_checkpoint(tmp_path / "plain", "bert"))
     plain.save(tmp_path / "start")
     (tmp_path / "start" / TRANSFER_FILE).write_text('{"new": [5]}')

@@ -1,0 +1,42 @@
+"""Some tokenized rows in memory, in the place of a training set."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.training_data.text_keys import text_keys
+from lsr_prod.training_data.training_set import Example
+
+__all__ = ["SampleRows"]
+
+
+class SampleRows:
+    """Some rows in memory, in the place of a training set.
+
+    Attributes:
+        rows: their number.
+        lengths: int32 [rows], tokens of the longest text of each.
+    """
+
+    def __init__(self, examples: Sequence[Example]) -> None:
+        """Keep the rows."""
+        self._examples = list(examples)
+        self.rows = len(self._examples)
+        longest = [max(map(len, (one.query, *one.documents))) for one in self._examples]
+        self.lengths: npt.NDArray[np.int32] = np.array(longest, np.int32)
+        self._query_keys = text_keys([one.query for one in self._examples])
+        self._positive_keys = text_keys([one.documents[0] for one in self._examples])
+
+    def examples(self, rows: npt.NDArray[np.int64]) -> list[Example]:
+        """Return rows by number."""
+        return [self._examples[row] for row in rows]
+
+    def keys(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the keys of the queries and of the positives of rows, two arrays int64 [n]."""
+        return self._query_keys[rows], self._positive_keys[rows]
+
+    def known_positives(self, queries: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the positives of queries among these rows, as ``TrainingSet.known_positives`` does."""
+        places, rows = (queries[:, None] == self._query_keys).nonzero()
+        return places, self._positive_keys[rows]
