@@ -19,6 +19,7 @@ from lsr_prod.export.parity import check_parity, read_parity_texts, read_texts
 from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, VOCABULARY_FILE, Bundle, Cut
 from lsr_prod.formats.card import CARD_FILE
 from lsr_prod.formats.digest import record_bytes
+from lsr_prod.formats.query_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder, model_digest
@@ -128,6 +129,8 @@ def _write_bundle(
     encoder.model.config.save_pretrained(folder)
     write_file(folder / VOCABULARY_FILE, record_bytes(encoder.vocabulary))
     write_file(folder / CARD_FILE, encoder.card.to_bytes())
+    if encoder.query_weights is not None:
+        write_file(folder / QUERY_WEIGHTS_FILE, weights_to_bytes(encoder.query_weights.numpy()))
     bundle = Bundle.of_folder(
         folder, precision=settings.precision, top_k=top_k, model_digest=model, inputs=INPUTS, cut=cut
     )
@@ -149,6 +152,12 @@ def _load(model: str, source: str) -> SparseEncoder:
     for name, weight in encoder.model.named_parameters():
         if not weight.isfinite().all():  # the parity check would not notice: such terms have weight 0 in every text
             raise ConfigError("export.model", f"{model} has values in {name} that are not finite", "train it again")
+    if encoder.card.query_encoder == "learned" and encoder.query_weights is None:
+        raise ConfigError(
+            "export.model",
+            f"{model} has query_encoder learned, but its query weights were never trained",
+            "train it with a finetune stage, or set query_encoder to idf",
+        )
     return encoder
 
 

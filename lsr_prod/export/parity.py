@@ -81,7 +81,7 @@ _NAMES = ("texts", "overlap", "weight_difference", "top10_overlap")
 def measure_parity(encoder: SparseEncoder, bundle: BundleEncoder, texts: Sequence[str]) -> Parity:
     """Encode ``texts`` with both sides and compare vectors and rankings."""
     top_k = bundle.bundle.top_k
-    query_kind: Kind = "query" if encoder.card.query_encoder == "model" else "document"
+    query_kind: Kind = "document" if encoder.card.inference_free else "query"
     kinds: tuple[Kind, Kind] = ("document", query_kind)
     ours = [encoder.encode(texts, kind, batch_size=8).top(top_k) for kind in kinds]
     theirs = [bundle.encode(texts, kind=kind) for kind in kinds]

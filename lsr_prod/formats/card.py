@@ -49,7 +49,8 @@ class EncoderCard:
             (papers/casing, post-processing).
         query_encoder: ``model`` encodes queries with the model, as documents; ``idf`` makes inference-free queries: the
             output terms in the query text, weighted by their inverse document frequency in the index
-            (``formats.idf``).
+            (``formats.idf``); ``learned`` weights them by a table that was trained with the documents
+            (``formats.query_weights``).
         parents: digests of the models from which this one was made, nearest first.
     """
 
@@ -67,7 +68,7 @@ class EncoderCard:
     pooled_states: Literal["tokens", "mean"] = "tokens"
     output_vocabulary: Literal["tokenizer", "words"] = "tokenizer"
     output_casing: Literal["all", "uncased"] = "all"
-    query_encoder: Literal["model", "idf"] = "model"
+    query_encoder: Literal["model", "idf", "learned"] = "model"
     parents: tuple[str, ...] = field(default=())
     format: int = CARD_FORMAT
 
@@ -79,16 +80,21 @@ class EncoderCard:
         """Return the text put before a text of that kind."""
         return self.query_prompt if kind == "query" else self.document_prompt
 
+    @property
+    def inference_free(self) -> bool:
+        """True if queries are weighted by stored term weights, without a model."""
+        return self.query_encoder != "model"
+
     def check_model_encodes(self, kind: Kind) -> None:
         """Refuse queries if they are inference-free.
 
         Raises:
-            ConfigError: ``kind`` is query, and ``query_encoder`` is idf.
+            ConfigError: ``kind`` is query, and ``query_encoder`` is not model.
         """
-        if kind == "query" and self.query_encoder == "idf":
+        if kind == "query" and self.inference_free:
             raise ConfigError(
                 "kind",
-                "the card says query_encoder idf: no model reads queries",
+                f"the card says query_encoder {self.query_encoder}: no model reads queries",
                 "search by text, or encode documents",
             )
 

@@ -33,7 +33,7 @@ _CHOICES = {
     "attention": ("bidirectional", "causal", "echo"),
     "pooled_states": ("tokens", "mean"),
     "output_casing": ("all", "uncased"),
-    "query_encoder": ("model", "idf"),
+    "query_encoder": ("model", "idf", "learned"),
 }
 _LENGTHS = ("query_max_length", "document_max_length")
 _SETTABLE = (*_CHOICES, *_LENGTHS, "query_prompt", "document_prompt")
@@ -66,7 +66,7 @@ def update_card(
     changed = replace(card, **changes)
     check_attention(changed)
     check_query_encoder(changed.query_encoder, changed.query_prompt)
-    if changed.query_encoder == "idf" and changed.output_vocabulary == "words":
+    if changed.inference_free and changed.output_vocabulary == "words":
         check_words(terms, "query_encoder")
     _check_lengths(changed, config, tokenizer)
     if changed.casing != card.casing:
@@ -126,12 +126,12 @@ def check_query_encoder(query_encoder: str, query_prompt: str) -> None:
     """Refuse a query prompt for inference-free queries.
 
     Raises:
-        ConfigError: queries are weighted by IDF, and the prompt is not empty.
+        ConfigError: queries are inference-free, and the prompt is not empty.
     """
-    if query_encoder == "idf" and query_prompt:
+    if query_encoder != "model" and query_prompt:
         raise ConfigError(
             "query_prompt",
-            "queries weighted by IDF use no model, so a prompt has no effect",
+            "inference-free queries use no model, so a prompt has no effect",
             "set it to the empty text",
         )
 

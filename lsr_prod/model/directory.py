@@ -8,6 +8,7 @@
       tokenizer.json  tokenizer_config.json
       modules.json  sentence_bert_config.json config_sentence_transformers.json  1_SpladePooling/config.json
       output_layer.safetensors  output_vocabulary.json   of a separate output layer, see ``output_layer``
+      query_weights.npy                       learned weights of query terms, see ``formats.query_weights``
 
 The files of sentence-transformers are left out if it cannot express the settings of the card.
 The directory is written as a draft in the same parent folder and renamed, so it is either complete or absent.
@@ -21,11 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_folder, digest_json
+from lsr_prod.formats.query_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.output_layer import (
@@ -55,6 +58,7 @@ def write_model_directory(
     tokenizer: PreTrainedTokenizerFast,
     card: EncoderCard,
     words: list[str] | None = None,
+    query_weights: Tensor | None = None,
 ) -> str:
     """Write a model directory atomically.
 
@@ -64,6 +68,7 @@ def write_model_directory(
         tokenizer: its tokenizer.
         card: the encoder card.
         words: the output terms if they are not the tokenizer's tokens.
+        query_weights: float32 [V], learned weights of query terms; None: there are none.
 
     Returns:
         Its digest (hex).
@@ -87,6 +92,8 @@ def write_model_directory(
             save_output_layer(made, model)
         if words is not None:
             write_output_vocabulary(made, words)
+        if query_weights is not None:
+            write_file(made / QUERY_WEIGHTS_FILE, weights_to_bytes(query_weights.numpy()))
         if not inexpressible:
             _write_sentence_transformers(made, card)
         write_file(made / CARD_FILE, card.to_bytes())

@@ -37,6 +37,8 @@ class SparseEncoder(nn.Module):
         card: all settings that decide a vector, apart from the weights.
         vocabulary: the V output terms.
         uncased: folds the terms of the head into the output terms; None if ``output_casing`` is ``all``.
+        query_weights: float32 [V] on the CPU, learned weights of query terms; None: not trained, or the card does not
+            have ``query_encoder: learned``.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class SparseEncoder(nn.Module):
         tokenizer: PreTrainedTokenizerFast,
         card: EncoderCard,
         vocabulary: list[str] | None = None,
+        query_weights: Tensor | None = None,
     ) -> None:
         """Combine the parts; ``load`` reads them.
 
@@ -53,6 +56,7 @@ class SparseEncoder(nn.Module):
             tokenizer: its tokenizer.
             card: the encoder card.
             vocabulary: the terms of the head's rows if they are not the tokenizer's tokens.
+            query_weights: float32 [V], learned weights of query terms.
 
         Raises:
             ConfigError: the architecture is not in ``backbone.ARCHITECTURES``, or the parts do not fit together.
@@ -75,6 +79,11 @@ class SparseEncoder(nn.Module):
                 f"its head has {rows} outputs for {len(terms)} terms",
                 f"give it what the card says, {card.vocabulary_size} terms",
             )
+        if query_weights is not None and len(query_weights) != card.vocabulary_size:
+            raise ConfigError(
+                "query_weights", f"there are {len(query_weights)} for {card.vocabulary_size} terms", "give one per term"
+            )
+        self.query_weights = query_weights if card.query_encoder == "learned" else None
 
     @classmethod
     def load(cls, source: str | Path, **card_overrides: Any) -> "SparseEncoder":
@@ -102,11 +111,13 @@ class SparseEncoder(nn.Module):
         words = self._words()
         terms = output_vocabulary(tokenizer, len(backbone.output_layer(self.model)[0])) if words is None else words
         card = update_card(self.card, card_changes, self.model.config, tokenizer, terms)
-        return SparseEncoder(self.model, tokenizer, card, words).train(self.training)
+        kept = self.query_weights if card.vocabulary_sha256 == self.card.vocabulary_sha256 else None
+        return SparseEncoder(self.model, tokenizer, card, words, kept).train(self.training)
 
     def clone(self) -> "SparseEncoder":
         """Return an encoder with a copy of the weights, for stages that change them; in evaluation mode."""
-        return SparseEncoder(copy.deepcopy(self.model), self.tokenizer, self.card, self._words()).eval()
+        model = copy.deepcopy(self.model)
+        return SparseEncoder(model, self.tokenizer, self.card, self._words(), self.query_weights).eval()
 
     def save(self, folder: str | Path) -> str:
         """Write the model directory atomically; sentence-transformers can open it unless a setting is missing there.
@@ -120,7 +131,9 @@ class SparseEncoder(nn.Module):
         Raises:
             ConfigError: the folder has other content.
         """
-        return write_model_directory(Path(folder), self.model, self.tokenizer, self.card, self._words())
+        return write_model_directory(
+            Path(folder), self.model, self.tokenizer, self.card, self._words(), self.query_weights
+        )
 
     def forward(
         self,

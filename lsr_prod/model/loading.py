@@ -15,6 +15,7 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 from safetensors import SafetensorError
+from torch import Tensor
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
@@ -32,6 +33,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json
+from lsr_prod.formats.query_weights import QUERY_WEIGHTS_FILE, weights_from_bytes
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import check_architecture, is_causal, output_layer
 from lsr_prod.model.card_update import add_lowercase, longest_input, output_terms, update_card
@@ -59,8 +61,8 @@ _REMEDY = "give a language model with its vocabulary head"
 
 def read_parts(
     source: str | Path, overrides: Mapping[str, Any]
-) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, EncoderCard, list[str] | None]:
-    """Read model, tokenizer, card, and the terms of the head's rows if they are not the tokenizer's tokens.
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, EncoderCard, list[str] | None, Tensor | None]:
+    """Read model, tokenizer, card, the terms of the head's rows if they are not tokens, and learned query weights.
 
     Args:
         source: folder or Hugging Face id, see ``SparseEncoder.load``.
@@ -89,7 +91,16 @@ def read_parts(
             prepend_start_token(tokenizer, model.config)
         card = _new_card(model.config, tokenizer, settings, parent=model_digest(folder))
         terms = output_vocabulary(tokenizer, card.vocabulary_size)
-    return model, tokenizer, update_card(card, overrides, model.config, tokenizer, terms), words
+    changed = update_card(card, overrides, model.config, tokenizer, terms)
+    return model, tokenizer, changed, words, _read_query_weights(folder, card, changed)
+
+
+def _read_query_weights(folder: Path, card: EncoderCard, changed: EncoderCard) -> Tensor | None:
+    """Return the learned weights of query terms, float32 [V]; None: there are none, or the output terms changed."""
+    path = folder / QUERY_WEIGHTS_FILE
+    if changed.query_encoder != "learned" or changed.vocabulary_sha256 != card.vocabulary_sha256 or not path.is_file():
+        return None
+    return torch.from_numpy(weights_from_bytes(path.read_bytes(), card.vocabulary_size, str(path)))
 
 
 def output_vocabulary(tokenizer: PreTrainedTokenizerFast, size: int) -> list[str]:

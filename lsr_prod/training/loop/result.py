@@ -13,7 +13,7 @@ from lsr_prod.training.loop.checkpoint import REPORTS_FILE, read_checkpoint
 from lsr_prod.training.loop.checkpoint_store import open_checkpoint
 from lsr_prod.training.loop.job import LoopSettings
 from lsr_prod.training.observers.reporter import read_log
-from lsr_prod.training.optimizer import load_weights
+from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights
 
 __all__ = ["last_reports", "save_result"]
 
@@ -42,7 +42,9 @@ def save_result(
         add_lora(encoder.model, stage.scale.lora)
     if isinstance(stage, LanguageSettings):
         freeze(encoder.model, stage.trained)  # checkpoints contain no frozen weights
-    load_weights(encoder.model, checkpoint.tensors.get("best", checkpoint.tensors["weights"]))
+    weights = checkpoint.tensors.get("best", checkpoint.tensors["weights"])
+    load_weights(encoder.model, weights)
+    encoder.query_weights = weights.get(QUERY_WEIGHTS, encoder.query_weights)
     if stage.scale.lora is not None:
         merge_lora(encoder.model)
     encoder.save(output)

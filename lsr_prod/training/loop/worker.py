@@ -34,7 +34,7 @@ from lsr_prod.training.observers.best import Best
 from lsr_prod.training.observers.collapse import CollapseGuard
 from lsr_prod.training.observers.reporter import Reporter
 from lsr_prod.training.observers.throughput import ModelWork, ThroughputMeter, known_peak, measured_peak
-from lsr_prod.training.optimizer import load_weights
+from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights
 from lsr_prod.training.parallel.process_group import Group, process_group
 
 __all__ = ["train_worker"]
@@ -154,12 +154,14 @@ class _Run:
         return {f"validation/{name}": value for name, value in (found.measures | found.others).items()}
 
     def _encoder(self, weights: Mapping[str, Tensor]) -> SparseEncoder:
-        """Return the whole encoder: the trained one, or a copy if that is sharded."""
+        """Return the whole encoder with its query weights: the trained one, or a copy if that is sharded."""
         if not self._trainer.sharded:
+            self._trainer.encoder.query_weights = weights.get(QUERY_WEIGHTS)
             return self._trainer.encoder
         copy = load_start(self._model, self._job.stage)
         prepare_encoder(copy, self._job.stage)
         load_weights(copy.model, weights)
+        copy.query_weights = weights.get(QUERY_WEIGHTS)
         return copy.to(self._group.device)
 
     def _save_is_due(self) -> bool:

@@ -6,13 +6,16 @@ gradient of their vectors, then each chunk is encoded again and back-propagates 
 the same random numbers, and the product with the output matrix is computed in the first pass only.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lsr_prod.config.query_weights import QueryWeightsSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.pooled_head import PooledArgmax
@@ -22,9 +25,10 @@ from lsr_prod.training.encoder_setup.attention import use_cpu_attention
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
-from lsr_prod.training.optimizer import OptimizerStep
+from lsr_prod.training.optimizer import QUERY_WEIGHTS, OptimizerStep
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.parallel.replica import Replica
+from lsr_prod.training.query_table import QueryTable
 from lsr_prod.training.query_weights import weigh_queries
 from lsr_prod.training.retrieval.momentum_queue import MomentumQueue
 from lsr_prod.training.retrieval.step_result import EncodedPart, StepResult
@@ -48,14 +52,15 @@ class StepPlan:
         chunk: texts per forward pass of the gradient cache; None: all texts of a part at once.
         autocast: dtype of matrix products; None: dtype of the weights.
         seed: seed of dropout.
-        query_weights: float32 [V] for inference-free queries, given as output terms; None: the model encodes queries.
+        query_weights: returns float32 [V] for inference-free queries, given as output terms; with a graph if they are
+            learned. None: the model encodes queries.
     """
 
     group: Group
     chunk: int | None
     autocast: torch.dtype | None
     seed: int
-    query_weights: Tensor | None = None
+    query_weights: Callable[[], Tensor] | None = None
 
 
 class Trainer:
@@ -83,13 +88,14 @@ class Trainer:
             data: the training set; with ``query_weights``, its queries are output terms.
             settings: the stage.
             group: this process among the workers.
-            query_weights: float32 [V], term weights of inference-free queries; None: the model encodes queries.
+            query_weights: float32 [V], term weights of inference-free queries, at the first step if they are learned;
+                None: the model encodes queries.
 
         Raises:
             ConfigError: the data or the workers cannot fill the batch.
         """
-        if (encoder.card.query_encoder == "idf") != (query_weights is not None):
-            raise ValueError(f"the card says query_encoder {encoder.card.query_encoder}; weights are for idf alone")
+        if encoder.card.inference_free != (query_weights is not None):
+            raise ValueError(f"the card says query_encoder {encoder.card.query_encoder}; weights are not for model")
         self._settings, self._data, self._group = settings, data, group
         self.step, self.steps = 0, total_steps(settings, data.rows)
         check_batch(settings, data.rows, group.world)
@@ -107,7 +113,13 @@ class Trainer:
         self._sampler = BatchSampler(data.rows, settings.batch.queries, settings.seed, lengths)
         autocast = torch.bfloat16 if settings.scale.precision == "bf16" else None
         weights = None if query_weights is None else query_weights.to(group.device)
-        self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, weights)
+        self._table: QueryTable | None = None
+        if weights is not None and encoder.card.query_encoder == "learned":
+            factor = (settings.query_weights or QueryWeightsSettings()).learning_rate_factor
+            self._table = QueryTable(weights, settings.optimizer, factor=factor)
+        fixed = None if weights is None else partial(_same, weights)
+        of_queries = fixed if self._table is None else self._table.weights
+        self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, of_queries)
 
     def train_step(self) -> StepResult:
         """Run the next step: batch, forward and backward pass, optimizer, observation."""
@@ -116,6 +128,8 @@ class Trainer:
         queue = None if self._negatives is None else self._negatives.documents()
         encoded = backward(self._replica, self._objective, parts, step=self.step, plan=self._plan, negatives=queue)
         norm = self._optimizer.apply()
+        if self._table is not None:
+            norm = math.hypot(norm, self._table.apply(rate))
         self._observe(parts, encoded)
         self.step += 1
         tokens = sum(int(part.queries.attention_mask.sum() + part.documents.attention_mask.sum()) for part in parts)
@@ -157,7 +171,10 @@ class Trainer:
         Args:
             keep: return them on this worker; the others get none.
         """
-        return self._optimizer.weights(keep)
+        weights = self._optimizer.weights(keep)
+        if keep and self._table is not None:
+            weights[QUERY_WEIGHTS] = self._table.weights().detach().cpu()
+        return weights
 
     def tensors(self, keep: bool) -> dict[str, dict[str, Tensor]]:
         """Return the tensors of a checkpoint by part; a collective operation of all workers.
@@ -171,6 +188,7 @@ class Trainer:
             "loss": self._objective.state().items(),
             "dead_terms": self.dead_terms.state().items(),
             "negatives": () if self._negatives is None else self._negatives.tensors(),
+            **({} if self._table is None else {"query_table": self._table.state().items()}),
         }
         return {part: {name: value for name, value in tensors if keep} for part, tensors in parts.items()}
 
@@ -183,6 +201,8 @@ class Trainer:
         self.dead_terms.load_state(tensors["dead_terms"])
         if self._negatives is not None:
             self._negatives.load(tensors["negatives"])
+        if self._table is not None:
+            self._table.load_state(tensors["query_table"])
 
 
 def backward(
@@ -232,7 +252,7 @@ def _whole(
             if plan.query_weights is None:
                 queries, documents = replica(*part.queries.on(plan.group.device), *part.documents.on(plan.group.device))
             else:
-                queries = weigh_queries(part.queries, plan.query_weights)
+                queries = weigh_queries(part.queries, plan.query_weights())
                 (documents,) = replica(*part.documents.on(plan.group.device))
         terms = objective(queries, documents, teacher=_teacher(part, plan), step=step, extra_documents=extra)
         torch.autograd.backward(
@@ -251,7 +271,7 @@ def _cached(
 ) -> EncodedPart:
     assert plan.chunk is not None
     step, number, parts = position
-    fixed = None if plan.query_weights is None else weigh_queries(part.queries, plan.query_weights)
+    fixed = None if plan.query_weights is None else weigh_queries(part.queries, plan.query_weights())
     chunks = [*(part.queries.split(plan.chunk) if fixed is None else ()), *part.documents.split(plan.chunk)]
     found = [_find(replica, chunk, (*position[:2], index), plan) for index, chunk in enumerate(chunks)]
     vectors = torch.cat([replica.encoder.fold(one.weights) for one in found])
@@ -276,6 +296,10 @@ def _find(replica: Replica, chunk: TokenBatch, position: Position, plan: StepPla
     _seed(plan, *position)
     with torch.no_grad(), _autocast(plan):
         return replica.find_argmax(*chunk.on(plan.group.device))
+
+
+def _same(weights: Tensor) -> Tensor:
+    return weights
 
 
 def _seed(plan: StepPlan, step: int, number: int, index: int) -> None:

@@ -72,7 +72,7 @@ class ModelFacts:
     linear_modules: frozenset[str]
     transferred: bool
     token_head: bool = False
-    query_encoder: Literal["model", "idf"] = "model"
+    query_encoder: Literal["model", "idf", "learned"] = "model"
     query_prompt: str = ""
     letters: tuple[str, frozenset[str]] | None = None
 

@@ -14,7 +14,7 @@ from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.loop.job import LoopInputs, load_start
 from lsr_prod.training.loop.ray_train import run_loop
 from lsr_prod.training.observers.trackers import check_watch
-from lsr_prod.training.query_weights import count_terms
+from lsr_prod.training.query_weights import count_terms, needs_term_counts
 from lsr_prod.training.retrieval.steps import check_batch
 from lsr_prod.training.stages.facts import ModelFacts, check_length
 from lsr_prod.training.stages.stage import StageRun
@@ -75,7 +75,6 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
     work = job.work
     folder = fetch_artifact(work, f"models/{job.start}")
     encoder = load_start(folder, stage)
-    inference_free = encoder.card.query_encoder == "idf"
     data = prepare_training_set(
         stage.data,
         model=folder,
@@ -84,12 +83,13 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
         store=work,
         options=job.options,
         negatives=stage.batch.negatives,
-        layout=QueryTermLayout(encoder.card, tuple(encoder.vocabulary)) if inference_free else None,
+        layout=QueryTermLayout(encoder.card, tuple(encoder.vocabulary)) if encoder.card.inference_free else None,
     )
     check_batch(stage, data.rows, job.train.workers)
     prepare_encoder(encoder, stage)  # reports what the model does not support here, once, instead of on every worker
     corpus = stage.idf_corpus or stage.data
-    counts = count_terms(corpus, encoder, work, job.options) if inference_free else None
+    counted = needs_term_counts(encoder, stage.query_weights)
+    counts = count_terms(corpus, encoder, work, job.options) if counted else None
     inputs = LoopInputs(data.digest, term_counts=counts)
     summary = run_loop(stage, job.train, inputs, work=work, start=job.start, name=job.name, output=job.output)
     return {"training_set": data.digest, "rows": data.rows, "quarantined": sum(data.quarantined.values()), **summary}
@@ -99,14 +99,30 @@ def _check_query_encoder(stage: FinetuneSettings, facts: ModelFacts) -> None:
     """Refuse settings that have no effect on how the model encodes queries.
 
     Raises:
-        ConfigError: a regularizer of inference-free queries, which are not trained; or an unused corpus for IDF.
+        ConfigError: a regularizer of queries weighted by IDF, which are not trained; or an unused corpus for IDF, or
+            unused settings of learned weights.
     """
+    learned = facts.query_encoder == "learned"
+    if stage.query_weights is not None and not learned:
+        raise ConfigError(
+            "query_weights",
+            f"the model has query_encoder {facts.query_encoder}, so no query weights are trained",
+            "leave it out, or set query_encoder to learned",
+        )
     if facts.query_encoder == "model":
         if stage.idf_corpus is not None:
             raise ConfigError(
                 "idf_corpus",
                 "the model encodes queries itself, so no IDF weights are computed",
                 "leave it out, or set query_encoder to idf",
+            )
+        return
+    if learned:
+        if stage.idf_corpus is not None and stage.query_weights and stage.query_weights.initialization != "idf":
+            raise ConfigError(
+                "idf_corpus",
+                f"query weights start from {stage.query_weights.initialization}, so no IDF weights are computed",
+                "leave it out, or set query_weights.initialization to idf",
             )
         return
     for number, regularizer in enumerate(stage.objective.sparsity.regularizers):

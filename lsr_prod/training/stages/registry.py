@@ -31,6 +31,8 @@ __all__ = ["REGISTRY", "check_stage", "errors_of_stage", "identity", "local_inpu
 
 # Settings that keep their former name in digests, so that finished stages are still found.
 _NAMES_IN_DIGEST = {"initialization": "initialisation"}
+# Settings that are left out of digests while they are unset, so that stages keep the digests from before they existed.
+_UNSET_NOT_IN_DIGEST = {"idf_corpus", "query_weights"}
 _FORMAT = 1  # raise it when the same settings train other weights
 
 _FOLDERS = ("reference", "target", "target_embeddings", "teacher")  # their content enters digests, not their place
@@ -117,11 +119,10 @@ def errors_of_stage(number: int) -> Iterator[None]:
 def identity(stage: StageSettings) -> dict[str, Any]:
     """Return the settings that decide the model; they contain no path and no secret."""
     settings = stage.model_dump(mode="json", exclude=REGISTRY[stage.stage].not_in_digest)
-    # While idf_corpus is unset, a stage keeps the digest that it had before this setting existed.
     return {
         _NAMES_IN_DIGEST.get(name, name): value
         for name, value in settings.items()
-        if name != "idf_corpus" or value is not None
+        if name not in _UNSET_NOT_IN_DIGEST or value is not None
     }
 
 

@@ -42,7 +42,7 @@ def check(
         query_prompt=facts.query_prompt if stage.query_prompt is None else stage.query_prompt,
     )
     check_query_encoder(after.query_encoder, after.query_prompt)
-    if after.query_encoder == "idf" and facts.token_head:
+    if after.query_encoder != "model" and facts.token_head:
         refuse_tokens("query_encoder")
     for name in ("query_max_length", "document_max_length"):
         check_length(name, getattr(after, name), after)
