@@ -103,6 +103,12 @@ def _columns(
     """Return the terms to keep and the record of the cut; None without a probe. The parity texts validate the cut."""
     if settings.probe_texts is None:
         return None, None
+    if encoder.card.head == "token_weights":
+        raise ConfigError(
+            "export.probe_texts",
+            "a model with a head of token weights has no vocabulary head whose terms could be cut",
+            "leave it out",
+        )
     columns, cut = find_columns(encoder, read_texts(settings.probe_texts, field="export.probe_texts", options=options))
     lost = check_lost(encoder, texts, columns, most=1 - settings.min_overlap)
     log.info("cut terms that no text of the probe activates", extra={"fields": {**asdict(cut), "lost": lost}})

@@ -21,7 +21,7 @@ Attention = Literal["bidirectional", "causal", "echo"]
 
 # Written only if they differ from the default, which older encoders have: their cards, and so their digests, stay the
 # same.
-_OPTIONAL = ("attention", "pooled_states", "output_vocabulary", "output_casing", "query_encoder")
+_OPTIONAL = ("attention", "pooled_states", "output_vocabulary", "output_casing", "query_encoder", "head")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class EncoderCard:
         document_max_length: tokens of a document, special tokens included.
         query_prompt: text put before every query.
         document_prompt: text put before every document.
-        activation: ``log1p_relu`` is log(1 + relu(max_j logits_j)); ``l0`` applies log1p once more.
+        activation: ``log1p_relu`` is log(1 + relu(max_j logits_j)); ``l0`` applies log1p once more; ``relu`` is that
+            of the head ``token_weights``.
         pooled_tokens: ``all`` pools every token that is not padding; ``not_bos`` skips the first (causal models).
         attention: tokens that a token attends to: all (``bidirectional``, as in masked language models), the earlier
             ones (``causal``), or the earlier ones in the text repeated twice, where only the second copy is pooled
@@ -51,6 +52,8 @@ class EncoderCard:
             output terms in the query text, weighted by their inverse document frequency in the index
             (``formats.idf``); ``learned`` weights them by a table that was trained with the documents
             (``formats.query_weights``).
+        head: ``vocabulary``: every token activates terms of the whole output vocabulary; ``token_weights``: every token
+            has a weight, and a term the largest weight of its tokens (BGE-M3, arXiv 2402.03216).
         parents: digests of the models from which this one was made, nearest first.
     """
 
@@ -62,13 +65,14 @@ class EncoderCard:
     document_max_length: int = 256
     query_prompt: str = ""
     document_prompt: str = ""
-    activation: Literal["log1p_relu", "l0"] = "log1p_relu"
+    activation: Literal["log1p_relu", "l0", "relu"] = "log1p_relu"
     pooled_tokens: Literal["all", "not_bos"] = "all"
     attention: Attention = "bidirectional"
     pooled_states: Literal["tokens", "mean"] = "tokens"
     output_vocabulary: Literal["tokenizer", "words"] = "tokenizer"
     output_casing: Literal["all", "uncased"] = "all"
     query_encoder: Literal["model", "idf", "learned"] = "model"
+    head: Literal["vocabulary", "token_weights"] = "vocabulary"
     parents: tuple[str, ...] = field(default=())
     format: int = CARD_FORMAT
 

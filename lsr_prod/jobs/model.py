@@ -1,4 +1,4 @@
-"""Make a model directory from a masked language model or a SPLADE checkpoint.
+"""Make a model directory from a masked language model, a SPLADE checkpoint or BGE-M3.
 
     lsr-prod model SOURCE DEST [--casing lowercase] [--document-max-length 256]
 

@@ -11,6 +11,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.model.backbone import is_causal
+from lsr_prod.model.token_weights import check_card_changes
 from lsr_prod.model.uncased import check_uncased, letters_of
 from lsr_prod.terms.casing import uncased_groups
 from lsr_prod.terms.words import check_words
@@ -63,6 +64,8 @@ def update_card(
             raise ConfigError(name, "this field of the encoder card cannot be set", f"set {', '.join(_SETTABLE)}")
         if name in _CHOICES and changes[name] not in _CHOICES[name]:
             raise ConfigError(name, f"{changes[name]!r} is unknown", f"use one of {', '.join(_CHOICES[name])}")
+    if card.head == "token_weights":
+        check_card_changes({name: value for name, value in changes.items() if value != getattr(card, name)})
     changed = replace(card, **changes)
     check_attention(changed)
     check_query_encoder(changed.query_encoder, changed.query_prompt)
@@ -139,7 +142,7 @@ def check_query_encoder(query_encoder: str, query_prompt: str) -> None:
 def longest_input(config: PreTrainedConfig, attention: str = "bidirectional") -> int:
     """Return the maximum number of tokens of a text, including special tokens; ``echo`` halves it."""
     positions = int(config.max_position_embeddings)
-    if config.model_type == "roberta":
+    if config.model_type in ("roberta", "xlm-roberta"):
         positions -= config.pad_token_id + 1  # its positions start after the padding index
     return positions // 2 if attention == "echo" else positions
 

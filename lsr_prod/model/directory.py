@@ -8,6 +8,7 @@
       tokenizer.json  tokenizer_config.json
       modules.json  sentence_bert_config.json config_sentence_transformers.json  1_SpladePooling/config.json
       output_layer.safetensors  output_vocabulary.json   of a separate output layer, see ``output_layer``
+      sparse_linear.safetensors               of a head of token weights, see ``token_weights``
       query_weights.npy                       learned weights of query terms, see ``formats.query_weights``
 
 The files of sentence-transformers are left out if it cannot express the settings of the card.
@@ -37,6 +38,7 @@ from lsr_prod.model.output_layer import (
     weights_without_output_layer,
     write_output_vocabulary,
 )
+from lsr_prod.model.token_weights import save_sparse_linear, weights_of_backbone
 from lsr_prod.storage import is_remote
 from lsr_prod.storage.drafts import Draft, write_file
 from lsr_prod.storage.folders import save_folder
@@ -76,7 +78,8 @@ def write_model_directory(
     Raises:
         ConfigError: the folder has other content.
     """
-    own = has_own_output_layer(model)
+    token_weights = card.head == "token_weights"
+    own = not token_weights and has_own_output_layer(model)
     inexpressible = _inexpressible(card, own=own)
     if inexpressible:
         log.warning("sentence-transformers cannot open this model", extra={"fields": inexpressible})
@@ -84,12 +87,15 @@ def write_model_directory(
         log.warning("sentence-transformers pools every token", extra={"fields": {"pooled_tokens": card.pooled_tokens}})
     with Draft(folder) as draft:
         made = draft.folder
-        model.save_pretrained(made, state_dict=weights_without_output_layer(model) if own else None)
+        saved = weights_without_output_layer(model) if own else weights_of_backbone(model) if token_weights else None
+        model.save_pretrained(made, state_dict=saved)
         # safetensors creates its file readable by the owner only; the other files follow the umask.
         (made / "model.safetensors").chmod((made / "config.json").stat().st_mode)
         write_tokenizer(made, tokenizer, card)
         if own:
             save_output_layer(made, model)
+        if token_weights:
+            save_sparse_linear(made, model)
         if words is not None:
             write_output_vocabulary(made, words)
         if query_weights is not None:
@@ -178,6 +184,7 @@ def _inexpressible(card: EncoderCard, *, own: bool) -> dict[str, str]:
         "output_layer": "its own" if own else "",
         "output_casing": card.output_casing if card.output_casing != "all" else "",
         "query_encoder": card.query_encoder if card.query_encoder != "model" else "",
+        "head": card.head if card.head != "vocabulary" else "",
     }
     return {name: value for name, value in fields.items() if value}
 

@@ -1,4 +1,4 @@
-"""``SparseEncoder``: a language model whose vocabulary head, pooled over the tokens, gives a sparse vector."""
+"""``SparseEncoder``: a language model whose head, pooled over the tokens of a text, gives a sparse vector."""
 
 import copy
 from collections.abc import Sequence
@@ -21,6 +21,7 @@ from lsr_prod.model.card_update import check_attention, update_card
 from lsr_prod.model.directory import write_model_directory
 from lsr_prod.model.loading import output_vocabulary, read_parts
 from lsr_prod.model.pooled_head import PooledArgmax, find_argmax, pool_vocabulary
+from lsr_prod.model.token_weights import pool_token_weights, sparse_linear, unweighted_tokens
 from lsr_prod.model.uncased import UncasedOutput
 
 __all__ = ["SparseEncoder"]
@@ -40,6 +41,8 @@ class SparseEncoder(nn.Module):
         query_weights: float32 [V] on the CPU, learned weights of query terms; None: not trained, or the card does not
             have ``query_encoder: learned``.
     """
+
+    unweighted: Tensor
 
     def __init__(
         self,
@@ -62,15 +65,19 @@ class SparseEncoder(nn.Module):
             ConfigError: the architecture is not in ``backbone.ARCHITECTURES``, or the parts do not fit together.
         """
         super().__init__()
-        backbone.check_architecture(type(model).__name__, field="model")
+        token_weights = card.head == "token_weights"
+        allowed = backbone.HEADLESS if token_weights else backbone.ARCHITECTURES
+        backbone.check_architecture(type(model).__name__, field="model", allowed=allowed)
         check_attention(replace(card, architecture=type(model).__name__))
         if (card.output_vocabulary == "words") != (vocabulary is not None):
             raise ConfigError(
                 "vocabulary", f"the card's output vocabulary is {card.output_vocabulary}", "give terms with words only"
             )
         self.model, self.tokenizer, self.card = model, tokenizer, card
-        rows = len(backbone.output_layer(model)[0])
+        rows = self._rows()
         terms = output_vocabulary(tokenizer, rows) if vocabulary is None else vocabulary
+        if token_weights:
+            self.register_buffer("unweighted", unweighted_tokens(tokenizer, rows), persistent=False)
         self.uncased = UncasedOutput(terms) if card.output_casing == "uncased" else None
         self.vocabulary = self.uncased.terms if self.uncased else terms
         if rows != len(terms) or len(self.vocabulary) != card.vocabulary_size:
@@ -87,11 +94,11 @@ class SparseEncoder(nn.Module):
 
     @classmethod
     def load(cls, source: str | Path, **card_overrides: Any) -> "SparseEncoder":
-        """Read an encoder. Weights are read from safetensors only, and no code of the model is run.
+        """Read an encoder. No code of the model is run; weights are read from safetensors only, except BGE-M3's.
 
         Args:
             source: a model directory of lsr_prod, a folder of sentence-transformers' SparseEncoder, a folder of
-                a language model, or a Hugging Face id of one of them.
+                a language model or of BGE-M3, or a Hugging Face id of one of them.
             **card_overrides: fields of the encoder card to set: casing, query_max_length, document_max_length,
                 query_prompt, document_prompt, activation, pooled_tokens, attention, pooled_states, output_casing,
                 query_encoder.
@@ -109,7 +116,7 @@ class SparseEncoder(nn.Module):
         """
         tokenizer = copy.deepcopy(self.tokenizer)
         words = self._words()
-        terms = output_vocabulary(tokenizer, len(backbone.output_layer(self.model)[0])) if words is None else words
+        terms = output_vocabulary(tokenizer, self._rows()) if words is None else words
         card = update_card(self.card, card_changes, self.model.config, tokenizer, terms)
         kept = self.query_weights if card.vocabulary_sha256 == self.card.vocabulary_sha256 else None
         return SparseEncoder(self.model, tokenizer, card, words, kept).train(self.training)
@@ -155,6 +162,8 @@ class SparseEncoder(nn.Module):
             [B, V], at least 0; float32 even under autocast.
         """
         states, pooled = self.pooled_states(input_ids, attention_mask, token_type_ids)
+        if self.card.activation == "relu":  # cheap, so that it is computed in both passes
+            return pool_token_weights(states, sparse_linear(self.model), input_ids, pooled, self.unweighted)
         matrix, bias = backbone.output_layer(self.model)
         weights = pool_vocabulary(states, matrix, bias, pooled, activation=self.card.activation, found=found)
         return self.fold(weights)
@@ -173,6 +182,9 @@ class SparseEncoder(nn.Module):
             token_type_ids: int64 [B, L]; default zeros.
         """
         states, pooled = self.pooled_states(input_ids, attention_mask, token_type_ids)
+        if self.card.activation == "relu":
+            vectors = pool_token_weights(states, sparse_linear(self.model), input_ids, pooled, self.unweighted)
+            return PooledArgmax(vectors, input_ids.new_empty(len(vectors), 0))
         matrix, bias = backbone.output_layer(self.model)
         return find_argmax(states, matrix, bias, pooled, activation=self.card.activation)
 
@@ -184,7 +196,7 @@ class SparseEncoder(nn.Module):
     def pooled_states(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the states that the output matrix multiplies, and the mask of the positions to pool.
+        """Return the states that the head's linear layer multiplies, and the mask of the positions to pool.
 
         Args:
             input_ids: int64 [B, L].
@@ -198,6 +210,8 @@ class SparseEncoder(nn.Module):
             self.model, input_ids, attention_mask, token_type_ids, attention=self.card.attention
         )
         pooled = pooling.pooled_positions(attention_mask, self.card.pooled_tokens)
+        if self.card.head == "token_weights":
+            return hidden, pooled
         if self.card.pooled_states == "mean":
             hidden, pooled = pooling.mean_states(hidden, pooled)
         return backbone.head_input(self.model, hidden), pooled
@@ -228,6 +242,12 @@ class SparseEncoder(nn.Module):
         ]
         self.train(was_training)
         return SparseBatch.concatenate(parts).spread([visible[i] for i in by_length], len(texts))
+
+    def _rows(self) -> int:
+        """Return the number of terms of the head."""
+        embeddings: Any = self.model.get_input_embeddings()
+        matrix = embeddings.weight if self.card.head == "token_weights" else backbone.output_layer(self.model)[0]
+        return len(matrix)
 
     def _words(self) -> list[str] | None:
         return self.vocabulary if self.card.output_vocabulary == "words" else None

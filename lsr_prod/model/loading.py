@@ -46,16 +46,18 @@ from lsr_prod.model.output_layer import (
 )
 from lsr_prod.model.sentence_transformers import SentenceTransformersFolder, read_sentence_transformers
 from lsr_prod.model.start_token import prepend_start_token
+from lsr_prod.model.token_weights import has_sparse_linear, read_backbone
 from lsr_prod.terms.words import lowercases
 
 __all__ = ["output_vocabulary", "read_parts", "tokenizer_reader"]
 
 log = get_log(__name__)
 
-# The files of a Hugging Face repository that are fetched; no pickle files.
-_FETCHED = ["*.json", "*.txt", "*.model", "*.safetensors"]
+# The files of a Hugging Face repository that are fetched; no pickle files, except those of BGE-M3.
+_FETCHED = ["*.json", "*.txt", "*.model", "*.safetensors", "sparse_linear.pt"]
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _QUERY_LENGTH, _DOCUMENT_LENGTH = 64, 256
+_TOKEN_WEIGHTS_LENGTH = 512  # FlagEmbedding's default for queries and passages
 _REMEDY = "give a language model with its vocabulary head"
 
 
@@ -73,13 +75,15 @@ def read_parts(
         ArtifactError: it is an incomplete model directory.
     """
     folder = _local_folder(source)
+    card = EncoderCard.load(folder) if (folder / CARD_FILE).is_file() else None
+    if has_sparse_linear(folder) if card is None else card.head == "token_weights":
+        return _read_token_weights(folder, card, overrides)
     settings = read_sentence_transformers(folder)
     weights = folder / settings.weights if settings else folder
     model = _read_model(weights)
     tokenizer = _read_tokenizer(weights)
     words = None
-    if (folder / CARD_FILE).is_file():
-        card = EncoderCard.load(folder)
+    if card is not None:
         words = read_output_vocabulary(folder) if card.output_vocabulary == "words" else None
         terms = output_vocabulary(tokenizer, len(output_layer(model)[0])) if words is None else words
         if card.vocabulary_sha256 != digest_json(output_terms(terms, card.output_casing)):
@@ -93,6 +97,36 @@ def read_parts(
         terms = output_vocabulary(tokenizer, card.vocabulary_size)
     changed = update_card(card, overrides, model.config, tokenizer, terms)
     return model, tokenizer, changed, words, _read_query_weights(folder, card, changed)
+
+
+def _read_token_weights(
+    folder: Path, card: EncoderCard | None, overrides: Mapping[str, Any]
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, EncoderCard, None, Tensor | None]:
+    """Read a model with a head of token weights: a model directory, or a folder of BGE-M3."""
+    config = _read_config(folder)
+    model = read_backbone(folder, config)
+    # FlagEmbedding uses tokenizer.json as it is; the class of XLM-RoBERTa in transformers would rebuild its rules.
+    tokenizer = _read_tokenizer(folder, PreTrainedTokenizerFast if (folder / TOKENIZER_FILE).is_file() else None)
+    size, longest = int(config.vocab_size), longest_input(config)
+    terms = output_vocabulary(tokenizer, size)
+    if card is None:
+        card = EncoderCard(
+            architecture=type(model).__name__,
+            vocabulary_size=size,
+            vocabulary_sha256=digest_json(terms),
+            casing="lowercase" if lowercases(tokenizer.backend_tokenizer) else "none",
+            query_max_length=min(_TOKEN_WEIGHTS_LENGTH, longest),
+            document_max_length=min(_TOKEN_WEIGHTS_LENGTH, longest),
+            activation="relu",
+            head="token_weights",
+            parents=(model_digest(folder),),
+        )
+    elif card.vocabulary_sha256 != digest_json(terms):
+        raise ConfigError(
+            "source", f"the tokenizer of {folder} does not match the output vocabulary of its card", "save it again"
+        )
+    changed = update_card(card, overrides, config, tokenizer, terms)
+    return model, tokenizer, changed, None, _read_query_weights(folder, card, changed)
 
 
 def _read_query_weights(folder: Path, card: EncoderCard, changed: EncoderCard) -> Tensor | None:
@@ -120,7 +154,10 @@ def _local_folder(source: str | Path) -> Path:
     if isinstance(source, Path) or path.exists() or text.startswith((".", "/", "~")) or text.count("/") > 1:
         raise ConfigError("source", f"there is no folder at {source}", "give a folder of a language model")
     try:
-        return Path(snapshot_download(text, allow_patterns=_FETCHED))
+        fetched = Path(snapshot_download(text, allow_patterns=_FETCHED))
+        if has_sparse_linear(fetched) and not (fetched / "model.safetensors").is_file():
+            fetched = Path(snapshot_download(text, allow_patterns=[*_FETCHED, "pytorch_model.bin"]))
+        return fetched
     except (HFValidationError, RepositoryNotFoundError, LocalEntryNotFoundError, OSError) as error:
         raise ConfigError(
             "source",
@@ -130,10 +167,7 @@ def _local_folder(source: str | Path) -> Path:
 
 
 def _read_model(folder: Path) -> PreTrainedModel:
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise ConfigError("source", f"{folder} has no config.json that transformers can read", _REMEDY) from error
+    config = _read_config(folder)
     name = _architecture(config)
     check_architecture(name, field="source")
     _repair_padding(config)
@@ -170,6 +204,14 @@ def _read_model(folder: Path) -> PreTrainedModel:
     return model
 
 
+def _read_config(folder: Path) -> PreTrainedConfig:
+    try:
+        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError("source", f"{folder} has no config.json that transformers can read", _REMEDY) from error
+    return config
+
+
 def _repair_padding(config: PreTrainedConfig) -> None:
     """Remove a padding token without an embedding, as some decoders have; padding is masked, so any token works."""
     padding = config.pad_token_id
@@ -189,9 +231,9 @@ def _without_load_report() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+def _read_tokenizer(folder: Path, reader: Any = None) -> PreTrainedTokenizerFast:
     try:
-        tokenizer = tokenizer_reader(folder).from_pretrained(folder, trust_remote_code=False)
+        tokenizer = (reader or tokenizer_reader(folder)).from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ConfigError("source", f"{folder} has no tokenizer", "add its tokenizer.json") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):

@@ -92,7 +92,7 @@ class _Run:
         """
         trainer, stage = self._trainer, self._job.stage
         validator = self._validator() if self._first else None
-        work = ModelWork.of(trainer.encoder.model, len(output_layer(trainer.encoder.model)[0]))
+        work = ModelWork.of(trainer.encoder.model, _outputs(trainer.encoder))
         meter = ThroughputMeter(work, self._group.device, peak=_peak(self._group, stage))
         with contextlib.ExitStack() as stack:
             reporter = stack.enter_context(self._open_reporter()) if self._first else None
@@ -156,12 +156,13 @@ class _Run:
     def _encoder(self, weights: Mapping[str, Tensor]) -> SparseEncoder:
         """Return the whole encoder with its query weights: the trained one, or a copy if that is sharded."""
         if not self._trainer.sharded:
-            self._trainer.encoder.query_weights = weights.get(QUERY_WEIGHTS)
-            return self._trainer.encoder
+            whole = self._trainer.encoder
+            whole.query_weights = weights.get(QUERY_WEIGHTS, whole.query_weights)
+            return whole
         copy = load_start(self._model, self._job.stage)
         prepare_encoder(copy, self._job.stage)
         load_weights(copy.model, weights)
-        copy.query_weights = weights.get(QUERY_WEIGHTS)
+        copy.query_weights = weights.get(QUERY_WEIGHTS, copy.query_weights)
         return copy.to(self._group.device)
 
     def _save_is_due(self) -> bool:
@@ -197,6 +198,11 @@ class _Run:
         self._guard.load_state(found.state["guard"])
         self._best.load_state(found.state["best"], found.tensors.get("best"))
         log.info("resumed", extra={"fields": {"step": found.step, "rank": self._group.rank}})
+
+
+def _outputs(encoder: SparseEncoder) -> int:
+    """Return the number of outputs of the head's linear layer."""
+    return 1 if encoder.card.head == "token_weights" else len(output_layer(encoder.model)[0])
 
 
 def _peak(group: Group, stage: LoopSettings) -> float | None:

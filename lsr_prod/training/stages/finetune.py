@@ -43,6 +43,10 @@ def check(
         check_batch(stage, stage.batch.queries, workers)
     check_length("query_max_length", stage.query_max_length, facts)
     check_length("document_max_length", stage.document_max_length, facts)
+    if stage.scale.lora is not None and facts.head == "token_weights":
+        raise ConfigError(
+            "scale.lora", "the model has a head of token weights, whose layer LoRA would not train", "leave it out"
+        )
     if stage.scale.lora is not None:
         check_lora(stage.scale.lora, facts.linear_modules, facts.architecture)
     _check_query_encoder(stage, facts)

@@ -35,6 +35,7 @@ _NAMES_IN_DIGEST = {"initialization": "initialisation"}
 _UNSET_NOT_IN_DIGEST = {"idf_corpus", "query_weights"}
 _FORMAT = 1  # raise it when the same settings train other weights
 
+_ANY_HEAD = ("finetune", "set_encoder")  # stages that do not need a vocabulary head
 _FOLDERS = ("reference", "target", "target_embeddings", "teacher")  # their content enters digests, not their place
 _LOCATION = {"paths", "format", "version", "max_bad_fraction"}
 _DATA: Excluded = {"data": _LOCATION}
@@ -82,6 +83,12 @@ def check_stage(
         SourceError: the validation's collection is broken.
         MissingExtraError: a package that the settings need is not installed.
     """
+    if facts.head == "token_weights" and stage.stage not in _ANY_HEAD:
+        raise ConfigError(
+            "stage",
+            f"{stage.stage} needs a vocabulary head, and the model has a head of token weights (BGE-M3)",
+            f"remove the stage; this model supports {' and '.join(_ANY_HEAD)}",
+        )
     return REGISTRY[stage.stage].check(local_inputs(stage, options), train, facts, options)
 
 
