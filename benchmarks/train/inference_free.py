@@ -4,7 +4,8 @@
 
 SciFact through the whole pipeline (train, export, encode, index, search by text), documents of splade-tiny cut at 128
 tokens: with its own queries (two encoders), with queries weighed by IDF, and so again after its documents were trained
-against such queries on SciFact's training pairs, with FLOPS behind an l0 mask. nDCG@10 of the test claims with L0 and
+against such queries on SciFact's training pairs, with FLOPS behind an l0 mask, and with query weights that are learned
+with them. nDCG@10 of the test claims with L0 and
 FLOPS, BM25 beside it. Then what a query takes: weighing its terms, finding and weighing them, and the model for
 comparison. Prints tables and ``RESULT {json}``; what is done lies in the work folder and is used again.
 """
@@ -74,28 +75,33 @@ def experiment(data: Path, work: Path, *, seeds: int, quick: bool) -> dict[str, 
     """All systems; returns the figures of ``RESULT``."""
     work.mkdir(parents=True, exist_ok=True)
     corpus = write_data(data, work, documents=300 if quick else None)
-    starts = {name: work / name for name in ("model", "idf")}
+    starts = {name: work / name for name in ("model", "idf", "learned")}
     for name, folder in starts.items():
         SparseEncoder.load(
             model_folder("splade-tiny"), document_max_length=128, query_max_length=64, query_encoder=name
         ).save(folder)
     systems = {"two encoders": starts["model"], "idf, untrained": starts["idf"]}
     for seed in range(1 if quick else seeds):
-        systems[f"idf, trained, seed {seed}"] = train(
-            work, starts["idf"], corpus, data / "pairs_train.jsonl", seed, steps=4 if quick else None
-        )
+        for kind in ("idf", "learned"):
+            systems[f"{kind}, trained, seed {seed}"] = train(
+                work, starts[kind], corpus, data / "pairs_train.jsonl", seed, steps=4 if quick else None
+            )
     reports = {name: measure(name, model, corpus, data, work) for name, model in systems.items()}
     table = Table("system", "nDCG@10", "L0 query", "L0 document", "FLOPS", "bm25 nDCG@10", title="SciFact, test claims")
     for name, report in reports.items():
         figures = [report[key] for key in ("ndcg", "l0_query", "l0_document", "flops", "bm25")]
         table.add_row(name, *(f"{value:.3f}" for value in figures))
     Console().print(table)
-    trained = [report["ndcg"] for name, report in reports.items() if name.startswith("idf, trained")]
+    trained, learned = (
+        [report["ndcg"] for name, report in reports.items() if name.startswith(f"{kind}, trained")]
+        for kind in ("idf", "learned")
+    )
     latencies = time_queries(work, data, quick=quick)
     return {
         "ndcg_two_encoders": reports["two encoders"]["ndcg"],
         "ndcg_untrained": reports["idf, untrained"]["ndcg"],
         "ndcg_trained": trained,
+        "ndcg_learned": learned,
         "ndcg_bm25": reports["two encoders"]["bm25"],
         "trained_beats_untrained": min(trained) > reports["idf, untrained"]["ndcg"],
         "systems": reports,
@@ -124,7 +130,7 @@ def train(work: Path, start: Path, corpus: Path, pairs: Path, seed: int, *, step
         "seed": seed,
         **({} if steps is None else {"steps": steps}),
     }
-    output = work / f"trained-{seed}-{stage['steps']}"
+    output = work / f"trained-{start.name}-{seed}-{stage['steps']}"
     settings = {"model": str(start), "work": str(work / "chain"), "output": str(output), "stages": [stage]}
     run_chain(Deployment.model_validate({"train": settings}))
     return output

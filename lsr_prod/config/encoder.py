@@ -33,10 +33,11 @@ class AdaptEncoderSettings(Section):
         None,
         description="uncased: drop cased terms; a cased term without a lowercase form is renamed to it (casing, 3)",
     )
-    query_encoder: Literal["model", "idf"] | None = Field(
+    query_encoder: Literal["model", "idf", "learned"] | None = Field(
         None,
         description="idf: inference-free queries; query terms are weighted by inverse document frequencies of "
-        "the index (arXiv 2411.04403), which then needs stored text fields",
+        "the index (arXiv 2411.04403), which then needs stored text fields; learned: by a table that finetune trains "
+        "(arXiv 2505.01452)",
     )
     query_max_length: int | None = Field(None, ge=2, description="maximum tokens of a query, special tokens included")
     document_max_length: int | None = Field(

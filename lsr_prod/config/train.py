@@ -9,6 +9,7 @@ from lsr_prod.config.language import AdaptCausalSettings, AdaptMlmSettings, Dist
 from lsr_prod.config.location import Location
 from lsr_prod.config.objective import ObjectiveSettings
 from lsr_prod.config.optimization import LoraSettings, OptimizerSettings, ScaleSettings, WatchSettings
+from lsr_prod.config.query_weights import QueryWeightsSettings
 from lsr_prod.config.section import Section
 from lsr_prod.config.training_data import BatchSettings, DataSetSettings, TrainingDataSettings
 from lsr_prod.config.vocabulary import VocabularySettings
@@ -156,6 +157,9 @@ class FinetuneSettings(Section):
     )
     trained: Literal["both", "query", "document"] = Field(
         "both", description="with a separate query encoder, the encoder that is trained; the other one is frozen"
+    )
+    query_weights: QueryWeightsSettings | None = Field(
+        None, description="training of the query weights of a model with query_encoder learned; default: its defaults"
     )
     seed: int = Field(0, ge=0, description="seed of order, dropout and sampled negatives")
 

@@ -19,6 +19,7 @@ from lsr_prod.export.parity import check_parity, read_parity_texts, read_texts
 from lsr_prod.formats.bundle import BUNDLE_FILE, GRAPH_FILE, VOCABULARY_FILE, Bundle, Cut, QueryGraph
 from lsr_prod.formats.card import CARD_FILE, QUERY_FOLDER
 from lsr_prod.formats.digest import record_bytes
+from lsr_prod.formats.query_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.logs import get_log
 from lsr_prod.model import SparseEncoder, model_digest
@@ -123,6 +124,12 @@ def _columns(
     """Return the terms to keep and the record of the cut; None without a probe. The parity texts validate the cut."""
     if settings.probe_texts is None:
         return None, None
+    if encoder.card.head == "token_weights":
+        raise ConfigError(
+            "export.probe_texts",
+            "a model with a head of token weights has no vocabulary head whose terms could be cut",
+            "leave it out",
+        )
     columns, cut = find_columns(encoder, read_texts(settings.probe_texts, field="export.probe_texts", options=options))
     lost = check_lost(encoder, texts, columns, most=1 - settings.min_overlap)
     log.info("cut terms that no text of the probe activates", extra={"fields": {**asdict(cut), "lost": lost}})
@@ -163,6 +170,8 @@ def _write_side(folder: Path, encoder: SparseEncoder, precision: str, graph: onn
     encoder.model.config.save_pretrained(folder)
     write_file(folder / VOCABULARY_FILE, record_bytes(encoder.vocabulary))
     write_file(folder / CARD_FILE, encoder.card.to_bytes())
+    if encoder.query_weights is not None:
+        write_file(folder / QUERY_WEIGHTS_FILE, weights_to_bytes(encoder.query_weights.numpy()))
 
 
 def _open_model(model: str, options: dict[str, str] | None) -> str:
@@ -180,6 +189,12 @@ def _load(model: str, source: str) -> SparseEncoder:
     for name, weight in encoder.named_parameters():
         if not weight.isfinite().all():  # the parity check would not notice: such terms have weight 0 in every text
             raise ConfigError("export.model", f"{model} has values in {name} that are not finite", "train it again")
+    if encoder.card.query_encoder == "learned" and encoder.query_weights is None:
+        raise ConfigError(
+            "export.model",
+            f"{model} has query_encoder learned, but its query weights were never trained",
+            "train it with a finetune stage, or set query_encoder to idf",
+        )
     return encoder
 
 

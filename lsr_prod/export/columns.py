@@ -74,7 +74,7 @@ def check_lost(encoder: SparseEncoder, texts: Sequence[str], columns: npt.NDArra
 
 def _kinds(encoder: SparseEncoder) -> tuple[Kind, ...]:
     """Return the kinds of texts that the model encodes."""
-    return ("document", "query") if encoder.card.query_encoder == "model" else ("document",)
+    return ("document",) if encoder.card.inference_free else ("document", "query")
 
 
 def _active(encoder: SparseEncoder, texts: Sequence[str]) -> npt.NDArray[np.bool_]:

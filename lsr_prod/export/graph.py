@@ -39,6 +39,7 @@ class _TopTerms(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
         states, pooled = self.encoder.pooled_states(input_ids, attention_mask)
         logits = self.logits(pooling.fill_unpooled(states, pooled))  # [B, L, d] -> [B, L, V]
+        assert self.encoder.card.activation != "relu"
         return self.heaviest(pooling.activate(logits.amax(dim=1), pooled, self.encoder.card.activation))
 
     def logits(self, states: Tensor) -> Tensor:
@@ -76,6 +77,24 @@ class _TopUncasedTerms(_TopTerms):
         return self.columns[places], heaviest
 
 
+class _TopTokenWeights(nn.Module):
+    """Variant for a head of token weights: the maximum over the tokens of a term, scattered into [B, V]."""
+
+    def __init__(self, encoder: SparseEncoder, k: int) -> None:
+        super().__init__()
+        self.encoder, self.k = encoder, k
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+        heaviest, terms = self.encoder(input_ids, attention_mask).topk(self.k, dim=1)
+        return terms, heaviest
+
+
+def _module(encoder: SparseEncoder, k: int, columns: npt.NDArray[np.int64] | None) -> nn.Module:
+    if encoder.card.head == "token_weights":
+        return _TopTokenWeights(encoder, k)
+    return _TopTerms(encoder, k) if encoder.uncased is None else _TopUncasedTerms(encoder, k, columns)
+
+
 def export_graph(
     encoder: SparseEncoder, *, top_k: int, columns: npt.NDArray[np.int64] | None = None
 ) -> onnx.ModelProto:
@@ -93,7 +112,7 @@ def export_graph(
     input_ids = torch.full((2, 8), encoder.model.config.pad_token_id or 0)
     attention_mask = torch.tensor([[1] * 8, [1] * 5 + [0] * 3])
     input_ids[attention_mask > 0] = _any_token(encoder)
-    module = _TopTerms(encoder, top_k) if encoder.uncased is None else _TopUncasedTerms(encoder, top_k, columns)
+    module = _module(encoder, top_k, columns)
     axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     with torch.no_grad(), _quiet_exporter(), _plain_attention(encoder.model):
         program = torch.onnx.export(
@@ -108,7 +127,8 @@ def export_graph(
     assert program is not None
     model: onnx.ModelProto = program.model_proto
     _strip(model)
-    rewrite_head(model, columns=columns if encoder.uncased is None else None)
+    if encoder.card.head == "vocabulary":
+        rewrite_head(model, columns=columns if encoder.uncased is None else None)
     return model
 
 
@@ -149,6 +169,8 @@ def quantize_graph(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
 def halve_graph(model: onnx.ModelProto) -> onnx.ModelProto:
     """Convert to fp16 from the embeddings to the maxima over tokens; bias, activation and TopK stay in fp32.
 
+    Token weights are converted to fp32 before their maxima are taken.
+
     Args:
         model: result of ``export_graph``; not changed.
     """
@@ -159,8 +181,11 @@ def halve_graph(model: onnx.ModelProto) -> onnx.ModelProto:
     for i, node in enumerate(halved.graph.node):  # the converter selects nodes by name
         node.name = node.name or f"node_{i}"
     names = [node.name for node in halved.graph.node]
-    at = next(i for i, node in enumerate(halved.graph.node) if MAXIMA in node.output)
-    converted: onnx.ModelProto = convert_float_to_float16(halved, keep_io_types=True, node_block_list=names[at + 1 :])
+    nodes = list(halved.graph.node)
+    after = [i + 1 for i, node in enumerate(nodes) if MAXIMA in node.output]
+    scattered = [i for i, node in enumerate(nodes) if node.op_type == "ScatterElements"]  # of token weights
+    kept = names[(after or scattered)[0] :]
+    converted: onnx.ModelProto = convert_float_to_float16(halved, keep_io_types=True, node_block_list=kept)
     _strip(converted)
     return converted
 

@@ -8,6 +8,7 @@
       tokenizer.json       without prompts and truncation: the runtime applies those of the card
       encoder_card.json    see ``formats.card``
       vocabulary.json      list of the V output terms
+      query_weights.npy    only with learned query weights, see ``formats.query_weights``
       config.json          configuration of the backbone, so that other runtimes can open the folder
       query/               a separate query encoder: the same files except bundle.json, which names them all
 """

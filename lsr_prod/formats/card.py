@@ -24,7 +24,7 @@ Attention = Literal["bidirectional", "causal", "echo"]
 
 # Written only if they differ from the default, which older encoders have: their cards, and so their digests, stay the
 # same.
-_OPTIONAL = ("attention", "pooled_states", "output_vocabulary", "output_casing", "query_encoder")
+_OPTIONAL = ("attention", "pooled_states", "output_vocabulary", "output_casing", "query_encoder", "head")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,8 @@ class EncoderCard:
         document_max_length: tokens of a document, special tokens included.
         query_prompt: text put before every query.
         document_prompt: text put before every document.
-        activation: ``log1p_relu`` is log(1 + relu(max_j logits_j)); ``l0`` applies log1p once more.
+        activation: ``log1p_relu`` is log(1 + relu(max_j logits_j)); ``l0`` applies log1p once more; ``relu`` is that
+            of the head ``token_weights``.
         pooled_tokens: ``all`` pools every token that is not padding; ``not_bos`` skips the first (causal models).
         attention: tokens that a token attends to: all (``bidirectional``, as in masked language models), the earlier
             ones (``causal``), or the earlier ones in the text repeated twice, where only the second copy is pooled
@@ -52,8 +53,11 @@ class EncoderCard:
             (papers/casing, post-processing).
         query_encoder: ``model`` encodes queries with the model, as documents; ``idf`` makes inference-free queries: the
             output terms in the query text, weighted by their inverse document frequency in the index
-            (``formats.idf``); ``separate`` encodes queries with another model of the same output vocabulary, in
-            ``QUERY_FOLDER``.
+            (``formats.idf``); ``learned`` weights them by a table that was trained with the documents
+            (``formats.query_weights``); ``separate`` encodes queries with another model of the same output vocabulary,
+            in ``QUERY_FOLDER``.
+        head: ``vocabulary``: every token activates terms of the whole output vocabulary; ``token_weights``: every token
+            has a weight, and a term the largest weight of its tokens (BGE-M3, arXiv 2402.03216).
         parents: digests of the models from which this one was made, nearest first.
     """
 
@@ -65,13 +69,14 @@ class EncoderCard:
     document_max_length: int = 256
     query_prompt: str = ""
     document_prompt: str = ""
-    activation: Literal["log1p_relu", "l0"] = "log1p_relu"
+    activation: Literal["log1p_relu", "l0", "relu"] = "log1p_relu"
     pooled_tokens: Literal["all", "not_bos"] = "all"
     attention: Attention = "bidirectional"
     pooled_states: Literal["tokens", "mean"] = "tokens"
     output_vocabulary: Literal["tokenizer", "words"] = "tokenizer"
     output_casing: Literal["all", "uncased"] = "all"
-    query_encoder: Literal["model", "idf", "separate"] = "model"
+    query_encoder: Literal["model", "idf", "learned", "separate"] = "model"
+    head: Literal["vocabulary", "token_weights"] = "vocabulary"
     parents: tuple[str, ...] = field(default=())
     format: int = CARD_FORMAT
 
@@ -83,11 +88,16 @@ class EncoderCard:
         """Return the text put before a text of that kind."""
         return self.query_prompt if kind == "query" else self.document_prompt
 
+    @property
+    def inference_free(self) -> bool:
+        """True if queries are weighted by stored term weights, without a model."""
+        return self.query_encoder in ("idf", "learned")
+
     def check_model_encodes(self, kind: Kind) -> None:
         """Refuse queries if this model does not encode them.
 
         Raises:
-            ConfigError: ``kind`` is query, and ``query_encoder`` is idf or separate.
+            ConfigError: ``kind`` is query, and ``query_encoder`` is not model.
         """
         if kind == "query" and self.query_encoder == "separate":
             raise ConfigError(
@@ -95,10 +105,10 @@ class EncoderCard:
                 "the card says query_encoder separate: this model encodes documents only",
                 f"encode queries with the encoder in the folder {QUERY_FOLDER}",
             )
-        if kind == "query" and self.query_encoder == "idf":
+        if kind == "query" and self.inference_free:
             raise ConfigError(
                 "kind",
-                "the card says query_encoder idf: no model reads queries",
+                f"the card says query_encoder {self.query_encoder}: no model reads queries",
                 "search by text, or encode documents",
             )
 

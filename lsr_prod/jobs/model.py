@@ -1,4 +1,4 @@
-"""Make a model directory from a masked language model or a SPLADE checkpoint.
+"""Make a model directory from a masked language model, a SPLADE checkpoint or BGE-M3.
 
     lsr-prod model SOURCE DEST [--casing lowercase] [--document-max-length 256]
 
@@ -37,7 +37,9 @@ def parser() -> CommandParser:
     options.add_argument("--activation", choices=("log1p_relu", "l0"), help="l0: apply the logarithm twice")
     options.add_argument("--pooled-tokens", choices=("all", "not_bos"), help="not_bos: leave out the first token")
     options.add_argument(
-        "--query-encoder", choices=("model", "idf"), help="idf: inference-free queries, weighted by IDF"
+        "--query-encoder",
+        choices=("model", "idf", "learned"),
+        help="idf: inference-free queries, weighted by IDF; learned: by a table that finetune trains",
     )
     return options
 

@@ -5,7 +5,7 @@ the head's transform. Each architecture stores the transform in another place, l
 have none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from lsr_prod.formats.card import Attention
 
 __all__ = [
     "ARCHITECTURES",
+    "HEADLESS",
     "check_architecture",
     "echo_inputs",
     "head_input",
@@ -42,19 +43,24 @@ _CAUSAL = ("GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3F
 ARCHITECTURES = (*_TRANSFORMS, *_CAUSAL)
 
 
-def check_architecture(name: str, *, field: str) -> None:
+HEADLESS = ("XLMRobertaModel",)
+"""Backbones without a vocabulary head, for the head ``token_weights``."""
+
+
+def check_architecture(name: str, *, field: str, allowed: Collection[str] = ARCHITECTURES) -> None:
     """Refuse an architecture whose head this module does not support.
 
     Args:
         name: class name, for example ``BertForMaskedLM``.
         field: the setting that names the model, for the error.
+        allowed: the supported architectures.
 
     Raises:
         ConfigError: the architecture is not supported.
     """
-    if name not in ARCHITECTURES:
+    if name not in allowed:
         raise ConfigError(
-            field, f"{name} is not a language model with a supported head", f"use one of {', '.join(ARCHITECTURES)}"
+            field, f"{name} is not a language model with a supported head", f"use one of {', '.join(allowed)}"
         )
 
 

@@ -11,6 +11,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.model.backbone import is_causal
+from lsr_prod.model.token_weights import check_card_changes
 from lsr_prod.model.uncased import check_uncased, letters_of
 from lsr_prod.terms.casing import uncased_groups
 from lsr_prod.terms.words import check_words
@@ -33,7 +34,7 @@ _CHOICES = {
     "attention": ("bidirectional", "causal", "echo"),
     "pooled_states": ("tokens", "mean"),
     "output_casing": ("all", "uncased"),
-    "query_encoder": ("model", "idf"),
+    "query_encoder": ("model", "idf", "learned"),
 }
 _LENGTHS = ("query_max_length", "document_max_length")
 _SETTABLE = (*_CHOICES, *_LENGTHS, "query_prompt", "document_prompt")
@@ -63,10 +64,12 @@ def update_card(
             raise ConfigError(name, "this field of the encoder card cannot be set", f"set {', '.join(_SETTABLE)}")
         if name in _CHOICES and changes[name] not in _CHOICES[name]:
             raise ConfigError(name, f"{changes[name]!r} is unknown", f"use one of {', '.join(_CHOICES[name])}")
+    if card.head == "token_weights":
+        check_card_changes({name: value for name, value in changes.items() if value != getattr(card, name)})
     changed = replace(card, **changes)
     check_attention(changed)
     check_query_encoder(changed.query_encoder, changed.query_prompt)
-    if changed.query_encoder == "idf" and changed.output_vocabulary == "words":
+    if changed.inference_free and changed.output_vocabulary == "words":
         check_words(terms, "query_encoder")
     _check_lengths(changed, config, tokenizer)
     if changed.casing != card.casing:
@@ -126,12 +129,12 @@ def check_query_encoder(query_encoder: str, query_prompt: str) -> None:
     """Refuse a query prompt for inference-free queries.
 
     Raises:
-        ConfigError: queries are weighted by IDF, and the prompt is not empty.
+        ConfigError: queries are inference-free, and the prompt is not empty.
     """
-    if query_encoder == "idf" and query_prompt:
+    if query_encoder != "model" and query_prompt:
         raise ConfigError(
             "query_prompt",
-            "queries weighted by IDF use no model, so a prompt has no effect",
+            "inference-free queries use no model, so a prompt has no effect",
             "set it to the empty text",
         )
 

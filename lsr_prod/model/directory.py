@@ -9,6 +9,8 @@
       modules.json  sentence_bert_config.json config_sentence_transformers.json  1_SpladePooling/config.json
       output_layer.safetensors  output_vocabulary.json   of a separate output layer, see ``output_layer``
       query/                                  a separate query encoder: the same files again
+      sparse_linear.safetensors               of a head of token weights, see ``token_weights``
+      query_weights.npy                       learned weights of query terms, see ``formats.query_weights``
 
 The files of sentence-transformers are left out if it cannot express the settings of the card.
 The directory is written as a draft in the same parent folder and renamed, so it is either complete or absent.
@@ -22,11 +24,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.card import CARD_FILE, QUERY_FOLDER, EncoderCard
 from lsr_prod.formats.digest import digest_folder, digest_json
+from lsr_prod.formats.query_weights import QUERY_WEIGHTS_FILE, weights_to_bytes
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import is_causal
 from lsr_prod.model.output_layer import (
@@ -35,6 +39,7 @@ from lsr_prod.model.output_layer import (
     weights_without_output_layer,
     write_output_vocabulary,
 )
+from lsr_prod.model.token_weights import save_sparse_linear, weights_of_backbone
 from lsr_prod.storage import is_remote
 from lsr_prod.storage.drafts import Draft, write_file
 from lsr_prod.storage.folders import save_folder
@@ -58,12 +63,14 @@ class ModelParts(NamedTuple):
         tokenizer: its tokenizer.
         card: the encoder card.
         words: the output terms if they are not the tokenizer's tokens.
+        query_weights: float32 [V], learned weights of query terms; None: there are none.
     """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
     card: EncoderCard
     words: list[str] | None = None
+    query_weights: Tensor | None = None
 
 
 def write_model_directory(folder: Path, parts: ModelParts, queries: ModelParts | None = None) -> str:
@@ -90,21 +97,27 @@ def write_model_directory(folder: Path, parts: ModelParts, queries: ModelParts |
 
 
 def _write_parts(made: Path, parts: ModelParts) -> None:
-    model, tokenizer, card, words = parts
-    own = has_own_output_layer(model)
+    model, tokenizer, card, words, query_weights = parts
+    token_weights = card.head == "token_weights"
+    own = not token_weights and has_own_output_layer(model)
     inexpressible = _inexpressible(card, own=own)
     if inexpressible:
         log.warning("sentence-transformers cannot open this model", extra={"fields": inexpressible})
     elif card.pooled_tokens != "all":
         log.warning("sentence-transformers pools every token", extra={"fields": {"pooled_tokens": card.pooled_tokens}})
-    model.save_pretrained(made, state_dict=weights_without_output_layer(model) if own else None)
+    saved = weights_without_output_layer(model) if own else weights_of_backbone(model) if token_weights else None
+    model.save_pretrained(made, state_dict=saved)
     # safetensors creates its file readable by the owner only; the other files follow the umask.
     (made / "model.safetensors").chmod((made / "config.json").stat().st_mode)
     write_tokenizer(made, tokenizer, card)
     if own:
         save_output_layer(made, model)
+    if token_weights:
+        save_sparse_linear(made, model)
     if words is not None:
         write_output_vocabulary(made, words)
+    if query_weights is not None:
+        write_file(made / QUERY_WEIGHTS_FILE, weights_to_bytes(query_weights.numpy()))
     if not inexpressible:
         _write_sentence_transformers(made, card)
     write_file(made / CARD_FILE, card.to_bytes())
@@ -186,6 +199,7 @@ def _inexpressible(card: EncoderCard, *, own: bool) -> dict[str, str]:
         "output_layer": "its own" if own else "",
         "output_casing": card.output_casing if card.output_casing != "all" else "",
         "query_encoder": card.query_encoder if card.query_encoder != "model" else "",
+        "head": card.head if card.head != "vocabulary" else "",
     }
     return {name: value for name, value in fields.items() if value}
 

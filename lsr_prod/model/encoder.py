@@ -1,4 +1,4 @@
-"""``SparseEncoder``: a language model whose vocabulary head, pooled over the tokens, gives a sparse vector."""
+"""``SparseEncoder``: a language model whose head, pooled over the tokens of a text, gives a sparse vector."""
 
 import copy
 from collections.abc import Sequence
@@ -21,6 +21,7 @@ from lsr_prod.model.card_update import check_attention, update_card
 from lsr_prod.model.directory import ModelParts, write_model_directory
 from lsr_prod.model.loading import output_vocabulary, read_parts
 from lsr_prod.model.pooled_head import PooledArgmax, find_argmax, pool_vocabulary
+from lsr_prod.model.token_weights import pool_token_weights, sparse_linear, unweighted_tokens
 from lsr_prod.model.uncased import UncasedOutput
 
 __all__ = ["SparseEncoder"]
@@ -37,9 +38,13 @@ class SparseEncoder(nn.Module):
         card: all settings that decide a vector, apart from the weights.
         vocabulary: the V output terms.
         uncased: folds the terms of the head into the output terms; None if ``output_casing`` is ``all``.
+        query_weights: float32 [V] on the CPU, learned weights of query terms; None: not trained, or the card does not
+            have ``query_encoder: learned``.
         queries: separate encoder of queries, with the same output terms; None: this model encodes queries too, or no
             model does.
     """
+
+    unweighted: Tensor
 
     def __init__(
         self,
@@ -47,6 +52,7 @@ class SparseEncoder(nn.Module):
         tokenizer: PreTrainedTokenizerFast,
         card: EncoderCard,
         vocabulary: list[str] | None = None,
+        query_weights: Tensor | None = None,
         queries: "SparseEncoder | None" = None,
     ) -> None:
         """Combine the parts; ``load`` reads them.
@@ -56,21 +62,26 @@ class SparseEncoder(nn.Module):
             tokenizer: its tokenizer.
             card: the encoder card.
             vocabulary: the terms of the head's rows if they are not the tokenizer's tokens.
+            query_weights: float32 [V], learned weights of query terms.
             queries: a separate query encoder, if the card says ``query_encoder: separate``.
 
         Raises:
             ConfigError: the architecture is not in ``backbone.ARCHITECTURES``, or the parts do not fit together.
         """
         super().__init__()
-        backbone.check_architecture(type(model).__name__, field="model")
+        token_weights = card.head == "token_weights"
+        allowed = backbone.HEADLESS if token_weights else backbone.ARCHITECTURES
+        backbone.check_architecture(type(model).__name__, field="model", allowed=allowed)
         check_attention(replace(card, architecture=type(model).__name__))
         if (card.output_vocabulary == "words") != (vocabulary is not None):
             raise ConfigError(
                 "vocabulary", f"the card's output vocabulary is {card.output_vocabulary}", "give terms with words only"
             )
         self.model, self.tokenizer, self.card = model, tokenizer, card
-        rows = len(backbone.output_layer(model)[0])
+        rows = self._rows()
         terms = output_vocabulary(tokenizer, rows) if vocabulary is None else vocabulary
+        if token_weights:
+            self.register_buffer("unweighted", unweighted_tokens(tokenizer, rows), persistent=False)
         self.uncased = UncasedOutput(terms) if card.output_casing == "uncased" else None
         self.vocabulary = self.uncased.terms if self.uncased else terms
         if rows != len(terms) or len(self.vocabulary) != card.vocabulary_size:
@@ -79,16 +90,21 @@ class SparseEncoder(nn.Module):
                 f"its head has {rows} outputs for {len(terms)} terms",
                 f"give it what the card says, {card.vocabulary_size} terms",
             )
+        if query_weights is not None and len(query_weights) != card.vocabulary_size:
+            raise ConfigError(
+                "query_weights", f"there are {len(query_weights)} for {card.vocabulary_size} terms", "give one per term"
+            )
+        self.query_weights = query_weights if card.query_encoder == "learned" else None
         self.queries = queries
         _check_queries(card, queries)
 
     @classmethod
     def load(cls, source: str | Path, **card_overrides: Any) -> "SparseEncoder":
-        """Read an encoder. Weights are read from safetensors only, and no code of the model is run.
+        """Read an encoder. No code of the model is run; weights are read from safetensors only, except BGE-M3's.
 
         Args:
             source: a model directory of lsr_prod, a folder of sentence-transformers' SparseEncoder, a folder of
-                a language model, or a Hugging Face id of one of them.
+                a language model or of BGE-M3, or a Hugging Face id of one of them.
             **card_overrides: fields of the encoder card to set: casing, query_max_length, document_max_length,
                 query_prompt, document_prompt, activation, pooled_tokens, attention, pooled_states, output_casing,
                 query_encoder.
@@ -111,15 +127,17 @@ class SparseEncoder(nn.Module):
         """
         tokenizer = copy.deepcopy(self.tokenizer)
         words = self._words()
-        terms = output_vocabulary(tokenizer, len(backbone.output_layer(self.model)[0])) if words is None else words
+        terms = output_vocabulary(tokenizer, self._rows()) if words is None else words
         card = update_card(self.card, card_changes, self.model.config, tokenizer, terms)
         queries = self.queries if card.query_encoder == "separate" else None
-        return SparseEncoder(self.model, tokenizer, card, words, queries).train(self.training)
+        kept = self.query_weights if card.vocabulary_sha256 == self.card.vocabulary_sha256 else None
+        return SparseEncoder(self.model, tokenizer, card, words, kept, queries).train(self.training)
 
     def clone(self) -> "SparseEncoder":
         """Return an encoder with a copy of the weights, for stages that change them; in evaluation mode."""
         queries = None if self.queries is None else self.queries.clone()
-        return SparseEncoder(copy.deepcopy(self.model), self.tokenizer, self.card, self._words(), queries).eval()
+        model, words = copy.deepcopy(self.model), self._words()
+        return SparseEncoder(model, self.tokenizer, self.card, words, self.query_weights, queries).eval()
 
     def document_encoder(self) -> "SparseEncoder":
         """Return the encoder without its separate query encoder; it shares the weights."""
@@ -141,7 +159,7 @@ class SparseEncoder(nn.Module):
                 "leave query_model out, or start from a model that encodes queries",
             )
         card = replace(self.card, query_encoder="separate")
-        return SparseEncoder(self.model, self.tokenizer, card, self._words(), queries).eval()
+        return SparseEncoder(self.model, self.tokenizer, card, self._words(), queries=queries).eval()
 
     def save(self, folder: str | Path) -> str:
         """Write the model directory atomically; sentence-transformers can open it unless a setting is missing there.
@@ -178,6 +196,8 @@ class SparseEncoder(nn.Module):
             [B, V], at least 0; float32 even under autocast.
         """
         states, pooled = self.pooled_states(input_ids, attention_mask, token_type_ids)
+        if self.card.activation == "relu":  # cheap, so that it is computed in both passes
+            return pool_token_weights(states, sparse_linear(self.model), input_ids, pooled, self.unweighted)
         matrix, bias = backbone.output_layer(self.model)
         weights = pool_vocabulary(states, matrix, bias, pooled, activation=self.card.activation, found=found)
         return self.fold(weights)
@@ -196,6 +216,9 @@ class SparseEncoder(nn.Module):
             token_type_ids: int64 [B, L]; default zeros.
         """
         states, pooled = self.pooled_states(input_ids, attention_mask, token_type_ids)
+        if self.card.activation == "relu":
+            vectors = pool_token_weights(states, sparse_linear(self.model), input_ids, pooled, self.unweighted)
+            return PooledArgmax(vectors, input_ids.new_empty(len(vectors), 0))
         matrix, bias = backbone.output_layer(self.model)
         return find_argmax(states, matrix, bias, pooled, activation=self.card.activation)
 
@@ -207,7 +230,7 @@ class SparseEncoder(nn.Module):
     def pooled_states(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the states that the output matrix multiplies, and the mask of the positions to pool.
+        """Return the states that the head's linear layer multiplies, and the mask of the positions to pool.
 
         Args:
             input_ids: int64 [B, L].
@@ -221,6 +244,8 @@ class SparseEncoder(nn.Module):
             self.model, input_ids, attention_mask, token_type_ids, attention=self.card.attention
         )
         pooled = pooling.pooled_positions(attention_mask, self.card.pooled_tokens)
+        if self.card.head == "token_weights":
+            return hidden, pooled
         if self.card.pooled_states == "mean":
             hidden, pooled = pooling.mean_states(hidden, pooled)
         return backbone.head_input(self.model, hidden), pooled
@@ -256,7 +281,13 @@ class SparseEncoder(nn.Module):
         return SparseBatch.concatenate(parts).spread([visible[i] for i in by_length], len(texts))
 
     def _parts(self) -> ModelParts:
-        return ModelParts(self.model, self.tokenizer, self.card, self._words())
+        return ModelParts(self.model, self.tokenizer, self.card, self._words(), self.query_weights)
+
+    def _rows(self) -> int:
+        """Return the number of terms of the head."""
+        embeddings: Any = self.model.get_input_embeddings()
+        matrix = embeddings.weight if self.card.head == "token_weights" else backbone.output_layer(self.model)[0]
+        return len(matrix)
 
     def _words(self) -> list[str] | None:
         return self.vocabulary if self.card.output_vocabulary == "words" else None

@@ -15,6 +15,7 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 from safetensors import SafetensorError
+from torch import Tensor
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
@@ -32,6 +33,7 @@ from lsr_prod.errors import ConfigError
 from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.formats.card import CARD_FILE, EncoderCard
 from lsr_prod.formats.digest import digest_json
+from lsr_prod.formats.query_weights import QUERY_WEIGHTS_FILE, weights_from_bytes
 from lsr_prod.logs import get_log
 from lsr_prod.model.backbone import check_architecture, is_causal, output_layer
 from lsr_prod.model.card_update import add_lowercase, longest_input, output_terms, update_card
@@ -44,6 +46,7 @@ from lsr_prod.model.output_layer import (
 )
 from lsr_prod.model.sentence_transformers import SentenceTransformersFolder, read_sentence_transformers
 from lsr_prod.model.start_token import prepend_start_token
+from lsr_prod.model.token_weights import has_sparse_linear, read_backbone
 from lsr_prod.terms.words import lowercases
 
 __all__ = [
@@ -57,17 +60,18 @@ __all__ = [
 
 log = get_log(__name__)
 
-# The files of a Hugging Face repository that are fetched; no pickle files.
-_FETCHED = ["*.json", "*.txt", "*.model", "*.safetensors"]
+# The files of a Hugging Face repository that are fetched; no pickle files, except those of BGE-M3.
+_FETCHED = ["*.json", "*.txt", "*.model", "*.safetensors", "sparse_linear.pt"]
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _QUERY_LENGTH, _DOCUMENT_LENGTH = 64, 256
+_TOKEN_WEIGHTS_LENGTH = 512  # FlagEmbedding's default for queries and passages
 _REMEDY = "give a language model with its vocabulary head"
 
 
 def read_parts(
     source: str | Path, overrides: Mapping[str, Any]
-) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, EncoderCard, list[str] | None]:
-    """Read model, tokenizer, card, and the terms of the head's rows if they are not the tokenizer's tokens.
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, EncoderCard, list[str] | None, Tensor | None]:
+    """Read model, tokenizer, card, the terms of the head's rows if they are not tokens, and learned query weights.
 
     Args:
         source: folder or Hugging Face id, see ``SparseEncoder.load``.
@@ -78,13 +82,15 @@ def read_parts(
         ArtifactError: it is an incomplete model directory.
     """
     folder = local_folder(source)
+    card = EncoderCard.load(folder) if (folder / CARD_FILE).is_file() else None
+    if has_sparse_linear(folder) if card is None else card.head == "token_weights":
+        return _read_token_weights(folder, card, overrides)
     settings = read_sentence_transformers(folder)
     weights = folder / settings.weights if settings else folder
     model = _read_model(weights)
     tokenizer = read_tokenizer(weights)
     words = None
-    if (folder / CARD_FILE).is_file():
-        card = EncoderCard.load(folder)
+    if card is not None:
         words = read_output_vocabulary(folder) if card.output_vocabulary == "words" else None
         terms = output_vocabulary(tokenizer, len(output_layer(model)[0])) if words is None else words
         if card.vocabulary_sha256 != digest_json(output_terms(terms, card.output_casing)):
@@ -96,7 +102,46 @@ def read_parts(
             prepend_start_token(tokenizer, model.config)
         card = _new_card(model.config, tokenizer, settings, parent=model_digest(folder))
         terms = output_vocabulary(tokenizer, card.vocabulary_size)
-    return model, tokenizer, update_card(card, overrides, model.config, tokenizer, terms), words
+    changed = update_card(card, overrides, model.config, tokenizer, terms)
+    return model, tokenizer, changed, words, _read_query_weights(folder, card, changed)
+
+
+def _read_token_weights(
+    folder: Path, card: EncoderCard | None, overrides: Mapping[str, Any]
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, EncoderCard, None, Tensor | None]:
+    """Read a model with a head of token weights: a model directory, or a folder of BGE-M3."""
+    config = _read_config(folder)
+    model = read_backbone(folder, config)
+    # FlagEmbedding uses tokenizer.json as it is; the class of XLM-RoBERTa in transformers would rebuild its rules.
+    tokenizer = read_tokenizer(folder, PreTrainedTokenizerFast if (folder / TOKENIZER_FILE).is_file() else None)
+    size, longest = int(config.vocab_size), longest_input(config)
+    terms = output_vocabulary(tokenizer, size)
+    if card is None:
+        card = EncoderCard(
+            architecture=type(model).__name__,
+            vocabulary_size=size,
+            vocabulary_sha256=digest_json(terms),
+            casing="lowercase" if lowercases(tokenizer.backend_tokenizer) else "none",
+            query_max_length=min(_TOKEN_WEIGHTS_LENGTH, longest),
+            document_max_length=min(_TOKEN_WEIGHTS_LENGTH, longest),
+            activation="relu",
+            head="token_weights",
+            parents=(model_digest(folder),),
+        )
+    elif card.vocabulary_sha256 != digest_json(terms):
+        raise ConfigError(
+            "source", f"the tokenizer of {folder} does not match the output vocabulary of its card", "save it again"
+        )
+    changed = update_card(card, overrides, config, tokenizer, terms)
+    return model, tokenizer, changed, None, _read_query_weights(folder, card, changed)
+
+
+def _read_query_weights(folder: Path, card: EncoderCard, changed: EncoderCard) -> Tensor | None:
+    """Return the learned weights of query terms, float32 [V]; None: there are none, or the output terms changed."""
+    path = folder / QUERY_WEIGHTS_FILE
+    if changed.query_encoder != "learned" or changed.vocabulary_sha256 != card.vocabulary_sha256 or not path.is_file():
+        return None
+    return torch.from_numpy(weights_from_bytes(path.read_bytes(), card.vocabulary_size, str(path)))
 
 
 def output_vocabulary(tokenizer: PreTrainedTokenizerFast, size: int) -> list[str]:
@@ -121,7 +166,10 @@ def local_folder(source: str | Path) -> Path:
     if isinstance(source, Path) or path.exists() or text.startswith((".", "/", "~")) or text.count("/") > 1:
         raise ConfigError("source", f"there is no folder at {source}", "give a folder of a language model")
     try:
-        return Path(snapshot_download(text, allow_patterns=_FETCHED))
+        fetched = Path(snapshot_download(text, allow_patterns=_FETCHED))
+        if has_sparse_linear(fetched) and not (fetched / "model.safetensors").is_file():
+            fetched = Path(snapshot_download(text, allow_patterns=[*_FETCHED, "pytorch_model.bin"]))
+        return fetched
     except (HFValidationError, RepositoryNotFoundError, LocalEntryNotFoundError, OSError) as error:
         raise ConfigError(
             "source",
@@ -131,10 +179,7 @@ def local_folder(source: str | Path) -> Path:
 
 
 def _read_model(folder: Path) -> PreTrainedModel:
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise ConfigError("source", f"{folder} has no config.json that transformers can read", _REMEDY) from error
+    config = _read_config(folder)
     name = _architecture(config)
     check_architecture(name, field="source")
     _repair_padding(config)
@@ -171,6 +216,14 @@ def _read_model(folder: Path) -> PreTrainedModel:
     return model
 
 
+def _read_config(folder: Path) -> PreTrainedConfig:
+    try:
+        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError("source", f"{folder} has no config.json that transformers can read", _REMEDY) from error
+    return config
+
+
 def _repair_padding(config: PreTrainedConfig) -> None:
     """Remove a padding token without an embedding, as some decoders have; padding is masked, so any token works."""
     padding = config.pad_token_id
@@ -190,14 +243,18 @@ def without_load_report() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+def read_tokenizer(folder: Path, reader: Any = None) -> PreTrainedTokenizerFast:
     """Return the fast tokenizer of a folder.
+
+    Args:
+        folder: a folder of a model.
+        reader: class that reads it; None: the one that its files name.
 
     Raises:
         ConfigError: it has none.
     """
     try:
-        tokenizer = tokenizer_reader(folder).from_pretrained(folder, trust_remote_code=False)
+        tokenizer = (reader or tokenizer_reader(folder)).from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ConfigError("source", f"{folder} has no tokenizer", "add its tokenizer.json") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):

@@ -1,6 +1,6 @@
 """Encode queries with the bundle that encoded the index; other bundles are rejected.
 
-If the card has ``query_encoder: idf``, the tokenizer is enough; otherwise ONNX Runtime runs the model, and with
+If the card has inference-free queries, the tokenizer is enough; otherwise ONNX Runtime runs the model, and with
 ``separate`` the query encoder in the bundle.
 """
 
@@ -107,7 +107,7 @@ class QueryEncoder:
             LineageError: the given bundle did not encode the index.
             MissingExtraError: queries have a model, and ONNX Runtime is not installed.
         """
-        if snapshot.card.query_encoder == "idf":
+        if snapshot.card.inference_free:
             self.reader(snapshot)
             _ = snapshot.term_weights
         else:
@@ -123,7 +123,7 @@ class QueryEncoder:
         """
         for text in texts:
             check_text(text)
-        if snapshot.card.query_encoder == "idf":
+        if snapshot.card.inference_free:
             reader, weights = self.reader(snapshot), snapshot.term_weights
             return [weights.weigh(*reader.query(text)) for text in texts]
         encoder = self.of(snapshot)

@@ -334,7 +334,7 @@ class Searcher(OpenIndex):
         return match_ids(self._snapshot, sorted(set(terms)), required)
 
     def encode(self, texts: Sequence[str]) -> list[SparseQuery]:
-        """Encode queries as ``search`` does: by the model, or by IDF if queries have no model.
+        """Encode queries as ``search`` does: by the model, or by term weights if queries have no model.
 
         Raises:
             QueryError: a text is not a valid string.

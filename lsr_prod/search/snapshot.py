@@ -20,7 +20,7 @@ from lsr_prod.formats.publication import Publication
 from lsr_prod.search.candidates import Candidates, Collected, CollectPlan, Ranked
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.sparse_query import Vocabulary
-from lsr_prod.search.query.term_weights import TermWeights, read_weights
+from lsr_prod.search.query.term_weights import TermWeights, read_learned_weights, read_weights
 from lsr_prod.search.query.text_filters import has_text_query
 from lsr_prod.search.shard.mask_cache import MaskCache
 from lsr_prod.search.shard.open_shard import OpenShard
@@ -153,12 +153,15 @@ class Snapshot:
 
     @cached_property
     def term_weights(self) -> TermWeights:
-        """Term weights of inference-free queries, from all shards of the version, open or not.
+        """Term weights of inference-free queries: learned ones, or IDF from all shards of the version, open or not.
 
         Raises:
-            ArtifactError: the term counts of a shard are missing or damaged.
+            ArtifactError: the learned weights, or the term counts of a shard, are missing or damaged.
         """
-        return read_weights(self.index, self.version.shards, self.vocabulary, verify=self._verify is not False)
+        verify = self._verify is not False
+        if self.card.query_encoder == "learned":
+            return read_learned_weights(self.bundle, self.vocabulary, verify=verify)
+        return read_weights(self.index, self.version.shards, self.vocabulary, verify=verify)
 
     def match(self, query: ShardQuery) -> Candidates:
         """Return the best documents of every open shard, one shard after another; see ``Shards``.

@@ -182,7 +182,7 @@ def _time(
         if start != plan.digest and has_artifact(plan.store, f"models/{start}"):
             folder = fetch_artifact(plan.store, f"models/{start}")
     encoder = load_start(folder, stage)
-    layout = QueryTermLayout(encoder.card, tuple(encoder.vocabulary)) if encoder.card.query_encoder == "idf" else None
+    layout = QueryTermLayout(encoder.card, tuple(encoder.vocabulary)) if encoder.card.inference_free else None
     with tempfile.TemporaryDirectory() as scratch:
         encoder.save(Path(scratch) / "model")  # of a Hugging Face folder, the tokenizer as encoders use it
         tokens = TokenSettings.of_model(

@@ -11,6 +11,7 @@ from lsr_prod.config.train import OptimizerSettings
 from lsr_prod.training.learning_rate import learning_rate
 
 __all__ = [
+    "QUERY_WEIGHTS",
     "OptimizerStep",
     "full_tensor",
     "load_optimizer",
@@ -19,6 +20,9 @@ __all__ = [
     "optimizer_tensors",
     "trained_parameters",
 ]
+
+QUERY_WEIGHTS = "query_weights"
+"""Name of the learned query weights, float32 [V], among the trained weights of a checkpoint."""
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 

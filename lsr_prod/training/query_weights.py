@@ -1,8 +1,9 @@
-"""Inference-free queries in training: fixed query vectors, so that only documents are trained.
+"""Inference-free queries in training: query vectors that need no model.
 
-Their terms are weighted by inverse document frequencies (``formats.idf``) of the training documents or of a corpus. No
-gradient reaches them. Losses, masks and document regularizers are the usual ones, including FLOPS with ``l0_mask``
-(arXiv 2504.14839 excludes documents that are sparse enough).
+Their terms are weighted by inverse document frequencies (``formats.idf``) of the training documents or of a corpus, to
+which no gradient is propagated, or by learned weights (``query_table``) that start from them. Losses, masks and
+document regularizers are the usual ones, including FLOPS with ``l0_mask`` (arXiv 2504.14839 excludes documents that are
+sparse enough).
 """
 
 import hashlib
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lsr_prod.config.query_weights import QueryWeightsSettings
 from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError
 from lsr_prod.formats.card import Kind
@@ -28,7 +30,16 @@ from lsr_prod.training.batches import TokenBatch
 from lsr_prod.training_data.pins import pin_data
 from lsr_prod.training_data.texts import read_good_rows
 
-__all__ = ["count_terms", "idf_encoder", "query_weights", "reader_of", "weigh_queries"]
+__all__ = [
+    "count_terms",
+    "idf_encoder",
+    "initial_weights",
+    "learned_encoder",
+    "needs_term_counts",
+    "query_weights",
+    "reader_of",
+    "weigh_queries",
+]
 
 _FORMAT = 1
 
@@ -105,7 +116,7 @@ def query_weights(file: FileDigest, work: Store, vocabulary_size: int) -> Tensor
 
 
 def weigh_queries(queries: TokenBatch, weights: Tensor) -> Tensor:
-    """Return query vectors: the weight of each term that is present.
+    """Return query vectors: the weight of each term that is present. A gradient of ``weights`` is deterministic.
 
     Args:
         queries: output terms, each at most once per row.
@@ -118,7 +129,40 @@ def weigh_queries(queries: TokenBatch, weights: Tensor) -> Tensor:
     present = queries.attention_mask.to(device)
     ids = queries.input_ids.to(device) * present  # the padding token may not be an output term
     rows = weights.new_zeros(len(ids), len(weights))
-    return rows.scatter_add_(1, ids, weights[ids] * present)
+    # The backward pass of index_select on a CPU adds in a fixed order; that of an index does not.
+    found = weights.index_select(0, ids.flatten()).view_as(ids)
+    return rows.scatter_add_(1, ids, found * present)
+
+
+def needs_term_counts(encoder: SparseEncoder, settings: QueryWeightsSettings | None) -> bool:
+    """Return whether training weighs queries by IDF, or starts from IDF.
+
+    Args:
+        encoder: the encoder to train.
+        settings: settings of learned weights; None: their defaults.
+    """
+    if encoder.card.query_encoder != "learned":
+        return encoder.card.query_encoder == "idf"
+    return encoder.query_weights is None and (settings or QueryWeightsSettings()).initialization == "idf"
+
+
+def initial_weights(encoder: SparseEncoder, counts: FileDigest | None, work: Store) -> Tensor | None:
+    """Return the weights of query terms at the first step, float32 [V]; None: the model encodes queries.
+
+    Args:
+        encoder: the encoder to train.
+        counts: result of ``count_terms`` if ``needs_term_counts``.
+        work: the work store.
+
+    Raises:
+        ArtifactError: the counts were deleted or damaged.
+    """
+    if not encoder.card.inference_free:
+        return None
+    if encoder.query_weights is not None:
+        return encoder.query_weights
+    size = encoder.card.vocabulary_size
+    return torch.ones(size) if counts is None else query_weights(counts, work, size)
 
 
 def idf_encoder(encoder: SparseEncoder, documents: Iterable[str]) -> Callable[[SparseEncoder], Encode]:
@@ -132,17 +176,37 @@ def idf_encoder(encoder: SparseEncoder, documents: Iterable[str]) -> Callable[[S
         A function from the current document encoder to an encoder of queries and documents.
     """
     reader = reader_of(encoder)
-    weights = TermWeights(reader.count(documents), encoder.vocabulary)
+    weights = TermWeights.of_counts(reader.count(documents), encoder.vocabulary)
+    return lambda model: partial(_encode, model, reader, weights)
 
-    def encode(model: SparseEncoder, texts: Sequence[str], kind: Kind) -> SparseBatch:
-        if kind == "document":
-            return model.encode(texts, kind)
-        queries = (weights.weigh(reader.query(text).ids) for text in texts)
-        return SparseBatch.concatenate(
-            [SparseBatch(np.array([0, len(query.ids)]), query.ids, query.weights) for query in queries]
-        )
 
-    return lambda model: partial(encode, model)
+def learned_encoder(encoder: SparseEncoder) -> Callable[[SparseEncoder], Encode]:
+    """Return an encoder factory for queries with the learned weights of the current encoder.
+
+    Args:
+        encoder: encoder with tokenizer and output terms.
+
+    Returns:
+        A function from the current encoder, with its query weights, to an encoder of queries and documents.
+    """
+    reader = reader_of(encoder)
+
+    def of(model: SparseEncoder) -> Encode:
+        assert model.query_weights is not None
+        return partial(_encode, model, reader, TermWeights.learned(model.query_weights.numpy(), model.vocabulary))
+
+    return of
+
+
+def _encode(
+    model: SparseEncoder, reader: TermReader, weights: TermWeights, texts: Sequence[str], kind: Kind
+) -> SparseBatch:
+    if kind == "document":
+        return model.encode(texts, kind)
+    queries = (weights.weigh(reader.query(text).ids) for text in texts)
+    return SparseBatch.concatenate(
+        [SparseBatch(np.array([0, len(query.ids)]), query.ids, query.weights) for query in queries]
+    )
 
 
 def _distinct(texts: Iterable[str]) -> Iterator[str]:

@@ -59,7 +59,7 @@ def time_step(
     before, threads_before = _peak(), torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        weights = torch.ones(encoder.card.vocabulary_size) if encoder.card.query_encoder == "idf" else None
+        weights = torch.ones(encoder.card.vocabulary_size) if encoder.card.inference_free else None
         scale = stage.scale.model_copy(update={"strategy": "ddp"})
         short = stage.model_copy(update={"batch": small, "steps": _TIMED + 1, "epochs": None, "scale": scale})
         trainer = Trainer(encoder.to(group.device), sample, short, group, query_weights=weights)

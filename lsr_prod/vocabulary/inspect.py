@@ -80,6 +80,8 @@ def inspect_vocabulary(
         ConfigError: a path does not exist, or a word is not a term of the target.
     """
     encoder = SparseEncoder.load(model)
+    if encoder.card.head == "token_weights":
+        raise ConfigError("model", "it has a head of token weights, so no vocabulary head", "give a model with one")
     tokenizer = None if target is None else read_target(target)
     found: list[Neighbors] = []
     overlap = None

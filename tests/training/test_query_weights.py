@@ -117,7 +117,7 @@ def test_step_has_gradient_of_loss_with_fixed_queries(start, tmp_path):
     encoder = SparseEncoder.load(start)
     (part,) = trainer._parts()
     assert {VOCABULARY[i] for i in part.queries.input_ids[part.queries.attention_mask > 0].tolist()} >= {"w3"}
-    queries = weigh_queries(part.queries, trainer._plan.query_weights)
+    queries = weigh_queries(part.queries, trainer._plan.query_weights())
     documents = encoder(part.documents.input_ids, part.documents.attention_mask)
     scores = queries @ documents.T
     positive = torch.arange(len(queries)) * 2
@@ -152,7 +152,7 @@ def gradients(rank: int, world: int, start: str, strategy: Any, chunk: int | Non
             "sparsity": {"regularizers": [{"regularizer": "flops", "document": 0.1, "ramp": "none"}]},
         }
     )
-    plan = StepPlan(group, chunk, None, 0, torch.linspace(0.5, 3, len(VOCABULARY)))
+    plan = StepPlan(group, chunk, None, 0, lambda: torch.linspace(0.5, 3, len(VOCABULARY)))
     loss = TrainingObjective(objective, vocabulary=encoder.vocabulary, steps=10)
     backward(replica, loss, [TrainBatch(queries, documents, None)], step=1, plan=plan, negatives=None)
     return {name: full_tensor(p.grad) for name, p in trained_parameters(encoder.model).items() if p.grad is not None}

@@ -1,61 +1,79 @@
-"""Term weights of inference-free queries: inverse document frequencies of an index version (``formats.idf``)."""
+"""Term weights of inference-free queries.
+
+They are the inverse document frequencies of an index version (``formats.idf``), or the learned weights of its bundle
+(``formats.query_weights``).
+"""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from lsr_prod.errors import ArtifactError
+from lsr_prod.formats.bundle import Bundle
 from lsr_prod.formats.digest import verify_files
 from lsr_prod.formats.idf import TermCounts
 from lsr_prod.formats.index import ShardManifest
+from lsr_prod.formats.query_weights import QUERY_WEIGHTS_FILE, weights_from_bytes
 from lsr_prod.formats.shard import TEXT_TERMS_FILE
 from lsr_prod.search.query.sparse_query import SparseQuery, Vocabulary
 
-__all__ = ["TermWeights", "read_weights"]
+__all__ = ["TermWeights", "read_learned_weights", "read_weights"]
 
 
 class TermWeights:
-    """Weight of every output term. Safe to share between threads.
+    """Weight of every output term. Safe to share between threads."""
 
-    Attributes:
-        counts: the counts from which the weights are computed.
-    """
-
-    def __init__(self, counts: TermCounts, names: Sequence[str]) -> None:
-        """Compute the weights of all terms.
+    def __init__(self, weights: npt.NDArray[np.float32], names: Sequence[str], *, unknown: float) -> None:
+        """Prepare the order of the terms in a query.
 
         Args:
-            counts: counts of a version's documents.
+            weights: float32 [V], above 0.
             names: the V output terms.
+            unknown: weight of a word that is not an output term; at least as large as every weight.
         """
-        self.counts = counts
         self._names = names
-        self._weights = counts.weights()
-        self._unseen = float(np.float32(counts.unseen))
+        self._weights = weights
+        self._unknown = float(np.float32(unknown))
         # Rank of every term in the order of a query: heaviest first, ties by rising id.
         ranks = np.empty(len(names), np.int64)
         ranks[np.argsort(-self._weights, kind="stable")] = np.arange(len(names))
         self._ranks: list[int] = ranks.tolist()
+
+    @classmethod
+    def of_counts(cls, counts: TermCounts, names: Sequence[str]) -> "TermWeights":
+        """Return the inverse document frequencies of a version's documents.
+
+        Args:
+            counts: counts of the documents.
+            names: the V output terms.
+        """
+        return cls(counts.weights(), names, unknown=counts.unseen)
+
+    @classmethod
+    def learned(cls, weights: npt.NDArray[np.float32], names: Sequence[str]) -> "TermWeights":
+        """Return learned weights, float32 [V]; a word that is not an output term has the largest of them."""
+        return cls(weights, names, unknown=float(weights.max()))
 
     def weigh(self, ids: Iterable[int], unknown: Sequence[str] = ()) -> SparseQuery:
         """Return the vector of a query.
 
         Args:
             ids: ids of its distinct output terms.
-            unknown: distinct words that are not output terms. They match nothing, and count in |q| with the weight of a
-                term that no document has.
+            unknown: distinct words that are not output terms. They match nothing, and count in |q| with the weight
+                ``unknown``.
         """
         found = np.array(sorted(ids, key=self._ranks.__getitem__), np.int32)
         terms = tuple([self._names[number] for number in found.tolist()])
         weights = self._weights[found]
         if not unknown:
             return SparseQuery(found, weights, terms)
-        # No term is heavier than one that no document has, and -1 is below every id.
+        # No term is heavier than an unknown word, and -1 is below every id.
         absent = len(unknown)
         return SparseQuery(
             np.concatenate([np.full(absent, -1, np.int32), found]),
-            np.concatenate([np.full(absent, self._unseen, np.float32), weights]),
+            np.concatenate([np.full(absent, self._unknown, np.float32), weights]),
             (*sorted(unknown), *terms),
         )
 
@@ -89,4 +107,27 @@ def read_weights(index: Path, shards: Sequence[ShardManifest], vocabulary: Vocab
             verify_files(folder, files)
         path = folder / TEXT_TERMS_FILE
         counts += TermCounts.from_bytes(path.read_bytes(), size, str(path))
-    return TermWeights(counts, vocabulary.names)
+    return TermWeights.of_counts(counts, vocabulary.names)
+
+
+def read_learned_weights(bundle: Path, vocabulary: Vocabulary, *, verify: bool) -> TermWeights:
+    """Read the learned weights of a bundle.
+
+    Args:
+        bundle: folder of the bundle.
+        vocabulary: the V output terms.
+        verify: compare the file with its sha256.
+
+    Raises:
+        ArtifactError: the file is missing or damaged.
+        DigestMismatchError: the file is damaged.
+    """
+    files = [file for file in Bundle.load(bundle).files if file.path == QUERY_WEIGHTS_FILE]
+    if not files:
+        raise ArtifactError(f"{bundle} has no {QUERY_WEIGHTS_FILE}, which its queries need; export the model again")
+    if verify:
+        verify_files(bundle, files)
+    path = bundle / QUERY_WEIGHTS_FILE
+    return TermWeights.learned(
+        weights_from_bytes(path.read_bytes(), len(vocabulary.names), str(path)), vocabulary.names
+    )

@@ -28,7 +28,7 @@ class LoopInputs:
         validation_set: digest of the validation texts of a language model.
         new_tokens: for ``adapt_mlm``, tokens that are masked more often.
         teacher: for ``distil_head``, digest of the teacher's model directory.
-        term_counts: for inference-free queries, document frequencies of terms.
+        term_counts: document frequencies of terms, if queries are weighted by IDF or learned weights start from it.
     """
 
     training_set: str

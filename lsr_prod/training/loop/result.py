@@ -16,7 +16,7 @@ from lsr_prod.training.loop.checkpoint_store import open_checkpoint
 from lsr_prod.training.loop.job import LoopSettings
 from lsr_prod.training.observers.best import Best
 from lsr_prod.training.observers.reporter import read_log
-from lsr_prod.training.optimizer import load_weights
+from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights
 
 __all__ = ["last_reports", "save_result", "start_and_best"]
 
@@ -48,7 +48,9 @@ def save_result(
         freeze(encoder.model, stage.trained)  # checkpoints contain no frozen weights
     else:
         freeze_side(encoder, stage.trained)
-    load_weights(trained_module(encoder), checkpoint.tensors.get("best", checkpoint.tensors["weights"]))
+    weights = checkpoint.tensors.get("best", checkpoint.tensors["weights"])
+    load_weights(trained_module(encoder), weights)
+    encoder.query_weights = weights.get(QUERY_WEIGHTS, encoder.query_weights)
     if stage.scale.lora is not None:
         merge_lora(encoder.model)
     encoder.save(output)

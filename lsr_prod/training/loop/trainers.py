@@ -15,7 +15,7 @@ from lsr_prod.training.language.trainer import LanguageTrainer
 from lsr_prod.training.loop.job import LoopInputs, LoopSettings
 from lsr_prod.training.observers.throughput import ThroughputMeter
 from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.query_weights import query_weights
+from lsr_prod.training.query_weights import initial_weights
 from lsr_prod.training.regularizers.ramp import ramp_end
 from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training_data.training_set import TrainingSet
@@ -85,8 +85,7 @@ def make_trainer(
     """Create the trainer of a stage, at step 0."""
     data = TrainingSet.open(work, inputs.training_set)
     if isinstance(stage, FinetuneSettings):
-        counts = inputs.term_counts
-        weights = None if counts is None else query_weights(counts, work, encoder.card.vocabulary_size)
+        weights = initial_weights(encoder, inputs.term_counts, work)
         further = [TrainingSet.open(work, digest) for digest in inputs.further_sets]
         return Trainer(encoder, [data, *further], stage, group, query_weights=weights)
     teacher = None if inputs.teacher is None else fetch_artifact(work, f"models/{inputs.teacher}")

@@ -11,7 +11,7 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.artifacts import fetch_artifact
 from lsr_prod.training.language.validation import LanguageValidator
 from lsr_prod.training.loop.job import LoopInputs, LoopSettings
-from lsr_prod.training.query_weights import idf_encoder
+from lsr_prod.training.query_weights import idf_encoder, learned_encoder
 from lsr_prod.training_data.training_set import TrainingSet
 
 __all__ = ["ValidationResult", "make_validator"]
@@ -47,6 +47,8 @@ def make_validator(
     weighed = None
     if encoder.card.query_encoder == "idf":
         weighed = idf_encoder(encoder, collection.collection.documents.values())
+    elif encoder.card.query_encoder == "learned":
+        weighed = learned_encoder(encoder)
 
     def validate(one: SparseEncoder) -> ValidationResult:
         found = collection(one.encode if weighed is None else weighed(one))

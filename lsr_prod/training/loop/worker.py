@@ -36,7 +36,7 @@ from lsr_prod.training.observers.best import Best
 from lsr_prod.training.observers.collapse import CollapseGuard
 from lsr_prod.training.observers.reporter import Reporter
 from lsr_prod.training.observers.throughput import ModelWork, ThroughputMeter, known_peak, measured_peak
-from lsr_prod.training.optimizer import load_weights
+from lsr_prod.training.optimizer import QUERY_WEIGHTS, load_weights
 from lsr_prod.training.parallel.process_group import Group, process_group
 from lsr_prod.training.parallel.totals import largest_of_workers
 
@@ -98,7 +98,7 @@ class _Run:
         """
         trainer, stage = self._trainer, self._job.stage
         validator = self._validator() if self._first else None
-        work = ModelWork.of(trainer.encoder.model, len(output_layer(trainer.encoder.model)[0]))
+        work = ModelWork.of(trainer.encoder.model, _outputs(trainer.encoder))
         meter = ThroughputMeter(work, self._group.device, peak=_peak(self._group, stage))
         with contextlib.ExitStack() as stack:
             reporter = stack.enter_context(self._open_reporter()) if self._first else None
@@ -174,12 +174,15 @@ class _Run:
         return values
 
     def _encoder(self, weights: Mapping[str, Tensor]) -> SparseEncoder:
-        """Return the whole encoder: the trained one, or a copy if that is sharded."""
+        """Return the whole encoder with its query weights: the trained one, or a copy if that is sharded."""
         if not self._trainer.sharded:
-            return self._trainer.encoder
+            whole = self._trainer.encoder
+            whole.query_weights = weights.get(QUERY_WEIGHTS, whole.query_weights)
+            return whole
         copy = load_start(self._model, self._job.stage)
         prepare_encoder(copy, self._job.stage)
         load_weights(trained_module(copy), weights)
+        copy.query_weights = weights.get(QUERY_WEIGHTS, copy.query_weights)
         return copy.to(self._group.device)
 
     def _save_is_due(self) -> bool:
@@ -228,6 +231,11 @@ class _Run:
     def _resources(self) -> dict[str, int]:
         """Return what decides the order of sums, and with it the last bits of the weights."""
         return {"workers": self._group.world, "threads": self._job.threads}
+
+
+def _outputs(encoder: SparseEncoder) -> int:
+    """Return the number of outputs of the head's linear layer."""
+    return 1 if encoder.card.head == "token_weights" else len(output_layer(encoder.model)[0])
 
 
 def _peak(group: Group, stage: LoopSettings) -> float | None:

@@ -6,14 +6,16 @@ gradient of their vectors, then each chunk is encoded again and back-propagates 
 the same random numbers, and the product with the output matrix is computed in the first pass only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lsr_prod.config.query_weights import QueryWeightsSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.pooled_head import PooledArgmax
@@ -26,10 +28,11 @@ from lsr_prod.training.encoder_setup.sides import models_of, trained_module
 from lsr_prod.training.losses.chance import chance_level
 from lsr_prod.training.objective import LossTerms, TrainingObjective
 from lsr_prod.training.observers.activity import DeadTerms
-from lsr_prod.training.optimizer import OptimizerStep
+from lsr_prod.training.optimizer import QUERY_WEIGHTS, OptimizerStep
 from lsr_prod.training.parallel.free_memory import return_free_memory
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.parallel.replica import Replica
+from lsr_prod.training.query_table import QueryTable
 from lsr_prod.training.query_weights import weigh_queries
 from lsr_prod.training.retrieval.momentum_queue import MomentumQueue, QueuedDocuments
 from lsr_prod.training.retrieval.step_result import EncodedPart, StepResult
@@ -53,7 +56,8 @@ class StepPlan:
         chunk: texts per forward pass of the gradient cache; None: all texts of a part at once.
         autocast: dtype of matrix products; None: dtype of the weights.
         seed: seed of dropout.
-        query_weights: float32 [V] for inference-free queries, given as output terms; None: a model encodes queries.
+        query_weights: returns float32 [V] for inference-free queries, given as output terms; with a graph if they are
+            learned. None: a model encodes queries.
         return_memory: give free memory back to the system before the backward pass and after the step.
         queries: the separate query encoder; None: one model encodes queries and documents.
     """
@@ -62,7 +66,7 @@ class StepPlan:
     chunk: int | None
     autocast: torch.dtype | None
     seed: int
-    query_weights: Tensor | None = None
+    query_weights: Callable[[], Tensor] | None = None
     return_memory: bool = False
     queries: Replica | None = None
 
@@ -92,13 +96,14 @@ class Trainer:
             data: the training set, or one per data set of the stage; with ``query_weights``, queries are output terms.
             settings: the stage.
             group: this process among the workers.
-            query_weights: float32 [V], term weights of inference-free queries; None: the model encodes queries.
+            query_weights: float32 [V], term weights of inference-free queries, at the first step if they are learned;
+                None: the model encodes queries.
 
         Raises:
             ConfigError: the data or the workers cannot fill the batch.
         """
-        if (encoder.card.query_encoder == "idf") != (query_weights is not None):
-            raise ValueError(f"the card says query_encoder {encoder.card.query_encoder}; weights are for idf alone")
+        if encoder.card.inference_free != (query_weights is not None):
+            raise ValueError(f"the card says query_encoder {encoder.card.query_encoder}; weights are not for model")
         self._settings, self._group = settings, group
         sets = list(data) if isinstance(data, Sequence) else [data]
         self.step, self.steps = 0, total_steps(settings, *(one.rows for one in sets))
@@ -121,9 +126,15 @@ class Trainer:
         self.dead_terms = DeadTerms(encoder.card.vocabulary_size, window=DEAD_AFTER, device=group.device)
         autocast = torch.bfloat16 if settings.scale.precision == "bf16" else None
         weights = None if query_weights is None else query_weights.to(group.device)
+        self._table: QueryTable | None = None
+        if weights is not None and encoder.card.query_encoder == "learned":
+            factor = (settings.query_weights or QueryWeightsSettings()).learning_rate_factor
+            self._table = QueryTable(weights, settings.optimizer, factor=factor)
+        fixed = None if weights is None else partial(_same, weights)
+        of_queries = fixed if self._table is None else self._table.weights
         # Pages that return cost time: only where the settings prefer memory to time.
         lean = group.device.type == "cpu" and settings.scale.gradient_checkpointing
-        self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, weights, lean, asked)
+        self._plan = StepPlan(group, settings.batch.chunk, autocast, settings.seed, of_queries, lean, asked)
         self._queue_documents = 0  # of the last step
 
     def train_step(self) -> StepResult:
@@ -134,6 +145,8 @@ class Trainer:
         self._queue_documents = 0 if queue is None else len(queue.keys)
         encoded = backward(self._replica, self._objective, parts, step=self.step, plan=self._plan, negatives=queue)
         norm = self._optimizer.apply()
+        if self._table is not None:
+            norm = torch.hypot(norm, norm.new_tensor(self._table.apply(rate)))
         if self._plan.return_memory:
             return_free_memory()
         self._observe(parts, encoded)
@@ -184,7 +197,10 @@ class Trainer:
         Args:
             keep: return them on this worker; the others get none.
         """
-        return self._optimizer.weights(keep)
+        weights = self._optimizer.weights(keep)
+        if keep and self._table is not None:
+            weights[QUERY_WEIGHTS] = self._table.weights().detach().cpu()
+        return weights
 
     def tensors(self, keep: bool) -> dict[str, dict[str, Tensor]]:
         """Return the tensors of a checkpoint by part; a collective operation of all workers.
@@ -198,6 +214,7 @@ class Trainer:
             "loss": self._objective.state().items(),
             "dead_terms": self.dead_terms.state().items(),
             "negatives": () if self._negatives is None else self._negatives.tensors(),
+            **({} if self._table is None else {"query_table": self._table.state().items()}),
         }
         return {part: {name: value for name, value in tensors if keep} for part, tensors in parts.items()}
 
@@ -210,6 +227,8 @@ class Trainer:
         self.dead_terms.load_state(tensors["dead_terms"])
         if self._negatives is not None:
             self._negatives.load(tensors["negatives"])
+        if self._table is not None:
+            self._table.load_state(tensors["query_table"])
 
 
 def backward(
@@ -271,7 +290,7 @@ def _encode(replica: Replica, part: TrainBatch, plan: StepPlan) -> tuple[Tensor,
     """Return queries [n, V] and the documents that are present [m, V]."""
     device = plan.group.device
     if plan.query_weights is not None:
-        return weigh_queries(part.queries, plan.query_weights), *replica(*part.documents.on(device))
+        return weigh_queries(part.queries, plan.query_weights()), *replica(*part.documents.on(device))
     if plan.queries is not None:
         return *plan.queries(*part.queries.on(device)), *replica(*part.documents.on(device))
     return replica(*part.queries.on(device), *part.documents.on(device))
@@ -287,7 +306,7 @@ def _cached(
 ) -> EncodedPart:
     assert plan.chunk is not None
     step, number, parts = position
-    fixed = None if plan.query_weights is None else weigh_queries(part.queries, plan.query_weights)
+    fixed = None if plan.query_weights is None else weigh_queries(part.queries, plan.query_weights())
     of_queries = part.queries.split(plan.chunk) if fixed is None else []
     chunks = [*of_queries, *part.documents.split(plan.chunk)]
     real = len(chunks)
@@ -354,6 +373,10 @@ def _find(replica: Replica, chunk: TokenBatch, position: Position, plan: StepPla
     _seed(plan, *position)
     with torch.no_grad(), _autocast(plan):
         return replica.find_argmax(*chunk.on(plan.group.device))
+
+
+def _same(weights: Tensor) -> Tensor:
+    return weights
 
 
 def _seed(plan: StepPlan, step: int, number: int, index: int) -> None:

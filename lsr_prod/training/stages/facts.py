@@ -15,6 +15,7 @@ from lsr_prod.formats.card import Attention
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import is_causal, output_layer
 from lsr_prod.model.card_update import longest_input
+from lsr_prod.model.token_weights import sparse_linear
 from lsr_prod.model.uncased import letters_of
 from lsr_prod.terms.surfaces import notation_of
 
@@ -51,6 +52,7 @@ class ModelFacts:
         token_head: the output words are tokens of another tokenizer, so they cannot be found in a text.
         query_encoder: as in the card.
         query_prompt: as in the card.
+        head: as in the card.
         letters: a ``vocabulary_sha256`` and the letters of its terms, see ``letters_of``.
     """
 
@@ -72,8 +74,9 @@ class ModelFacts:
     linear_modules: frozenset[str]
     transferred: bool
     token_head: bool = False
-    query_encoder: Literal["model", "idf", "separate"] = "model"
+    query_encoder: Literal["model", "idf", "learned", "separate"] = "model"
     query_prompt: str = ""
+    head: Literal["vocabulary", "token_weights"] = "vocabulary"
     letters: tuple[str, frozenset[str]] | None = None
 
     @classmethod
@@ -84,8 +87,9 @@ class ModelFacts:
             encoder: the model.
             folder: its model directory, to look for ``TRANSFER_FILE``; None: it has none yet.
         """
-        weight, bias = output_layer(encoder.model)
         card, tokenizer = encoder.card, encoder.tokenizer
+        layer = sparse_linear(encoder.model) if card.head == "token_weights" else None
+        weight, bias = output_layer(encoder.model) if layer is None else (layer.weight, layer.bias)
         modules = encoder.model.base_model.named_modules()
         return cls(
             architecture=card.architecture,
@@ -110,6 +114,7 @@ class ModelFacts:
             token_head=card.output_vocabulary == "words" and notation_of(encoder.vocabulary) != "words",
             query_encoder=card.query_encoder,
             query_prompt=card.query_prompt,
+            head=card.head,
             letters=(card.vocabulary_sha256, letters_of(encoder.vocabulary)),
         )
 

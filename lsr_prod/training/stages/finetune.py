@@ -17,7 +17,7 @@ from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.loop.job import LoopInputs, card_lengths, load_start
 from lsr_prod.training.loop.ray_train import run_loop
 from lsr_prod.training.observers.trackers import check_watch
-from lsr_prod.training.query_weights import count_terms
+from lsr_prod.training.query_weights import count_terms, needs_term_counts
 from lsr_prod.training.retrieval.steps import check_batch, check_unique
 from lsr_prod.training.stages.facts import ModelFacts, check_length
 from lsr_prod.training.stages.query_model import check_query_model, with_query_model
@@ -55,6 +55,10 @@ def check(
         check_length(name, getattr(stage, name), asked)
     for name in ("document_max_length", "card_document_max_length"):
         check_length(name, getattr(stage, name), facts)
+    if stage.scale.lora is not None and facts.head == "token_weights":
+        raise ConfigError(
+            "scale.lora", "the model has a head of token weights, whose layer LoRA would not train", "leave it out"
+        )
     if stage.scale.lora is not None:
         check_lora(stage.scale.lora, facts.linear_modules, facts.architecture)
     _check_query_encoder(stage, facts)
@@ -85,7 +89,7 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
     folder = fetch_artifact(work, f"models/{start}")
     encoder = load_start(folder, stage)
     trained_on = _training_lengths(stage, _starting_card(folder))
-    inference_free = encoder.card.query_encoder == "idf"
+    inference_free = encoder.card.inference_free
     sets = [
         prepare_training_set(
             data,
@@ -104,7 +108,8 @@ def run(stage: FinetuneSettings, job: StageRun) -> Mapping[str, Any]:
         check_unique(stage, one.queries, one.positives)
     prepare_encoder(encoder, stage)  # reports what the model does not support here, once, instead of on every worker
     corpora = [stage.idf_corpus] if stage.idf_corpus else stage.data_sets
-    counts = count_terms(corpora, encoder, work, job.options) if inference_free else None
+    counted = needs_term_counts(encoder, stage.query_weights)
+    counts = count_terms(corpora, encoder, work, job.options) if counted else None
     first, *further = (one.digest for one in sets)
     inputs = LoopInputs(first, tuple(further), term_counts=counts)
     summary = run_loop(stage, job.train, inputs, work=work, start=start, name=job.name, output=job.output)
@@ -171,14 +176,30 @@ def _check_query_encoder(stage: FinetuneSettings, facts: ModelFacts) -> None:
     """Refuse settings that have no effect on how the model encodes queries.
 
     Raises:
-        ConfigError: a regularizer of inference-free queries, which are not trained; or an unused corpus for IDF.
+        ConfigError: a regularizer of queries weighted by IDF, which are not trained; or an unused corpus for IDF, or
+            unused settings of learned weights.
     """
-    if facts.query_encoder != "idf":
+    learned = facts.query_encoder == "learned"
+    if stage.query_weights is not None and not learned:
+        raise ConfigError(
+            "query_weights",
+            f"the model has query_encoder {facts.query_encoder}, so no query weights are trained",
+            "leave it out, or set query_encoder to learned",
+        )
+    if facts.query_encoder not in ("idf", "learned"):
         if stage.idf_corpus is not None:
             raise ConfigError(
                 "idf_corpus",
                 "the model encodes queries itself, so no IDF weights are computed",
                 "leave it out, or set query_encoder to idf",
+            )
+        return
+    if learned:
+        if stage.idf_corpus is not None and stage.query_weights and stage.query_weights.initialization != "idf":
+            raise ConfigError(
+                "idf_corpus",
+                f"query weights start from {stage.query_weights.initialization}, so no IDF weights are computed",
+                "leave it out, or set query_weights.initialization to idf",
             )
         return
     for number, regularizer in enumerate(stage.objective.sparsity.regularizers):

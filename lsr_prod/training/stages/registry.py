@@ -37,6 +37,7 @@ _NAMES_IN_DIGEST = {"initialization": "initialisation"}
 # Settings, of any kind of stage, that a digest leaves out at these values: it was the same before they existed.
 _DEFAULTS_NOT_IN_DIGEST: dict[str, Any] = {
     "idf_corpus": None,
+    "query_weights": None,
     "card_query_max_length": None,
     "card_document_max_length": None,
     "negative_shift": "refuse",
@@ -55,6 +56,7 @@ _DEFAULTS_NOT_IN_DIGEST: dict[str, Any] = {
 _ABSENT = object()
 _FORMAT = 1  # raise it when the same settings train other weights
 
+_ANY_HEAD = ("finetune", "set_encoder")  # stages that do not need a vocabulary head
 _FOLDERS = (
     "query_model",
     "reference",
@@ -118,6 +120,12 @@ def check_stage(
             "stage",
             f"{stage.stage} changes one encoder, but this model has a separate query encoder",
             "run it before the finetune stage with query_model",
+        )
+    if facts.head == "token_weights" and stage.stage not in _ANY_HEAD:
+        raise ConfigError(
+            "stage",
+            f"{stage.stage} needs a vocabulary head, and the model has a head of token weights (BGE-M3)",
+            f"remove the stage; this model supports {' and '.join(_ANY_HEAD)}",
         )
     return REGISTRY[stage.stage].check(local_inputs(stage, options), train, facts, options)
 

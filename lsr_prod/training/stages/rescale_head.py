@@ -24,7 +24,7 @@ def check(stage: RescaleHeadSettings, facts: ModelFacts, options: dict[str, str]
     Raises:
         ConfigError: the sample pairs do not exist, or ``auto`` is given and queries are inference-free.
     """
-    if stage.alpha == "auto" and facts.query_encoder == "idf":
+    if stage.alpha == "auto" and facts.query_encoder != "model":
         raise ConfigError(
             "alpha", "auto encodes sample queries, and this model does not encode queries", "rescale before set_encoder"
         )

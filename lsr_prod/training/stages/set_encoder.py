@@ -8,6 +8,7 @@ from lsr_prod.config.encoder import AdaptEncoderSettings
 from lsr_prod.formats.card import EncoderCard
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.card_update import check_attention, check_casing, check_query_encoder, check_terms
+from lsr_prod.model.token_weights import check_card_changes
 from lsr_prod.model.uncased import check_uncased
 from lsr_prod.terms.words import refuse_tokens
 from lsr_prod.training.stages.facts import ModelFacts, check_length
@@ -28,6 +29,8 @@ def check(
     Raises:
         ConfigError: a field does not fit the model.
     """
+    if facts.head == "token_weights":
+        check_card_changes(stage.changes())
     attention = stage.attention or facts.attention
     first = stage.pooled_tokens or ("not_bos" if facts.kind == "causal" else "all")
     check_attention(EncoderCard(facts.architecture, 0, "", attention=attention, pooled_tokens=first))
@@ -42,7 +45,7 @@ def check(
         query_prompt=facts.query_prompt if stage.query_prompt is None else stage.query_prompt,
     )
     check_query_encoder(after.query_encoder, after.query_prompt)
-    if after.query_encoder == "idf" and facts.token_head:
+    if after.query_encoder != "model" and facts.token_head:
         refuse_tokens("query_encoder")
     for name in ("query_max_length", "document_max_length"):
         check_length(name, getattr(after, name), after)

@@ -167,7 +167,7 @@ def _facts_after(
     )
     if stage.parts == "head":
         words = tokenizer is not None and notation_of(target_terms(tokenizer)) == "words"
-        if facts.query_encoder == "idf" and not words:
+        if facts.query_encoder != "model" and not words:
             refuse_tokens("parts")
         return replace(after, tied=False, output_vocabulary="words", transferred=False, token_head=not words)
     roles = {"unk", "cls", "sep", "pad", "mask"}

@@ -26,7 +26,7 @@ from tests.search.conftest import TEXTS
 
 def test_idf_weights_are_sorted_heaviest_first_ties_by_id():
     counts = TermCounts(4, np.array([4, 0, 2, 0, 1]))
-    weights = TermWeights(counts, list("abcde"))
+    weights = TermWeights.of_counts(counts, list("abcde"))
     query = weights.weigh([0, 1, 2, 3, 4])
     assert query.ids.tolist() == [1, 3, 4, 2, 0]
     assert query.weights.tolist() == [counts.weights()[i] for i in query.ids]
@@ -40,7 +40,7 @@ def test_idf_weights_are_sorted_heaviest_first_ties_by_id():
 
 @given(st.lists(st.integers(0, 9), unique=True), st.lists(st.integers(0, 30), min_size=10, max_size=10))
 def test_query_weights_are_idf_of_distinct_terms(ids, frequencies):
-    weights = TermWeights(TermCounts(30, np.array(frequencies)), [f"t{i}" for i in range(10)])
+    weights = TermWeights.of_counts(TermCounts(30, np.array(frequencies)), [f"t{i}" for i in range(10)])
     query = weights.weigh(ids)
     found = dict(zip(query.ids.tolist(), query.weights.tolist(), strict=True))
     expected = {i: np.log(1 + (30 - frequencies[i] + 0.5) / (frequencies[i] + 0.5)) for i in ids}
