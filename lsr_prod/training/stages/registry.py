@@ -54,7 +54,7 @@ _DEFAULTS_NOT_IN_DIGEST: dict[str, Any] = {
     "objective.pruning.candidates": 4,
 }
 _ABSENT = object()
-_FORMAT = 1  # raise it when the same settings train other weights
+_FORMAT = 2  # raise it when the same settings train other weights
 
 _ANY_HEAD = ("finetune", "set_encoder")  # stages that do not need a vocabulary head
 _FOLDERS = (

@@ -10,20 +10,20 @@ from lsr_prod.training.stages.registry import stage_digest
 
 RECIPES = Path(__file__).parents[3] / "jobs" / "recipes"
 DIGESTS = {
-    "casing-regularizer.yaml": ["42f8fb9b3bcfef73"],
-    "casing-uncased-vocabulary.yaml": ["eb550e48e91bf17c", "9ab69f733554a516"],
-    "casing.yaml": ["f4578c7207741adb", "9ab69f733554a516"],
-    "csplade-echo.yaml": ["426be055672d8440", "5373b03cce79c9df", "78b5049a94ebdc45"],
-    "csplade.yaml": ["426be055672d8440", "d3fa69e25f6d031c", "78b5049a94ebdc45"],
-    "emlm.yaml": ["9fcac5bbd37dcf12", "6647146d39dee67e"],
-    "esplade-pruned.yaml": ["718cfe6fecb5a67f"],
-    "esplade.yaml": ["2c2cf0478aad5ff9"],
-    "head-rescaling.yaml": ["ca80551febd89f8d", "665cd290f5bc684d"],
-    "inference-free.yaml": ["b61b6b760594244d", "a0942b1e370bec1d"],
-    "splade.yaml": ["e857c2abd053e2f2"],
-    "vocabulary-transfer-domain.yaml": ["601c76e0e4e7b3e8", "3d51cba3387358a9", "3eacbb481a29a9ef", "e96c649cf190e286"],
-    "vocabulary-transfer-head.yaml": ["88d5735c2a88df0f", "52ab5317573f6318", "169c06b836ddb12f"],
-    "vocabulary-transfer.yaml": ["e27ab9f85f43c68b", "459f4775ae8cfad7", "be3a819fef07eef8", "169c06b836ddb12f"],
+    "casing-regularizer.yaml": ["9eac5f0d98b12e65"],
+    "casing-uncased-vocabulary.yaml": ["713a5b1f01272267", "49880b07de6940c5"],
+    "casing.yaml": ["d8e3d3ab68e3f176", "49880b07de6940c5"],
+    "csplade-echo.yaml": ["62f5e7c8600564b1", "a801bbaf724f2a38", "ac6a195e3a03acf9"],
+    "csplade.yaml": ["62f5e7c8600564b1", "af48d93b754dacee", "ac6a195e3a03acf9"],
+    "emlm.yaml": ["d6030c630a397550", "6505023e2929a835"],
+    "esplade-pruned.yaml": ["eafadab8f1eccf87"],
+    "esplade.yaml": ["695e040844e44324"],
+    "head-rescaling.yaml": ["d8ca341f1fb573f4", "c2617d2dcdeba1c2"],
+    "inference-free.yaml": ["5e561f5c4c5c3f86", "a109aa21a0f49641"],
+    "splade.yaml": ["b2fcaab53795bd48"],
+    "vocabulary-transfer-domain.yaml": ["855dbb409bb44913", "9c55bcd5d7785f68", "d39737fd1260882a", "2b97bb5744f279e4"],
+    "vocabulary-transfer-head.yaml": ["06beacf9e51b1e91", "ecf9793f98b0be77", "8a52feb9d9e84374"],
+    "vocabulary-transfer.yaml": ["b22d78abf42525b0", "a16d70830c9b0700", "d39737fd1260882a", "8a52feb9d9e84374"],
 }
 
 
