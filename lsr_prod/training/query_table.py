@@ -49,19 +49,19 @@ class QueryTable:
         return softplus(self._parameter).clamp_min(torch.finfo(torch.float32).tiny)
 
     @torch.no_grad()
-    def apply(self, learning_rate: float) -> float:
+    def apply(self, learning_rate: float) -> Tensor:
         """Update the weights; a collective operation of all workers.
 
         Args:
             learning_rate: learning rate of the model at this step.
 
         Returns:
-            Norm of the gradient before clipping.
+            Norm of the gradient before clipping, a scalar that is not read on the host.
         """
         own = self._parameter.grad
         self._parameter.grad = _mean_over_workers(torch.zeros_like(self._parameter) if own is None else own)
         limit = math.inf if self._max_norm is None else self._max_norm
-        norm = float(nn.utils.clip_grad_norm_([self._parameter], limit))
+        norm = nn.utils.clip_grad_norm_([self._parameter], limit)
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate * self._factor
         self._optimizer.step()

@@ -75,7 +75,7 @@ def trained(folder: Path, start: Path, steps: int, **stage: object) -> Trainer:
     part = maker.make(0, list(cut_data(pin_files(asked.data, {}), asked.data, 10**9, {})))
     _seal(work, SetRecord({"kind": asked.data.kind}, (part,)))
     counted = needs_term_counts(encoder, asked.query_weights)
-    counts = count_terms(asked.data, encoder, work, {}) if counted else None
+    counts = count_terms(asked.data_sets, encoder, work, {}) if counted else None
     weights = initial_weights(encoder, counts, work)
     trainer = Trainer(encoder, TrainingSet.open(work, maker.digest), asked, CPU, query_weights=weights)
     for _ in range(steps):
@@ -191,7 +191,7 @@ def test_table_starts_from_idf_ones_or_trained_weights(start: Path, tmp_path: Pa
     trainer = trained(tmp_path, start, 0)
     stage = settings(tmp_path, start).train.stages[0]
     work, encoder = Store(str(tmp_path / "work")), SparseEncoder.load(start)
-    idf = query_weights(count_terms(stage.data, encoder, work, {}), work, len(VOCABULARY))
+    idf = query_weights(count_terms(stage.data_sets, encoder, work, {}), work, len(VOCABULARY))
     torch.testing.assert_close(trainer.weights(keep=True)["query_weights"], idf, rtol=1e-5, atol=0)
     ones = trained(tmp_path, start, 0, query_weights={"initialization": "ones"}).weights(keep=True)["query_weights"]
     torch.testing.assert_close(ones, torch.ones(len(VOCABULARY)))

@@ -146,7 +146,7 @@ class Trainer:
         encoded = backward(self._replica, self._objective, parts, step=self.step, plan=self._plan, negatives=queue)
         norm = self._optimizer.apply()
         if self._table is not None:
-            norm = torch.hypot(norm, norm.new_tensor(self._table.apply(rate)))
+            norm = torch.hypot(norm, self._table.apply(rate))
         if self._plan.return_memory:
             return_free_memory()
         self._observe(parts, encoded)
