@@ -26,7 +26,8 @@ from lsr_prod.training.encoder_setup.sides import trained_module
 from lsr_prod.training.lineage import read_training
 from lsr_prod.training.loop.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from lsr_prod.training.parallel.process_group import Group
-from lsr_prod.training.retrieval.trainer import Trainer, backward
+from lsr_prod.training.retrieval.gradient import backward
+from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.query_model import check_query_model
 from lsr_prod.training.stages.registry import check_stage

@@ -29,7 +29,8 @@ from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.parallel.replica import Replica
 from lsr_prod.training.query_table import QueryTable
 from lsr_prod.training.query_weights import count_terms, initial_weights, needs_term_counts, query_weights
-from lsr_prod.training.retrieval.trainer import StepPlan, Trainer, backward
+from lsr_prod.training.retrieval.gradient import StepPlan, backward
+from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import check_stage, identity
 from lsr_prod.training_data.layouts import QueryTermLayout

@@ -25,7 +25,8 @@ from lsr_prod.training.optimizer import full_tensor, trained_parameters
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.parallel.replica import Replica
 from lsr_prod.training.query_weights import count_terms, idf_encoder, query_weights, reader_of, weigh_queries
-from lsr_prod.training.retrieval.trainer import StepPlan, Trainer, backward
+from lsr_prod.training.retrieval.gradient import StepPlan, backward
+from lsr_prod.training.retrieval.trainer import Trainer
 from lsr_prod.training.stages.facts import ModelFacts
 from lsr_prod.training.stages.registry import check_stage, identity
 from lsr_prod.training_data.layouts import QueryTermLayout

@@ -15,7 +15,7 @@ from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.optimizer import full_tensor, trained_parameters
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.parallel.replica import Replica
-from lsr_prod.training.retrieval.trainer import StepPlan, backward
+from lsr_prod.training.retrieval.gradient import StepPlan, backward
 from tests.training.gloo import run_workers
 
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ from lsr_prod.training.batches import TrainBatch, pad
 from lsr_prod.training.objective import TrainingObjective
 from lsr_prod.training.parallel.process_group import Group
 from lsr_prod.training.parallel.replica import Replica
-from lsr_prod.training.retrieval.trainer import StepPlan, backward
+from lsr_prod.training.retrieval.gradient import StepPlan, backward
 from tests.model.bge_m3 import SENTENCES, bge_m3_folder
 
 GROUP = Group(0, 1, torch.device("cpu"))
