@@ -1,6 +1,6 @@
 """Show, or fail to show, the claims of the five papers on stand-in models, and write ``docs/results.md``.
 
-    python -m benchmarks.results SHARED_DATA [--work FOLDER] [--families NAME ...] [--seeds 3] [--quick] [--cached]
+    python -m benchmarks.results SHARED_DATA [--work FOLDER] [--families NAME ...] [--seeds 3] [--quick]
 
 Runs are kept in the work folder (default: a per-user cache) under a digest of everything that decides them, so an
 interrupted program resumes, and the page is written again in seconds. Prints ``RESULT {json}``: verdicts by family.
@@ -19,6 +19,7 @@ from benchmarks.results.material import Material
 from benchmarks.results.page import write_page
 from benchmarks.results.runs import Outcome, Workshop
 from benchmarks.results.stages import STEPS
+from benchmarks.results.tables import diagnostics
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import RaySettings
 from lsr_prod.jobs.terminal.run import print_result
@@ -53,11 +54,12 @@ def main(argv: Sequence[str]) -> int:
     verdicts = {
         family.name: [verdict(claim, outcomes[family.name], material) for claim in family.claims] for family in families
     }
+    extras = {family.name: diagnostics(family, Workshop(material)) for family in families if family.name == "expansion"}
     header = {
         "steps": STEPS, "pairs": len(material.pairs), "queries": len(material.collections["tldr"].queries),
         "documents": len(material.collections["tldr"].documents), "bm25": bm25["tldr"], "bm25_lower": bm25["lower"],
     }  # fmt: skip
-    asked.page.write_text(write_page(families, outcomes, verdicts, {}, header), encoding="utf-8")
+    asked.page.write_text(write_page(families, outcomes, verdicts, extras, header), encoding="utf-8")
     print_result({name: {one.claim.text: one.word for one in found} for name, found in verdicts.items()})
     return 0
 
