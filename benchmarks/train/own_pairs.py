@@ -79,8 +79,6 @@ def prepare(data: Path, work: Path) -> Path:
     if not start.exists():
         write_data(data, work)
         lines = (work / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
-        questions = sum("korquad" in line for line in (work / "collection" / "queries.jsonl").open(encoding="utf-8"))
-        assert not questions  # the ids of questions are those of KorQuAD
         (work / "qa.jsonl").write_text("\n".join(lines[-_answers(data, work) :]) + "\n", encoding="utf-8")
         save_small_bert(data / "vocabularies" / "kcbert-base-vocab.txt", work / "bert")
         SparseEncoder.load(
