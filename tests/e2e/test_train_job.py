@@ -74,7 +74,7 @@ VALIDATION = dict.fromkeys(("corpus", "queries", "qrels"), "/nowhere")
         ("train", {"work": "PAIRS"}, "train.work"),
         ("train", {"workers": 9}, "train.workers"),
         ("train", {"stages": []}, "train.stages"),
-        ("train", {"min_workers": 2}, "min_workers is more than workers"),
+        ("train", {"workers": 1, "min_workers": 2}, "min_workers is more than workers"),
         ("ray", {"address": "127.0.0.1:1"}, "ray.address: nothing answers at 127.0.0.1:1"),
     ],
 )
