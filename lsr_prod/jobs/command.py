@@ -51,6 +51,7 @@ COMMANDS = {
 
 _MODULES = {
     "publications": "publications.history",
+    "rollback": "publications.rollback",
     "pin": "publications.pin",
     "unpin": "publications.unpin",
     "catalog": "publications.catalog",

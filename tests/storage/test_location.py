@@ -79,7 +79,10 @@ def _is_text(annotation: Any) -> bool:
 
 
 # Settings whose description mentions files, but whose values are no paths.
-_NO_PATHS = {"address", "http_host", "mlflow", "header", "separator", "name", "id_field", "contents", "stored_fields"}
+_NO_PATHS = {
+    "address", "contents", "document_prompt", "header", "http_host", "id_field", "mlflow", "name", "query_prompt",
+    "separator", "stored_fields", "wandb",
+}  # fmt: skip
 
 
 def test_every_setting_with_a_folder_or_file_has_the_type_of_a_location() -> None:

@@ -57,7 +57,7 @@ def test_all_rows_returns_all_rows_and_gradients_of_own_rows(results: list[list[
         assert torch.equal(mine["gathered"], everything)
         torch.testing.assert_close(mine["gradient"], gradient[rank])
         assert (mine["world"], mine["rank"], mine["counts"]) == (3, rank, counts)
-        assert mine["shares"] == collective.Shares(counts, [3 * count for count in counts])
+        assert mine["shares"] == collective.Shares(counts, *[[3 * count for count in counts]] * 2)
         assert mine["shares"].documents_of_a_query == 3
 
 
@@ -79,5 +79,5 @@ def test_collective_operations_are_identity_without_workers() -> None:
     assert collective.all_rows(rows) is rows
     assert collective.global_sum(rows) is rows
     assert collective.row_counts(3, rows.device) == [3]
-    assert collective.shares(3, 6, rows.device) == collective.Shares([3], [6])
+    assert collective.shares(3, 6, rows.device) == collective.Shares([3], [6], [6])
     assert (collective.world_size(), collective.rank()) == (1, 0)
