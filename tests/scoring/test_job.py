@@ -76,7 +76,7 @@ def test_job_scores_and_counts_then_second_run_does_nothing(
     good = FILES * (ROWS - 2)
     assert (result["rows"], result["scored"], result["quarantined"]) == (FILES * (ROWS + 2), good, 4 * FILES)
     assert result["quarantined.teacher_failed"] == 2 * FILES
-    assert (result["quarantined.broken_json"], result["quarantined.missing_field"]) == (FILES, FILES)
+    assert (result["quarantined.broken_json"], result["quarantined.missing_field: negatives"]) == (FILES, FILES)
     assert (result["pairs"], result["parts"], result["parts_reused"]) == (4 * good, FILES, FILES)
     table = pq.read_table(sorted(out.glob("part-*.parquet")))
     first = np.mean([scores[0] > max(scores[1:]) for scores in table["scores"].to_pylist()])

@@ -50,11 +50,11 @@ def check(
     most = train.workers or train.min_workers or 1  # a number that is chosen later fits the batch
     for workers in range(train.min_workers or most, most + 1):
         check_batch(stage, stage.batch.queries, workers)
+    for name in ("document_max_length", "card_document_max_length"):
+        check_length(name, getattr(stage, name), facts)
     pins, asked = check_query_model(stage, facts, pins=_pin_sets(stage, options))
     for name in ("query_max_length", "card_query_max_length"):
         check_length(name, getattr(stage, name), asked)
-    for name in ("document_max_length", "card_document_max_length"):
-        check_length(name, getattr(stage, name), facts)
     if stage.scale.lora is not None and facts.head == "token_weights":
         raise ConfigError(
             "scale.lora", "the model has a head of token weights, whose layer LoRA would not train", "leave it out"

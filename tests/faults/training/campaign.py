@@ -114,7 +114,7 @@ class Campaign:
             self.found.sentences.append("weights are not those of the training that was left alone")
         reported = _comparable(training.reports())
         steps = [step for step, _ in reported]
-        if steps != list(range(1, self._steps + 1)):
+        if steps != list(range(self._steps + 1)):  # 0: the validation before the first step
             self.found.sentences.append(f"steps are reported twice or not at all: {steps}")
         for (step, mine), (_, theirs) in zip(reported, reports, strict=False):
             if mine != theirs:
