@@ -1,1 +1,1 @@
-"""What each method of the papers does to stand-in models: one table, ``docs/results.md``."""
+"""Effect of each method of the papers on stand-in models, written as one page of tables."""

@@ -1,4 +1,4 @@
-"""What a paper claims about two rows of a table, and whether the runs show it."""
+"""Claims of a paper about two rows of a table, and the verdict of the runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

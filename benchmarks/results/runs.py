@@ -39,7 +39,7 @@ _PLACES = {"data", "target", "target_embeddings", "teacher", "unigrams"}
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What is done to a stand-in.
+    """Chain of stages that is applied to a stand-in.
 
     Attributes:
         start: name of the stand-in.

@@ -20,7 +20,7 @@ class PlainKeys:
     rows: list[tuple[int, int]]
 
     def is_negative(self, query: int, document: int) -> bool:
-        """Whether no row of the training set has this query with this document."""
+        """True if no row of the training set has this query with this document."""
         return all(row != (self.queries[query], document) for row in self.rows)
 
 
