@@ -32,7 +32,7 @@ from lsr_prod.training_data.tokens import TextForm, TokenSettings
 from lsr_prod.training_data.training_set import Example
 
 QUERY_LENGTH, DOCUMENT_LENGTH = 24, 48
-_FORMAT = 1  # raise it when the same stages train other weights
+_FORMAT = 2  # raise it when the same stages train other weights
 _KINDS: TypeAdapter[Any] = TypeAdapter(StageSettings)
 _PLACES = {"data", "target", "target_embeddings", "teacher", "unigrams"}
 

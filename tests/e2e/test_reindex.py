@@ -152,7 +152,7 @@ def test_new_bundle_makes_table_and_index_next_to_the_old_ones(
     _check_jobs_follow_table(files, green["encode.table"], tmp_path, capsys)
     searcher = Searcher.open(tmp_path / "index")
     assert searcher.version.bundle_digest == digest
-    assert _run("rollback", files["green"], capsys, "--to", "1")["version"] == blue["index.version"]
+    assert _run("publications.rollback", files["green"], capsys, "--to", "1")["version"] == blue["index.version"]
     again = _run("reindex", files["green"], capsys)  # the configured bundle is published again, from shards that exist
     assert (again["index.version"], again["index.documents_rebuilt"], again["collect.tables"]) == (
         green["index.version"],

@@ -17,7 +17,7 @@ from lsr_prod.indexing import build_index, collect_garbage, delete_documents, re
 from lsr_prod.indexing.tombstones import find_ordinals, read_ids
 from lsr_prod.indexing.workers import IN_PROCESS
 from lsr_prod.jobs import index, restore, takedown
-from lsr_prod.jobs import rollback as rollback_job
+from lsr_prod.jobs.publications import rollback as rollback_job
 from lsr_prod.storage import Store, index_shards
 from lsr_prod.storage.index_cache import fetch_current_version
 from lsr_prod.storage.index_shards import find_shard

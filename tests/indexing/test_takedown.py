@@ -9,7 +9,7 @@ import pytest
 from lsr_prod.errors import ArtifactError, PublicationError
 from lsr_prod.indexing import build_index, delete_documents, publish, restore_documents, rollback
 from lsr_prod.jobs import restore
-from lsr_prod.jobs import rollback as rollback_job
+from lsr_prod.jobs.publications import rollback as rollback_job
 from lsr_prod.jobs.takedown import main
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication, read_publication
