@@ -110,7 +110,13 @@ def stand_in(name: str, data: Path, *, work: Path | None = None, steps: int | No
     one = stand_ins()[name]
     settings = one.settings if steps is None else one.settings.model_copy(update={"steps": steps})
     texts = list(pieces(data))
-    key = [_FORMAT, name, settings.model_dump(mode="json", exclude={"data", "watch"}), ACTIVE, digest_json(texts)]
+    key = [
+        _FORMAT,
+        name,
+        settings.model_dump(mode="json", exclude={"data": True, "watch": True, "scale": {"attention"}}),
+        ACTIVE,
+        digest_json(texts),
+    ]
     folder = (work or cache()) / f"{name}-{digest_json(key)[:12]}"
     if not folder.exists():
         draft = folder.with_name(f"{folder.name}.draft")

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.results import casing, causal, expansion, rescaling, transfer
+from benchmarks.results import casing, causal, expansion, korean, pruning, rescaling, transfer
 from benchmarks.results.claims import Family, verdict
 from benchmarks.results.material import Material
 from benchmarks.results.page import write_page
@@ -32,14 +32,16 @@ FAMILIES: dict[str, Callable[[Material], Family]] = {
     "expansion": expansion.family,
     "rescaling": rescaling.family,
 }
+SECTIONS: dict[str, Callable[[Material, int], str]] = {"pruning": pruning.section, "korean": korean.section}
 
 
 def main(argv: Sequence[str]) -> int:
     """Run what is missing, write the page and print."""
+    names = [*FAMILIES, *SECTIONS]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, help="folder with tldr_en/, wikitext2/, scifact/ …")
     parser.add_argument("--work", type=Path, default=None, help="folder that keeps models and figures")
-    parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
+    parser.add_argument("--families", nargs="+", choices=names, default=names)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--quick", action="store_true", help="untrained stand-ins, few queries: does it work at all?")
@@ -47,9 +49,10 @@ def main(argv: Sequence[str]) -> int:
     work = asked.work or Path(os.environ.get("LSR_PROD_RESULTS") or Path.home() / ".cache" / "lsr_prod" / "results")
     work.mkdir(parents=True, exist_ok=True)
     material = Material(asked.data, work.absolute(), asked.quick)
-    with ray_session(RaySettings(num_cpus=1)):
-        families = [FAMILIES[name](material) for name in asked.families]
+    with ray_session(RaySettings(num_cpus=2)):
+        families = [FAMILIES[name](material) for name in asked.families if name in FAMILIES]
         outcomes = {family.name: _outcomes(family, Workshop(material), asked.seeds) for family in families}
+        sections = [SECTIONS[name](material, asked.seeds) for name in asked.families if name in SECTIONS]
         bm25 = {name: float(material.bm25(one).mean()) for name, one in material.collections.items()}
     verdicts = {
         family.name: [verdict(claim, outcomes[family.name], material) for claim in family.claims] for family in families
@@ -59,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
         "steps": STEPS, "pairs": len(material.pairs), "queries": len(material.collections["tldr"].queries),
         "documents": len(material.collections["tldr"].documents), "bm25": bm25["tldr"], "bm25_lower": bm25["lower"],
     }  # fmt: skip
-    asked.page.write_text(write_page(families, outcomes, verdicts, extras, header), encoding="utf-8")
+    asked.page.write_text(write_page(families, outcomes, verdicts, extras, header, sections), encoding="utf-8")
     print_result({name: {one.claim.text: one.word for one in found} for name, found in verdicts.items()})
     return 0
 

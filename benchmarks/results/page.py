@@ -31,6 +31,7 @@ def write_page(
     verdicts: Mapping[str, Sequence[Verdict]],
     extras: Mapping[str, str],
     header: Mapping[str, object],
+    sections: Sequence[str] = (),
 ) -> str:
     """The whole page.
 
@@ -40,12 +41,13 @@ def write_page(
         verdicts: family to verdicts.
         extras: family to further tables.
         header: values of the placeholders of the header.
+        sections: of experiments that have material of their own.
     """
     parts = [HEADER.format(significant=SIGNIFICANT, **header)]
     for family in families:
-        parts += [f"## {family.title}", family.text, _rows(outcomes[family.name]), _claims(verdicts[family.name])]
+        parts += [f"## {family.title}", family.text, _rows(outcomes[family.name]), claims(verdicts[family.name])]
         parts += [extras[family.name]] if family.name in extras else []
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(part for part in [*parts, *sections] if part) + "\n"
 
 
 def _rows(rows: Mapping[str, Sequence[Outcome]]) -> str:
@@ -68,7 +70,8 @@ def _row(label: str, found: Sequence[Outcome]) -> list[str]:
     ]
 
 
-def _claims(verdicts: Sequence[Verdict]) -> str:
+def claims(verdicts: Sequence[Verdict]) -> str:
+    """The table of claims and verdicts; empty without claims."""
     head = ["claim", "difference", "95 % interval", "p", "seeds", "verdict"]
     rows = []
     for one in verdicts:

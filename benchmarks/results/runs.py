@@ -34,7 +34,8 @@ from lsr_prod.training_data.training_set import Example
 QUERY_LENGTH, DOCUMENT_LENGTH = 24, 48
 _FORMAT = 2  # raise it when the same stages train other weights
 _KINDS: TypeAdapter[Any] = TypeAdapter(StageSettings)
-_PLACES = {"data", "target", "target_embeddings", "teacher", "unigrams"}
+_PLACES = ("data", "target", "target_embeddings", "teacher", "unigrams")
+_NOT_DIGESTED: dict[str, Any] = {**dict.fromkeys(_PLACES, True), "scale": {"attention"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,7 @@ def _settings(stage: Mapping[str, Any], seed: int) -> Any:
 
 
 def _digested(settings: Any) -> dict[str, Any]:
-    found: dict[str, Any] = settings.model_dump(mode="json", exclude=_PLACES)
+    found: dict[str, Any] = settings.model_dump(mode="json", exclude=_NOT_DIGESTED)
     return found | {
         name: Path(str(getattr(settings, name))).name for name in ("target", "teacher") if getattr(settings, name, None)
     }

@@ -16,32 +16,19 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-import ir_measures
-import numpy as np
-import numpy.typing as npt
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.train.held_out import figures, judged, published, show
 from benchmarks.train.korean import save_small_bert, write_data
-from benchmarks.train.paired import compare
-from lsr_prod import Searcher, SparseEncoder
+from lsr_prod import SparseEncoder
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, RaySettings
-from lsr_prod.encoding import encode_corpus
-from lsr_prod.evaluation.collection import JudgedQueries, read_judged
-from lsr_prod.export import export_bundle
-from lsr_prod.indexing import build_index
 from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
 from lsr_prod.negatives.job import mine_negatives
-from lsr_prod.search import Hybrid, SearchResult
 from lsr_prod.training.chain import run_chain
 
-MEASURES = ["RR@10", "nDCG@10", "R@100"]
 LENGTH = 320  # tokens of a paragraph
 QUERY_LENGTH = 32
 
@@ -68,9 +55,12 @@ def main(argv: Sequence[str]) -> int:
         trained = [train(start, work, steps=steps, seed=seed) for seed in range(seeds)]
         for number, model in enumerate(trained):
             published(model, work, work / "runs" / f"trained-{steps}-{number}")
-        found = measured(work, [f"trained-{steps}-{number}" for number in range(seeds)])
-    print_result({**found, "seconds": round(time.perf_counter() - began)})
-    return 0 if asked.quick or (found["trained"]["difference"] > 0 and found["trained"]["p"] < 0.05) else 1
+        models = {"untrained": ["start"], "trained": [f"trained-{steps}-{number}" for number in range(seeds)]}
+        found = judged(work, "start", models)
+    show(found, "held-out questions of KorQuAD")
+    print_result({**figures(found), "seconds": round(time.perf_counter() - began)})
+    against = found.systems["trained"].against
+    return 0 if asked.quick or (against.difference > 0 and against.p < 0.05) else 1
 
 
 def prepare(data: Path, work: Path) -> Path:
@@ -128,80 +118,6 @@ def train(start: Path, work: Path, *, steps: int, seed: int) -> Path:
     chain = {"model": str(start), "output": str(output), "work": str(work / "work"), "stages": [stage]}
     run_chain(Deployment.model_validate({"train": chain}))
     return output
-
-
-def published(model: Path, work: Path, folder: Path) -> None:
-    """Export, encode and index, by the jobs; skipped if done."""
-    if (folder / "done").exists():
-        return
-    bundle, table, index = (str(folder / name) for name in ("bundle", "table", "index"))
-    deployment = Deployment.model_validate(
-        {
-            "source": {"paths": [str(work / "collection")], "text_fields": ["text"], "stored_fields": ["text"]},
-            "export": {"model": str(model), "output": bundle},
-            "encode": {"bundle": bundle, "table": table},
-            "index": {"table": table, "bundle": bundle, "output": index, "text_fields": ["text"], "bm25": True},
-        }
-    )
-    assert deployment.export is not None
-    export_bundle(deployment.export)
-    encode_corpus(deployment)
-    build_index(deployment)
-    (folder / "done").touch()
-
-
-def measured(work: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Every system by query, and its difference to BM25."""
-    collection = work / "collection"
-    judged = read_judged(collection / "queries.jsonl", collection / "qrels" / "test.tsv")
-    start = Searcher.open(work / "runs" / "start" / "index")
-    trained = [Searcher.open(work / "runs" / name / "index") for name in names]
-    systems: dict[str, list[Callable[[str], SearchResult]]] = {
-        "bm25": [lambda text: start.bm25(text, k=100)],
-        "untrained": [lambda text: start.search(text, k=100)],
-        "untrained, hybrid": [lambda text: start.search(text, k=100, hybrid=Hybrid())],
-        "trained": [_plain(one) for one in trained],
-        "trained, hybrid": [_hybrid(one) for one in trained],
-    }
-    values = {name: [_values(answer, judged) for answer in answers] for name, answers in systems.items()}
-    owners = {qrel.query_id: qrel.doc_id for qrel in judged.qrels}
-    groups = [owners[query_id] for query_id in judged.queries]
-    table = Table("system", *MEASURES, "difference to BM25 (RR@10)", "p", title="held-out questions of KorQuAD")
-    found: dict[str, Any] = {"questions": len(judged.queries), "documents": start.documents}
-    for name, seeds in values.items():
-        means = {measure: float(np.mean([one[measure].mean() for one in seeds])) for measure in MEASURES}
-        ours = [one["RR@10"] for one in seeds]
-        against = compare(ours, [values["bm25"][0]["RR@10"]] * len(ours), groups)
-        interval = f"{against.difference:+.4f} ({against.low:+.4f} to {against.high:+.4f})"
-        table.add_row(name, *(f"{mean:.4f}" for mean in means.values()), interval, f"{against.p:.2g}")
-        rounded = {measure: round(mean, 4) for measure, mean in means.items()}
-        found[name] = {**rounded, "difference": round(against.difference, 4), "p": against.p}
-        found[name] |= {"seeds": [round(float(one.mean()), 4) for one in ours]}
-    Console(width=140).print(table)
-    return found
-
-
-def _plain(searcher: Searcher) -> Callable[[str], SearchResult]:
-    return lambda text: searcher.search(text, k=100)
-
-
-def _hybrid(searcher: Searcher) -> Callable[[str], SearchResult]:
-    return lambda text: searcher.search(text, k=100, hybrid=Hybrid())
-
-
-def _values(answer: Callable[[str], SearchResult], judged: JudgedQueries) -> dict[str, npt.NDArray[np.float64]]:
-    """Each measure of every query."""
-    run = [
-        ir_measures.ScoredDoc(query_id, hit.doc_id, hit.score)
-        for query_id, text in judged.queries.items()
-        for hit in answer(text).hits
-    ]
-    place = {query_id: number for number, query_id in enumerate(judged.queries)}
-    values = {name: np.zeros(len(place)) for name in MEASURES}
-    parsed = {ir_measures.parse_measure(name): name for name in MEASURES}
-    for one in ir_measures.iter_calc(list(parsed), judged.qrels, run):
-        values[parsed[one.measure]][place[one.query_id]] = one.value
-    return values
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.train.paired import Comparison
@@ -40,6 +41,7 @@ from quickstart.models import model_folder
 TESTS = {"straight_through_to_none": (STRAIGHT_THROUGH, NONE), "straight_through_to_hard": (STRAIGHT_THROUGH, HARD),
          "hard_to_none": (HARD, NONE)}  # fmt: skip
 MORE_TESTS = {"hard_to_flops": (HARD, FLOPS), "threshold": (THRESHOLD, HARD)}
+START = "start"
 PAGES = 1_500  # pages of tldr: those of the queries first, then others
 
 
@@ -57,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     start = time.perf_counter()
     with ExitStack() as stack:
         work = asked.work or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="train-pruning-")))
-        values = experiment(
+        found = experiment(
             asked.data,
             work.absolute(),
             seeds=asked.seeds,
@@ -65,14 +67,34 @@ def main(argv: Sequence[str]) -> int:
             final=not asked.development,
             everything=asked.all,
         )
+        values = _print(found, work / "pruning.png")
     print_result({**values, "seconds": round(time.perf_counter() - start)})
     return 0
 
 
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What was trained and measured.
+
+    Attributes:
+        recipe: of all models.
+        tests: name to the models that are compared.
+        thresholds: that were searched with.
+        collections: name to held-out queries.
+        measured: name of a collection to the reports of all models.
+    """
+
+    recipe: Recipe
+    tests: Mapping[str, tuple[str, str]]
+    thresholds: Sequence[float]
+    collections: Mapping[str, Collection]
+    measured: Mapping[str, Measured]
+
+
 def experiment(
-    data: Path, work: Path, *, seeds: int, quick: bool, final: bool, everything: bool = False
-) -> dict[str, object]:
-    """All models on all collections; returns the figures of ``RESULT``."""
+    data: Path, work: Path, *, seeds: int, quick: bool = False, final: bool = True, everything: bool = False
+) -> Experiment:
+    """All models on all collections."""
     split = split_tldr(data / "tldr_en", test_pages=600, development_pages=300)
     collections = {"tldr": few_documents(split.test if final else split.development, PAGES)}
     if everything:
@@ -92,17 +114,27 @@ def experiment(
             models[name].append(workshop.trained(recipe.stage(objectives[name], workshop.data, seed)))
             for collection in collections.values():  # measured at once, so that an interrupted run has figures
                 workshop.measured(models[name][-1], collection, thresholds)
-    values: dict[str, object] = {"recipe": str(recipe)}
-    tables = {}
-    for name, collection in collections.items():
-        measured = {"start": [workshop.measured(workshop.start, collection, thresholds)]} | {
+    measured = {
+        name: {START: [workshop.measured(workshop.start, collection, thresholds)]}
+        | {
             model: [workshop.measured(folder, collection, thresholds) for folder in folders]
             for model, folders in models.items()
         }
-        tables[name] = rows(measured)
+        for name, collection in collections.items()
+    }
+    return Experiment(recipe, tests, thresholds, collections, measured)
+
+
+def _print(found: Experiment, picture: Path) -> dict[str, object]:
+    """Print the tables and tests, draw; returns the figures of ``RESULT``."""
+    values: dict[str, object] = {"recipe": str(found.recipe)}
+    tables = {}
+    for name, collection in found.collections.items():
+        tables[name] = rows(found.measured[name])
         print(table(f"{name}: {len(collection.queries)} queries, {len(collection.documents)} documents", tables[name]))
-        values |= summary(name, tables[name], _tests(measured, collection, tests, thresholds))
-    draw(tables, work / "pruning.png")
+        tests = _tests(found.measured[name], collection, found.tests, found.thresholds)
+        values |= summary(name, tables[name], tests)
+    draw(tables, picture)
     return values
 
 

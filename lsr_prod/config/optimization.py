@@ -1,9 +1,9 @@
 """Settings that all training loops share: optimizer, distribution and memory, reports."""
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from lsr_prod.config.location import LocalPath
 from lsr_prod.config.section import Section
@@ -67,6 +67,17 @@ class ScaleSettings(Section):
         "and saves time",
     )
     lora: LoraSettings | None = Field(None, description="train low-rank updates only")
+    attention: Literal["torch", "flash"] = Field(
+        "torch",
+        description="torch: torch's scaled dot products; flash: FlashAttention 2, which skips the padding of a batch. "
+        "It needs a GPU, precision bf16, the package flash_attn and an encoder (no decoder)",
+    )
+
+    @model_validator(mode="after")
+    def _flash_has_half_precision(self) -> Self:
+        if self.attention == "flash" and self.precision != "bf16":
+            raise ValueError("attention: flash computes in half precision; set precision to bf16")
+        return self
 
 
 class WatchSettings(Section):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import ray
 
-from lsr_prod.config import RaySettings, TrainSettings
+from lsr_prod.config import FinetuneSettings, RaySettings, TrainSettings
+from lsr_prod.config.language import LanguageSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.logs import get_log
 
@@ -40,7 +41,7 @@ def with_resources(train: TrainSettings, settings: RaySettings, accepts: Callabl
         accepts: returns whether the batches of all stages can be divided among a number of workers.
 
     Raises:
-        ConfigError: ``min_workers`` is more than the workers that the cluster has room for.
+        ConfigError: as for ``choose_resources``.
     """
     local = not (settings.address or os.environ.get("RAY_ADDRESS"))
     threads = os.environ.get("OMP_NUM_THREADS", "") if local else ""
@@ -67,10 +68,14 @@ def choose_resources(
         threads: maximum cores per worker that are chosen; None: no limit.
 
     Raises:
-        ConfigError: ``min_workers`` is more than the workers that the cluster has room for.
+        ConfigError: ``min_workers`` is more than the workers that the cluster has room for, or a stage needs GPUs that
+            are not used.
     """
     gpus = int(sum(machine.gpus for machine in found))
     use_gpu = gpus >= max(1, train.workers or 1) if train.use_gpu is None else train.use_gpu
+    trained = [one for one in train.stages if isinstance(one, FinetuneSettings | LanguageSettings)]
+    if not use_gpu and any(one.scale.attention == "flash" for one in trained):
+        raise ConfigError("scale.attention", "flash needs GPUs, and none are used", "leave it out")
     workers = train.workers
     if workers is None:
         most = max(1, gpus if use_gpu else len(found))

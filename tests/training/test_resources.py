@@ -105,3 +105,10 @@ def test_batches_of_all_stages_decide_number_of_workers() -> None:
     assert [number for number in range(1, 9) if accepts_workers([small], number)] == [1, 2, 3, 4]
     assert [number for number in range(1, 9) if accepts_workers([shards], number)] == [1, 2, 4, 8]
     assert [number for number in range(1, 9) if accepts_workers([small, blocks], number)] == [1, 2]
+
+
+def test_flash_attention_without_gpus_is_refused() -> None:
+    stage = {**STAGE, "scale": {"attention": "flash", "precision": "bf16"}}
+    with pytest.raises(ConfigError, match="flash needs GPUs, and none are used"):
+        choose_resources(train(stages=[stage]), CPU, lambda _: True)
+    assert choose_resources(train(stages=[stage]), GPUS, lambda _: True).use_gpu

@@ -5,6 +5,7 @@ from torch import nn
 from lsr_prod.config.language import LanguageSettings
 from lsr_prod.config.train import FinetuneSettings
 from lsr_prod.model import SparseEncoder
+from lsr_prod.training.encoder_setup.flash import use_flash_attention
 from lsr_prod.training.encoder_setup.freeze import freeze
 from lsr_prod.training.encoder_setup.gradient_checkpointing import checkpoint_layers
 from lsr_prod.training.encoder_setup.lora import add_lora
@@ -15,13 +16,16 @@ __all__ = ["prepare_encoder", "set_dropout"]
 
 
 def prepare_encoder(encoder: SparseEncoder, settings: FinetuneSettings | LanguageSettings) -> None:
-    """Set dropout, add LoRA, turn on gradient checkpointing and freeze weights, as the stage configures.
+    """Set attention and dropout, add LoRA, turn on gradient checkpointing and freeze weights, as the stage configures.
 
     Raises:
-        ConfigError: the architecture does not support gradient checkpointing, or has no such linear modules.
+        ConfigError: the architecture does not support gradient checkpointing or FlashAttention, or has no such linear
+            modules.
     """
     seed_torch(settings.seed)  # LoRA weights are random, and must be equal on every worker
     for model in models_of(encoder):
+        if settings.scale.attention == "flash":
+            use_flash_attention(model)
         if settings.dropout is not None:
             set_dropout(model, settings.dropout)
         if settings.scale.lora is not None:

@@ -12,6 +12,7 @@ from lsr_prod.evaluation.validation import read_collection
 from lsr_prod.formats.card import QUERY_FOLDER, EncoderCard, Kind
 from lsr_prod.logs import get_log
 from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.training.encoder_setup.flash import check_flash
 from lsr_prod.training.encoder_setup.lora import check_lora
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.loop.job import LoopInputs, card_lengths, load_start
@@ -61,6 +62,8 @@ def check(
         )
     if stage.scale.lora is not None:
         check_lora(stage.scale.lora, facts.linear_modules, facts.architecture)
+    if stage.scale.attention == "flash":
+        check_flash(facts.architecture)
     _check_query_encoder(stage, facts)
     if stage.idf_corpus is not None:
         with _errors_of("idf_corpus"):

@@ -12,6 +12,7 @@ from lsr_prod.config.training_data import TrainingDataSettings
 from lsr_prod.errors import ConfigError
 from lsr_prod.model import SparseEncoder
 from lsr_prod.storage.artifacts import fetch_artifact
+from lsr_prod.training.encoder_setup.flash import check_flash
 from lsr_prod.training.encoder_setup.lora import check_lora
 from lsr_prod.training.encoder_setup.prepare import prepare_encoder
 from lsr_prod.training.language.steps import check_texts
@@ -57,6 +58,8 @@ def check_language(
     check_length("max_length", stage.max_length, facts)
     if stage.scale.lora is not None:
         check_lora(stage.scale.lora, facts.linear_modules, facts.architecture)
+    if stage.scale.attention == "flash":
+        check_flash(facts.architecture)
     if stage.trained == "head" and facts.tied:
         raise ConfigError(
             "trained",

@@ -44,6 +44,7 @@ _DEFAULTS_NOT_IN_DIGEST: dict[str, Any] = {
     "sampling": "proportional",
     "trained": "both",
     "batch.unique": False,
+    "scale.attention": "torch",
     "validation.stop_after": None,
     "validation.min_delta": 0.0,
     "objective.mask_false_negatives": True,

@@ -1,0 +1,47 @@
+"""ESPLADE in Korean (papers/esplade-pretraining), against BM25 and against its own vocabulary without any training."""
+
+from benchmarks.results.claims import Claim, Verdict
+from benchmarks.results.material import Material
+from benchmarks.results.page import claims, table
+from benchmarks.train.held_out import MEASURES, Judged
+from benchmarks.train.korean import experiment
+
+STEPS = (300, 300, 100)  # of MLM, EMLM and fine-tuning
+
+
+def section(material: Material, seeds: int) -> str:
+    """Train, publish and measure what is missing; the section in Markdown."""
+    steps, runs = ((3, 3, 3), 1) if material.quick else (STEPS, seeds)
+    words, found = experiment(material.data, material.work / "korean", steps, runs)
+    text = TEXT.format(
+        words=words, mlm=steps[0], emlm=steps[1], steps=steps[2], questions=len(found.groups),
+        documents=found.documents,
+    )  # fmt: skip
+    head = ["system", *MEASURES, "RR@10 of the seeds"]
+    systems = (
+        [
+            one.name, *(f"{one.means[name]:.4f}" for name in MEASURES),
+            " ".join(f"{mean:.3f}" for mean in one.seeds) if len(one.seeds) > 1 else "",
+        ]
+        for one in found.systems.values()
+    )  # fmt: skip
+    return "\n\n".join([text, table(head, systems), claims(verdicts(found))])
+
+
+def verdicts(found: Judged) -> list[Verdict]:
+    """Training against no training, and both against BM25."""
+    asked = [
+        Claim("training is ahead of no training", "trained", "untrained"),
+        Claim("the trained model is ahead of BM25", "trained", "bm25", why=WHY),
+        Claim("the hybrid of the trained model and BM25 is ahead of BM25", "trained, hybrid", "bm25"),
+    ]
+    return [Verdict(one, found.compare(one.better, one.worse)) for one in asked]
+
+
+WHY = ""
+TEXT = """## ESPLADE in Korean
+
+A BERT of 2 x 256 from random weights whose head is the identity, U of {words:,} words, {mlm} steps of MLM, {emlm} of
+EMLM and {steps} of fine-tuning; {questions:,} held-out questions of KorQuAD over {documents:,} paragraphs and pages.
+"untrained" has the same words as outputs and no training at all: a text is then mostly its own words, so its figures
+are what identity alone gives. Published by the jobs and searched by `Searcher`: `benchmarks/train/korean.py`."""

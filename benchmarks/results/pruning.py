@@ -1,0 +1,59 @@
+"""Pruning-aware training (ours): straight-through against hard pruning against none, on all held-out queries."""
+
+from benchmarks.results.claims import Claim, Verdict
+from benchmarks.results.material import Material
+from benchmarks.results.page import claims, table
+from benchmarks.train.pruning import Experiment, experiment
+from benchmarks.train.pruning_models import HARD, LEVELS, NONE, STRAIGHT_THROUGH
+from benchmarks.train.pruning_report import compared, rows
+
+PRUNED = [level for level in LEVELS if level != (0, 0)]
+
+
+def section(material: Material, seeds: int) -> str:
+    """Train and measure what is missing; the section in Markdown."""
+    found = experiment(material.data, material.work / "pruning", seeds=seeds, quick=material.quick)
+    collection = found.collections["tldr"]
+    text = TEXT.format(
+        steps=found.recipe.steps, batch=found.recipe.queries, queries=len(collection.queries),
+        documents=len(collection.documents),
+    )  # fmt: skip
+    head = ["(qk, dk)", "model", "RR@10", "sd of seeds", "R@10", "L0 query", "L0 document", "FLOPS"]
+    measured = (
+        [
+            "all" if row.qk == 0 else f"({row.qk}, {row.dk})", row.model, f"{row.rr10:.4f}", f"{row.rr10_spread:.4f}",
+            f"{row.r10:.4f}", f"{row.l0_query:.1f}", f"{row.l0_document:.1f}", f"{row.flops:.3f}",
+        ]
+        for row in rows(found.measured["tldr"])
+    )  # fmt: skip
+    return "\n\n".join([text, table(head, measured), claims(verdicts(found))])
+
+
+def verdicts(found: Experiment) -> list[Verdict]:
+    """Each pair of models at each pruned level, then what pruning-aware training costs without pruning."""
+    asked = [
+        Claim(f"{better} is ahead of {worse} at {level}", better, worse, level=level, why=WHY.get((better, worse), ""))
+        for better, worse in ((STRAIGHT_THROUGH, NONE), (HARD, NONE), (STRAIGHT_THROUGH, HARD))
+        for level in PRUNED
+    ]
+    asked += [
+        Claim(f"{better} costs nothing without pruning", better, NONE, why="this is the cost")
+        for better in (STRAIGHT_THROUGH, HARD)
+    ]
+    return [
+        Verdict(
+            one,
+            compared(
+                found.measured["tldr"], found.collections["tldr"], one.better, one.worse, level=one.level, threshold=0.0
+            )["RR@10"],
+        )
+        for one in asked
+    ]
+
+
+WHY: dict[tuple[str, str], str] = {}
+TEXT = """## Pruning-aware training
+
+Ours: esplade-pretraining prunes trained models, in search only. `splade-tiny`, {steps} steps of {batch} pairs with
+joint FLOPS, and in the pruned models with the loss of the texts pruned to (3, 8) and (5, 10) as well;
+{queries:,} held-out queries over {documents:,} pages of tldr. Models and tests: `benchmarks/train/pruning.py`."""

@@ -1,0 +1,149 @@
+"""Models published by the jobs and judged on held-out questions, next to BM25: what two benchmarks share."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ir_measures
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.train.paired import Comparison, compare
+from lsr_prod import Searcher
+from lsr_prod.config import Deployment
+from lsr_prod.encoding import encode_corpus
+from lsr_prod.evaluation.collection import JudgedQueries, read_judged
+from lsr_prod.export import export_bundle
+from lsr_prod.indexing import build_index
+from lsr_prod.search import Hybrid, SearchResult
+
+MEASURES = ["RR@10", "nDCG@10", "R@100"]
+Answer = Callable[[str], SearchResult]
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """What one way of searching reaches.
+
+    Attributes:
+        name: in the table.
+        means: measure to mean over queries and seeds.
+        seeds: RR@10 of every seed.
+        by_query: RR@10 of every query, an array for each seed.
+        against: RR@10 compared with BM25.
+    """
+
+    name: str
+    means: Mapping[str, float]
+    seeds: Sequence[float]
+    by_query: Sequence[npt.NDArray[np.float64]]
+    against: Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """All systems on one collection; ``groups`` has the document of every question."""
+
+    systems: Mapping[str, System]
+    groups: Sequence[str]
+    documents: int
+
+    def compare(self, ours: str, theirs: str) -> Comparison:
+        """Two systems by RR@10; a system without seeds is compared with every seed of the other."""
+        both = [self.systems[name].by_query for name in (ours, theirs)]
+        count = max(map(len, both))
+        one, other = ([row[number % len(row)] for number in range(count)] for row in both)
+        return compare(one, other, self.groups)
+
+
+def published(model: Path, work: Path, folder: Path) -> None:
+    """Export, encode and index, by the jobs; skipped if done."""
+    if (folder / "done").exists():
+        return
+    bundle, table, index = (str(folder / name) for name in ("bundle", "table", "index"))
+    deployment = Deployment.model_validate(
+        {
+            "source": {"paths": [str(work / "collection")], "text_fields": ["text"], "stored_fields": ["text"]},
+            "export": {"model": str(model), "output": bundle},
+            "encode": {"bundle": bundle, "table": table},
+            "index": {"table": table, "bundle": bundle, "output": index, "text_fields": ["text"], "bm25": True},
+        }
+    )
+    assert deployment.export is not None
+    export_bundle(deployment.export)
+    encode_corpus(deployment)
+    build_index(deployment)
+    (folder / "done").touch()
+
+
+def judged(work: Path, bm25: str, models: Mapping[str, Sequence[str]]) -> Judged:
+    """Every system by query: BM25, each model alone, and each model with BM25 as a hybrid.
+
+    Args:
+        work: folder with collection/ and runs/.
+        bm25: run whose index answers by BM25.
+        models: name of a system to its runs, one for each seed.
+    """
+    collection = work / "collection"
+    questions = read_judged(collection / "queries.jsonl", collection / "qrels" / "test.tsv")
+    opened = {name: [Searcher.open(work / "runs" / run / "index") for run in runs] for name, runs in models.items()}
+    words = Searcher.open(work / "runs" / bm25 / "index")
+    answers: dict[str, list[Answer]] = {"bm25": [lambda text: words.bm25(text, k=100)]}
+    for name, searchers in opened.items():
+        answers[name] = [_plain(one) for one in searchers]
+        answers[f"{name}, hybrid"] = [_hybrid(one) for one in searchers]
+    owners = {qrel.query_id: qrel.doc_id for qrel in questions.qrels}
+    groups = [owners[query_id] for query_id in questions.queries]
+    values = {name: [_values(answer, questions) for answer in seeds] for name, seeds in answers.items()}
+    base = values["bm25"][0]["RR@10"]
+    systems = {}
+    for name, seeds in values.items():
+        ours = [one["RR@10"] for one in seeds]
+        means = {measure: float(np.mean([one[measure].mean() for one in seeds])) for measure in MEASURES}
+        means_by_seed = [float(one.mean()) for one in ours]
+        systems[name] = System(name, means, means_by_seed, ours, compare(ours, [base] * len(ours), groups))
+    return Judged(systems, groups, words.documents)
+
+
+def show(found: Judged, title: str) -> None:
+    """Print a row for each system."""
+    table = Table("system", *MEASURES, "difference to BM25 (RR@10)", "p", title=title)
+    for one in found.systems.values():
+        interval = f"{one.against.difference:+.4f} ({one.against.low:+.4f} to {one.against.high:+.4f})"
+        table.add_row(one.name, *(f"{mean:.4f}" for mean in one.means.values()), interval, f"{one.against.p:.2g}")
+    Console(width=140).print(table)
+
+
+def figures(found: Judged) -> dict[str, object]:
+    """Values of ``RESULT``."""
+    rows: dict[str, object] = {"questions": len(found.groups), "documents": found.documents}
+    for name, one in found.systems.items():
+        rounded = {measure: round(mean, 4) for measure, mean in one.means.items()}
+        seeds = [round(mean, 4) for mean in one.seeds]
+        rows[name] = {**rounded, "seeds": seeds, "difference": round(one.against.difference, 4), "p": one.against.p}
+    return rows
+
+
+def _plain(searcher: Searcher) -> Callable[[str], SearchResult]:
+    return lambda text: searcher.search(text, k=100)
+
+
+def _hybrid(searcher: Searcher) -> Callable[[str], SearchResult]:
+    return lambda text: searcher.search(text, k=100, hybrid=Hybrid())
+
+
+def _values(answer: Callable[[str], SearchResult], judged: JudgedQueries) -> dict[str, npt.NDArray[np.float64]]:
+    """Each measure of every query."""
+    run = [
+        ir_measures.ScoredDoc(query_id, hit.doc_id, hit.score)
+        for query_id, text in judged.queries.items()
+        for hit in answer(text).hits
+    ]
+    place = {query_id: number for number, query_id in enumerate(judged.queries)}
+    values = {name: np.zeros(len(place)) for name in MEASURES}
+    parsed = {ir_measures.parse_measure(name): name for name in MEASURES}
+    for one in ir_measures.iter_calc(list(parsed), judged.qrels, run):
+        values[parsed[one.measure]][place[one.query_id]] = one.value
+    return values
