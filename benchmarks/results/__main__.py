@@ -16,7 +16,8 @@ from pathlib import Path
 from benchmarks.results import casing, causal, expansion, korean, pruning, rescaling, transfer
 from benchmarks.results.claims import Family, verdict
 from benchmarks.results.material import Material
-from benchmarks.results.page import write_page
+from benchmarks.results.page import threshold_rows, write_page
+from benchmarks.results.picture import casing_pictures
 from benchmarks.results.runs import Outcome, Workshop
 from benchmarks.results.stages import STEPS
 from benchmarks.results.tables import diagnostics
@@ -24,6 +25,7 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import RaySettings
 from lsr_prod.jobs.terminal.run import print_result
 
+CURVES = "Overlap thresholds (J.3): share of the terms of a query, pruned to (7, 20), that a document has to hold:"
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 FAMILIES: dict[str, Callable[[Material], Family]] = {
     "casing": casing.family,
@@ -57,7 +59,14 @@ def main(argv: Sequence[str]) -> int:
     verdicts = {
         family.name: [verdict(claim, outcomes[family.name], material) for claim in family.claims] for family in families
     }
-    extras = {family.name: diagnostics(family, Workshop(material)) for family in families if family.name == "expansion"}
+    drawn = asked.page.parent / "diagrams" / "casing.svg"
+    extras = {}
+    for family in families:
+        if family.name == "expansion":
+            curves = threshold_rows(outcomes[family.name], expansion.THRESHOLDS, expansion.PRUNED)
+            extras[family.name] = f"{CURVES}\n\n{curves}\n\n{diagnostics(family, Workshop(material))}"
+        elif family.name == "casing":
+            extras[family.name] = casing_pictures(family, Workshop(material), drawn)
     header = {
         "steps": STEPS, "pairs": len(material.pairs), "queries": len(material.collections["tldr"].queries),
         "documents": len(material.collections["tldr"].documents), "bm25": bm25["tldr"], "bm25_lower": bm25["lower"],

@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from benchmarks.results.material import Material
-from benchmarks.results.runs import Chain, Outcome
+from benchmarks.results.runs import Chain, Outcome, key
 from benchmarks.train.paired import Comparison, compare
 
 SIGNIFICANT = 0.05
@@ -20,6 +22,8 @@ class Claim:
         worse: the other row.
         collection: of ``Material.collections``.
         level: pruning (qk, dk) at which the rows are compared.
+        equal_flops: the better row is measured at the level with the most FLOPS that are not above those of the other
+            row at ``level``, so its cost is equal or lower.
         why: analysis, printed where the direction does not come out.
     """
 
@@ -28,6 +32,7 @@ class Claim:
     worse: str
     collection: str = "tldr"
     level: tuple[int, int] = (0, 0)
+    equal_flops: bool = False
     why: str = ""
 
 
@@ -58,10 +63,11 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A claim and what the runs say."""
+    """A claim and what the runs say; ``note`` has the levels of a comparison at equal FLOPS."""
 
     claim: Claim
     found: Comparison
+    note: str = ""
 
     @property
     def word(self) -> str:
@@ -74,11 +80,27 @@ class Verdict:
 def verdict(claim: Claim, outcomes: Mapping[str, Sequence[Outcome]], material: Material) -> Verdict:
     """Compare two rows by query, seeds averaged; a row without seeds is compared with every seed of the other."""
     better, worse = outcomes[claim.better], outcomes[claim.worse]
+    level, note = claim.level, ""
+    if claim.equal_flops:
+        limit = _flops(worse, claim.collection, claim.level)
+        level = _cheaper_level(better, claim.collection, limit)
+        note = f" (at {level} with {_flops(better, claim.collection, level):.3g} FLOPS against {limit:.3g})"
     count = max(len(better), len(worse))
-    ours, theirs = (
-        [one.values(claim.collection, claim.level) for one in _repeated(row, count)] for row in (better, worse)
-    )
-    return Verdict(claim, compare(ours, theirs, material.groups))
+    ours = [one.values(claim.collection, level) for one in _repeated(better, count)]
+    theirs = [one.values(claim.collection, claim.level) for one in _repeated(worse, count)]
+    return Verdict(claim, compare(ours, theirs, material.groups), note)
+
+
+def _flops(row: Sequence[Outcome], collection: str, level: tuple[int, int]) -> float:
+    return float(np.mean([one.cost[key(collection, level, 0.0)]["flops"] for one in row]))
+
+
+def _cheaper_level(row: Sequence[Outcome], collection: str, limit: float) -> tuple[int, int]:
+    """The measured level with the most FLOPS up to a limit; the cheapest if all are above it."""
+    levels = {(int(qk), int(dk)) for name, qk, dk, _ in map(str.split, row[0].cost) if name == collection}
+    costs = {level: _flops(row, collection, level) for level in levels}
+    allowed = [level for level in levels if costs[level] <= limit] or [min(levels, key=costs.__getitem__)]
+    return max(allowed, key=costs.__getitem__)
 
 
 def _repeated(row: Sequence[Outcome], count: int) -> list[Outcome]:

@@ -70,6 +70,18 @@ def _row(label: str, found: Sequence[Outcome]) -> list[str]:
     ]
 
 
+def threshold_rows(rows: Mapping[str, Sequence[Outcome]], thresholds: Sequence[float], level: tuple[int, int]) -> str:
+    """RR@10 and matched documents at every overlap threshold (esplade-pretraining, J.3), means over the seeds."""
+    head = ["row", *(f"RR@10 at {one:g}" for one in thresholds), *(f"matched at {one:g}" for one in thresholds)]
+    found = []
+    for label, outcomes in rows.items():
+        quality = [np.mean([one.values("tldr", level, limit).mean() for one in outcomes]) for limit in thresholds]
+        places = [key("tldr", level, limit) for limit in thresholds]
+        matched = [np.mean([one.cost[place]["matched"] for one in outcomes]) for place in places]
+        found.append([label, *(f"{value:.3f}" for value in quality), *(f"{value:,.0f}" for value in matched)])
+    return table(head, found)
+
+
 def claims(verdicts: Sequence[Verdict]) -> str:
     """The table of claims and verdicts; empty without claims."""
     head = ["claim", "difference", "95 % interval", "p", "seeds", "verdict"]
@@ -77,8 +89,8 @@ def claims(verdicts: Sequence[Verdict]) -> str:
     for one in verdicts:
         found, why = one.found, f" {one.claim.why}" if one.claim.why and one.word != "shown" else ""
         rows.append([
-            one.claim.text, f"{found.difference:+.3f}", f"{found.low:+.3f} to {found.high:+.3f}", f"{found.p:.2g}",
-            f"{found.wins} of {found.seeds}", f"**{one.word}**{':' if why else ''}{why}",
+            one.claim.text + one.note, f"{found.difference:+.3f}", f"{found.low:+.3f} to {found.high:+.3f}",
+            f"{found.p:.2g}", f"{found.wins} of {found.seeds}", f"**{one.word}**{':' if why else ''}{why}",
         ])  # fmt: skip
     return table(head, rows) if rows else ""
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.results.claims import Claim, Family, Verdict, verdict
-from benchmarks.results.page import write_page
+from benchmarks.results.page import threshold_rows, write_page
 from benchmarks.results.runs import Chain, Outcome, key
 
 QUERIES = 40
@@ -61,3 +61,24 @@ def test_values_are_those_of_the_level_and_threshold():
     one = outcome([0.25])
     one.by_query[key("tldr", (5, 10), 0.4)] = [0.75]
     assert one.values("tldr", (5, 10), 0.4) == np.array([0.75])
+
+
+def test_equal_flops_takes_the_most_expensive_level_that_costs_no_more():
+    better, worse = outcome([0.2] * QUERIES), outcome([0.4] * QUERIES)
+    for level, flops, value in (((5, 10), 0.1, 0.5), ((7, 20), 0.4, 0.6)):
+        place = key("tldr", level, 0.0)
+        better.by_query[place] = [value] * QUERIES
+        better.cost[place] = {**better.cost[key("tldr", (0, 0), 0.0)], "flops": flops}
+    better.cost[key("tldr", (0, 0), 0.0)]["flops"] = 0.9
+    worse.cost[key("tldr", (0, 0), 0.0)]["flops"] = 0.5
+    found = verdict(Claim("x", "a", "b", equal_flops=True), {"a": [better], "b": [worse]}, Pages())  # type: ignore[arg-type]
+    assert found.found.difference == pytest.approx(0.2)
+    assert found.note == " (at (7, 20) with 0.4 FLOPS against 0.5)"
+
+
+def test_curves_have_a_column_for_every_threshold():
+    one = outcome([0.25])
+    for limit, value in ((0.0, 0.5), (0.4, 0.75)):
+        place = key("tldr", (7, 20), limit)
+        one.by_query[place], one.cost[place] = [value], {"matched": 100 * value}
+    assert "| a | 0.500 | 0.750 | 50 | 75 |" in threshold_rows({"a": [one]}, (0.0, 0.4), (7, 20))
