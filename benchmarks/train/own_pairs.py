@@ -3,7 +3,7 @@
     python -m benchmarks.train.own_pairs SHARED_DATA [--work FOLDER] [--steps 200] [--seeds 3] [--quick]
 
 KorQuAD: 5,774 questions about 961 paragraphs of Wikipedia. A quarter of the paragraphs is held out with its questions;
-all paragraphs, and 6,647 pages of tldr as distractors, are searched. No Korean model is at hand, so the encoder starts
+all paragraphs, and 1,500 pages of tldr as distractors, are searched. No Korean model is at hand, so the encoder starts
 from random weights: two layers x 256 over the word pieces of KcBERT, its head the identity, so that a text is its own
 word pieces before any training. The jobs are those of the page: export, encode, index, mine, train (inference-free
 queries), export, encode, index. Compared are BM25 over the full text (words, by the index's own analysis), IDF-weighted
