@@ -1,0 +1,69 @@
+"""The sections of experiments with material of their own, from reports that are written by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import ir_measures
+import numpy as np
+import pytest
+
+from benchmarks.results import korean, pruning
+from benchmarks.results.material import Material
+from benchmarks.train.held_out import Judged, System
+from benchmarks.train.paired import compare
+from benchmarks.train.pruning import START, Experiment
+from benchmarks.train.pruning_models import HARD, LEVELS, NONE, STRAIGHT_THROUGH, Recipe
+from lsr_prod.evaluation.validation import Collection
+from lsr_prod.evaluation.vector_evaluation import LevelReport
+
+QUERIES = 40
+NAMES = [f"q{number}" for number in range(QUERIES)]
+
+
+def reports(value: float) -> list[LevelReport]:
+    values = np.full(QUERIES, value)
+    return [
+        LevelReport(
+            qk=qk, dk=dk, threshold=0.0, l0_query=5.0, l0_document=20.0, flops=0.5, matched=9.0,
+            measures={"RR@10": value, "R@10": value}, by_query={"RR@10": values, "R@10": values},
+        )
+        for qk, dk in LEVELS
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def material(tmp_path: Path) -> Material:
+    return Material(tmp_path / "data", tmp_path)
+
+
+def test_pruning_compares_every_pair_of_models_and_prints_the_cost(material: Material, monkeypatch: Any):
+    collection = Collection(
+        {"d": "text"}, dict.fromkeys(NAMES, "query"), [ir_measures.Qrel(name, f"d{name}", 1) for name in NAMES]
+    )
+    measured = {START: [reports(0.1)], NONE: [reports(0.5)], HARD: [reports(0.6)], STRAIGHT_THROUGH: [reports(0.4)]}
+    found = Experiment(Recipe(), {}, (0.0,), {"tldr": collection}, {"tldr": measured})
+    words = {one.claim.text: one.word for one in pruning.verdicts(found)}
+    assert words[f"{HARD} is ahead of {NONE} at (3, 8)"] == "shown"
+    assert words[f"{STRAIGHT_THROUGH} is ahead of {HARD} at (5, 10)"] == "not shown"
+    assert words[f"{STRAIGHT_THROUGH} costs nothing without pruning"] == "not shown"
+    assert len(words) == 8
+    monkeypatch.setattr(pruning, "experiment", lambda *_, **__: found)
+    page = pruning.section(material, 1)
+    assert "| (3, 8) | jFLOPS + hard | 0.6000 | 0.0000 | 0.6000 | 5.0 | 20.0 | 0.500 |" in page
+    assert "40 held-out queries over 1 pages" in page
+
+
+def test_korean_has_a_row_for_every_system_and_compares_with_no_training(material: Material, monkeypatch: Any):
+    def system(name: str, *means: float) -> System:
+        values = [np.full(QUERIES, mean) for mean in means]
+        measures = dict.fromkeys(["RR@10", "nDCG@10", "R@100"], means[0])
+        return System(name, measures, means, values, compare(values, values, NAMES))
+
+    rows = [system("bm25", 0.5), system("untrained", 0.4), system("trained", 0.45, 0.47)]
+    rows += [system("untrained, hybrid", 0.5), system("trained, hybrid", 0.6, 0.6)]
+    found = Judged({one.name: one for one in rows}, NAMES, 7)
+    monkeypatch.setattr(korean, "experiment", lambda *_: (1_234, found))
+    page = korean.section(material, 2)
+    assert "U of 1,234 words" in page
+    assert "| trained | 0.4500 | 0.4500 | 0.4500 | 0.450 0.470 |" in page
+    assert [one.word for one in korean.verdicts(found)] == ["shown", "not shown", "shown"]
