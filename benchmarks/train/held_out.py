@@ -11,16 +11,20 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.train.paired import Comparison, compare
+from benchmarks.train.pruning_data import read_lines
+from benchmarks.train.word_piece_bm25 import WordPieceBm25
 from lsr_prod import Searcher
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import encode_corpus
 from lsr_prod.evaluation.collection import JudgedQueries, read_judged
 from lsr_prod.export import export_bundle
+from lsr_prod.formats.bundle import TOKENIZER_FILE
 from lsr_prod.indexing import build_index
-from lsr_prod.search import Hybrid, SearchResult
+from lsr_prod.search import Hybrid
 
 MEASURES = ["RR@10", "nDCG@10", "R@100"]
-Answer = Callable[[str], SearchResult]
+Answer = Callable[[str], list[tuple[str, float]]]
+"""Ids and scores of the hits of a question, best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ def published(model: Path, work: Path, folder: Path) -> None:
 
 
 def judged(work: Path, bm25: str, models: Mapping[str, Sequence[str]]) -> Judged:
-    """Every system by query: BM25, each model alone, and each model with BM25 as a hybrid.
+    """Every system by query: BM25 of words and of word pieces, each model alone, and with BM25 as a hybrid.
 
     Args:
         work: folder with collection/ and runs/.
@@ -90,7 +94,12 @@ def judged(work: Path, bm25: str, models: Mapping[str, Sequence[str]]) -> Judged
     questions = read_judged(collection / "queries.jsonl", collection / "qrels" / "test.tsv")
     opened = {name: [Searcher.open(work / "runs" / run / "index") for run in runs] for name, runs in models.items()}
     words = Searcher.open(work / "runs" / bm25 / "index")
-    answers: dict[str, list[Answer]] = {"bm25": [lambda text: words.bm25(text, k=100)]}
+    tokenizer = work / "runs" / bm25 / "bundle" / TOKENIZER_FILE
+    documents = {row["_id"]: row["text"] for row in read_lines(collection / "corpus.jsonl")}
+    answers: dict[str, list[Answer]] = {
+        "bm25": [lambda text: [(hit.doc_id, hit.score) for hit in words.bm25(text, k=100).hits]],
+        "bm25 of word pieces": [WordPieceBm25(tokenizer, documents).answer],
+    }
     for name, searchers in opened.items():
         answers[name] = [_plain(one) for one in searchers]
         answers[f"{name}, hybrid"] = [_hybrid(one) for one in searchers]
@@ -126,20 +135,20 @@ def figures(found: Judged) -> dict[str, object]:
     return rows
 
 
-def _plain(searcher: Searcher) -> Callable[[str], SearchResult]:
-    return lambda text: searcher.search(text, k=100)
+def _plain(searcher: Searcher) -> Answer:
+    return lambda text: [(hit.doc_id, hit.score) for hit in searcher.search(text, k=100).hits]
 
 
-def _hybrid(searcher: Searcher) -> Callable[[str], SearchResult]:
-    return lambda text: searcher.search(text, k=100, hybrid=Hybrid())
+def _hybrid(searcher: Searcher) -> Answer:
+    return lambda text: [(hit.doc_id, hit.score) for hit in searcher.search(text, k=100, hybrid=Hybrid()).hits]
 
 
-def _values(answer: Callable[[str], SearchResult], judged: JudgedQueries) -> dict[str, npt.NDArray[np.float64]]:
+def _values(answer: Answer, judged: JudgedQueries) -> dict[str, npt.NDArray[np.float64]]:
     """Each measure of every query."""
     run = [
-        ir_measures.ScoredDoc(query_id, hit.doc_id, hit.score)
+        ir_measures.ScoredDoc(query_id, doc_id, score)
         for query_id, text in judged.queries.items()
-        for hit in answer(text).hits
+        for doc_id, score in answer(text)
     ]
     place = {query_id: number for number, query_id in enumerate(judged.queries)}
     values = {name: np.zeros(len(place)) for name in MEASURES}
