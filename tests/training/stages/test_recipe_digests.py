@@ -9,13 +9,12 @@ from lsr_prod.config.train import TrainSettings
 from lsr_prod.training.stages.registry import stage_digest
 
 RECIPES = Path(__file__).parents[3] / "jobs" / "recipes"
-SIZED = ("bb1dd566387db9b5", "767224da0aefe033")  # the head rescaled and calibrated
 DIGESTS = {
     "casing-regularizer.yaml": ["9eac5f0d98b12e65"],
     "casing-uncased-vocabulary.yaml": ["713a5b1f01272267", "49880b07de6940c5"],
     "casing.yaml": ["d8e3d3ab68e3f176", "49880b07de6940c5"],
-    "csplade-echo.yaml": ["62f5e7c8600564b1", "a801bbaf724f2a38", *SIZED, "ac6a195e3a03acf9"],
-    "csplade.yaml": ["62f5e7c8600564b1", "af48d93b754dacee", *SIZED, "ac6a195e3a03acf9"],
+    "csplade-echo.yaml": ["62f5e7c8600564b1", "a801bbaf724f2a38", "8577798a26249b08", "ac6a195e3a03acf9"],
+    "csplade.yaml": ["62f5e7c8600564b1", "af48d93b754dacee", "8577798a26249b08", "ac6a195e3a03acf9"],
     "emlm.yaml": ["d6030c630a397550", "6505023e2929a835"],
     "esplade-pruned.yaml": ["eafadab8f1eccf87"],
     "esplade.yaml": ["695e040844e44324"],
