@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import ir_measures
 import numpy as np
@@ -82,9 +83,14 @@ class Material:
 
     def start(self, name: str) -> Path:
         """The model directory of a stand-in."""
-        if self.quick:
-            return stand_in(name, self.data, work=self.work / "stand_ins", steps=3)
-        return stand_in(name, self.data)
+        if name not in self._starts:  # its name is the digest of all texts
+            quick: dict[str, Any] = {"work": self.work / "stand_ins", "steps": 3} if self.quick else {}
+            self._starts[name] = stand_in(name, self.data, **quick)
+        return self._starts[name]
+
+    @cached_property
+    def _starts(self) -> dict[str, Path]:
+        return {}
 
     def bm25(self, collection: Collection) -> npt.NDArray[np.float64]:
         """The measure of every query for BM25 over the texts of the pages, by the public call."""

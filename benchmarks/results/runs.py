@@ -81,12 +81,21 @@ def key(collection: str, level: tuple[int, int], threshold: float) -> str:
     return f"{collection} {level[0]} {level[1]} {threshold:g}"
 
 
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What is recorded of a fine-tuning: see ``Outcome``."""
+
+    loss: tuple[float, float] | None
+    seconds: float
+
+
 class Workshop:
     """Runs chains, and finds those that were run before."""
 
     def __init__(self, material: Material) -> None:
         """Create the folders."""
         self.material = material
+        self._digests: dict[Path, str] = {}
         for name in ("models", "outcomes"):
             (material.work / name).mkdir(parents=True, exist_ok=True)
 
@@ -111,34 +120,42 @@ class Workshop:
     def _folder(self, chain: Chain, seed: int, stages: int) -> Path:
         settings = [_digested(_settings(stage, seed)) for stage in chain.stages[:stages]]
         start = self.material.start(chain.start)
-        name = digest_json([_FORMAT, model_digest(start), self.material.quick, settings])
+        if start not in self._digests:
+            self._digests[start] = model_digest(start)
+        name = digest_json([_FORMAT, self._digests[start], self.material.quick, settings])
         return self.material.work / "models" / name if stages else start
 
     def _run(self, chain: Chain, seed: int) -> Outcome:
-        began, losses = time.perf_counter(), []
         folder = self._folder(chain, seed, 0)
+        training = Training(None, 0.0)
         for number, raw in enumerate(chain.stages):
             before, folder = folder, self._folder(chain, seed, number + 1)
             settings = _settings(raw, seed)
-            if folder.exists() and not isinstance(settings, FinetuneSettings):
-                continue
-            encoder = SparseEncoder.load(before)
-            with tempfile.TemporaryDirectory(dir=self.material.work) as scratch:
-                if isinstance(settings, FinetuneSettings):
-                    began = time.perf_counter()
-                    losses = finetune(encoder, settings, self.material)
-                else:
-                    encoder = self._changed(encoder, settings, before, Path(scratch))
-                if not folder.exists():
-                    encoder.eval().save(Path(scratch) / "model")
-                    if (record := Path(scratch) / TRANSFER_FILE).exists():
-                        record.rename(Path(scratch) / "model" / TRANSFER_FILE)
-                    (Path(scratch) / "model").rename(folder)
-        trained = time.perf_counter() - began
+            record = folder.with_suffix(".json")
+            if not folder.exists() or (isinstance(settings, FinetuneSettings) and not record.exists()):
+                self._run_stage(settings, before, folder)
+            training = Training(**json.loads(record.read_text())) if record.exists() else training
         by_query, cost = self._measure(SparseEncoder.load(folder), chain)
-        tenth = max(1, len(losses) // 10)
-        loss = (float(np.mean(losses[:tenth])), float(np.mean(losses[-tenth:]))) if losses else None
-        return Outcome(by_query, cost, loss, trained)
+        return Outcome(by_query, cost, training.loss, training.seconds)
+
+    def _run_stage(self, settings: Any, before: Path, folder: Path) -> None:
+        """Write the model after a stage, and the record of its training next to it if it is fine-tuned."""
+        encoder = SparseEncoder.load(before)
+        with tempfile.TemporaryDirectory(dir=self.material.work) as scratch:
+            if isinstance(settings, FinetuneSettings):
+                began = time.perf_counter()
+                losses = finetune(encoder, settings, self.material)
+                tenth = max(1, len(losses) // 10)
+                loss = (float(np.mean(losses[:tenth])), float(np.mean(losses[-tenth:])))
+                record = Training(loss, time.perf_counter() - began)
+                folder.with_suffix(".json").write_text(json.dumps(asdict(record)))
+            else:
+                encoder = self._changed(encoder, settings, before, Path(scratch))
+            if not folder.exists():
+                encoder.eval().save(Path(scratch) / "model")
+                if (moved := Path(scratch) / TRANSFER_FILE).exists():
+                    moved.rename(Path(scratch) / "model" / TRANSFER_FILE)
+                (Path(scratch) / "model").rename(folder)
 
     def _changed(self, encoder: SparseEncoder, settings: Any, before: Path, scratch: Path) -> SparseEncoder:
         if settings.stage in ("adapt_mlm", "pretrain_emlm", "adapt_causal", "distil_head"):
@@ -155,17 +172,20 @@ class Workshop:
     ) -> tuple[dict[str, list[float]], dict[str, dict[str, float]]]:
         by_query: dict[str, list[float]] = {}
         cost: dict[str, dict[str, float]] = {}
-        documents = None
+        documents, reports, read = None, [], None
         for name, collection in self.material.collections.items():
             if documents is None:  # the same in both
                 documents = Encoded(
                     list(collection.documents), encode(encoder, list(collection.documents.values()), "document")
                 )
-            queries = Encoded(list(collection.queries), encode(encoder, list(collection.queries.values()), "query"))
-            reports = evaluate(
-                documents, queries, collection.qrels,
-                levels=chain.levels, thresholds=chain.thresholds, measures=[MEASURE],
-            )  # fmt: skip
+            texts = list(collection.queries.values())
+            tokens = encoder.tokenizer(texts)["input_ids"]
+            if tokens != read:  # else the model cannot tell them from those before: it reads lower case
+                read = tokens
+                reports = evaluate(
+                    documents, Encoded(list(collection.queries), encode(encoder, texts, "query")), collection.qrels,
+                    levels=chain.levels, thresholds=chain.thresholds, measures=[MEASURE],
+                )  # fmt: skip
             for one in reports:
                 place = key(name, (one.qk, one.dk), one.threshold)
                 by_query[place] = one.by_query[MEASURE].tolist()

@@ -1,6 +1,6 @@
 """Every recipe of ``jobs/recipes`` at a small size, the whole way: train, export, encode, index, search.
 
-    python -m benchmarks.train.recipes SHARED_DATA [--quick] [--steps 100] [--work FOLDER] [--recipes NAME ...]
+    python -m benchmarks.train.recipes SHARED_DATA [--quick] [--steps 60] [--work FOLDER] [--recipes NAME ...]
 
 A recipe keeps its stages, its methods and their order. Replaced are paths, models (splade-tiny, itself moved onto other
 byte pairs, or with a head five times as large; the cased BERT and the Llama of ``benchmarks.stand_ins``) and sizes:
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, help="folder with tldr_en/ and vocabularies/")
     parser.add_argument("--quick", action="store_true", help="a few steps and documents: does it work at all?")
-    parser.add_argument("--steps", type=int, default=100, help="of every training stage")
+    parser.add_argument("--steps", type=int, default=60, help="of every training stage")
     parser.add_argument("--work", type=Path, default=None, help="folder that keeps what was made")
     parser.add_argument("--recipes", nargs="+", default=[], help="names of recipes; default all")
     asked = parser.parse_args(argv)
