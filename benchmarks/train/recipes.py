@@ -27,7 +27,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.stand_ins import stand_in
+from benchmarks.stand_ins import ACTIVE, stand_in
 from benchmarks.train.recipes_data import (
     LENGTH,
     byte_pair_tokenizer,
@@ -57,6 +57,7 @@ STAND_INS = {  # model that a recipe names -> small one
     "meta-llama/Llama-3.2-1B": "decoder",
 }
 RATES = {"finetune": 3e-4, "adapt_causal": 3e-4, "adapt_mlm": 1e-3, "pretrain_emlm": 1e-3, "distil_head": 1e-3}
+LORA_FACTOR = 10  # low-rank updates need a larger rate than whole weights
 MEASURES = ["nDCG@10", "RR@10", "R@10"]
 LENGTH_FIELDS = {
     "max_length", "query_max_length", "document_max_length", "card_query_max_length", "card_document_max_length"
@@ -184,6 +185,7 @@ def _shrink_stage(stage: dict[str, Any], work: Path, files: Mapping[str, Path], 
     for field in stage.keys() & LENGTH_FIELDS:
         stage[field] = LENGTH
     if "activation_rate" in stage:
+        stage["activation_rate"] = max(stage["activation_rate"], ACTIVE)  # 0.5 % of 8,000 terms are 40
         stage["negative_shift"] = "zero"  # a stand-in may be sparser already
     if "corpus" in stage.get("validation", {}):
         names = {"corpus": "corpus.jsonl", "queries": "queries.jsonl", "qrels": "qrels/test.tsv"}
@@ -205,7 +207,8 @@ def _shrink_training(stage: dict[str, Any], steps: int) -> None:
     else:
         batch |= {"texts": 16} | ({"accumulate": 2} if "accumulate" in batch else {})
     optimizer = stage.setdefault("optimizer", {})
-    optimizer["learning_rate"] = RATES[stage["stage"]]
+    factor = LORA_FACTOR if stage.get("scale", {}).get("lora") else 1
+    optimizer["learning_rate"] = RATES[stage["stage"]] * factor
     for field in ("warmup_steps", "schedule_steps"):
         if field in optimizer:
             optimizer[field] = max(1, round(optimizer[field] / whole * steps))
