@@ -9,7 +9,7 @@ from benchmarks.results.stages import adapt_mlm, calibrate, finetune
 from quickstart.models import model_folder
 
 STRATEGIES = ("semantic", "subtoken", "mean", "random_new")
-RATES = (0.1, 0.4)
+RATES = (0.005, 0.1, 0.4)
 
 
 def family(material: Material) -> Family:
@@ -29,7 +29,7 @@ def family(material: Material) -> Family:
     )
     for rate in RATES:
         stages = (moved("semantic"), adapt_mlm(), calibrate(rate, material), finetune())
-        rows[f"semantic, adapted, APC {rate:.0%}"] = Chain("cased", stages)
+        rows[f"semantic, adapted, APC {rate:.1%}"] = Chain("cased", stages)
     head = moved("semantic", parts="head")
     distil = {
         "stage": "distil_head", "teacher": teacher, "data": {"paths": ["none"], "kind": "texts"},
@@ -38,7 +38,7 @@ def family(material: Material) -> Family:
     }  # fmt: skip
     rows["head only"] = Chain("cased", (head, finetune()))
     rows["head only, teacher"] = Chain("cased", (head, distil, finetune()))
-    best = f"semantic, adapted, APC {RATES[-1]:.0%}"
+    highest = f"semantic, adapted, APC {RATES[-1]:.1%}"
     claims = [
         Claim("semantic is ahead of subtoken", "semantic, adapted", "subtoken, adapted"),
         Claim("subtoken is ahead of mean", "subtoken, adapted", "mean, adapted"),
@@ -46,7 +46,7 @@ def family(material: Material) -> Family:
         Claim("semantic is ahead of random", "semantic, adapted", "random_new, adapted"),
         Claim("adaptation helps", "semantic, adapted", "semantic, direct"),
         Claim("matching the bias helps (eq. 10)", "semantic, adapted", "semantic, adapted, bias not matched"),
-        Claim("calibration to 40 % helps (APC)", best, "semantic, adapted"),
+        Claim("calibration to 40 % helps (APC)", highest, "semantic, adapted", why=DENSE),
         Claim("the teacher helps the head alone (SAP)", "head only, teacher", "head only"),
         Claim(
             "the transfer beats the cased vocabulary, queries in lower case",
@@ -58,5 +58,8 @@ def family(material: Material) -> Family:
     return Family("transfer", "Vocabulary transfer", TEXT, rows, claims)
 
 
+DENSE = """the paper lowers biases of models that are too active; this stand-in has 2 % of its terms above 0, so 40 %
+raises every bias. InfoNCE then begins at 74 in place of 2.4, and FLOPS, which grow with the square of the activity,
+empty all vectors within 60 steps (the paper's ramp takes 50,000)""".replace("\n", " ")
 TEXT = """From the cased stand-in to the vocabulary of bert-base-uncased; target embeddings, bias and teacher are
 those of `splade-tiny` (2 x 128). Adaptation: 100 steps of 32 texts in place of 20,000 of 2,048."""
