@@ -7,7 +7,7 @@ from benchmarks.results.material import Material
 from benchmarks.results.runs import Chain
 from benchmarks.results.stages import finetune
 
-LEVELS = ((0, 0), (40, 100), (20, 60), (10, 40), (7, 20), (5, 20), (5, 10))
+LEVELS = ((0, 0), (7, 20), (5, 20), (5, 10))
 PRUNED = (7, 20)  # of the threshold curves
 THRESHOLDS = (0.0, 0.2, 0.4, 0.6)
 JOINT = {"regularizer": "joint_flops", "joint": 0.1, "estimator": "off_diagonal", "ramp": "quadratic"}
@@ -70,7 +70,7 @@ TEN_WORDS = """ten words cost a twentieth of the FLOPS of ten word pieces, of wh
 next row compares them at equal FLOPS""".replace("\n", " ")
 WEIGHTS = "the weights (.1 and .02) were not chosen for equal cost, so the row behind may be allowed more FLOPS"
 TEXT = """Stand-in: the uncased BERT. U: the words of the texts that occur at least three times. EMLM: 300 steps of 48
-texts in place of 600,000 of 1,024. "At equal FLOPS": the row ahead is pruned to the one of seven levels, from (5, 10)
+texts in place of 600,000 of 1,024. "At equal FLOPS": the row ahead is pruned to the one of four levels, from (5, 10)
 to all terms, whose FLOPS come closest to those of the other without being above them; it is chosen by cost only.
 Random words have the figures of a collapsed model: their rows are unrelated to anything, and 60 steps at the common
 learning rate only learn to activate the same terms for every text."""
