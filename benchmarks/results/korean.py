@@ -6,7 +6,7 @@ from benchmarks.results.page import claims, table
 from benchmarks.train.held_out import MEASURES, Judged
 from benchmarks.train.korean import experiment
 
-STEPS = (200, 200, 80)  # of MLM, EMLM and fine-tuning
+STEPS = (100, 100, 60)  # of MLM, EMLM and fine-tuning
 
 
 def section(material: Material, seeds: int) -> str:

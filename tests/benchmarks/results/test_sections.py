@@ -43,10 +43,10 @@ def test_pruning_compares_every_pair_of_models_and_prints_the_cost(material: Mat
     measured = {START: [reports(0.1)], NONE: [reports(0.5)], HARD: [reports(0.6)], STRAIGHT_THROUGH: [reports(0.4)]}
     found = Experiment(Recipe(), {}, (0.0,), {"tldr": collection}, {"tldr": measured})
     words = {one.claim.text: one.word for one in pruning.verdicts(found)}
-    assert words[f"{HARD} is ahead of {NONE} at (3, 8)"] == "shown"
-    assert words[f"{STRAIGHT_THROUGH} is ahead of {HARD} at (5, 10)"] == "not shown"
-    assert words[f"{STRAIGHT_THROUGH} costs nothing without pruning"] == "not shown"
-    assert len(words) == 8
+    assert words[f"{HARD} is ahead of {NONE} at (3, 8), RR@10"] == "shown"
+    assert words[f"{STRAIGHT_THROUGH} is ahead of {HARD} at (5, 10), R@10"] == "not shown"
+    assert words[f"{STRAIGHT_THROUGH} costs nothing without pruning, RR@10"] == "not shown"
+    assert len(words) == 16
     monkeypatch.setattr(pruning, "experiment", lambda *_, **__: found)
     page = pruning.section(material, 1)
     assert "| (3, 8) | jFLOPS + hard | 0.6000 | 0.0000 | 0.6000 | 5.0 | 20.0 | 0.500 |" in page
