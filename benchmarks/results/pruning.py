@@ -54,8 +54,8 @@ def verdicts(found: Experiment) -> list[Verdict]:
     ]
 
 
-WHY = """at these levels the first ten hits change little (the spread of the seeds is as large as the differences); other
-weights and temperatures on the development queries were no better""".replace("\n", " ")
+WHY = """at these levels the first ten hits change little (the spread of the seeds is as large as the differences);
+other weights and temperatures on the development queries were no better""".replace("\n", " ")
 TEXT = """## Pruning-aware training
 
 Ours: esplade-pretraining prunes trained models, in search only. `splade-tiny`, {steps} steps of {batch} pairs with
