@@ -4,7 +4,7 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -113,6 +113,22 @@ class Workshop:
     def model(self, chain: Chain, seed: int) -> Path:
         """The folder of the model at the end of a chain, which was run before."""
         return self._folder(chain, seed, len(chain.stages))
+
+    def kept(self, kind: str, models: Sequence[Path], make: Callable[[], str]) -> str:
+        """Text that is made of models, from the cache if they have not changed.
+
+        Args:
+            kind: what the text is.
+            models: folders of models that were run before.
+            make: makes it.
+        """
+        file = self.material.work / "texts" / f"{digest_json([_FORMAT, kind, [one.name for one in models]])}.md"
+        if not file.exists():
+            file.parent.mkdir(exist_ok=True)
+            draft = file.with_suffix(".draft")
+            draft.write_text(make(), encoding="utf-8")
+            draft.rename(file)
+        return file.read_text(encoding="utf-8")
 
     def _name(self, chain: Chain, seed: int) -> str:
         return self._folder(chain, seed, len(chain.stages)).name

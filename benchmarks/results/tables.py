@@ -17,6 +17,11 @@ OCCURRENCES = (100, 10)  # documents that a term has to occur in
 
 def diagnostics(family: Family, workshop: Workshop) -> str:
     """The tables in Markdown: logits of tokens, postings lists, spread of weights, terms per text."""
+    models = [workshop.model(chain, 0) for chain in family.rows.values()]
+    return workshop.kept("tables", models, lambda: _made(family, workshop))
+
+
+def _made(family: Family, workshop: Workshop) -> str:
     logits, vectors = [], []
     collection = workshop.material.collections["tldr"]
     for label, chain in family.rows.items():

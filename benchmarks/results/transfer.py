@@ -66,7 +66,7 @@ SHORT = "the adaptation is 100 steps of 32 texts, and 6.2 % of the tokens of the
 BIAS = """the target bias is that of a small SPLADE, trained for sparse vectors, where the paper's is that of a language
 model""".replace("\n", " ")
 TEACHER = "the teacher (RR@10 .475, without any training here) is hardly better than what 60 steps give without it"
-DENSE = """the paper lowers biases of models that are too active; this stand-in has 2 % of its terms above 0, so 40 %
+DENSE = """the paper lowers biases of models that are too active; this stand-in has far fewer terms above 0, so 40 %
 raises every bias. InfoNCE then begins at 74 in place of 2.4, and FLOPS, which grow with the square of the activity,
 empty all vectors within 60 steps (the paper's ramp takes 50,000)""".replace("\n", " ")
 TEXT = """From the cased stand-in to the vocabulary of bert-base-uncased; target embeddings, bias and teacher are

@@ -69,3 +69,15 @@ def test_chain_is_run_once_and_seeds_change_it(material: Material):
 def test_transformation_reads_the_texts_of_the_material(material: Material):
     found = Workshop(material).outcome(Chain("uncased", (calibrate(0.001, material),)), 0)
     assert found.cost["tldr 0 0 0"]["l0_document"] < 200
+
+
+def test_text_of_models_is_made_once_and_again_for_other_models(material: Material):
+    workshop, made = Workshop(material), []
+
+    def make() -> str:
+        made.append(1)
+        return f"text {len(made)}"
+
+    one, other = material.work / "a", material.work / "b"
+    found = [workshop.kept("tables", models, make) for models in ([one], [one], [one, other])]
+    assert found == ["text 1", "text 1", "text 2"]
