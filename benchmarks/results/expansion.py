@@ -45,7 +45,7 @@ def family(material: Material) -> Family:
         Claim("words are ahead of word pieces at equal FLOPS", words, pieces, equal_flops=True, why=WORDS),
         Claim("words are ahead of word pieces pruned to (5, 10)", words, pieces, level=(5, 10), why=TEN_WORDS),
         Claim("words are ahead of word pieces pruned to (5, 10), at equal FLOPS", words, pieces, level=(5, 10),
-              equal_flops=True),
+              equal_flops=True, why=WORDS),
         Claim("EMLM pre-training helps", words, "words, joint FLOPS"),
         Claim("mean rows are ahead of random rows (rand-vocab)", "words, joint FLOPS", "random words, joint FLOPS"),
         Claim("joint FLOPS is ahead of FLOPS at equal cost", words, "words, EMLM, FLOPS", equal_flops=True,

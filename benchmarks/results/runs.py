@@ -83,7 +83,7 @@ def key(collection: str, level: tuple[int, int], threshold: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What is recorded of a fine-tuning: see ``Outcome``."""
+    """Record of a fine-tuning: ``loss`` and ``seconds`` of its ``Outcome``."""
 
     loss: tuple[float, float] | None
     seconds: float

@@ -29,7 +29,7 @@ Answer = Callable[[str], list[tuple[str, float]]]
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What one way of searching reaches.
+    """Quality of one system, a model or BM25, on the held-out questions.
 
     Attributes:
         name: in the table.

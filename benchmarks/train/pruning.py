@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What was trained and measured.
+    """The trained models of an experiment and their measurements.
 
     Attributes:
         recipe: of all models.
