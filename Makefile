@@ -18,7 +18,7 @@ export TOKENIZERS_PARALLELISM := false
 
 DATA ?= ../shared/data
 
-.PHONY: help kernels quickstart search bench bench-encode bench-search bench-search-quick bench-thresholds bench-filters bench-scale bench-train bench-pruning cluster faults nights soak test test-all lint types models optimum lock image-test infra-test deploy-test audit sbom licenses clean
+.PHONY: help kernels quickstart search bench bench-encode bench-search bench-search-quick bench-thresholds bench-filters bench-scale bench-train bench-pruning cluster faults nights soak test test-all lint types models optimum lock image-test infra-test deploy-test audit sbom licenses browser clean
 
 help:
 	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
@@ -99,6 +99,10 @@ bench-pruning: $(KERNELS) models
 search: $(KERNELS)
 	@$(BIN)/lsr-prod search .quickstart/index
 
+# Tests of pages need a browser: they skip where there is none, and fail without one in CI.
+browser:
+	@command -v chromium > /dev/null || { apt-get update -qq && apt-get install --yes -qq chromium > /dev/null; }
+
 lint: $(KERNELS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -169,15 +173,15 @@ HUB := anyio click colorama filelock fsspec h11 hf-xet httpcore2 httpx2 httpx2-j
 LOCK_CUDA := uv pip compile --quiet --no-config --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--generate-hashes --no-annotate --no-header --constraint requirements/torch-cuda.txt
 lock:
-	$(LOCK) pyproject.toml --extra cpu --extra jobs --extra train --extra dev --extra bench -o requirements/dev.txt
+	$(LOCK) pyproject.toml --extra cpu --extra jobs --extra pages --extra train --extra dev --extra bench -o requirements/dev.txt
 	$(LOCK) pyproject.toml --extra cpu -o requirements/core.txt
 	$(LOCK) requirements/optimum.in -o requirements/optimum.txt
 	$(LOCK) requirements/peers.in -o requirements/peers.txt
 	$(LOCK) requirements/audit.in -o requirements/audit.txt
 	$(LOCK) requirements/build.in $(AS_TESTED) -o requirements/build.txt
 	$(LOCK) pyproject.toml --extra cpu $(AS_TESTED) $(addprefix --no-emit-package ,$(HUB)) -o requirements/search.txt
-	$(LOCK) pyproject.toml --extra cpu --extra jobs $(AS_TESTED) -o requirements/jobs.txt
-	$(LOCK_CUDA) pyproject.toml --extra gpu --extra jobs --extra train $(AS_TESTED) -o requirements/cuda.txt
+	$(LOCK) pyproject.toml --extra cpu --extra jobs --extra pages $(AS_TESTED) -o requirements/jobs.txt
+	$(LOCK_CUDA) pyproject.toml --extra gpu --extra jobs --extra pages --extra train $(AS_TESTED) -o requirements/cuda.txt
 
 # The CPUs of this computer are shared: a build waits for everything else.
 image-test: $(KERNELS) models
