@@ -86,8 +86,12 @@ def claims(verdicts: Sequence[Verdict]) -> str:
     """The table of claims and verdicts; empty without claims."""
     head = ["claim", "difference", "95 % interval", "p", "seeds", "verdict"]
     rows = []
+    given: dict[str, str] = {}  # analysis -> the first claim that it explains
     for one in verdicts:
-        found, why = one.found, f" {one.claim.why}" if one.claim.why and one.word != "shown" else ""
+        found, why = one.found, ""
+        if one.claim.why and one.word != "shown":
+            first = given.setdefault(one.claim.why, one.claim.text)
+            why = f" {one.claim.why}" if first == one.claim.text else f' as for "{first}"'
         rows.append([
             one.claim.text + one.note, f"{found.difference:+.3f}", f"{found.low:+.3f} to {found.high:+.3f}",
             f"{found.p:.2g}", f"{found.wins} of {found.seeds}", f"**{one.word}**{':' if why else ''}{why}",

@@ -3,16 +3,14 @@
 from pathlib import Path
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.results.claims import Family
 from benchmarks.results.runs import Workshop
 from lsr_prod import SparseEncoder
-from lsr_prod.vocabulary.casing_matrix import CLASSES, CasingMatrix, casing_matrix
+from lsr_prod.vocabulary.casing_matrix import CasingMatrix, casing_matrix
 
 ROWS = ("cased, untrained", "cased", "cased, lowercased texts", "cased, regularizer")
-INPUTS, OUTPUTS = CLASSES[:2], CLASSES[:2]
 
 
 def casing_pictures(family: Family, workshop: Workshop, file: Path) -> str:
@@ -40,15 +38,8 @@ def casing_pictures(family: Family, workshop: Workshop, file: Path) -> str:
 def _drawn(found: dict[str, CasingMatrix]) -> Figure:
     figure = Figure(figsize=(2.6 * len(found), 2.6), layout="constrained")
     for axes, (label, one) in zip(figure.subplots(1, len(found)), found.items(), strict=True):
-        counts = one.counts[:, : len(OUTPUTS)]
-        axes.imshow(np.log10(counts + 1), cmap="Blues", vmin=0)
-        axes.set_xticks(range(len(OUTPUTS)), OUTPUTS)
-        axes.set_yticks(range(len(INPUTS)), INPUTS)
+        one.draw_on(axes)
         axes.set_title(label, fontsize=9)
-        darkest = np.log10(counts.max() + 1)
-        for (row, column), count in np.ndenumerate(counts):
-            color = "white" if np.log10(count + 1) > 0.6 * darkest else "black"
-            axes.text(column, row, f"{count:,}", ha="center", va="center", color=color)
     figure.supxlabel("output term", fontsize=9)
     figure.supylabel("input token", fontsize=9)
     return figure

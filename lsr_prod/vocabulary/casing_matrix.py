@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,22 +71,30 @@ class CasingMatrix:
             raise ConfigError(
                 "picture", "matplotlib is not installed", "install it with: pip install matplotlib"
             ) from error
-        terms = CLASSES if self.counts[:, 2].any() else CLASSES[:2]
-        counts = self.counts[:, : len(terms)]
-        figure = Figure(figsize=(1.6 * len(terms) + 1.5, 1.2 * len(_INPUTS) + 1.2), layout="constrained")
+        figure = Figure(figsize=(1.6 * len(self.terms) + 1.5, 1.2 * len(_INPUTS) + 1.2), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots()
-        axes.imshow(np.log10(counts + 1), cmap="Blues", vmin=0)
-        axes.set_xticks(range(len(terms)), terms)
-        axes.set_yticks(range(len(_INPUTS)), _INPUTS)
+        self.draw_on(axes)
         axes.set_xlabel("output term")
         axes.set_ylabel("input token")
         axes.set_title(title)
+        figure.savefig(path, dpi=150)
+
+    @property
+    def terms(self) -> Sequence[str]:
+        """Classes of output terms that have counts; ``special`` rarely has."""
+        return CLASSES if self.counts[:, 2].any() else CLASSES[:2]
+
+    def draw_on(self, axes: Any) -> None:
+        """Draw the absolute counts on axes of matplotlib, colored by their logarithm."""
+        counts = self.counts[:, : len(self.terms)]
+        axes.imshow(np.log10(counts + 1), cmap="Blues", vmin=0)
+        axes.set_xticks(range(len(self.terms)), self.terms)
+        axes.set_yticks(range(len(_INPUTS)), _INPUTS)
         darkest = np.log10(counts.max() + 1)
         for (row, column), count in np.ndenumerate(counts):
             dark = np.log10(count + 1) > 0.6 * darkest
             axes.text(column, row, f"{count:,}", ha="center", va="center", color="white" if dark else "black")
-        figure.savefig(path, dpi=150)
 
 
 @torch.inference_mode()
