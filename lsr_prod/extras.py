@@ -7,6 +7,7 @@ __all__ = ["missing_extra"]
 _EXTRAS = {
     "cpu": {"onnxruntime"},
     "jobs": {"deltalake", "ir_measures", "obstore", "pydantic", "pydantic_settings", "ray", "rich", "yaml"},
+    "pages": {"jinja2", "markupsafe", "vl_convert"},
     "train": {"onnx", "onnxscript", "peft", "psutil", "safetensors", "torch", "transformers"},
     "wandb": {"wandb"},
 }

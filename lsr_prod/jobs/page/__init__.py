@@ -1,0 +1,1 @@
+"""The subcommand ``page``: one module per kind of report page, listed in ``command.KINDS``."""

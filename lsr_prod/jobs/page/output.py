@@ -1,0 +1,63 @@
+"""Shared by the kinds of ``lsr-prod page``: where the page goes, and what is printed."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, location, store_options
+from lsr_prod.pages import Page, write_page
+from lsr_prod.storage.folders import open_text
+
+__all__ = ["page_parser", "read_result", "save"]
+
+
+def page_parser(kind: str, manual: str | None) -> CommandParser:
+    """Return a parser with the options of all kinds of pages."""
+    options = CommandParser(f"page {kind}", manual)
+    options.add_argument(
+        "--output", metavar="DIR", type=location, default=".", help="folder or URI for the page (default: this folder)"
+    )
+    add_store_option(options)
+    return options
+
+
+def read_result(given: argparse.Namespace, keys: tuple[str, ...]) -> dict[str, Any]:
+    """Return the JSON object of ``given.file``, or of the last line ``RESULT {json}`` of a job's output.
+
+    Args:
+        given: parsed command line.
+        keys: keys that the object must have.
+
+    Raises:
+        ConfigError: the file holds no such object.
+        StorageError: the file does not exist or cannot be read.
+    """
+    with open_text(given.file, store_options(given)) as file:
+        try:
+            text = file.read()
+        except UnicodeDecodeError as error:
+            raise SourceError(f"{given.file} is not UTF-8 ({error}); give a JSON file") from error
+    results = [line for line in text.splitlines() if line.startswith("RESULT {")]
+    try:
+        result = json.loads(results[-1].removeprefix("RESULT ") if results else text)
+    except ValueError as error:
+        raise ConfigError("FILE", f"{given.file} is not JSON ({error})", "give the file that the job wrote") from error
+    absent = [key for key in keys if not isinstance(result, dict) or key not in result]
+    if absent:
+        problem = f"{given.file} has no {', '.join(absent)}"
+        raise ConfigError("FILE", problem, f"give a JSON object with {', '.join(keys)}")
+    return dict(result)
+
+
+def save(given: argparse.Namespace, page: Page, facts: Mapping[str, Any] | None = None) -> None:
+    """Write the page, print where, and print the line for machines.
+
+    Raises:
+        StorageError: the store or the disk fails.
+    """
+    html, data = write_page(given.output, page, store_options(given))
+    sys.stdout.write(f"{page.title}\n  page  {html}\n  JSON  {data}\n")
+    sys.stdout.write(f"RESULT {json.dumps({'page': html, 'json': data, **(facts or {})})}\n")

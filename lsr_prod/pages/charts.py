@@ -1,0 +1,136 @@
+"""Vega-Lite specs that pages share, as plain dictionaries.
+
+Colors are variables of ``static/page.css``, so a chart follows the color scheme of the reader, and paper, without being
+drawn again. The eight series colors can be told apart with the common color vision deficiencies (after Okabe and Ito,
+darkened on light ground to a contrast of 3:1); a series also has a shape or a dash pattern where marks are thin.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["CONFIG", "DASHES", "SERIES", "SHAPES", "bars", "lines", "points", "series"]
+
+SERIES = tuple(f"var(--series-{number})" for number in range(1, 9))
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4], [1, 3], [12, 2, 2, 2])
+
+_TEXT, _LINE = "var(--text)", "var(--line)"
+
+CONFIG: Mapping[str, Any] = {
+    "aria": False,  # the container has a text alternative, and the table below the chart all values
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "axis": {
+        "labelColor": _TEXT,
+        "titleColor": _TEXT,
+        "gridColor": _LINE,
+        "domainColor": _LINE,
+        "tickColor": _LINE,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelLimit": 150,
+        "labelFlush": False,
+    },
+    "axisX": {"tickCount": {"expr": "ceil(width / 90)"}},
+    "legend": {
+        "labelColor": _TEXT,
+        "titleColor": _TEXT,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "orient": "top",
+        "columns": 3,
+        "labelLimit": 220,
+    },
+    "view": {"stroke": _LINE},
+    "text": {"color": _TEXT},
+    "rule": {"color": _TEXT},
+    "bar": {"color": SERIES[0]},
+    "point": {"color": SERIES[0], "filled": True, "size": 50, "opacity": 1},
+    "line": {"color": SERIES[0], "strokeWidth": 2},
+    "header": {"labelColor": _TEXT, "titleColor": _TEXT},
+}
+"""Configuration of every chart."""
+
+
+def series(field: str, title: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return the color encoding of a nominal field with these values; from the ninth value on, colors repeat."""
+    colors = [SERIES[place % len(SERIES)] for place in range(len(names))]
+    return {"field": field, "type": "nominal", "title": title, "scale": {"domain": list(names), "range": colors}}
+
+
+def _styles(color: Mapping[str, Any], styles: Sequence[Any]) -> dict[str, Any]:
+    """Return the encoding of the same series by shapes or dash patterns."""
+    names = color["scale"]["domain"]
+    return {**color, "scale": {"domain": names, "range": [styles[n % len(styles)] for n in range(len(names))]}}
+
+
+def bars(
+    value: str, label: str, *, value_title: str, rows: int, color: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Horizontal bars, one per label in the order of the rows; with ``color`` stacked.
+
+    Args:
+        value: field of the length.
+        label: field of the label.
+        value_title: title of the axis, with the unit.
+        rows: number of labels, which sets the height.
+        color: encoding from ``series``; the parts of a bar are stacked.
+    """
+    encoding: dict[str, Any] = {
+        "x": {"field": value, "type": "quantitative", "title": value_title},
+        "y": {"field": label, "type": "nominal", "sort": None, "title": None},
+    }
+    if color is not None:
+        encoding["color"] = color
+    return {"height": max(40, 22 * rows), "mark": {"type": "bar", "tooltip": {"content": "data"}}, "encoding": encoding}
+
+
+def points(
+    x: str, y: str, *, x_title: str, y_title: str, color: Mapping[str, Any] | None = None, log_x: bool = False
+) -> dict[str, Any]:
+    """Points of two quantities; with ``color``, series differ in shape, too. The axes need not start at 0."""
+    encoding: dict[str, Any] = {
+        "x": {
+            "field": x,
+            "type": "quantitative",
+            "title": x_title,
+            "scale": {"type": "log"} if log_x else {"zero": False},
+        },
+        "y": {"field": y, "type": "quantitative", "title": y_title, "scale": {"zero": False}},
+    }
+    if color is not None:
+        encoding["color"], encoding["shape"] = color, _styles(color, SHAPES)
+    return {"height": 320, "mark": {"type": "point", "tooltip": {"content": "data"}}, "encoding": encoding}
+
+
+def lines(
+    x: str,
+    y: str,
+    *,
+    x_title: str,
+    y_title: str,
+    color: Mapping[str, Any] | None = None,
+    log_x: bool = False,
+    log_y: bool = False,
+) -> dict[str, Any]:
+    """Lines over a quantity; with ``color`` one per series, which differ in dash pattern, too."""
+    encoding: dict[str, Any] = {
+        "x": {
+            "field": x,
+            "type": "quantitative",
+            "title": x_title,
+            "scale": {"type": "log"} if log_x else {"zero": False},
+        },
+        "y": {
+            "field": y,
+            "type": "quantitative",
+            "title": y_title,
+            "scale": {"type": "log"} if log_y else {"zero": False},
+        },
+    }
+    if color is not None:
+        color = {**color, "legend": {"symbolType": "stroke", "symbolSize": 400, "symbolStrokeWidth": 2}}
+        encoding["color"], encoding["strokeDash"] = color, _styles(color, DASHES)
+    mark = {"type": "line", "point": {"strokeWidth": 0}, "tooltip": {"content": "data"}}
+    return {"height": 280, "mark": mark, "encoding": encoding}
