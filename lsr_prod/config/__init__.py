@@ -8,7 +8,8 @@ variables that the tools of the object store read.
 from lsr_prod.config.corpus import EncodeSettings, MaintainSettings, SourceSettings
 from lsr_prod.config.deployment import Deployment, RaySettings, StorageSettings
 from lsr_prod.config.encoder import AdaptEncoderSettings
-from lsr_prod.config.index import EvaluateSettings, IndexSettings
+from lsr_prod.config.evaluate import EvaluateSettings
+from lsr_prod.config.index import IndexSettings
 from lsr_prod.config.language import AdaptCausalSettings, AdaptMlmSettings, DistilHeadSettings, PretrainEmlmSettings
 from lsr_prod.config.load import load_deployment
 from lsr_prod.config.mine import MineSettings, TeacherScoresSettings

@@ -5,8 +5,9 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from lsr_prod.config.corpus import EncodeSettings, MaintainSettings, SourceSettings
+from lsr_prod.config.evaluate import EvaluateSettings
 from lsr_prod.config.gates import GatesSettings
-from lsr_prod.config.index import EvaluateSettings, IndexSettings
+from lsr_prod.config.index import IndexSettings
 from lsr_prod.config.mine import MineSettings
 from lsr_prod.config.model import ExportSettings
 from lsr_prod.config.score import ScoreSettings

@@ -1,4 +1,4 @@
-"""Settings of an index and of its evaluation."""
+"""Settings of an index."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from lsr_prod.config.section import Section
 from lsr_prod.formats.attributes import AttributeType
 from lsr_prod.storage.location import is_remote
 
-__all__ = ["AttributeType", "DocumentOrder", "EvaluateSettings", "IndexSettings"]
+__all__ = ["AttributeType", "DocumentOrder", "IndexSettings"]
 
 DocumentOrder = Literal["content", "id"]
 
@@ -90,36 +90,3 @@ class IndexSettings(Section):
         if publish_to is not None and is_remote(str(info.data.get("output", ""))):
             raise ValueError("index.output is an object store, which readers open; remove index.publish_to")
         return publish_to
-
-
-class EvaluateSettings(Section):
-    """Evaluation of a published index with queries and relevance judgments."""
-
-    index: Location = Field(min_length=1, description="folder or URI of the index")
-    queries: Location = Field(min_length=1, description="JSONL file or URI with _id and text per query")
-    qrels: Location = Field(
-        min_length=1,
-        description="relevance judgments, file or URI: BEIR .tsv (query-id, corpus-id, score) or TREC qrels",
-    )
-    measures: list[str] = Field(
-        ["nDCG@10", "RR@10", "R@10", "R@100", "P@10"], min_length=1, description="measures, as named by ir_measures"
-    )
-    thresholds: list[float] = Field(
-        [0.0, 0.2, 0.4, 0.6],
-        min_length=1,
-        description="overlap thresholds to evaluate: shares of the query terms, 0 to 1",
-    )
-    k: int = Field(1000, ge=1, le=10_000, description="hits per query")
-    qk: int | None = Field(None, ge=1, description="maximum terms of a query, heaviest first; default: all")
-    bm25: bool = Field(
-        True, description="also evaluate BM25: by the impact postings of words if the index has them, else by Tantivy"
-    )
-    runs: Location | None = Field(None, description="folder or URI for TREC run files; default: none are written")
-
-    @field_validator("thresholds")
-    @classmethod
-    def _shares(cls, thresholds: list[float]) -> list[float]:
-        for threshold in thresholds:
-            if not 0 <= threshold <= 1:
-                raise ValueError(f"{threshold} is not a share of the query terms; give values from 0 to 1")
-        return thresholds

@@ -18,6 +18,7 @@ from pydantic_settings import (
 )
 
 from lsr_prod.config.deployment import Deployment
+from lsr_prod.config.evaluate import SYSTEMS
 from lsr_prod.config.train import STAGES
 from lsr_prod.config.training_data import DataSetSettings
 from lsr_prod.config.yaml_file import read_yaml
@@ -25,6 +26,8 @@ from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 
 __all__ = ["load_deployment", "settings_parser"]
+
+_KINDS = {**STAGES, **SYSTEMS}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -164,8 +167,8 @@ def _show(value: Any) -> str:
 def _suggest(location: Sequence[str]) -> str:
     model: type[BaseModel] = Deployment
     for before, part in pairwise(["", *location[:-1]]):
-        if before.isdigit() and part in STAGES:
-            model = STAGES[part]
+        if before.isdigit() and part in _KINDS:
+            model = _KINDS[part]
         if part == "sets":
             model = DataSetSettings
         field = model.model_fields.get(part)  # None: the index of a list item
@@ -176,12 +179,12 @@ def _suggest(location: Sequence[str]) -> str:
 
 
 def _without_kinds(location: Sequence[str]) -> list[str]:
-    """Return the path of a setting without the parts that pydantic adds: the kind of a stage, the form of its data."""
+    """Return the path of a setting without the parts that pydantic adds: the kind of a list item, the form of data."""
     kept = []
     for before, part in pairwise(["", *location]):
-        kind_of_stage = before.isdigit() and part in STAGES
+        kind_of_item = before.isdigit() and part in _KINDS
         form_of_data = before == "data" and part in ("set", "sets")
-        if not kind_of_stage and not form_of_data:
+        if not kind_of_item and not form_of_data:
             kept.append(part)
     return kept
 

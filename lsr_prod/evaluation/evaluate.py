@@ -1,26 +1,35 @@
-"""Evaluation of a published index with relevance judgments, and with BM25 as the baseline of the same run."""
+"""Evaluation of a published index: any number of systems on the same judged queries, with tests and costs."""
 
+import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import ir_measures
+import numpy as np
 
 from lsr_prod.config import Deployment, EvaluateSettings
+from lsr_prod.config.evaluate import SystemSettings
+from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
-from lsr_prod.evaluation.collection import JudgedQueries, read_judged
-from lsr_prod.evaluation.efficiency import flops, percentile
-from lsr_prod.interchange.runs import Ranking, write_run
+from lsr_prod.evaluation.collection import read_judged
+from lsr_prod.evaluation.comparisons import Comparison, Tests, compare_with_baseline, mean_intervals
+from lsr_prod.evaluation.cost import Efficiency, measure_cost
+from lsr_prod.evaluation.efficiency import percentile
+from lsr_prod.evaluation.measures import measure_by_query, parse_measures
+from lsr_prod.evaluation.systems import Answer, EncodedQuery, System, check_systems, chosen_systems, open_system
+from lsr_prod.interchange.runs import write_run
 from lsr_prod.logs import get_log
-from lsr_prod.search import Searcher, SearchResult
+from lsr_prod.search import Searcher
 from lsr_prod.storage import is_remote, require_exists
-from lsr_prod.storage.folders import file_exists
+from lsr_prod.storage.folders import file_exists, store_file
 
-__all__ = ["Evaluation", "SystemReport", "check_evaluation", "evaluate_index"]
+__all__ = ["OUTPUT_FILE", "Evaluation", "SystemReport", "check_evaluation", "evaluate_index"]
 
 log = get_log(__name__)
+
+OUTPUT_FILE = "evaluation.json"
 _WARM_UP_QUERIES = 20
 
 
@@ -29,22 +38,30 @@ class SystemReport:
     """Quality and latency of one way to answer the queries.
 
     Attributes:
-        name: ``bm25``, or ``threshold <t>``.
+        name: name in tables, such as ``bm25`` or ``threshold 0.4``.
+        kind: ``bm25``, ``sparse``, ``hybrid``, ``two-step`` or ``run``.
         measures: name of the measure -> mean over the judged queries.
-        matched: mean number of documents with the required terms per query.
-        match_p50_ms: milliseconds of matching and ranking only, median.
+        intervals: name of the measure -> ends of the bootstrap interval of the mean.
+        by_query: name of the measure -> value per query, in the order of ``Evaluation.query_ids``.
+        matched: mean number of documents with the required terms per query; None for a run of another engine.
+        matched_by_query: this number per query.
+        match_p50_ms: milliseconds of matching and ranking only, median; None for a run, as all latencies.
         match_p95_ms: milliseconds of matching and ranking only, 95th percentile.
         text_p50_ms: milliseconds from the text of the query to the hits, median.
         text_p95_ms: milliseconds from the text of the query to the hits, 95th percentile.
     """
 
     name: str
+    kind: str
     measures: dict[str, float]
-    matched: float
-    match_p50_ms: float
-    match_p95_ms: float
-    text_p50_ms: float
-    text_p95_ms: float
+    intervals: dict[str, tuple[float, float]]
+    by_query: dict[str, list[float]]
+    matched: float | None
+    matched_by_query: list[int] | None
+    match_p50_ms: float | None
+    match_p95_ms: float | None
+    text_p50_ms: float | None
+    text_p95_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +69,61 @@ class Evaluation:
     """Quality and cost of an index.
 
     Attributes:
+        index: path or URI of the index.
+        version: sha256 of the index version.
         queries: number of judged queries.
         documents: number of documents.
         l0_query: mean number of terms per query after pruning.
         l0_document: mean number of terms per document.
         flops: papers/esplade-pretraining, eq. 1.
-        systems: one report per system, BM25 first.
+        query_ids: the judged queries.
+        query_texts: their texts.
+        systems: one report per system.
+        baseline: name of the system that the others are compared with.
+        significance: level of the tests; intervals hold 1 minus this share.
+        correction: correction of the p values.
+        comparisons: every other system against the baseline, in every measure.
+        efficiency: cost of the index and of its queries.
     """
 
+    index: str
+    version: str
     queries: int
     documents: int
     l0_query: float
     l0_document: float
     flops: float
+    query_ids: list[str]
+    query_texts: list[str]
     systems: list[SystemReport]
+    baseline: str
+    significance: float
+    correction: str
+    comparisons: list[Comparison]
+    efficiency: Efficiency
 
     def result(self) -> dict[str, Any]:
-        """Return the fields as a dictionary, with the systems as dictionaries."""
-        return asdict(self)
+        """Return all fields as plain JSON values, values per query included."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))  # tuples become lists
+        return plain
+
+    def summary(self) -> dict[str, Any]:
+        """Return the result without texts, values per query and the curve of the postings lists."""
+        result = self.result()
+        del result["query_ids"], result["query_texts"], result["efficiency"]["by_query"]
+        del result["efficiency"]["postings"]["curve"]
+        for system in result["systems"]:
+            del system["by_query"], system["matched_by_query"]
+        return result
 
 
 def evaluate_index(deployment: Deployment) -> Evaluation:
-    """Answer every judged query with BM25 and at every overlap threshold.
+    """Answer every judged query with every system, measure, test and count; write run files and the result if asked.
 
     Raises:
-        ConfigError: a path does not exist or a measure is unknown.
-        SourceError: queries or judgments cannot be read.
+        ConfigError: a path does not exist, a measure is unknown, or the index cannot answer for a system.
+        SourceError: queries, judgments or a run cannot be read.
+        StorageError: the index, or the store of an output, fails.
     """
     settings = deployment.evaluate
     assert settings is not None
@@ -85,96 +131,136 @@ def evaluate_index(deployment: Deployment) -> Evaluation:
     check_evaluation(settings, options)
     if not is_remote(settings.index):
         require_exists("evaluate.index", settings.index)
-    measures = [_measure(name) for name in settings.measures]
+    measures = {str(measure): measure for measure in parse_measures("evaluate.measures", settings.measures).values()}
     judged = read_judged(settings.queries, settings.qrels, options)
-    searcher = Searcher.open(settings.index, storage_options=options)
-    answers: dict[str, Callable[[str], SearchResult]] = {}
-    if settings.bm25:
-        answers["bm25"] = partial(searcher.bm25, k=settings.k, count=True)
-    for threshold in settings.thresholds:
-        answers[f"threshold {threshold:g}"] = partial(
-            searcher.search, k=settings.k, overlap_threshold=threshold, qk=settings.qk
+    with Searcher.open(settings.index, storage_options=options) as searcher:
+        version = searcher.version
+        chosen = chosen_systems(
+            settings, has_text=bool(version.text_fields), has_words=version.average_length is not None
         )
-    reports = []
-    for name, answer in answers.items():
-        report, rankings = _report(name, searcher, answer, judged, measures)
-        if settings.runs is not None:
-            place = f"{settings.runs.rstrip('/')}/{name.replace(' ', '-')}.trec"
-            write_run(place, rankings, tag=name, options=options)
-        reports.append(report)
-    encoded = searcher.encode(list(judged.queries.values()))
-    queries = [query.top(settings.qk).ids.tolist() for query in encoded]
-    terms = sorted({term for query in queries for term in query})
-    return Evaluation(
-        queries=len(judged.queries),
-        documents=searcher.documents,
-        l0_query=sum(map(len, queries)) / len(queries),
-        l0_document=searcher.postings / max(1, searcher.documents),
-        flops=flops(queries, {term: searcher.document_frequency(term) for term in terms}, searcher.documents),
-        systems=reports,
-    )
+        ids = list(judged.queries)
+        systems = [open_system(one, searcher, k=settings.k, query_ids=ids, options=options) for one in chosen]
+        queries = _encode(searcher, judged.queries)
+        reports = [
+            _report(each, system, queries, judged.qrels, measures, settings, options)
+            for each, system in zip(chosen, systems, strict=True)
+        ]
+        baseline = _baseline(settings, reports)
+        vectors = [query.vector.top(settings.qk) for query in queries]
+        efficiency = measure_cost(searcher.snapshot, vectors, sampled=settings.cost_queries)
+        evaluation = Evaluation(
+            index=without_credentials(settings.index),
+            version=searcher.publication.version,
+            queries=len(ids),
+            documents=searcher.documents,
+            l0_query=efficiency.l0_query.mean,
+            l0_document=efficiency.l0_document.mean,
+            flops=sum(efficiency.by_query.multiplications) / max(1, len(ids) * searcher.documents),
+            query_ids=ids,
+            query_texts=list(judged.queries.values()),
+            systems=reports,
+            baseline=baseline,
+            significance=settings.significance,
+            correction=settings.correction,
+            comparisons=_compare(reports, baseline, settings),
+            efficiency=efficiency,
+        )
+    if settings.output is not None:
+        data = json.dumps(evaluation.result(), ensure_ascii=False, allow_nan=False).encode()
+        store_file(f"{settings.output.rstrip('/')}/{OUTPUT_FILE}", data, options)
+    return evaluation
 
 
 def check_evaluation(settings: EvaluateSettings, options: Mapping[str, str]) -> None:
-    """Verify that queries and judgments exist.
+    """Verify everything that needs no index: files, measures, and the options of the systems.
 
     Raises:
-        ConfigError: one of them is no file.
+        ConfigError: a file does not exist, a measure is unknown, or options of a system exclude each other.
     """
-    for name in ("queries", "qrels"):
-        place = getattr(settings, name)
+    places = {"evaluate.queries": settings.queries, "evaluate.qrels": settings.qrels}
+    for system in settings.systems or []:
+        if system.kind == "run":
+            places[f"evaluate.systems ({system.name})"] = system.path
+    for field, place in places.items():
         if not file_exists(place, options):
-            raise ConfigError(f"evaluate.{name}", f"there is no file at {place}", "give a path or URI that exists")
+            raise ConfigError(field, f"there is no file at {place}", "give a path or URI that exists")
+    parse_measures("evaluate.measures", settings.measures)
+    check_systems(settings)
 
 
-def _matched(searcher: Searcher, result: SearchResult) -> int:
-    """Return the number of matching documents; if the search skipped blocks, count them outside the timed part."""
-    if result.matched_exact:
-        return result.matched
-    return searcher.count({term.term: term.weight for term in result.query}, min_terms=result.required)
-
-
-def _measure(name: str) -> Any:
-    try:
-        return ir_measures.parse_measure(name)
-    except (NameError, ValueError, SyntaxError) as error:
-        raise ConfigError(
-            "evaluate.measures", f"{name!r} is unknown", "use names of ir_measures, e.g. nDCG@10"
-        ) from error
+def _encode(searcher: Searcher, texts: Mapping[str, str]) -> list[EncodedQuery]:
+    """Encode every query alone, as a search does, and time it."""
+    for text in list(texts.values())[:_WARM_UP_QUERIES]:
+        searcher.encode([text])
+    queries = []
+    for query_id, text in texts.items():
+        start = time.perf_counter()
+        (vector,) = searcher.encode([text])
+        queries.append(EncodedQuery(query_id, text, vector, (time.perf_counter() - start) * 1e3))
+    return queries
 
 
 def _report(
-    name: str,
-    searcher: Searcher,
-    answer: Callable[[str], SearchResult],
-    judged: JudgedQueries,
-    measures: list[Any],
-) -> tuple[SystemReport, dict[str, Ranking]]:
-    for text in list(judged.queries.values())[:_WARM_UP_QUERIES]:
-        answer(text)
-    rankings: dict[str, Ranking] = {}
-    matched, match_ms, text_ms = [], [], []
-    for query_id, text in judged.queries.items():
-        start = time.perf_counter()
-        result = answer(text)
-        text_ms.append((time.perf_counter() - start) * 1e3)
-        match_ms.append(result.match_ms)
-        matched.append(float(_matched(searcher, result)))
-        rankings[query_id] = [(hit.doc_id, hit.score) for hit in result.hits]
-    run = [
-        ir_measures.ScoredDoc(query_id, doc_id, score)
-        for query_id, ranking in rankings.items()
-        for doc_id, score in ranking
-    ]
-    values = ir_measures.calc_aggregate(measures, judged.qrels, run)
-    log.info("measured", extra={"fields": {"system": name, "queries": len(rankings)}})
-    report = SystemReport(
-        name=name,
-        measures={str(measure): float(values[measure]) for measure in measures},
-        matched=sum(matched) / len(matched),
-        match_p50_ms=percentile(match_ms, 50),
-        match_p95_ms=percentile(match_ms, 95),
-        text_p50_ms=percentile(text_ms, 50),
-        text_p95_ms=percentile(text_ms, 95),
+    settings: SystemSettings,
+    system: System,
+    queries: Sequence[EncodedQuery],
+    qrels: Sequence[ir_measures.Qrel],
+    measures: Mapping[str, Any],
+    evaluation: EvaluateSettings,
+    options: Mapping[str, str],
+) -> SystemReport:
+    """Answer all queries with one system, and write its run file if asked."""
+    for query in queries[:_WARM_UP_QUERIES]:
+        system.answer(query)
+    answers = [system.answer(query) for query in queries]
+    rankings = {query.query_id: answer.ranking for query, answer in zip(queries, answers, strict=True)}
+    if evaluation.runs is not None:
+        place = f"{evaluation.runs.rstrip('/')}/{settings.name.replace(' ', '-')}.trec"
+        write_run(place, rankings, tag=settings.name, options=options)
+    by_query = measure_by_query(measures, qrels, rankings, list(rankings))
+    matched = _matched(system, queries, answers)
+    match_ms = [answer.match_ms for answer in answers if answer.match_ms is not None]
+    text_ms = [answer.text_ms for answer in answers if answer.text_ms is not None]
+    log.info("measured", extra={"fields": {"system": settings.name, "queries": len(rankings)}})
+    return SystemReport(
+        name=settings.name,
+        kind=settings.kind,
+        measures={name: float(values.mean()) for name, values in by_query.items()},
+        intervals=mean_intervals(by_query, _tests(evaluation)),
+        by_query={name: values.tolist() for name, values in by_query.items()},
+        matched=None if matched is None else sum(matched) / len(matched),
+        matched_by_query=matched,
+        match_p50_ms=percentile(match_ms, 50) if match_ms else None,
+        match_p95_ms=percentile(match_ms, 95) if match_ms else None,
+        text_p50_ms=percentile(text_ms, 50) if text_ms else None,
+        text_p95_ms=percentile(text_ms, 95) if text_ms else None,
     )
-    return report, rankings
+
+
+def _matched(system: System, queries: Sequence[EncodedQuery], answers: Sequence[Answer]) -> list[int] | None:
+    """Return the matching documents per query; where a search skipped blocks, they are counted outside the timed part.
+
+    None if they are unknown.
+    """
+    missing = [query for query, answer in zip(queries, answers, strict=True) if answer.matched is None]
+    counted = system.count(missing)
+    if counted is None:
+        return None
+    rest = iter(counted)
+    return [next(rest) if answer.matched is None else answer.matched for answer in answers]
+
+
+def _baseline(settings: EvaluateSettings, reports: Sequence[SystemReport]) -> str:
+    """Return the name of the baseline: the given one, else BM25, else the first system."""
+    if settings.baseline is not None:
+        return settings.baseline
+    return next((report.name for report in reports if report.kind == "bm25"), reports[0].name)
+
+
+def _compare(reports: Sequence[SystemReport], baseline: str, settings: EvaluateSettings) -> list[Comparison]:
+    values = {report.name: {name: np.array(column) for name, column in report.by_query.items()} for report in reports}
+    return compare_with_baseline(values, baseline, _tests(settings))
+
+
+def _tests(settings: EvaluateSettings) -> Tests:
+    return Tests(settings.significance, settings.correction, settings.resamples, settings.seed)

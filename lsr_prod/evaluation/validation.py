@@ -13,7 +13,8 @@ import ir_measures
 from lsr_prod.config.train import ValidationSettings
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.evaluation.collection import JudgedQueries, read_judged
-from lsr_prod.evaluation.vector_evaluation import Encoded, evaluate, parse_measures
+from lsr_prod.evaluation.measures import parse_measures
+from lsr_prod.evaluation.vector_evaluation import Encoded, evaluate
 from lsr_prod.formats.card import Kind
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.logs import get_log

@@ -10,11 +10,12 @@ import ir_measures
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.errors import ConfigError
+from lsr_prod.evaluation.measures import measure_by_query, parse_measures
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.indexing.in_memory import InMemoryIndex, build_in_memory
+from lsr_prod.interchange.runs import Ranking
 
-__all__ = ["Encoded", "LevelReport", "evaluate", "parse_measures"]
+__all__ = ["Encoded", "LevelReport", "evaluate"]
 
 _DEPTH = 1000  # hits per query for measures without cutoff
 
@@ -102,18 +103,6 @@ def evaluate(
     return [reports[qk, dk, threshold] for qk, dk in levels for threshold in thresholds]
 
 
-def parse_measures(field: str, names: Sequence[str]) -> dict[str, Any]:
-    """Return the measures of ir_measures by name.
-
-    Raises:
-        ConfigError: a measure is unknown; ``field`` names the setting.
-    """
-    try:
-        return {name: ir_measures.parse_measure(name) for name in names}
-    except (NameError, ValueError, SyntaxError) as error:
-        raise ConfigError(field, f"a measure is unknown ({error})", "use names of ir_measures, e.g. nDCG@10") from error
-
-
 def _report(
     index: InMemoryIndex,
     queries: Encoded,
@@ -123,15 +112,13 @@ def _report(
 ) -> LevelReport:
     qk, dk, threshold = level
     depth = max(int(measure.params.get("cutoff", _DEPTH)) for measure in measures.values())
-    run, matched = [], 0
+    rankings: dict[str, Ranking] = {}
+    matched = 0
     for i, query_id in enumerate(queries.ids):
         found = index.search(*queries.vectors.row(i), threshold=threshold, k=depth)
         matched += found.matched
-        run += [
-            ir_measures.ScoredDoc(query_id, doc_id, score)
-            for doc_id, score in zip(found.ids, found.scores, strict=True)
-        ]
-    by_query = _by_query(measures, qrels, run, queries.ids)
+        rankings[query_id] = list(zip(found.ids, found.scores, strict=True))
+    by_query = measure_by_query(measures, qrels, rankings, queries.ids)
     return LevelReport(
         qk=qk,
         dk=dk,
@@ -143,21 +130,6 @@ def _report(
         flops=_flops(index, queries.vectors),
         matched=matched / len(queries.ids),
     )
-
-
-def _by_query(
-    measures: Mapping[str, Any],
-    qrels: Sequence[ir_measures.Qrel],
-    run: Sequence[ir_measures.ScoredDoc],
-    query_ids: Sequence[str],
-) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the values of every measure by query; a query without hits has 0."""
-    place = {query_id: i for i, query_id in enumerate(query_ids)}
-    values = {name: np.zeros(len(query_ids)) for name in measures}
-    names = {measure: name for name, measure in measures.items()}
-    for metric in ir_measures.iter_calc(list(names), qrels, run):
-        values[names[metric.measure]][place[metric.query_id]] = metric.value
-    return values
 
 
 def _flops(index: InMemoryIndex, queries: SparseBatch) -> float:

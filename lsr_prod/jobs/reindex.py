@@ -34,7 +34,7 @@ from lsr_prod.evaluation import evaluate_index
 from lsr_prod.evaluation.evaluate import check_evaluation
 from lsr_prod.indexing import build_index, collect_garbage
 from lsr_prod.jobs.encode import print_encoded
-from lsr_prod.jobs.evaluate import print_systems
+from lsr_prod.jobs.evaluate import print_comparisons, print_systems
 from lsr_prod.jobs.terminal.gates import force_options, gate_rows, print_gates
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_table
@@ -105,7 +105,7 @@ def _run(chosen: Deployment, work: Work, gatekeeper: Gatekeeper, first: Store, t
         finally:
             print_gates(gatekeeper.reports)
     if chosen.evaluate is not None:
-        steps["evaluate"] = _timed(lambda: evaluate_index(chosen).result())
+        steps["evaluate"] = _timed(lambda: evaluate_index(chosen).summary())
     if index.publish:
         place = Store(absolute(index.output), options)
         steps["collect"] = _timed(lambda: _collect(index, place, first, table))
@@ -165,7 +165,8 @@ def _print_steps(summary: Mapping[str, Any]) -> None:
         if step in steps:
             print_table(step, scalars(steps[step]))
     if "evaluate" in steps:
-        print_systems(steps["evaluate"]["systems"])
+        print_systems(steps["evaluate"]["systems"], steps["evaluate"]["comparisons"])
+        print_comparisons(steps["evaluate"]["comparisons"])
     print_table("lsr-prod reindex", {step: _row(step, figures) for step, figures in steps.items()})
 
 

@@ -1,0 +1,107 @@
+"""Cost of an index and of queries without a clock, as one report."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lsr_prod.evaluation.blocks import BlockCounts, count_blocks
+from lsr_prod.evaluation.efficiency import (
+    PostingsCurve,
+    TermCounts,
+    bytes_by_part,
+    document_term_counts,
+    multiplications,
+    postings_curve,
+)
+from lsr_prod.evaluation.matched import THRESHOLDS, count_matches
+from lsr_prod.search.query.sparse_query import SparseQuery
+from lsr_prod.search.snapshot import Snapshot
+
+__all__ = ["Efficiency", "MatchedDocuments", "QueryCosts", "measure_cost"]
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedDocuments:
+    """Documents that pass a threshold.
+
+    Attributes:
+        kind: ``count``, ``ratio`` or ``weight``; see ``matched.Threshold``.
+        threshold: smallest number or share.
+        documents: mean number of documents per query.
+    """
+
+    kind: str
+    threshold: float
+    documents: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueryCosts:
+    """Cost of every query.
+
+    Attributes:
+        terms: number of terms after pruning.
+        multiplications: number of postings of these terms; their mean per document is FLOPS.
+    """
+
+    terms: list[int]
+    multiplications: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Cost of an index and of its queries.
+
+    Attributes:
+        bytes: bytes of the shards by part.
+        postings: lengths of the postings lists.
+        l0_query: number of terms per query after pruning.
+        l0_document: number of terms per document.
+        matched: documents that pass each threshold, over the sampled queries.
+        blocks: document blocks and postings for the best 10 documents, over the sampled queries.
+        blocks_read: ``blocks.read``.
+        sampled: number of sampled queries.
+        by_query: cost of every query.
+    """
+
+    bytes: dict[str, int]
+    postings: PostingsCurve
+    l0_query: TermCounts
+    l0_document: TermCounts
+    matched: list[MatchedDocuments]
+    blocks: BlockCounts
+    blocks_read: float
+    sampled: int
+    by_query: QueryCosts
+
+
+def measure_cost(snapshot: Snapshot, queries: Sequence[SparseQuery], *, sampled: int) -> Efficiency:
+    """Measure an open version.
+
+    Args:
+        snapshot: the version.
+        queries: queries, as pruned for the search.
+        sampled: number of queries, evenly spread over all, for which documents and blocks are counted.
+
+    Raises:
+        ArtifactError: the index is damaged.
+    """
+    count = min(sampled, len(queries))
+    some = [queries[i * len(queries) // count] for i in range(count)]
+    matched = count_matches(snapshot, some).mean(axis=1).tolist() if some else []
+    blocks = count_blocks(snapshot, some)
+    lengths = [len(query.ids) for query in queries]
+    frequencies = snapshot.document_frequencies
+    return Efficiency(
+        bytes=bytes_by_part(snapshot.version),
+        postings=postings_curve(frequencies),
+        l0_query=TermCounts.of(lengths),
+        l0_document=document_term_counts(snapshot),
+        matched=[
+            MatchedDocuments(one.kind, one.value, mean)
+            for one, mean in zip(THRESHOLDS[: len(matched)], matched, strict=True)
+        ],
+        blocks=blocks,
+        blocks_read=blocks.read,
+        sampled=count,
+        by_query=QueryCosts(lengths, multiplications([query.ids for query in queries], frequencies).tolist()),
+    )

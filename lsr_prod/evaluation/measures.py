@@ -1,0 +1,75 @@
+"""Measures of ir_measures, per query."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ir_measures
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.interchange.runs import Ranking
+
+__all__ = ["measure_by_query", "parse_measures"]
+
+_REMEDY = "use names of ir_measures, e.g. nDCG@10"
+
+
+def parse_measures(field: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return the measures of ir_measures by name.
+
+    Raises:
+        ConfigError: a measure is unknown, has no value per query, or needs a package that is absent; ``field`` names
+            the setting.
+    """
+    try:
+        measures: dict[str, Any] = {name: ir_measures.parse_measure(name) for name in names}
+    except (NameError, ValueError, SyntaxError) as error:
+        raise ConfigError(field, f"a measure is unknown ({error})", _REMEDY) from error
+    pipeline: Any = ir_measures.DefaultPipeline
+    for name, measure in measures.items():
+        if not isinstance(measure.aggregator(), ir_measures.measures.base.MeanAgg):
+            raise ConfigError(field, f"{name!r} is a count over all queries, not a mean", _REMEDY)
+        try:
+            measure.validate_params()
+            supported = pipeline.supports(measure)
+        except AssertionError as error:
+            raise ConfigError(field, f"{name!r} is not possible ({error})", _REMEDY) from error
+        if not supported:
+            raise ConfigError(field, f"no installed package computes {name!r}", _REMEDY)
+    return measures
+
+
+def measure_by_query(
+    measures: Mapping[str, Any],
+    qrels: Sequence[ir_measures.Qrel],
+    rankings: Mapping[str, Ranking],
+    query_ids: Sequence[str],
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the value of every measure for every query.
+
+    Hits with equal scores are ranked as trec_eval ranks them, so a run file of the rankings has the same values.
+
+    Args:
+        measures: as ``parse_measures`` returns them.
+        qrels: judgments of the queries.
+        rankings: query id -> (document id, score); a query without a ranking has no hits.
+        query_ids: Q queries.
+
+    Returns:
+        Name of the measure -> float64 [Q], in the order of ``query_ids``; 0 for queries without hits.
+    """
+    run = [
+        ir_measures.ScoredDoc(query_id, doc_id, score)
+        for query_id in query_ids
+        for doc_id, score in rankings.get(query_id, ())
+    ]
+    place = {query_id: i for i, query_id in enumerate(query_ids)}
+    values = {name: np.zeros(len(query_ids)) for name in measures}
+    names: dict[Any, list[str]] = {}
+    for name, measure in measures.items():
+        names.setdefault(measure, []).append(name)
+    for metric in ir_measures.iter_calc(list(names), qrels, run):
+        for name in names[metric.measure]:
+            values[name][place[metric.query_id]] = metric.value
+    return values

@@ -1,0 +1,261 @@
+"""Systems of an evaluation: ways to answer the same queries from one index, or rankings of another engine."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from lsr_prod.config import EvaluateSettings
+from lsr_prod.config.evaluate import (
+    Bm25System,
+    HybridSystem,
+    RunSystem,
+    SparseSystem,
+    SystemSettings,
+    TwoStepSystem,
+)
+from lsr_prod.errors import ConfigError, QueryError, SourceError
+from lsr_prod.evaluation.matched import Threshold, count_matches
+from lsr_prod.evaluation.weight_threshold import search_above_weight
+from lsr_prod.interchange.runs import Ranking, read_run
+from lsr_prod.search import Hybrid, Options, Searcher, SearchResult
+from lsr_prod.search.query.request import Request
+from lsr_prod.search.query.sparse_query import SparseQuery
+
+__all__ = ["Answer", "EncodedQuery", "System", "check_systems", "chosen_systems", "open_system"]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedQuery:
+    """A query, encoded once for all systems.
+
+    Attributes:
+        query_id: id.
+        text: the text.
+        vector: terms and weights, not pruned.
+        encode_ms: milliseconds that encoding this text alone took.
+    """
+
+    query_id: str
+    text: str
+    vector: SparseQuery
+    encode_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer of a system to one query.
+
+    Attributes:
+        ranking: document ids and scores, best first.
+        matched: documents that fulfil the condition of the system; None: not counted yet, or unknown.
+        match_ms: milliseconds of matching and ranking; None: unknown.
+        text_ms: milliseconds from the text to the hits; None: unknown.
+    """
+
+    ranking: Ranking
+    matched: int | None
+    match_ms: float | None
+    text_ms: float | None
+
+
+class System(Protocol):
+    """One way to answer queries."""
+
+    def answer(self, query: EncodedQuery) -> Answer:
+        """Rank documents for a query."""
+
+    def count(self, queries: Sequence[EncodedQuery]) -> list[int] | None:
+        """Count the documents that fulfil the condition of the system for each query; None: unknown."""
+
+
+def chosen_systems(settings: EvaluateSettings, *, has_text: bool, has_words: bool) -> list[SystemSettings]:
+    """Return the systems to compare: the given ones, or those of the short form.
+
+    Args:
+        settings: the section ``evaluate``.
+        has_text: whether BM25 is possible.
+        has_words: whether the index has postings of words, which hybrids need.
+
+    Raises:
+        ConfigError: the index cannot answer one of them, or the baseline is none of them.
+    """
+    if settings.systems is not None:
+        systems = [_with_qk(system, settings.qk) for system in settings.systems]
+    else:
+        systems = [Bm25System(kind="bm25")] if settings.bm25 else []
+        systems += [
+            SparseSystem(kind="sparse", name=f"threshold {value:g}", overlap_threshold=value, qk=settings.qk)
+            for value in dict.fromkeys(settings.thresholds)
+        ]
+        if settings.hybrid and has_words:
+            systems.append(HybridSystem(kind="hybrid", qk=settings.qk))
+    for system in systems:
+        field = "evaluate.bm25" if settings.systems is None else "evaluate.systems"
+        if isinstance(system, Bm25System) and not has_text:
+            raise ConfigError(
+                field, "the index has no text for BM25", "leave BM25 out, or build it with index.text_fields"
+            )
+        if isinstance(system, HybridSystem) and not has_words:
+            raise ConfigError(
+                field, f"{system.name!r} needs postings of words", "build the index with index.bm25: true"
+            )
+    names = [system.name for system in systems]
+    if settings.baseline is not None and settings.baseline not in names:
+        raise ConfigError(
+            "evaluate.baseline", f"there is no system {settings.baseline!r}", f"use one of {', '.join(names)}"
+        )
+    return systems
+
+
+def check_systems(settings: EvaluateSettings) -> None:
+    """Verify the options of all systems that need no index.
+
+    Raises:
+        ConfigError: an option excludes another one.
+    """
+    for system in settings.systems or []:
+        if not isinstance(system, Bm25System | RunSystem):
+            try:
+                Request(k=settings.k, **_options(system, settings.k))
+            except QueryError as error:
+                raise ConfigError("evaluate.systems", f"{system.name!r} is not possible", str(error)) from error
+
+
+def open_system(
+    system: SystemSettings,
+    searcher: Searcher,
+    *,
+    k: int,
+    query_ids: Sequence[str],
+    options: Mapping[str, str] | None = None,
+) -> System:
+    """Return what answers the queries of a system.
+
+    Args:
+        system: its settings.
+        searcher: the index.
+        k: hits per query.
+        query_ids: the queries; only the rankings of these are kept of a run.
+        options: options of the object store.
+
+    Raises:
+        SourceError: a run file cannot be read, or ranks documents for none of the queries.
+    """
+    if isinstance(system, RunSystem):
+        rankings = read_run(system.path, options)
+        if not rankings.keys() & set(query_ids):
+            raise SourceError(f"{system.path} ranks documents for none of the judged queries; give a run of them")
+        return _Run({query_id: rankings[query_id][:k] for query_id in query_ids if query_id in rankings})
+    if isinstance(system, Bm25System):
+        return _Bm25(searcher, k)
+    if isinstance(system, SparseSystem) and system.weight_threshold:
+        return _AboveWeight(searcher, system.weight_threshold, system.qk, k)
+    return _Search(searcher, _options(system, k), k, words=isinstance(system, HybridSystem))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Rankings of another engine."""
+
+    rankings: Mapping[str, Ranking]
+
+    def answer(self, query: EncodedQuery) -> Answer:
+        return Answer(self.rankings.get(query.query_id, ()), None, None, None)
+
+    def count(self, queries: Sequence[EncodedQuery]) -> list[int] | None:  # noqa: ARG002 - unknown for any query
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Bm25:
+    """BM25 over the text fields."""
+
+    searcher: Searcher
+    k: int
+
+    def answer(self, query: EncodedQuery) -> Answer:
+        start = time.perf_counter()
+        result = self.searcher.bm25(query.text, self.k)
+        return _answer(result, (time.perf_counter() - start) * 1e3)
+
+    def count(self, queries: Sequence[EncodedQuery]) -> list[int] | None:
+        return [self.searcher.bm25(query.text, 1, count=True).matched for query in queries]
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A search of the library by the encoder's terms, with the words of the text in a hybrid."""
+
+    searcher: Searcher
+    options: Options
+    k: int
+    words: bool
+
+    def answer(self, query: EncodedQuery) -> Answer:
+        search = partial(self.searcher.search_vector, _mapping(query.vector), text=query.text if self.words else None)
+        start = time.perf_counter()
+        result = search(self.k, **self.options)
+        return _answer(result, query.encode_ms + (time.perf_counter() - start) * 1e3)
+
+    def count(self, queries: Sequence[EncodedQuery]) -> list[int] | None:
+        return [
+            self.searcher.count(_mapping(query.vector), text=query.text if self.words else None, **self.options)
+            for query in queries
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _AboveWeight:
+    """A search with a threshold on the share of the query's weight."""
+
+    searcher: Searcher
+    share: float
+    qk: int | None
+    k: int
+
+    def answer(self, query: EncodedQuery) -> Answer:
+        start = time.perf_counter()
+        ranking = search_above_weight(self.searcher.snapshot, query.vector.top(self.qk), self.share, self.k)
+        took = (time.perf_counter() - start) * 1e3
+        return Answer(ranking, None, took, query.encode_ms + took)
+
+    def count(self, queries: Sequence[EncodedQuery]) -> list[int] | None:
+        vectors = [query.vector.top(self.qk) for query in queries]
+        (matched,) = count_matches(self.searcher.snapshot, vectors, [Threshold("weight", self.share)]).tolist()
+        return list(matched)
+
+
+def _answer(result: SearchResult, text_ms: float) -> Answer:
+    ranking = [(hit.doc_id, hit.score) for hit in result.hits]
+    return Answer(ranking, result.matched if result.matched_exact else None, result.match_ms, text_ms)
+
+
+def _options(system: SparseSystem | HybridSystem | TwoStepSystem, k: int) -> Options:
+    """Return the keywords of the search of a system."""
+    options = Options(overlap_threshold=system.overlap_threshold, min_terms=system.min_terms, qk=system.qk)
+    if isinstance(system, TwoStepSystem):
+        options["rescore"] = k if system.rescore is None else system.rescore
+    if isinstance(system, HybridSystem):
+        options["hybrid"] = Hybrid(
+            fusion=system.fusion,
+            terms=system.terms,
+            words=system.words,
+            constant=system.constant,
+            depth=max(k, 1) if system.depth is None else system.depth,
+        )
+    return options
+
+
+def _with_qk(system: SystemSettings, qk: int | None) -> SystemSettings:
+    """Return the settings of a system with the common ``qk`` if it has none of its own."""
+    if isinstance(system, SparseSystem | HybridSystem) and system.qk is None:
+        return system.model_copy(update={"qk": qk})
+    return system
+
+
+def _mapping(vector: SparseQuery) -> dict[str | int, float]:
+    """Return a vector as a caller gives it; terms outside the vocabulary by name."""
+    pairs = zip(vector.ids.tolist(), vector.terms, vector.weights.tolist(), strict=True)
+    return {term if term_id < 0 else term_id: weight for term_id, term, weight in pairs}

@@ -1,0 +1,29 @@
+"""Lines of small text files by path or URI, numbered for error messages."""
+
+from collections.abc import Iterator, Mapping
+
+from lsr_prod.errors import SourceError
+from lsr_prod.storage.folders import open_text
+
+__all__ = ["numbered_lines"]
+
+
+def numbered_lines(place: str, options: Mapping[str, str] | None = None) -> Iterator[tuple[int, str]]:
+    """Yield number (from 1) and text of every line that is not blank, without its line end.
+
+    Args:
+        place: path or URI of a UTF-8 file; a byte order mark is removed.
+        options: options of the object store.
+
+    Raises:
+        SourceError: the file is not UTF-8.
+        StorageError: the file does not exist or cannot be read.
+    """
+    try:
+        with open_text(place, options) as file:
+            for number, line in enumerate(file, start=1):
+                text = line.removeprefix("\ufeff") if number == 1 else line
+                if text.strip():
+                    yield number, text.rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{place} cannot be read as UTF-8 ({error}); convert the file to UTF-8") from error
