@@ -74,7 +74,7 @@ class CasingMatrix:
         figure = Figure(figsize=(1.6 * len(self.terms) + 1.5, 1.2 * len(_INPUTS) + 1.2), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots()
-        self.draw_on(axes)
+        self.draw_on(axes, self.terms)
         axes.set_xlabel("output term")
         axes.set_ylabel("input token")
         axes.set_title(title)
@@ -85,11 +85,16 @@ class CasingMatrix:
         """Classes of output terms that have counts; ``special`` rarely has."""
         return CLASSES if self.counts[:, 2].any() else CLASSES[:2]
 
-    def draw_on(self, axes: Any) -> None:
-        """Draw the absolute counts on axes of matplotlib, colored by their logarithm."""
-        counts = self.counts[:, : len(self.terms)]
+    def draw_on(self, axes: Any, terms: Sequence[str] = CLASSES[:2]) -> None:
+        """Draw the absolute counts on axes of matplotlib, colored by their logarithm.
+
+        Args:
+            axes: of matplotlib.
+            terms: the first two or all of ``CLASSES``.
+        """
+        counts = self.counts[:, : len(terms)]
         axes.imshow(np.log10(counts + 1), cmap="Blues", vmin=0)
-        axes.set_xticks(range(len(self.terms)), self.terms)
+        axes.set_xticks(range(len(terms)), terms)
         axes.set_yticks(range(len(_INPUTS)), _INPUTS)
         darkest = np.log10(counts.max() + 1)
         for (row, column), count in np.ndenumerate(counts):

@@ -60,10 +60,14 @@ def test_korean_has_a_row_for_every_system_and_compares_with_no_training(materia
         return System(name, measures, means, values, compare(values, values, NAMES))
 
     rows = [system("bm25", 0.5), system("untrained", 0.3), system("calibrated", 0.4), system("trained", 0.45, 0.47)]
-    rows += [system("untrained, hybrid", 0.5), system("trained, hybrid", 0.6, 0.6)]
-    found = Judged({one.name: one for one in rows}, NAMES, 7)
+    hybrids = [
+        system("untrained, hybrid", 0.5),
+        system("calibrated, hybrid", 0.55),
+        system("trained, hybrid", 0.6, 0.6),
+    ]
+    found = Judged({one.name: one for one in [*rows, *hybrids]}, NAMES, 7)
     monkeypatch.setattr(korean, "experiment", lambda *_: (1_234, found))
     page = korean.section(material, 2)
     assert "U of 1,234 words" in page
     assert "| trained | 0.4500 | 0.4500 | 0.4500 | 0.450 0.470 |" in page
-    assert [one.word for one in korean.verdicts(found)] == ["shown", "shown", "not shown", "shown"]
+    assert [one.word for one in korean.verdicts(found)] == ["shown", "shown", "shown", "not shown", "shown"]
