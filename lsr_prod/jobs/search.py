@@ -1,9 +1,10 @@
 """Search an index from a prompt, or with queries from a pipe.
 
-    lsr-prod search INDEX [-k 10] [--threshold 0.4]
+    lsr-prod search INDEX [-k 10] [--threshold 0.4] [--words 1]
     lsr-prod search INDEX < queries.txt
 
 Prints the expansion of each query, its hits with score and overlap, and the contribution of each shared term.
+With ``--words``, hits are those of a hybrid search: words of the text are shown in quotes.
 Exit codes: 0 done, 1 failed, 2 bad usage.
 """
 
@@ -13,7 +14,8 @@ from dataclasses import dataclass, replace
 
 from lsr_prod.errors import QueryError
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
-from lsr_prod.search.result import Hit, SearchResult
+from lsr_prod.search.query.request import Hybrid
+from lsr_prod.search.result import Contribution, Hit, QueryTerm, SearchResult
 from lsr_prod.search.searcher import Searcher
 
 __all__ = ["main", "parser"]
@@ -23,6 +25,7 @@ Type a query, or
   :k N            number of hits to show
   :threshold X    share of the query's terms that a document must have, 0..1 (0: off)
   :qk N           terms of the query, heaviest first (0: all)
+  :words X        weight of the BM25 score in a hybrid search (0: the encoder's terms only)
   :help           print this text
   :quit           leave (so does the end of input)
 """
@@ -35,6 +38,12 @@ class _Settings:
     k: int
     threshold: float
     qk: int | None = None
+    words: float = 0.0
+
+    @property
+    def hybrid(self) -> Hybrid | None:
+        """Weights of a hybrid search; None: the encoder's terms only."""
+        return Hybrid(words=self.words) if self.words else None
 
 
 def parser() -> CommandParser:
@@ -46,6 +55,13 @@ def parser() -> CommandParser:
     options.add_argument(
         "--threshold", type=float, default=0.0, metavar="X", help="overlap threshold, 0..1 (default: 0, off)"
     )
+    options.add_argument(
+        "--words",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="weight of the BM25 score in a hybrid search; the index needs index.bm25 (default: 0, off)",
+    )
     return options
 
 
@@ -56,9 +72,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _prompt(argv: Sequence[str]) -> None:
     given = parser().parse_args(argv)
-    settings = _Settings(given.k, given.threshold)
+    settings = _Settings(given.k, given.threshold, words=given.words)
     searcher = Searcher.open(given.index, storage_options=store_options(given))
-    searcher.search_vector({}, k=settings.k, overlap_threshold=settings.threshold)  # rejects impossible settings
+    _check(searcher, settings)
     _say(_title(searcher))
     for line in _lines():
         if line in (":quit", ":q"):
@@ -83,6 +99,7 @@ def _command(searcher: Searcher, settings: _Settings, line: str) -> _Settings:
         "k": lambda: replace(settings, k=int(value)),
         "threshold": lambda: replace(settings, threshold=float(value)),
         "qk": lambda: replace(settings, qk=int(value) or None),
+        "words": lambda: replace(settings, words=float(value)),
     }
     if name not in changes:
         _say(_HELP.rstrip())
@@ -92,37 +109,60 @@ def _command(searcher: Searcher, settings: _Settings, line: str) -> _Settings:
     except ValueError:
         _say(f"! {value!r} is not a number")
         return settings
-    searcher.search_vector({}, k=changed.k, overlap_threshold=changed.threshold, qk=changed.qk)
-    _say(f"k={changed.k} threshold={changed.threshold} qk={changed.qk or 'all'}")
+    _check(searcher, changed)
+    _say(f"k={changed.k} threshold={changed.threshold} qk={changed.qk or 'all'} words={changed.words}")
     return changed
+
+
+def _check(searcher: Searcher, settings: _Settings) -> None:
+    """Raise QueryError for settings that are impossible, or that the index cannot answer."""
+    text = None if settings.hybrid is None else ""
+    searcher.search_vector(
+        {}, k=settings.k, overlap_threshold=settings.threshold, qk=settings.qk, hybrid=settings.hybrid, text=text
+    )
 
 
 def _show(searcher: Searcher, settings: _Settings, text: str) -> None:
     fields = searcher.version.stored_fields
     result = searcher.search(
-        text, settings.k, overlap_threshold=settings.threshold, qk=settings.qk, count=True, fields=fields
+        text,
+        settings.k,
+        overlap_threshold=settings.threshold,
+        qk=settings.qk,
+        hybrid=settings.hybrid,
+        count=True,
+        fields=fields,
     )
-    _say(_expansion(result))
+    _say(_expansion(result, settings))
     _say(
         f"{result.matched:,} of {searcher.documents:,} documents share at least {result.required} of them"
         f" · encode {result.encode_ms:.1f} ms · match {result.match_ms:.2f} ms"
     )
     for rank, hit in enumerate(result.hits, 1):
-        _say(f"{rank:3}. {hit.score:8.3f}  {hit.doc_id}  ({hit.overlap}/{len(result.query)} terms)")
+        _say(f"{rank:3}. {hit.score:8.3f}  {hit.doc_id}  ({hit.overlap}/{len(result.query)} {_kinds(settings)})")
         _say(f"     {_contributions(searcher, settings, text, hit)}")
         if snippet := _snippet(hit):
             _say(f"     {snippet}")
 
 
-def _expansion(result: SearchResult) -> str:
-    shown = "  ".join(f"{term.term} {term.weight:.2f}" for term in result.query[:_SHOWN_TERMS])
-    return f"{len(result.query)} terms: {shown}{_more(len(result.query))}"
+def _kinds(settings: _Settings) -> str:
+    return "terms" if settings.hybrid is None else "terms and words"
+
+
+def _expansion(result: SearchResult, settings: _Settings) -> str:
+    shown = "  ".join(f"{_named(term)} {term.weight:.2f}" for term in result.query[:_SHOWN_TERMS])
+    return f"{len(result.query)} {_kinds(settings)}: {shown}{_more(len(result.query))}"
+
+
+def _named(term: QueryTerm | Contribution) -> str:
+    """Return a term as it is, and a word of the text in quotes."""
+    return term.term if term.field == "terms" else f'"{term.term}"'
 
 
 def _contributions(searcher: Searcher, settings: _Settings, text: str, hit: Hit) -> str:
-    parts = searcher.explain(text, hit.doc_id, qk=settings.qk).contributions
+    parts = searcher.explain(text, hit.doc_id, qk=settings.qk, hybrid=settings.hybrid).contributions
     heaviest = sorted(parts, key=lambda part: -part.score)[:_SHOWN_TERMS]
-    return " + ".join(f"{part.term} {part.score:.2f}" for part in heaviest) + _more(len(parts))
+    return " + ".join(f"{_named(part)} {part.score:.2f}" for part in heaviest) + _more(len(parts))
 
 
 def _more(count: int) -> str:

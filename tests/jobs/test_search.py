@@ -2,15 +2,16 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from lsr_prod.jobs.search import main
-from tests.indexing.corpus import Doc, make_index
+from tests.indexing.corpus import Doc, encode_corpus, make_index
 
 
-def prompt(index: Path, *lines: str) -> subprocess.CompletedProcess[str]:
+def prompt(index: Path, *lines: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "lsr_prod", "search", str(index)],
+        [sys.executable, "-m", "lsr_prod", "search", str(index), *options],
         input="\n".join(lines) + "\n",
         capture_output=True,
         text=True,
@@ -33,6 +34,24 @@ def test_search_answers_queries_and_runs_commands(text_index):
     assert "json." in after
     assert "match " in after
     assert "never read" not in ran.stdout
+
+
+def test_search_with_words_shows_parts_of_both_scores(tiny_bundle, tmp_path):
+    corpus = encode_corpus(tiny_bundle, {"lock": "A lock is held.", "event": "Threads wait for an event."})
+    make_index(tmp_path, corpus, bundle=tiny_bundle, bm25=True)
+    ran = prompt(tmp_path, "wait for a lock", ":words 0", "wait for a lock", options=["--words", "2"])
+    assert (ran.returncode, ran.stderr) == (0, "")
+    hybrid, terms = ran.stdout.split("words=0.0")
+    assert '"lock" ' in hybrid
+    assert "terms and words: " in hybrid
+    assert "terms and words)" in hybrid
+    assert '"lock"' not in terms
+
+
+def test_search_exits_1_for_words_without_postings_of_words(tmp_path, capsys):
+    make_index(tmp_path, {"a": Doc({1: 1})}, vocabulary_size=3)
+    assert main([str(tmp_path), "--words", "1"]) == 1
+    assert "index.bm25" in capsys.readouterr().err
 
 
 def test_search_reports_wrong_input_and_continues(text_index):
