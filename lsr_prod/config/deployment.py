@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from lsr_prod.config.click_set import ClickSetSettings
 from lsr_prod.config.corpus import EncodeSettings, MaintainSettings, SourceSettings
 from lsr_prod.config.evaluate import EvaluateSettings
 from lsr_prod.config.gates import GatesSettings
@@ -61,6 +62,7 @@ class Deployment(Section):
     storage: StorageSettings = Field(StorageSettings(), description="access to object stores")
     source: SourceSettings | None = Field(None, description="the documents to encode")
     mine: MineSettings | None = Field(None, description="hard negatives for training pairs, from an index")
+    click_set: ClickSetSettings | None = Field(None, description="evaluation sets and training pairs from a click log")
     score: ScoreSettings | None = Field(None, description="scores of a teacher for training rows")
     train: TrainSettings | None = Field(None, description="training of a model by a chain of stages")
     export: ExportSettings | None = Field(None, description="export of a model as an ONNX bundle")

@@ -18,6 +18,7 @@ __all__ = ["COMMANDS", "load", "lsr_search", "main", "run_alias"]
 COMMANDS = {
     "train": "train a model by a chain of stages",
     "mine": "mine hard negatives for training pairs",
+    "click-set": "make evaluation sets and training pairs from a click log",
     "score": "score training rows with a teacher, for distillation",
     "model": "make a model directory from a masked language model",
     "export": "export a model as an ONNX bundle",
@@ -50,6 +51,7 @@ COMMANDS = {
 """Subcommand -> summary. Its module is in ``_MODULES``, or ``lsr_prod.jobs.<subcommand>`` with underscores."""
 
 _MODULES = {
+    "click-set": "evaluation.click_set",
     "publications": "publications.history",
     "rollback": "publications.rollback",
     "pin": "publications.pin",

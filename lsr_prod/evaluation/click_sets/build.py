@@ -1,0 +1,103 @@
+"""Evaluation sets and training pairs of one click log: the method, from the log in memory to the sets in memory."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lsr_prod.config.click_set import ClickSetSettings
+from lsr_prod.evaluation.click_sets.clusters import Clusters, cluster_queries, given_clusters
+from lsr_prod.evaluation.click_sets.duplicates import ClickedTexts
+from lsr_prod.evaluation.click_sets.evaluation_set import EvaluationSet, SetBuilder
+from lsr_prod.evaluation.click_sets.hashing import text_hashes
+from lsr_prod.evaluation.click_sets.log import ClickLog
+from lsr_prod.evaluation.click_sets.relevant import relevant_pairs
+from lsr_prod.evaluation.click_sets.roles import (
+    TEST_DISTRACTOR,
+    TEST_QUERY,
+    TRAINING,
+    VALIDATION_DISTRACTOR,
+    VALIDATION_QUERY,
+    assign_roles,
+)
+
+__all__ = ["ClickSets", "build_sets"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ClickSets:
+    """Sets of one log.
+
+    Attributes:
+        sets: ``test`` and ``validation``.
+        training: (query, document) of the training pairs.
+        roles: int8 [Q], role of every query; -1 for one that is not usable.
+        clusters: clusters of the usable queries.
+        counts: figures for the manifest.
+    """
+
+    sets: dict[str, EvaluationSet]
+    training: tuple[Ints, Ints]
+    roles: npt.NDArray[np.int8]
+    clusters: Clusters
+    counts: dict[str, Any]
+
+
+def build_sets(log: ClickLog, settings: ClickSetSettings) -> ClickSets:
+    """Build both sets and the training pairs.
+
+    Args:
+        log: the click log.
+        settings: numbers, bounds and the seed; paths are not read.
+    """
+    query_hashes = text_hashes(log.keys.to_pylist(), settings.seed)
+    document_hashes = text_hashes(log.documents.to_pylist(), settings.seed)
+    relevant = relevant_pairs(log, query_hashes, document_hashes, settings)
+    if settings.columns.cluster is not None:
+        clusters = given_clusters(log.clusters, relevant.query)
+    else:
+        clusters = cluster_queries(
+            relevant.query,
+            relevant.document,
+            len(log.keys),
+            max_document_queries=settings.max_document_queries,
+            max_cluster_queries=settings.max_cluster_queries,
+        )
+    roles = assign_roles(clusters, query_hashes, settings)
+    clicked = ClickedTexts.of(log, clusters)
+    builder = SetBuilder(log, relevant, clusters, clicked, query_hashes, document_hashes, settings)
+    sets = {
+        "test": builder.build(roles == TEST_QUERY, roles == TEST_DISTRACTOR, settings.test.drawn),
+        "validation": builder.build(
+            roles == VALIDATION_QUERY, roles == VALIDATION_DISTRACTOR, settings.validation.drawn
+        ),
+    }
+    training = relevant.of(roles == TRAINING)
+    sizes = np.bincount(clusters.of_query[clusters.of_query >= 0], minlength=clusters.count)
+    counts = {
+        "queries": len(log.keys),
+        "documents": len(log.documents),
+        "pairs": len(log.pair_query),
+        "documents_with_several_texts": log.several_texts,
+        "queries_with_several_clusters": log.several_clusters,
+        "pairs_with_few_clicks": relevant.unclicked_enough,
+        "queries_with_few_documents": relevant.queries_with_few,
+        "usable_queries": len(np.unique(relevant.query)),
+        "clusters": {
+            "count": clusters.count,
+            "of_one_query": int((sizes == 1).sum()),
+            "largest": int(sizes.max(initial=0)),
+            "largest_before_splits": clusters.largest,
+            "split": clusters.split,
+            "halvings": clusters.rounds,
+            "popular_documents": clusters.popular_documents,
+            "drawn_from": len(np.unique(clusters.of_query[roles > TRAINING])),
+        },
+        "test": sets["test"].counts,
+        "validation": sets["validation"].counts,
+        "training": {"queries": int((roles == TRAINING).sum()), "pairs": len(training[0])},
+    }
+    return ClickSets(sets, training, roles, clusters, counts)

@@ -1,0 +1,148 @@
+"""The click-set job: read the log, build the sets, check them for leaks, and write them with a manifest."""
+
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lsr_prod.config import Deployment
+from lsr_prod.config.click_set import ClickSetSettings
+from lsr_prod.errors import ArtifactError, ConfigError, SourceError
+from lsr_prod.evaluation.click_sets.build import build_sets
+from lsr_prod.evaluation.click_sets.files import SPLITS, write_pairs, write_set
+from lsr_prod.evaluation.click_sets.leaks import find_leaks
+from lsr_prod.evaluation.click_sets.log import LogBuilder
+from lsr_prod.evaluation.click_sets.read import LogFiles, RowCounts, read_log
+from lsr_prod.formats.digest import canonical_json, digest_folder, digest_json
+from lsr_prod.logs import get_log
+from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage.folders import absolute
+from lsr_prod.tables.quarantine import BadRowWriter
+from lsr_prod.training_data.row_jobs.output import MANIFEST, RowOutput
+
+__all__ = ["CLICK_SET_FORMAT", "make_click_set"]
+
+CLICK_SET_FORMAT = 1
+
+# Settings that do not change the sets.
+_ELSEWHERE = {"paths", "format", "output", "quarantine", "max_bad_fraction"}
+
+log = get_log(__name__)
+
+
+def make_click_set(deployment: Deployment) -> Mapping[str, Any]:
+    """Make a test set, a validation set and training pairs from a click log. A finished job is not repeated.
+
+    Args:
+        deployment: sections ``click_set`` and ``storage``.
+
+    Returns:
+        A flat summary: rows, sets, thirds, training pairs, seconds, digest.
+
+    Raises:
+        ConfigError: a setting is wrong; nothing was written.
+        SourceError: a file of the log cannot be read, or it has no query for a set.
+        QuarantineOverflowError: more bad rows than ``click_set.max_bad_fraction``.
+        ArtifactError: the leak check found something; only the quarantine was written.
+        StorageError: the store or the disk failed.
+    """
+    settings, options = deployment.click_set, deployment.storage.options
+    assert settings is not None  # the job requires the section
+    started = time.monotonic()
+    store = Store(absolute(settings.output), options)
+    quarantine = _quarantine(settings, store)
+    files = LogFiles.find(settings, options)
+    plan = {
+        "format": CLICK_SET_FORMAT,
+        "settings": settings.model_dump(mode="json", exclude=_ELSEWHERE),
+        "files": [file.identity() for file in files.files],
+    }
+    output = RowOutput(store, digest_json(plan), "click_set.output", "files")
+    if (done := output.manifest()) is not None:
+        return _summary(done, store, quarantine, time.monotonic() - started, reused=True)
+    bad = BadRowWriter(quarantine, output.digest, 0)
+    builder, rows = read_log(files.slices, files.request, settings, bad, options)
+    log.info("click log read", extra={"fields": {"rows": rows.rows, "used": rows.used, "seconds": _since(started)}})
+    with tempfile.TemporaryDirectory(prefix="lsr-click-set-") as scratch:
+        manifest = _write(Path(scratch), builder, rows, settings)
+        output.reserve(plan)
+        for file in manifest["files"]:
+            store.put_file(file["path"], Path(scratch) / file["path"], file["sha256"])
+    store.put_new(MANIFEST, canonical_json(manifest))
+    return _summary(manifest, store, quarantine, time.monotonic() - started, reused=False)
+
+
+def _write(scratch: Path, builder: LogBuilder, rows: RowCounts, settings: ClickSetSettings) -> dict[str, Any]:
+    """Build the sets, write them to a folder, and return the manifest, which has no path and no time."""
+    clicks = builder.log()
+    found = build_sets(clicks, settings)
+    log.info("sets built", extra={"fields": {name: one.counts["queries"] for name, one in found.sets.items()}})
+    for name, one in found.sets.items():
+        if not len(one.queries):
+            raise SourceError(
+                f"the log gives no query for the {name} set: {one.counts['candidates']} candidates, dropped "
+                f"{one.counts['dropped_candidates']}, of {found.counts['usable_queries']} usable queries; "
+                "give a larger log, or lower min_clicks, min_documents, min_cluster_queries or negative_ratio",
+            )
+        write_set(scratch / name, SPLITS[name], one, clicks)
+    write_pairs(scratch / "train", found.training, clicks)
+    leaks = find_leaks(scratch)
+    if leaks:
+        raise ArtifactError(f"the sets leak ({dict(leaks)}) and were not written; report this as a bug")
+    return {
+        "format": CLICK_SET_FORMAT,
+        "settings": settings.model_dump(mode="json", exclude=_ELSEWHERE),
+        "rows": {
+            "in": rows.rows,
+            "used": rows.used,
+            "skipped": rows.skipped,
+            "quarantined": rows.quarantined,
+        },
+        "counts": found.counts,
+        "leaks": 0,
+        "files": [file.to_json() for file in digest_folder(scratch)],
+    }
+
+
+def _quarantine(settings: ClickSetSettings, store: Store) -> Store:
+    uri = settings.quarantine or f"{store.uri.rstrip('/')}_quarantine"
+    if not is_remote(uri):
+        uri = str(Path(uri).absolute())
+        if Path(uri).is_file():
+            raise ConfigError("click_set.quarantine", f"{uri} is a file", "give a folder")
+    return Store(uri, store.options)
+
+
+def _summary(
+    manifest: Mapping[str, Any], store: Store, quarantine: Store, seconds: float, *, reused: bool
+) -> dict[str, Any]:
+    rows, counts = manifest["rows"], manifest["counts"]
+    summary: dict[str, Any] = {
+        "rows": rows["in"],
+        "used": rows["used"],
+        **{f"skipped.{rule}": number for rule, number in rows["skipped"].items()},
+        "quarantined": sum(rows["quarantined"].values()),
+        **{f"quarantined.{reason}": number for reason, number in rows["quarantined"].items()},
+        "usable_queries": counts["usable_queries"],
+        "clusters": counts["clusters"]["count"],
+    }
+    for name in SPLITS:
+        of_set = counts[name]
+        summary |= {f"{name}.{figure}": of_set[figure] for figure in ("queries", "positives", "negatives", "documents")}
+        summary |= {f"{name}.{third}": figures["queries"] for third, figures in of_set["thirds"].items()}
+    return {
+        **summary,
+        "train.queries": counts["training"]["queries"],
+        "train.pairs": counts["training"]["pairs"],
+        "leaks": manifest["leaks"],
+        "digest": digest_json(manifest),
+        "reused": reused,
+        "seconds": seconds,
+        "output": store.uri,
+        "quarantine": quarantine.uri,
+    }
+
+
+def _since(started: float) -> float:
+    return round(time.monotonic() - started, 3)
