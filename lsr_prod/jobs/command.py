@@ -38,6 +38,7 @@ COMMANDS = {
     "pin": "keep a publication from retention",
     "unpin": "remove the pin of a publication",
     "catalog": "print all versions of an index: lineage, size, why each is kept",
+    "canary": "compare two indexes or versions on the same queries",
     "diff": "print what changed between two publications",
     "search": "search an index from a prompt or a pipe",
     "warm": "compile the search kernels before the first query",
@@ -57,6 +58,7 @@ _MODULES = {
     "pin": "publications.pin",
     "unpin": "publications.unpin",
     "catalog": "publications.catalog",
+    "canary": "publications.canary",
     "diff": "publications.diff",
     "watch": "monitoring.watch",
 }

@@ -8,12 +8,14 @@ been checked was not.
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
 from lsr_prod.evaluation.efficiency import percentile
 from lsr_prod.formats.table import TableProperties
+from lsr_prod.operations.canary import CanarySettings, run_canary
 from lsr_prod.operations.gates.quality import compare_quality
 from lsr_prod.operations.gates.queries import read_canaries, read_golden
 from lsr_prod.operations.gates.report import GateResult
@@ -29,6 +31,7 @@ Gate = Callable[[Versions], GateResult]
 
 _WARM_UP_QUERIES = 20
 _SHOWN = 3  # ids or queries in a sentence
+_CHANGED = 20  # queries in the report that changed most
 
 
 def documents(versions: Versions) -> GateResult:
@@ -128,20 +131,20 @@ def overlap(versions: Versions) -> GateResult:
     if limits.min_overlap is None:
         return _off("overlap")
     assert limits.canary_queries is not None
-    texts = read_canaries(limits.canary_queries, versions.options, limits.canary_sample)
+    queries = read_canaries(limits.canary_queries, versions.options, limits.canary_sample)
     if versions.current is None:
         return _passed("overlap", None, limits.min_overlap, "there is no current version to compare with")
-    new, old = (versions.answers(each, texts, limits.canary_k) for each in (versions.searcher, versions.current))
-    shares = [
-        len({doc_id for doc_id, _ in before} & {doc_id for doc_id, _ in now}) / len(before)
-        for now, before in zip(new, old, strict=True)
-        if before
-    ]
-    if not shares:
+    settings = CanarySettings(k=limits.canary_k, threshold=limits.threshold, rows=_CHANGED, terms=0)
+    canary = run_canary(versions.current, versions.searcher, queries, settings)
+    if canary.overlap is None:
         return _refused("overlap", None, limits.min_overlap, "no canary query finds anything in the current version")
-    mean = sum(shares) / len(shares)
-    sentence = f"{mean:.3f} of the current top {limits.canary_k} of {len(shares)} queries are found again"
-    return _at_least("overlap", mean, limits.min_overlap, sentence, "min_overlap")
+    sentence = f"{canary.overlap:.3f} of the current top {canary.k} of {canary.compared} queries are found again"
+    result = _at_least("overlap", canary.overlap, limits.min_overlap, sentence, "min_overlap")
+    changed = tuple(row.query_id for row in canary.rows if row.change > 0)
+    if changed:
+        shown = ", ".join(changed[:_SHOWN]) + (" …" if len(changed) > _SHOWN else "")
+        result = replace(result, sentence=f"{result.sentence}; changed most: {shown}", queries=changed)
+    return result
 
 
 def quality(versions: Versions) -> GateResult:
@@ -168,7 +171,8 @@ def latency(versions: Versions) -> GateResult:
     if limits.max_p95_ms is None:
         return _off("latency")
     assert limits.canary_queries is not None
-    texts = read_canaries(limits.canary_queries, versions.options, limits.canary_sample)
+    queries = read_canaries(limits.canary_queries, versions.options, limits.canary_sample)
+    texts = [query.text for query in queries]
     for text in texts[:_WARM_UP_QUERIES]:
         versions.searcher.search(text, limits.canary_k, overlap_threshold=limits.threshold)
     times = []

@@ -1,16 +1,13 @@
 """Quality of a version against the current one on judged queries, with a paired randomization test."""
 
 from dataclasses import dataclass
-from typing import Any
 
-import ir_measures
 import numpy as np
 import numpy.typing as npt
 
-from lsr_prod.errors import ConfigError
-from lsr_prod.evaluation.collection import JudgedQueries, read_judged
+from lsr_prod.evaluation.collection import read_judged
+from lsr_prod.operations.canary import Judge, compare_rankings
 from lsr_prod.operations.gates.versions import Versions
-from lsr_prod.search import Searcher
 
 __all__ = ["QualityChange", "compare_quality", "one_sided_p"]
 
@@ -46,14 +43,12 @@ def compare_quality(versions: Versions) -> QualityChange:
     assert current is not None
     assert limits.judged_queries is not None
     assert limits.judged_qrels is not None
-    try:
-        measure = ir_measures.parse_measure(limits.measure)
-    except (NameError, ValueError, SyntaxError) as error:
-        raise ConfigError(
-            "gates.measure", f"{limits.measure!r} is unknown", "use a name of ir_measures, e.g. nDCG@10"
-        ) from error
     judged = read_judged(limits.judged_queries, limits.judged_qrels, versions.options)
-    now, before = (_values(versions, each, judged, measure) for each in (versions.searcher, current))
+    judge = Judge(limits.measure, judged.qrels, field="gates.measure")
+    texts = list(judged.queries.values())
+    answers = (versions.answers(each, texts, _K) for each in (current, versions.searcher))
+    changes = judge.judge(list(map(compare_rankings, judged.queries, texts, *answers)))
+    before, now = (np.array([getattr(each, name) for each in changes], float) for name in ("value_a", "value_b"))
     return QualityChange(float(now.mean()), float(before.mean()), one_sided_p(before - now), len(now))
 
 
@@ -75,16 +70,3 @@ def one_sided_p(losses: npt.NDArray[np.float64]) -> float:
         signs = rng.integers(0, 2, len(changed)) * 2 - 1
         at_least += (changed * signs).sum() / len(losses) >= observed - 1e-12
     return float(at_least / (_SAMPLES + 1))
-
-
-def _values(versions: Versions, searcher: Searcher, judged: JudgedQueries, measure: Any) -> npt.NDArray[np.float64]:
-    """Return the measure per judged query, in the order of the queries."""
-    ids = list(judged.queries)
-    rankings = versions.answers(searcher, [judged.queries[query_id] for query_id in ids], _K)
-    run = [
-        ir_measures.ScoredDoc(query_id, doc_id, score)
-        for query_id, ranking in zip(ids, rankings, strict=True)
-        for doc_id, score in ranking
-    ]
-    found = {one.query_id: one.value for one in ir_measures.iter_calc([measure], judged.qrels, run)}
-    return np.array([found.get(query_id, 0.0) for query_id in ids])

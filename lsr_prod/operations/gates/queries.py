@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lsr_prod.errors import SourceError
+from lsr_prod.operations.canary import CanaryQuery, read_queries
 from lsr_prod.storage.folders import open_text
 
 __all__ = ["GoldenQuery", "read_canaries", "read_golden"]
@@ -39,29 +40,30 @@ def read_golden(place: str, options: Mapping[str, str]) -> list[GoldenQuery]:
     """
     return [
         GoldenQuery(str(row["_id"]), row["text"], tuple(map(str, row["must"])), int(row.get("k", _K)))
-        for row in _rows(place, options, lambda row: isinstance(row["must"], list) and len(row["must"]) > 0)
+        for row in _golden_rows(place, options)
     ]
 
 
-def read_canaries(place: str, options: Mapping[str, str], sample: int) -> list[str]:
-    """Return the texts of at most ``sample`` queries, at even distances in the file.
+def read_canaries(place: str, options: Mapping[str, str], sample: int) -> list[CanaryQuery]:
+    """Return at most ``sample`` queries, at even distances in the file.
 
     Raises:
         SourceError: a line is invalid, or there is none.
         StorageError: the file cannot be read.
     """
-    texts = [row["text"] for row in _rows(place, options, lambda _: True)]
-    count = min(sample, len(texts))
-    return [texts[i * len(texts) // count] for i in range(count)]
+    queries = list(read_queries(place, options))
+    count = min(sample, len(queries))
+    return [queries[i * len(queries) // count] for i in range(count)]
 
 
-def _rows(place: str, options: Mapping[str, str], valid: Any) -> Iterator[dict[str, Any]]:
+def _golden_rows(place: str, options: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     found = 0
     with open_text(place, options) as file:
         for number, line in enumerate(file, start=1):
             try:
                 row = json.loads(line)
-                fine = isinstance(row["text"], str) and bool(row["_id"]) and valid(row) and int(row.get("k", _K)) > 0
+                fine = isinstance(row["text"], str) and bool(row["_id"]) and int(row.get("k", _K)) > 0
+                fine = fine and isinstance(row["must"], list) and len(row["must"]) > 0
             except (ValueError, KeyError, TypeError):
                 fine = False
             if not fine:

@@ -18,6 +18,7 @@ class GateResult:
         measured: value of the version; None: there is nothing to measure, or the gate is off.
         limit: the limit of the settings; None: off.
         sentence: the finding in words.
+        queries: ids of the queries whose hits changed most, of the gate ``overlap``.
     """
 
     gate: str
@@ -25,6 +26,12 @@ class GateResult:
     measured: float | None
     limit: float | None
     sentence: str
+    queries: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "GateResult":
+        """Read the form of ``GateReport.to_json``."""
+        return cls(**{**value, "queries": tuple(value.get("queries", ()))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +64,4 @@ class GateReport:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "GateReport":
         """Read the form of ``to_json``."""
-        return cls(**{**value, "results": tuple(GateResult(**result) for result in value["results"])})
+        return cls(**{**value, "results": tuple(GateResult.from_json(result) for result in value["results"])})

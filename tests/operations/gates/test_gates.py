@@ -12,7 +12,7 @@ from lsr_prod.errors import ConfigError, PublicationError, SourceError
 from lsr_prod.formats.index import IndexVersion
 from lsr_prod.indexing import publish
 from lsr_prod.indexing.gates import Candidate
-from lsr_prod.operations.gates import GATES, Gatekeeper, read_report
+from lsr_prod.operations.gates import GATES, Gatekeeper, GateReport, read_report
 from lsr_prod.operations.gates.gates import gate_names
 from lsr_prod.operations.gates.quality import one_sided_p
 from lsr_prod.operations.gates.versions import Versions
@@ -112,6 +112,33 @@ def test_another_top_k_is_refused(indexes, tmp_path):
     found, sentence = verdict(indexes, "overlap", canary_queries=queries, min_overlap=0.9, canary_k=4)
     assert found == "refused"
     assert "of the current top 4 of 20 queries are found again, below gates.min_overlap = 0.9" in sentence
+    assert "; changed most: d" in sentence
+    assert sentence.endswith(" …")
+
+
+def test_overlap_is_the_share_of_current_hits_that_are_found_again(indexes, tmp_path):
+    folder, good, bad = indexes
+    rows = [{"_id": i, "text": text} for i, text in TEXTS.items()]
+    queries = write(tmp_path, "canaries.jsonl", [*rows, {"_id": "nothing", "text": ""}])
+    versions = Versions(
+        Candidate(folder, bad, good, True), settings(folder, canary_queries=queries, min_overlap=0.0, canary_k=4)
+    )
+    result = GATES["overlap"](versions)
+    shares = {}
+    for row in rows:
+        now, before = (
+            {hit.doc_id for hit in each.search(row["text"], 4).hits} for each in (versions.searcher, versions.current)
+        )
+        shares[row["_id"]] = len(now & before) / len(before)
+    assert result.measured == pytest.approx(np.mean(list(shares.values())))
+    assert shares[result.queries[0]] == min(shares.values())
+    report = GateReport("v", "c", "now", (result,))
+    assert GateReport.from_json(json.loads(json.dumps(report.to_json()))) == report
+    before = {
+        **report.to_json(),
+        "results": [{k: v for k, v in report.to_json()["results"][0].items() if k != "queries"}],
+    }
+    assert GateReport.from_json(before).results[0].queries == ()  # a report of an earlier release
 
 
 def test_worse_ranking_is_refused(indexes, tmp_path):

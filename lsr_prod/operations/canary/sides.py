@@ -1,0 +1,123 @@
+"""One side of a canary: an index at a publication, opened for queries, and the figures of its answers."""
+
+import re
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lsr_prod.evaluation.efficiency import percentile
+from lsr_prod.search import Searcher, SearchResult
+from lsr_prod.search.location import locate
+from lsr_prod.search.open_index import open_version
+
+__all__ = ["SideReport", "SideTotals", "open_side"]
+
+_NUMBERED = re.compile(r"(.+)@(\d{1,15})", re.DOTALL)
+
+
+def open_side(place: str, options: Mapping[str, str] | None = None) -> Searcher:
+    """Open ``INDEX`` at its current publication, or ``INDEX@NUMBER`` at an earlier one.
+
+    Args:
+        place: folder or URI of an index; what follows the last ``@``, if it is a number, names a publication.
+        options: options of the object store.
+
+    Raises:
+        PublicationError: nothing is published there, or there is no such publication.
+        ArtifactError: the version is incomplete, damaged or of another format.
+        StorageError: the object store cannot be reached.
+    """
+    numbered = _NUMBERED.fullmatch(place)
+    if numbered is None:
+        return Searcher.open(place, storage_options=options)
+    location = locate(numbered[1], None, None, options)
+    publication = location.read_publication(int(numbered[2]))
+    return Searcher(open_version(location, publication, "lazy"), location=location)
+
+
+@dataclass(frozen=True, slots=True)
+class SideReport:
+    """Facts and cost of one side.
+
+    Attributes:
+        publication: number of its publication; 0: the version is not published.
+        version: sha256 of the index version.
+        bundle: digest of the bundle that encodes its queries.
+        documents: number of documents.
+        l0_query: mean number of terms per query.
+        weight_query: mean sum of the weights of a query.
+        answered: number of queries that found a document.
+        matched: mean number of matching documents per query; None: they were not counted.
+        encode_ms: mean milliseconds of encoding a query, in batches.
+        match_p50_ms: milliseconds of matching and ranking, median.
+        match_p95_ms: milliseconds of matching and ranking, 95th percentile.
+    """
+
+    publication: int
+    version: str
+    bundle: str
+    documents: int
+    l0_query: float
+    weight_query: float
+    answered: int
+    matched: float | None
+    encode_ms: float
+    match_p50_ms: float
+    match_p95_ms: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form stored in ``canary.json``."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class SideTotals:
+    """Running totals of the answers of one side; 8 bytes per query."""
+
+    searcher: Searcher
+    count: bool
+    queries: int = 0
+    terms: int = 0
+    weight: float = 0.0
+    answered: int = 0
+    matched: int = 0
+    encode_ms: float = 0.0
+    match_ms: "array[float]" = field(default_factory=lambda: array("d"))
+
+    def add(self, results: Sequence[SearchResult]) -> None:
+        """Add the answers of a batch; documents are counted outside the measured time."""
+        for result in results:
+            self.queries += 1
+            self.terms += len(result.query)
+            self.weight += sum(term.weight for term in result.query)
+            self.answered += bool(result.hits)
+            self.encode_ms += result.encode_ms
+            self.match_ms.append(result.match_ms)
+            if self.count:
+                self.matched += _matched(self.searcher, result)
+
+    def report(self) -> SideReport:
+        """Return means and percentiles."""
+        searcher, queries = self.searcher, max(1, self.queries)
+        times = self.match_ms.tolist()
+        return SideReport(
+            publication=searcher.publication.number,
+            version=searcher.publication.version,
+            bundle=searcher.version.bundle_digest,
+            documents=searcher.documents,
+            l0_query=self.terms / queries,
+            weight_query=self.weight / queries,
+            answered=self.answered,
+            matched=self.matched / queries if self.count else None,
+            encode_ms=self.encode_ms / queries,
+            match_p50_ms=percentile(times, 50),
+            match_p95_ms=percentile(times, 95),
+        )
+
+
+def _matched(searcher: Searcher, result: SearchResult) -> int:
+    """Return the number of matching documents; if the search skipped blocks, count them by another search."""
+    if result.matched_exact:
+        return result.matched
+    return searcher.count({term.term: term.weight for term in result.query}, min_terms=result.required)
