@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-_BLOCK = 1_000  # rounds at once
+from lsr_prod.evaluation.significance import bootstrap_means, paired_randomization
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +49,13 @@ def compare(
     """
     differences = np.mean(ours, axis=0) - np.mean(theirs, axis=0)  # [Q]
     _, group = np.unique(np.asarray(groups), return_inverse=True)
-    sums, sizes = np.bincount(group, differences), np.bincount(group)  # [G]
-    generator = np.random.default_rng(0)
-    flipped, drawn = [], []
-    for start in range(0, rounds, _BLOCK):
-        count = min(_BLOCK, rounds - start)
-        flipped.append(generator.choice([-1.0, 1.0], (count, len(sums))) @ sums)
-        times = generator.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), count)
-        drawn.append((times @ sums) / (times @ sizes))
-    as_far = np.abs(np.concatenate(flipped)) >= abs(sums.sum()) - 1e-9
-    low, high = np.percentile(np.concatenate(drawn), [2.5, 97.5])
+    sums, sizes = np.bincount(group, differences)[:, None], np.bincount(group).astype(np.float64)  # [G, 1], [G]
+    low, high = np.percentile(bootstrap_means(sums, resamples=rounds, sizes=sizes), [2.5, 97.5])
     return Comparison(
         difference=float(differences.mean()),
         low=float(low),
         high=float(high),
-        p=float((as_far.sum() + 1) / (rounds + 1)),
+        p=float(paired_randomization(sums, resamples=rounds)[0]),
         wins=sum(bool(one.mean() > other.mean()) for one, other in zip(ours, theirs, strict=True)),
         seeds=len(ours),
     )

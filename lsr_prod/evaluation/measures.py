@@ -52,7 +52,7 @@ def measure_by_query(
 
     Args:
         measures: as ``parse_measures`` returns them.
-        qrels: judgments of the queries.
+        qrels: judgments; those of other queries are ignored.
         rankings: query id -> (document id, score); a query without a ranking has no hits.
         query_ids: Q queries.
 
@@ -66,10 +66,11 @@ def measure_by_query(
     ]
     place = {query_id: i for i, query_id in enumerate(query_ids)}
     values = {name: np.zeros(len(query_ids)) for name in measures}
+    judged = [qrel for qrel in qrels if qrel.query_id in place]
     names: dict[Any, list[str]] = {}
     for name, measure in measures.items():
         names.setdefault(measure, []).append(name)
-    for metric in ir_measures.iter_calc(list(names), qrels, run):
+    for metric in ir_measures.iter_calc(list(names), judged, run):
         for name in names[metric.measure]:
             values[name][place[metric.query_id]] = metric.value
     return values

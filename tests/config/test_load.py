@@ -17,6 +17,8 @@ SETS = (
     "data: [{{paths: [p], kind: {kind}, name: a}}, {{paths: [q], kind: pairs, {second}}}]{more}}}]}}"
 )
 MLM = "train: {{model: m, output: o, work: w, stages: [{{stage: adapt_mlm, data: {{paths: [p], kind: texts}}, {}}}]}}"
+EVALUATE = "evaluate: {{index: i, queries: q, qrels: r, {}}}"
+SYSTEM = "evaluate: {{index: i, queries: q, qrels: r, systems: [{{{}}}]}}"
 
 
 def _load(folder: Path, *argv: str, text: str = YAML, needs: tuple[str, ...] = ("source", "encode")) -> Deployment:
@@ -130,6 +132,21 @@ def test_command_line_overrides_file_and_file_overrides_default(tmp_path: Path) 
         ((), "a: [", "--config", "fix the file"),
         ((), "[]", "--config", "give some of"),
         ((), "evaluate: {index: i, queries: q, qrels: r, thresholds: [1.5]}", "evaluate.thresholds", "from 0 to 1"),
+        ((), SYSTEM.format("kind: sparse"), "evaluate.systems.0.name", "it is required"),
+        ((), SYSTEM.format("kind: dense, name: a"), "evaluate.systems.0.kind", "use one of bm25, sparse, hybrid"),
+        ((), SYSTEM.format("kind: sparse, name: a, treshold: 1"), "evaluate.systems.0.treshold", "did you mean"),
+        ((), SYSTEM.format("kind: sparse, name: a, min_terms: 0"), "evaluate.systems.0.min_terms", "or equal to 1"),
+        ((), SYSTEM.format("kind: bm25, name: ../a"), "evaluate.systems.0.name", "letters, digits"),
+        ((), SYSTEM.format("kind: bm25}, {kind: bm25"), "evaluate.systems", "two systems are called bm25"),
+        (
+            (),
+            SYSTEM.format("kind: sparse, name: a, min_terms: 2, weight_threshold: 0.5"),
+            "evaluate.systems.0",
+            "weight_threshold excludes",
+        ),
+        (("--evaluate.bm25", "false"), SYSTEM.format("kind: bm25"), "evaluate", "systems and bm25 are both given"),
+        ((), EVALUATE.format("significance: 1"), "evaluate.significance", "less than 1"),
+        ((), EVALUATE.format("correction: fdr"), "evaluate.correction", "'holm'"),
         (("--encode.batch_timeout_s", "0"), YAML, "encode.batch_timeout_s", "greater than or equal to 0.1"),
         (("--encode.document_timeout_s", "nan"), YAML, "encode.document_timeout_s", "less than or equal to 86400"),
         (("--encode.document_timeout_s", "inf"), YAML, "encode.document_timeout_s", "86400"),

@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import ir_measures
+import numpy as np
 import pytest
 
 from lsr_prod.config import Deployment
-from lsr_prod.errors import ConfigError
+from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.evaluation import evaluate_index
+from lsr_prod.evaluation.evaluate import OUTPUT_FILE
 from lsr_prod.inference import BundleEncoder
-from lsr_prod.search import Searcher
+from lsr_prod.search import Hybrid, Searcher
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_upload import upload_current
 from tests.indexing.corpus import Doc, encode_corpus, make_index
@@ -37,6 +39,7 @@ def corpus(tiny_bundle: Path) -> dict[str, Doc]:
 def folder(tiny_bundle: Path, corpus: dict[str, Doc], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("evaluate")
     make_index(folder / "index", corpus, bundle=tiny_bundle, shards=2)
+    make_index(folder / "words", corpus, bundle=tiny_bundle, shards=2, bm25=True)
     lines = [json.dumps({"_id": query_id, "text": text}) for query_id, text in QUERIES.items()]
     (folder / "queries.jsonl").write_text("\n".join(lines))
     rows = [f"{q}\t{d}\t{gain}" for q, gains in QRELS.items() for d, gain in gains.items()]
@@ -46,7 +49,7 @@ def folder(tiny_bundle: Path, corpus: dict[str, Doc], tmp_path_factory: pytest.T
 
 def evaluate(folder: Path, **settings: Any) -> Any:
     paths = {name: str(folder / file) for name, file in PATHS.items()}
-    return evaluate_index(Deployment.model_validate({"evaluate": {**paths, **settings}})).result()
+    return evaluate_index(Deployment.model_validate({"evaluate": {**paths, "resamples": 200, **settings}})).result()
 
 
 PATHS = {"index": "index", "queries": "queries.jsonl", "qrels": "qrels.tsv"}
@@ -129,6 +132,126 @@ def test_invalid_setting_is_reported_and_nothing_is_written(
         evaluate(folder, **settings, runs=str(tmp_path / "runs"))
     assert refused.value.field == field
     assert not (tmp_path / "runs").exists()
+
+
+SYSTEMS = [
+    {"kind": "sparse", "name": "plain"},
+    {"kind": "sparse", "name": "two terms", "min_terms": 2, "qk": 9},
+    {"kind": "sparse", "name": "a third of the weight", "weight_threshold": 0.33},
+    {"kind": "two-step", "name": "two-step", "qk": 3, "rescore": 4},
+    {"kind": "hybrid", "words": 0.5},
+    {"kind": "hybrid", "name": "rrf", "fusion": "rrf", "qk": 9},
+    {"kind": "bm25"},
+    {"kind": "run", "name": "other", "path": "other.trec"},
+]
+
+
+@pytest.fixture(scope="module")
+def mixed(folder: Path) -> dict:
+    """Systems of every kind in one table."""
+    (folder / "other.trec").write_text("q1 Q0 lock 1 2.0 x\nq1 Q0 event 2 1.5 x\nq3 Q0 dumps 1 1 x\nq9 Q0 a 1 1 x\n")
+    systems = [{**one, "path": str(folder / one["path"])} if "path" in one else one for one in SYSTEMS]
+    settings = {"index": str(folder / "words"), "measures": ["RR@3", "nDCG@3"], "k": 4, "output": str(folder / "out")}
+    return evaluate(folder, systems=systems, **settings)
+
+
+def test_systems_of_every_kind_rank_as_the_searcher_does(folder: Path, mixed: dict) -> None:
+    searcher = Searcher.open(folder / "words")
+    searches = {
+        "plain": lambda text: searcher.search(text, 4),
+        "two terms": lambda text: searcher.search(text, 4, min_terms=2, qk=9),
+        "two-step": lambda text: searcher.search(text, 4, qk=3, rescore=4),
+        "hybrid": lambda text: searcher.search(text, 4, hybrid=Hybrid(words=0.5)),
+        "rrf": lambda text: searcher.search(text, 4, qk=9, hybrid=Hybrid(fusion="rrf", depth=4)),
+        "bm25": lambda text: searcher.bm25(text, 4),
+    }
+    systems = {system["name"]: system for system in mixed["systems"]}
+    assert [(one["kind"], one["name"]) for one in mixed["systems"]] == [
+        (one["kind"], one.get("name", one["kind"])) for one in SYSTEMS
+    ]
+    for name, search in searches.items():
+        rankings = {query_id: [hit.doc_id for hit in search(QUERIES[query_id]).hits] for query_id in QRELS}
+        expected = by_hand(rankings)
+        assert systems[name]["measures"] == pytest.approx({m: expected[m] for m in ("RR@3", "nDCG@3")}), name
+        assert systems[name]["match_p50_ms"] > 0
+    assert systems["other"]["by_query"]["RR@3"] == [1.0, 0.0, 0.0, 0.0]
+    assert (systems["other"]["matched"], systems["other"]["text_p95_ms"]) == (None, None)
+    assert systems["bm25"]["matched"] == sum(searcher.bm25(QUERIES[q], 9, count=True).matched for q in QRELS) / 4
+    counted = [searcher.count(QUERIES[q], hybrid=Hybrid()) for q in QRELS]
+    assert systems["hybrid"]["matched_by_query"] == counted
+    assert 0 < systems["a third of the weight"]["matched"] < systems["plain"]["matched"]
+
+
+def test_every_system_is_compared_with_bm25_in_every_measure(mixed: dict) -> None:
+    assert mixed["query_ids"] == list(QRELS)
+    assert mixed["query_texts"] == [QUERIES[query_id] for query_id in QRELS]
+    values = {system["name"]: system["by_query"] for system in mixed["systems"]}
+    assert mixed["baseline"] == "bm25"
+    pairs = [(one["measure"], one["system"]) for one in mixed["comparisons"]]
+    assert pairs == [(m, name) for m in ("RR@3", "nDCG@3") for name in values if name != "bm25"]
+    for one in mixed["comparisons"]:
+        differences = np.subtract(values[one["system"]][one["measure"]], values["bm25"][one["measure"]])
+        assert one["difference"] == pytest.approx(differences.mean())
+        assert (one["wins"], one["losses"]) == ((differences > 1e-12).sum(), (differences < -1e-12).sum())
+    for system in mixed["systems"]:
+        for name, (low, high) in system["intervals"].items():
+            assert low - 1e-9 <= system["measures"][name] <= high + 1e-9
+
+
+def test_output_contains_the_whole_result_and_the_summary_no_values_per_query(folder: Path, mixed: dict) -> None:
+    assert json.loads((folder / "out" / OUTPUT_FILE).read_text()) == mixed
+    settings = {"index": str(folder / "words"), "measures": ["RR@3"], "thresholds": [0.0], "resamples": 200}
+    paths = {name: str(folder / file) for name, file in PATHS.items()}
+    summary = evaluate_index(Deployment.model_validate({"evaluate": {**paths, **settings}})).summary()
+    assert [(one["kind"], one["name"]) for one in summary["systems"]] == [
+        ("bm25", "bm25"),
+        ("sparse", "threshold 0"),
+        ("hybrid", "hybrid"),
+    ]
+    assert not {"query_ids", "query_texts"} & summary.keys()
+    assert not {"by_query", "matched_by_query"} & summary["systems"][0].keys()
+    assert summary["efficiency"]["postings"].keys() == {"mean", "variance", "std", "max", "empty"}
+    assert len(json.dumps(summary)) < 8_000
+
+
+def test_flops_equal_multiplications_per_query_and_document(mixed: dict) -> None:
+    efficiency = mixed["efficiency"]
+    assert mixed["flops"] == pytest.approx(sum(efficiency["by_query"]["multiplications"]) / (4 * mixed["documents"]))
+    assert mixed["l0_query"] == efficiency["l0_query"]["mean"] == sum(efficiency["by_query"]["terms"]) / 4
+    (any_term,) = [one for one in efficiency["matched"] if (one["kind"], one["threshold"]) == ("count", 1)]
+    (plain,) = [one for one in mixed["systems"] if one["name"] == "plain"]
+    assert any_term["documents"] == plain["matched"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"baseline": "bm52"}, "evaluate.baseline: there is no system 'bm52'; use one of bm25, threshold 0"),
+        ({"systems": [{"kind": "hybrid"}]}, "evaluate.systems: 'hybrid' needs postings of words"),
+        (
+            {"systems": [{"kind": "two-step", "name": "x", "qk": 3, "rescore": 5}]},
+            "evaluate.systems: 'x' is not possible; rescore=5 is less than k=1000",
+        ),
+        (
+            {"systems": [{"kind": "hybrid", "fusion": "rrf", "depth": 10}]},
+            "evaluate.systems: 'hybrid' is not possible; hybrid.depth=10",
+        ),
+        (
+            {"systems": [{"kind": "run", "name": "x", "path": "nowhere.trec"}]},
+            r"evaluate.systems \(x\): there is no file at nowhere.trec",
+        ),
+    ],
+)
+def test_impossible_systems_are_refused_before_any_query(folder: Path, settings: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        evaluate(folder, **settings)
+
+
+def test_run_of_other_queries_is_refused(folder: Path) -> None:
+    (folder / "foreign.trec").write_text("x Q0 lock 1 2.0 x\n")
+    run = {"kind": "run", "name": "x", "path": str(folder / "foreign.trec")}
+    with pytest.raises(SourceError, match="ranks documents for none of the judged queries"):
+        evaluate(folder, systems=[run])
 
 
 def test_evaluation_by_uri_equals_that_of_folders(
