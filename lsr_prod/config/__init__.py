@@ -16,6 +16,7 @@ from lsr_prod.config.mine import MineSettings, TeacherScoresSettings
 from lsr_prod.config.model import ExportSettings
 from lsr_prod.config.score import ScoreSettings, TeacherModelSettings
 from lsr_prod.config.serve import ServeSettings
+from lsr_prod.config.sweep import CollectionSettings, SweepSettings, TuneSettings
 from lsr_prod.config.train import FinetuneSettings, StageSettings, TrainSettings
 from lsr_prod.config.vocabulary import (
     CalibrateSettings,
@@ -29,6 +30,7 @@ __all__ = [
     "AdaptEncoderSettings",
     "AdaptMlmSettings",
     "CalibrateSettings",
+    "CollectionSettings",
     "Deployment",
     "DistilHeadSettings",
     "EncodeSettings",
@@ -47,9 +49,11 @@ __all__ = [
     "SourceSettings",
     "StageSettings",
     "StorageSettings",
+    "SweepSettings",
     "TeacherModelSettings",
     "TeacherScoresSettings",
     "TrainSettings",
     "TransferVocabularySettings",
+    "TuneSettings",
     "load_deployment",
 ]

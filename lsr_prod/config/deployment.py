@@ -14,6 +14,7 @@ from lsr_prod.config.model import ExportSettings
 from lsr_prod.config.score import ScoreSettings
 from lsr_prod.config.section import Section
 from lsr_prod.config.serve import ServeSettings
+from lsr_prod.config.sweep import SweepSettings, TuneSettings
 from lsr_prod.config.train import TrainSettings
 from lsr_prod.config.vectors import VectorsSettings
 from lsr_prod.errors import ConfigError
@@ -70,6 +71,8 @@ class Deployment(Section):
     index: IndexSettings | None = Field(None, description="index version of a sparse table")
     gates: GatesSettings = Field(GatesSettings(), description="limits of the gates before a publication")
     evaluate: EvaluateSettings | None = Field(None, description="evaluation of a published index")
+    sweep: SweepSettings | None = Field(None, description="sweep over models, prunings, thresholds and hybrid weights")
+    tune: TuneSettings | None = Field(None, description="tuning of the hybrid weight and the threshold of an index")
     maintain: MaintainSettings | None = Field(None, description="maintenance of a sparse table")
     vectors: VectorsSettings | None = Field(None, description="exchange of vectors with other tools")
     serve: ServeSettings | None = Field(None, description="serving of an index on Ray Serve")

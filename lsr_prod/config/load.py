@@ -53,7 +53,10 @@ def load_deployment(
     optional: Sequence[str] = (),
     options: argparse.ArgumentParser | None = None,
 ) -> Deployment:
-    """Read ``--config FILE`` and the overrides, and validate both before any work.
+    """Read the files given with ``--config`` and the overrides, and validate all before any work.
+
+    ``--config`` may be given several times: a field of a later file replaces that of an earlier one, so that a patch
+    with some fields can follow a whole deployment. A list is replaced as a whole.
 
     Args:
         argv: the command line without the program's name.
@@ -67,7 +70,7 @@ def load_deployment(
         ConfigError: a key is unknown, a value is invalid, or a required section is missing.
     """
     known = _Parser(add_help=False, allow_abbrev=False)
-    known.add_argument("--config", type=Path, default=None)
+    known.add_argument("--config", type=Path, action="append", default=[])
     _, command_line = settings_parser(job, description, [*needs, *optional], options)
 
     class _Sources(_Settings):
@@ -75,10 +78,11 @@ def load_deployment(
         def settings_customise_sources(
             cls, settings_cls: type[BaseSettings], *_: Any, **__: Any
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return command_line(args=list(argv)), InitSettingsSource(settings_cls, _read_yaml(path))
+            files = [InitSettingsSource(settings_cls, _read_yaml(path)) for path in reversed(paths)]
+            return command_line(args=list(argv)), *files
 
     try:
-        path: Path | None = known.parse_known_args(argv)[0].config
+        paths: list[Path] = known.parse_known_args(argv)[0].config
         deployment = _Sources()
     except SettingsError as error:
         raise _unknown_argument(str(error)) from error
@@ -113,7 +117,14 @@ def settings_parser(
         parents=[options] if options else [],
         allow_abbrev=False,
     )
-    parser.add_argument("--config", metavar="FILE", type=Path, default=None, help="YAML file of the deployment")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=None,
+        help="YAML file of the deployment; given again, a file whose fields replace those of the files before it",
+    )
     source: CliSettingsSource[Any] = CliSettingsSource(_Settings, root_parser=parser)
     described = {"ray", "storage", *sections}
     for group in parser._action_groups:
@@ -124,9 +135,7 @@ def settings_parser(
     return parser, source
 
 
-def _read_yaml(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
+def _read_yaml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigError("--config", f"{path} is not a file", "give the YAML file of the deployment")
     value = read_yaml("--config", path)

@@ -1,7 +1,8 @@
-"""Quality and cost of vectors at levels of pruning and overlap thresholds, measured with in-memory indexes."""
+"""Quality and cost of vectors at levels of pruning, thresholds and hybrid weights, with in-memory indexes."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,28 +15,49 @@ from lsr_prod.evaluation.measures import measure_by_query, parse_measures
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.indexing.in_memory import InMemoryIndex, build_in_memory
 from lsr_prod.interchange.runs import Ranking
+from lsr_prod.search.hybrid import WeighedWords
+from lsr_prod.search.query.request import Hybrid
 
-__all__ = ["Encoded", "LevelReport", "evaluate"]
+__all__ = ["Encoded", "Level", "LevelReport", "evaluate", "measure_levels"]
 
 _DEPTH = 1000  # hits per query for measures without cutoff
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Ids and vectors of texts.
+    """Ids, vectors and texts.
 
     Attributes:
         ids: distinct.
         vectors: one for each id, in that order, not pruned.
+        texts: one for each id, whose words are matched at levels with a hybrid weight; None: there is no such level.
     """
 
     ids: Sequence[str]
     vectors: SparseBatch
+    texts: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One setting of index and search.
+
+    Attributes:
+        qk: heaviest terms kept per query; 0: all.
+        dk: heaviest terms kept per document; 0: all.
+        threshold: share of the query terms that a document must have.
+        hybrid_weight: weight of the BM25 score of the words in a sum with the encoder's score; None: no words.
+    """
+
+    qk: int
+    dk: int
+    threshold: float = 0.0
+    hybrid_weight: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LevelReport:
-    """Result for one level of pruning and one threshold.
+    """Result for one level.
 
     Attributes:
         qk: heaviest terms kept per query; 0: all.
@@ -46,8 +68,13 @@ class LevelReport:
             tests of two models or levels.
         l0_query: mean number of terms per query after pruning.
         l0_document: mean number of terms per document after pruning.
-        flops: papers/esplade-pretraining, eq. 1, after pruning; independent of the threshold.
+        flops: papers/esplade-pretraining, eq. 1, after pruning, postings of words included; independent of the
+            threshold.
         matched: mean number of documents with the required terms per query.
+        hybrid_weight: weight of the words; None: no words.
+        bytes: size of the postings.
+        match_p50_ms: milliseconds of matching and ranking, median over the queries: time of the processor in this
+            thread, which other processes disturb less than the time of the clock.
     """
 
     qk: int
@@ -59,6 +86,9 @@ class LevelReport:
     l0_document: float
     flops: float
     matched: float
+    hybrid_weight: float | None = None
+    bytes: int = 0
+    match_p50_ms: float = 0.0
 
 
 def evaluate(
@@ -88,50 +118,89 @@ def evaluate(
     Raises:
         ConfigError: a measure is unknown.
     """
+    asked = [Level(qk, dk, threshold) for qk, dk in levels for threshold in thresholds]
+    found = dict(measure_levels(documents, queries, qrels, asked, measures=measures, scratch=scratch))
+    return [found[level] for level in asked]
+
+
+def measure_levels(
+    documents: Encoded,
+    queries: Encoded,
+    qrels: Sequence[ir_measures.Qrel],
+    levels: Sequence[Level],
+    *,
+    measures: Sequence[str],
+    scratch: Path | None = None,
+) -> Iterator[tuple[Level, LevelReport]]:
+    """Yield every distinct level with its report, ordered by index: one per ``dk``, and one more with words.
+
+    Args:
+        documents: N documents; with texts if a level has a hybrid weight.
+        queries: at least one query; each has a judgment; with texts if a level has a hybrid weight.
+        qrels: judgments; those of other queries are ignored.
+        levels: the levels.
+        measures: names of ir_measures.
+        scratch: folder for the indexes, which are deleted after use; None: the system's temporary folder.
+
+    Raises:
+        ConfigError: a measure is unknown.
+    """
     parsed = parse_measures("measures", measures)
     known = set(queries.ids)
     judged = [qrel for qrel in qrels if qrel.query_id in known]
     terms = 1 + max(int(batch.terms.max(initial=0)) for batch in (documents.vectors, queries.vectors))
-    reports: dict[tuple[int, int, float], LevelReport] = {}
-    for dk in dict.fromkeys(dk for _, dk in levels):
+    groups: dict[tuple[int, bool], list[Level]] = {}
+    for level in dict.fromkeys(levels):
+        groups.setdefault((level.dk, level.hybrid_weight is not None), []).append(level)
+    for (dk, with_words), group in groups.items():
+        texts = documents.texts if with_words else None
         with tempfile.TemporaryDirectory(prefix="lsr-scratch-", dir=scratch) as folder:
-            index = build_in_memory(Path(folder), documents.ids, documents.vectors, vocabulary_size=terms, dk=dk)
-            for qk in dict.fromkeys(qk for qk, other in levels if other == dk):
-                pruned = Encoded(queries.ids, queries.vectors.top(qk) if qk else queries.vectors)
-                for threshold in thresholds:
-                    reports[qk, dk, threshold] = _report(index, pruned, judged, parsed, (qk, dk, threshold))
-    return [reports[qk, dk, threshold] for qk, dk in levels for threshold in thresholds]
+            index = build_in_memory(
+                Path(folder), documents.ids, documents.vectors, vocabulary_size=terms, dk=dk, texts=texts
+            )
+            words = [index.weigh_words(text) for text in queries.texts or ()] if with_words else None
+            for level in group:
+                pruned = Encoded(queries.ids, queries.vectors.top(level.qk) if level.qk else queries.vectors)
+                yield level, _report(index, pruned, words, judged, parsed, level)
 
 
 def _report(
     index: InMemoryIndex,
     queries: Encoded,
+    words: Sequence[WeighedWords] | None,
     qrels: Sequence[ir_measures.Qrel],
     measures: Mapping[str, Any],
-    level: tuple[int, int, float],
+    level: Level,
 ) -> LevelReport:
-    qk, dk, threshold = level
     depth = max(int(measure.params.get("cutoff", _DEPTH)) for measure in measures.values())
+    hybrid = None if level.hybrid_weight is None else Hybrid(words=level.hybrid_weight)
     rankings: dict[str, Ranking] = {}
-    matched = 0
+    matched, touched, match_ms = 0, 0, []
     for i, query_id in enumerate(queries.ids):
-        found = index.search(*queries.vectors.row(i), threshold=threshold, k=depth)
-        matched += found.matched
+        terms, weights = queries.vectors.row(i)
+        its_words = None if words is None else words[i]
+        # The count reads all postings, which warms the caches for the timed search: it skips blocks, as in production.
+        count = index.search(terms, weights, threshold=level.threshold, k=0, words=its_words, hybrid=hybrid)
+        start = time.thread_time()
+        found = index.search(
+            terms, weights, threshold=level.threshold, k=depth, words=its_words, hybrid=hybrid, count=False
+        )
+        match_ms.append((time.thread_time() - start) * 1e3)
+        matched += count.matched
+        touched += index.touched_postings(terms, its_words)
         rankings[query_id] = list(zip(found.ids, found.scores, strict=True))
     by_query = measure_by_query(measures, qrels, rankings, queries.ids)
     return LevelReport(
-        qk=qk,
-        dk=dk,
-        threshold=threshold,
+        qk=level.qk,
+        dk=level.dk,
+        threshold=level.threshold,
         measures={name: float(values.mean()) for name, values in by_query.items()},
         by_query=by_query,
         l0_query=len(queries.vectors.terms) / len(queries.ids),
         l0_document=float(index.lengths.mean()),
-        flops=_flops(index, queries.vectors),
+        flops=touched / (len(queries.ids) * len(index.lengths)),
         matched=matched / len(queries.ids),
+        hybrid_weight=level.hybrid_weight,
+        bytes=index.posting_bytes,
+        match_p50_ms=float(np.median(match_ms)),
     )
-
-
-def _flops(index: InMemoryIndex, queries: SparseBatch) -> float:
-    touched = index.document_frequencies[queries.terms].sum(dtype=np.int64)
-    return float(touched) / (len(queries) * len(index.lengths))

@@ -1,5 +1,6 @@
 """Build a searchable index of vectors in memory, for evaluation: no sparse table, no job, no publication."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,28 +9,47 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsr_prod.formats.bm25 import inverse_frequencies
 from lsr_prod.formats.digest import digest_folder
 from lsr_prod.formats.index import ShardManifest
-from lsr_prod.formats.shard import BATCH_ROWS, DOCUMENTS_FILE, term_dtype
+from lsr_prod.formats.shard import (
+    BATCH_ROWS,
+    DOCUMENTS_FILE,
+    MATCHING_ARRAYS,
+    WORD_ARRAYS,
+    array_name,
+    term_dtype,
+)
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import quantize
+from lsr_prod.indexing.impacts.bm25 import WordSpill, WordVectors, average_length_of
 from lsr_prod.indexing.impacts.vectors import Vectors
 from lsr_prod.indexing.plan import ShardLayout
 from lsr_prod.indexing.shard import write_arrays
+from lsr_prod.search.hybrid import WeighedWords, with_words
+from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.query.sparse_query import MAX_TERMS, SparseQuery, required_terms
 from lsr_prod.search.shard.open_shard import OpenShard
 from lsr_prod.search.shard.shard_query import ShardQuery
 from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.tables.impact_scale import impact_scale
+from lsr_prod.terms.analysis import distinct_words
 
 __all__ = ["InMemoryIndex", "InMemoryResult", "build_in_memory"]
 
 _BITS = 8
 _BLOCK = 256  # documents
+_WORDS = "words"  # folder of temporary files
 
 
 def build_in_memory(
-    folder: Path, ids: Sequence[str], vectors: SparseBatch, *, vocabulary_size: int, dk: int
+    folder: Path,
+    ids: Sequence[str],
+    vectors: SparseBatch,
+    *,
+    vocabulary_size: int,
+    dk: int,
+    texts: Sequence[str] | None = None,
 ) -> "InMemoryIndex":
     """Prune vectors, quantize them to 8 bits and index them with the arrays and the kernel of a published index.
 
@@ -42,6 +62,7 @@ def build_in_memory(
         vectors: N vectors.
         vocabulary_size: V; every term id is smaller.
         dk: heaviest terms kept per document; 0 keeps all.
+        texts: N texts whose words are indexed for BM25 as by ``index.bm25``; None: no hybrid queries.
     """
     order = np.argsort(np.array([id_.encode() for id_ in ids], dtype=object), kind="stable")
     pruned = vectors.take(order).top(dk) if dk else vectors.take(order)
@@ -50,13 +71,22 @@ def build_in_memory(
     rows = Vectors(pruned.offsets, pruned.terms.astype(term_dtype(vocabulary_size)), impacts.astype(np.uint8))
     lengths = rows.lengths
     layout = ShardLayout(_BLOCK, "id", max(1, int(lengths.max(initial=1))), vocabulary_size, (), ())
-    _, postings = write_arrays(folder, rows, np.arange(len(rows), dtype=np.uint32), layout)
+    words = None if texts is None else _spill_words(folder / _WORDS, [texts[i] for i in order])
+    _, postings = write_arrays(folder, rows, np.arange(len(rows), dtype=np.uint32), layout, words)
     _write_ids(folder, [ids[i] for i in order])
+    shutil.rmtree(folder / _WORDS, ignore_errors=True)
     files = digest_folder(folder)
     manifest = ShardManifest("", len(rows), postings, _BLOCK, "base", {}, files)
     shard = OpenShard(folder, manifest, lazy=False)
     reader = ShardReader(shard, None, dk=layout.dk)
-    return InMemoryIndex(reader, impact_step=step, lengths=lengths, frequencies=shard.postings.document_frequencies())
+    matching = set(map(array_name, (*MATCHING_ARRAYS, *WORD_ARRAYS)))
+    return InMemoryIndex(
+        reader,
+        impact_step=step,
+        lengths=lengths,
+        frequencies=shard.postings.document_frequencies(),
+        posting_bytes=sum(file.size for file in files if file.path in matching),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +110,8 @@ class InMemoryIndex:
     Attributes:
         impact_step: weight of one impact unit.
         lengths: int64 [N], terms of each document after pruning, by rising id.
-        document_frequencies: int64 [V], number of documents that hold each term.
+        document_frequencies: int64 [V], number of documents that hold each term; with words, int64 [V + W].
+        posting_bytes: size of the arrays that matching reads: postings of terms, and postings and names of words.
     """
 
     def __init__(
@@ -90,14 +121,38 @@ class InMemoryIndex:
         impact_step: float,
         lengths: npt.NDArray[np.int64],
         frequencies: npt.NDArray[np.int64],
+        posting_bytes: int,
     ) -> None:
         self.impact_step = impact_step
         self.lengths = lengths
         self.document_frequencies = frequencies
+        self.posting_bytes = posting_bytes
         self._reader = reader
 
+    def weigh_words(self, text: str) -> WeighedWords:
+        """Weight the words of a query's text by their inverse document frequency, as ``Searcher`` does.
+
+        Raises:
+            ArtifactError: the index was built without texts.
+        """
+        names = distinct_words(text)
+        return WeighedWords(tuple(names), inverse_frequencies(len(self.lengths), self._word_frequencies(names)))
+
+    def touched_postings(self, terms: npt.NDArray[np.int32], words: WeighedWords | None = None) -> int:
+        """Return the total length of the postings lists of a query's terms and words."""
+        touched = int(self.document_frequencies[terms].sum(dtype=np.int64))
+        return touched + (0 if words is None else int(self._word_frequencies(words.names).sum()))
+
     def search(
-        self, terms: npt.NDArray[np.int32], weights: npt.NDArray[np.float32], *, threshold: float, k: int
+        self,
+        terms: npt.NDArray[np.int32],
+        weights: npt.NDArray[np.float32],
+        *,
+        threshold: float,
+        k: int,
+        words: WeighedWords | None = None,
+        hybrid: Hybrid | None = None,
+        count: bool = True,
     ) -> InMemoryResult:
         """Return the best documents for a query: the same as ``Searcher`` returns for a published index.
 
@@ -107,6 +162,9 @@ class InMemoryIndex:
             weights: float32 [q].
             threshold: overlap threshold: share of the query's terms that a document must contain.
             k: number of documents to return.
+            words: words of the query's text, from ``weigh_words``; None: no words.
+            hybrid: weights of terms and words of the fusion ``sum``; None: 1 for both.
+            count: count every match; False: skip blocks of documents, as ``Searcher`` does by default.
 
         Raises:
             QueryError: the weights are so large that a score would not fit into float32.
@@ -118,11 +176,27 @@ class InMemoryIndex:
             np.ones(len(query.ids), np.uint8),
             required_terms(len(query.ids), overlap_threshold=threshold, min_terms=1),
             k,
-            exhaustive=True,
+            exhaustive=count,
         )
+        if words is not None:
+            shard_query = with_words(shard_query, words, hybrid, counted=threshold == 0)
         hits = self._reader.match(shard_query, 0.0)
         doc_id = self._reader.shard.documents.doc_id
         return InMemoryResult([doc_id(ordinal) for ordinal in hits.ordinals], hits.scores, hits.matched)
+
+    def _word_frequencies(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Return int64 [t]: number of documents that have each word."""
+        ids = self._reader.word_ids(names)
+        frequencies = np.zeros(len(names), np.int64)
+        frequencies[ids >= 0] = self._reader.shard.postings.frequencies(ids[ids >= 0])
+        return frequencies
+
+
+def _spill_words(folder: Path, texts: Sequence[str]) -> WordVectors:
+    """Return the words of documents by ordinal; ``folder`` has their files until the arrays are written."""
+    spill = WordSpill(folder, average_length_of(texts))
+    spill.add(texts)
+    return spill.finish(np.arange(len(texts), dtype=np.uint32))
 
 
 def _write_ids(folder: Path, ids: Sequence[str]) -> None:

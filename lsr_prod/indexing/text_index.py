@@ -23,6 +23,7 @@ from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import TableProperties, content_hash, quantize
 from lsr_prod.indexing.attributes import check_attributes
+from lsr_prod.indexing.impacts.bm25 import average_length_of
 from lsr_prod.indexing.plan import ShardLayout, ShardPlan
 from lsr_prod.indexing.publish import publish
 from lsr_prod.indexing.shard import build_shard
@@ -37,7 +38,6 @@ from lsr_prod.storage.folders import open_bundle
 from lsr_prod.storage.index_shards import add_bundle
 from lsr_prod.tables.impact_scale import impact_scale
 from lsr_prod.tables.rows import build_rows
-from lsr_prod.terms.analysis import words_of
 from lsr_prod.terms.term_reader import TermReader
 
 __all__ = ["Index"]
@@ -186,7 +186,7 @@ def _build(
         names,
         text_fields,
         tuple(attributes.items()),
-        _average_length(texts) if bm25 else None,
+        average_length_of(texts) if bm25 else None,
         text_terms=TermReader.digest(source) if card.query_encoder == "idf" else None,
     )
     properties = TableProperties(
@@ -229,12 +229,6 @@ def _encode(bundle: Path, texts: Sequence[str]) -> SparseBatch:
     encoder = BundleEncoder(bundle)
     parts = (texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH))
     return SparseBatch.concatenate([encoder.encode(part, kind="document", top_k=_STORE_K) for part in parts])
-
-
-def _average_length(texts: Sequence[str]) -> float:
-    """Return the words per document as ``impacts.bm25.average_length`` does."""
-    words = sum(len(words_of(text)) for text in texts)
-    return round(words / len(texts), 3) if words else 1.0
 
 
 def _rows(properties: TableProperties, vectors: SparseBatch, stored: Mapping[str, list[str | None]]) -> pa.Table:

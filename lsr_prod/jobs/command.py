@@ -31,6 +31,8 @@ COMMANDS = {
     "index": "build an index version and publish it",
     "reindex": "encode, index, publish, and evaluate what has changed",
     "evaluate": "measure the quality and latency of a published index",
+    "sweep": "measure models, prunings, thresholds and hybrid weights, and choose the cheapest good setting",
+    "tune": "choose the hybrid weight and the overlap threshold of a published index",
     "takedown": "hide documents of a published index",
     "restore": "end the takedown of documents",
     "publications": "print the history of an index: when, by whom, why, what changed",
@@ -60,6 +62,8 @@ _MODULES = {
     "catalog": "publications.catalog",
     "canary": "publications.canary",
     "diff": "publications.diff",
+    "sweep": "tuning.sweep",
+    "tune": "tuning.tune",
     "watch": "monitoring.watch",
 }
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lsr_prod.errors import ConfigError
-from lsr_prod.evaluation.vector_evaluation import Encoded, LevelReport, evaluate
+from lsr_prod.evaluation.vector_evaluation import Encoded, Level, LevelReport, evaluate, measure_levels
 from lsr_prod.formats.sparse import SparseBatch
 from tests.indexing.test_in_memory import batch, random_rows
 
@@ -121,3 +121,15 @@ def test_indexes_are_deleted(documents: Encoded, queries: Encoded, tmp_path: Pat
 def test_unknown_measure_is_refused(name: str, documents: Encoded, queries: Encoded) -> None:
     with pytest.raises(ConfigError, match="measures: "):
         evaluate(documents, queries, [], levels=[(0, 0)], thresholds=[0.0], measures=[name])
+
+
+def test_levels_with_words_rank_by_the_weighted_sum() -> None:
+    documents = Encoded(["a", "b"], batch([[1.0, 0.0], [0.5, 0.5]]), ["red", "blue"])
+    queries = Encoded(["q"], batch([[1.0, 0.0]]), ["blue"])
+    qrels = [ir_measures.Qrel("q", "b", 1)]
+    levels = [Level(0, 0), Level(0, 0, hybrid_weight=0.01), Level(0, 0, hybrid_weight=10.0)]
+    found = dict(measure_levels(documents, queries, qrels, levels, measures=["RR@10"]))
+    assert [found[level].measures["RR@10"] for level in levels] == [0.5, 0.5, 1.0]
+    assert [found[level].flops for level in levels] == [1.0, 1.5, 1.5]
+    assert found[levels[0]].bytes < found[levels[1]].bytes
+    assert all(report.match_p50_ms > 0 for report in found.values())

@@ -7,15 +7,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsr_prod.errors import QueryError
+from lsr_prod import Index
+from lsr_prod.errors import ArtifactError, QueryError
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.formats.table import quantize
 from lsr_prod.indexing.in_memory import InMemoryResult, build_in_memory
-from lsr_prod.search import Searcher
+from lsr_prod.inference import BundleEncoder
+from lsr_prod.search import Hybrid, Searcher
 from tests.indexing.corpus import Doc, make_index
 from tests.search.oracle import brute_force
 
 V = 12
+TEXTS = [
+    "A lock is released by the thread that holds it.",
+    "Locks and threads, threads and locks.",
+    "Square root of a number.",
+    "An event lets one thread signal others.",
+    "",
+]
 
 
 def batch(rows: Sequence[Sequence[float]]) -> SparseBatch:
@@ -145,3 +154,46 @@ def test_search_rejects_weights_beyond_float32(tmp_path: Path) -> None:
     index = build_in_memory(tmp_path, ["a"], batch([[1e38]]), vocabulary_size=1, dk=0)
     with pytest.raises(QueryError, match="would not fit into float32"):
         index.search(np.zeros(1, np.int32), np.array([1e38], np.float32), threshold=0, k=1)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.3])
+def test_hybrid_search_equals_the_searcher(threshold: float, tiny_bundle: Path, tmp_path: Path) -> None:
+    texts = dict(zip(names(len(TEXTS)), TEXTS, strict=True))
+    with Index.from_texts(texts, tiny_bundle, bm25=True) as searcher:
+        vectors = BundleEncoder(tiny_bundle).encode(TEXTS, kind="document", top_k=256)
+        size = len(searcher.snapshot.vocabulary.names)
+        index = build_in_memory(tmp_path, list(texts), vectors, vocabulary_size=size, dk=0, texts=TEXTS)
+        for text in ("locks of threads", "the square root", "absent", ""):
+            (query,) = searcher.encode([text])
+            words = index.weigh_words(text)
+            for weight in (0.25, 1.0, 8.0):
+                hybrid = Hybrid(words=weight)
+                expected = searcher.search(text, 10, hybrid=hybrid, overlap_threshold=threshold, count=True)
+                for count in (True, False):
+                    found = index.search(
+                        query.ids, query.weights, threshold=threshold, k=10, words=words, hybrid=hybrid, count=count
+                    )
+                    assert list(zip(found.ids, found.scores, strict=True)) == [
+                        (hit.doc_id, hit.score) for hit in expected.hits
+                    ]
+                assert (
+                    index.search(query.ids, query.weights, threshold=threshold, k=0, words=words, hybrid=hybrid).matched
+                    == expected.matched
+                )
+
+
+def test_postings_of_words_count_as_touched_and_as_bytes(tmp_path: Path) -> None:
+    vectors = batch([[1.0, 0.0], [1.0, 2.0], [0.0, 1.0]])
+    folders = [tmp_path / name for name in ("plain", "words")]
+    for folder in folders:
+        folder.mkdir()
+    plain = build_in_memory(folders[0], ["a", "b", "c"], vectors, vocabulary_size=2, dk=0)
+    both = build_in_memory(
+        folders[1], ["a", "b", "c"], vectors, vocabulary_size=2, dk=0, texts=["red", "red blue", "blue red"]
+    )
+    terms = np.array([0], np.int32)
+    assert (plain.touched_postings(terms), both.touched_postings(terms)) == (2, 2)
+    assert both.touched_postings(terms, both.weigh_words("blue green")) == 2 + 2
+    assert both.posting_bytes > plain.posting_bytes > 0
+    with pytest.raises(ArtifactError, match="has no words"):
+        plain.weigh_words("red")

@@ -17,7 +17,7 @@ from lsr_prod.indexing.impacts.vectors import Vectors, VectorSpill
 from lsr_prod.tables import Table, live_batches
 from lsr_prod.terms.analysis import words_of
 
-__all__ = ["WordSpill", "WordVectors", "average_length", "write_dictionary"]
+__all__ = ["WordSpill", "WordVectors", "average_length", "average_length_of", "write_dictionary"]
 
 _SAMPLE = 20_000  # documents; their mean length has an error of about one percent
 _BATCH_DOCUMENTS = 1024  # documents whose words are in memory at once
@@ -49,6 +49,12 @@ def average_length(table: Table, fields: Sequence[str], *, sample: int = _SAMPLE
         if documents >= sample:
             break
     return round(words / documents, 3) if words else 1.0
+
+
+def average_length_of(texts: Sequence[str]) -> float:
+    """Return the words per document of texts in memory, rounded to 3 decimals; 1 if there are no words."""
+    words = sum(len(words_of(text)) for text in texts)
+    return round(words / len(texts), 3) if words else 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,155 @@
+"""Vectors of a sweep: every text is encoded once per bundle, in slices that are stored under the digest of their input.
+
+A slice depends on the bundle, the texts, and for queries weighted by document frequencies on the documents, so sweeps
+that share an output folder share slices, and an interrupted sweep continues with the missing ones.
+"""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lsr_prod.errors import ArtifactError
+from lsr_prod.formats.bundle import read_vocabulary
+from lsr_prod.formats.card import EncoderCard, Kind
+from lsr_prod.formats.digest import digest_json
+from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.inference import BundleEncoder
+from lsr_prod.search.query.sparse_query import Vocabulary
+from lsr_prod.search.query.term_weights import TermWeights, read_learned_weights
+from lsr_prod.storage import Store
+from lsr_prod.storage.folders import open_bundle
+from lsr_prod.terms.term_reader import TermReader
+
+__all__ = ["VectorSlice", "encode_slice", "encode_with_bundle", "read_slices", "slices_of"]
+
+_FORMAT = 1  # raise it when equal texts get other vectors
+_FOLDER = "vectors"
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSlice:
+    """Texts that one task encodes.
+
+    Attributes:
+        name: path of its vectors in the output folder.
+        kind: queries or documents.
+        start: position of its first text.
+        stop: position after its last text.
+    """
+
+    name: str
+    kind: Kind
+    start: int
+    stop: int
+
+
+def slices_of(
+    bundle: str, card: EncoderCard, documents: Sequence[str], queries: Sequence[str], size: int
+) -> list[VectorSlice]:
+    """Cut the texts of a collection into slices.
+
+    Args:
+        bundle: digest of the bundle.
+        card: its card.
+        documents: all documents.
+        queries: all queries, which are one slice if they are weighted by document frequencies.
+        size: maximum texts of a slice.
+    """
+    whole = digest_json(documents) if card.query_encoder == "idf" else None
+    cut: list[VectorSlice] = []
+
+    def add(kind: Kind, texts: Sequence[str], most: int, weighted_by: str | None) -> None:
+        for start in range(0, len(texts), most):
+            stop = min(start + most, len(texts))
+            digest = digest_json([_FORMAT, bundle, kind, weighted_by, texts[start:stop]])
+            cut.append(VectorSlice(f"{_FOLDER}/{digest}.vectors", kind, start, stop))
+
+    add("document", documents, size, None)
+    add("query", queries, size if whole is None else max(1, len(queries)), whole)
+    return cut
+
+
+def encode_slice(
+    piece: VectorSlice, bundle: str, documents: Sequence[str], queries: Sequence[str], output: Store
+) -> int:
+    """Encode a slice with one thread and store its vectors.
+
+    Args:
+        piece: the slice.
+        bundle: path or URI of the bundle.
+        documents: all documents of the collection.
+        queries: all queries of the collection.
+        output: the output folder.
+
+    Returns:
+        Number of encoded texts.
+
+    Raises:
+        ArtifactError: the bundle is damaged.
+        EncoderRaisedError: the graph fails.
+        StorageError: the store fails.
+    """
+    folder, _ = open_bundle(bundle, output.options)
+    texts = (documents if piece.kind == "document" else queries)[piece.start : piece.stop]
+    vectors = encode_with_bundle(folder, texts, piece.kind, documents)
+    buffer = io.BytesIO()
+    for array in (vectors.offsets, vectors.terms, vectors.weights):
+        np.lib.format.write_array(buffer, array, version=(1, 0), allow_pickle=False)
+    output.put_new(piece.name, buffer.getvalue())
+    return len(texts)
+
+
+def read_slices(output: Store, names: Sequence[str]) -> SparseBatch:
+    """Return the vectors of slices, in their order.
+
+    Raises:
+        ArtifactError: a slice is missing or damaged.
+    """
+    return SparseBatch.concatenate([_read(output, name) for name in names])
+
+
+def encode_with_bundle(folder: Path, texts: Sequence[str], kind: Kind, documents: Sequence[str]) -> SparseBatch:
+    """Encode texts as the encode job and ``Searcher`` do.
+
+    A query word outside an output vocabulary of words counts in |q|, and matches nothing: it gets an id of its own,
+    V or more.
+
+    Args:
+        folder: the bundle.
+        texts: the texts.
+        kind: queries or documents.
+        documents: documents whose frequencies weight inference-free queries; read only for these.
+
+    Raises:
+        ArtifactError: the bundle is damaged.
+        EncoderRaisedError: the graph fails.
+    """
+    card = EncoderCard.load(folder)
+    if kind == "document" or not card.inference_free:
+        return BundleEncoder(folder, kind=kind).encode(texts, kind=kind)
+    reader, names = TermReader.open(folder), read_vocabulary(folder)
+    if card.query_encoder == "learned":
+        weights = read_learned_weights(folder, Vocabulary(names), verify=False)
+    else:
+        weights = TermWeights.of_counts(reader.count(documents), names)
+    rows = []
+    for text in texts:
+        query = weights.weigh(*reader.query(text))
+        absent = query.ids < 0
+        ids = np.where(absent, len(names) + np.cumsum(absent) - 1, query.ids).astype(np.int32)
+        rows.append(SparseBatch(np.array([0, len(ids)], np.int64), ids, query.weights))
+    return SparseBatch.concatenate(rows)
+
+
+def _read(output: Store, name: str) -> SparseBatch:
+    data = output.get(name)
+    if data is None:
+        raise ArtifactError(f"{output.uri} lacks {name}; run the sweep again")
+    try:
+        buffer = io.BytesIO(data)
+        return SparseBatch(*(np.lib.format.read_array(buffer, allow_pickle=False) for _ in range(3)))
+    except (ValueError, OSError) as error:
+        raise ArtifactError(f"{output.uri}/{name} is damaged ({error}); delete it, then run again") from error

@@ -1,0 +1,1 @@
+"""Jobs that choose settings by measuring them: ``sweep``, ``tune``."""
