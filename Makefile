@@ -21,8 +21,8 @@ DATA ?= ../shared/data
 .PHONY: help kernels quickstart search bench bench-encode bench-search bench-search-quick bench-thresholds bench-filters bench-scale bench-train bench-pruning cluster faults nights soak test test-all lint types models optimum lock image-test infra-test deploy-test audit sbom licenses browser clean
 
 help:
-	@echo "make quickstart  the whole way on real text: export, encode, index, publish, search, evaluate"
-	@echo "make search      a prompt on the quickstart's index"
+	@echo "make quickstart  the whole way on real text: train, export, encode, index, publish, evaluate; QUICKSTART_ARGS=--pair also trains a query encoder"
+	@echo "make search      a prompt on the quickstart's index, hybrid"
 	@echo "make kernels     compile the kernels of search and index build (C compiler, headers of Python); tests do it by themselves"
 	@echo "make bench       search the quickstart's index from threads, and from text across version swaps and on cold pages"
 	@echo "make bench-encode  race encoding against sentence-transformers; DATA=folder with scifact/ and debian_packages/"
@@ -64,7 +64,7 @@ models: $(KERNELS)
 	@$(BIN)/python quickstart/models.py splade-tiny
 
 quickstart: $(KERNELS) models
-	@$(BIN)/python -m quickstart --config quickstart/deployment.yaml
+	@$(BIN)/python -m quickstart --config quickstart/deployment.yaml $(QUICKSTART_ARGS)
 
 bench: $(KERNELS)
 	@$(BIN)/python -m benchmarks.search.threads .quickstart/index .quickstart/collection/queries.jsonl
@@ -97,7 +97,7 @@ bench-pruning: $(KERNELS) models
 	@$(BIN)/python -m benchmarks.train.pruning $(DATA) --work .pruning
 
 search: $(KERNELS)
-	@$(BIN)/lsr-prod search .quickstart/index
+	@$(BIN)/lsr-prod search .quickstart/index --words 1
 
 # Tests of pages need a browser: they skip where there is none, and fail without one in CI.
 browser:

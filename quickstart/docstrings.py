@@ -56,7 +56,7 @@ def collect(documents: int) -> list[Entry]:
     )
 
 
-def write_collection(folder: Path, entries: list[Entry], queries: int) -> None:
+def write_collection(folder: Path, entries: list[Entry], queries: int, *, development: int = 0) -> None:
     """Write ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/test.tsv`` as in BEIR, and ``pairs.jsonl`` for training.
 
     Args:
@@ -64,16 +64,27 @@ def write_collection(folder: Path, entries: list[Entry], queries: int) -> None:
         entries: the documents.
         queries: number of entries, chosen by hash, whose first sentence is a held-out query. The pairs are the other
             entries, except those with the same first sentence as a held-out query.
+        development: number of further entries whose first sentences are held out for choosing settings, in
+            ``development.jsonl`` and ``qrels/development.tsv``; with 0, these files are not written.
     """
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    held_out = sorted(entries, key=lambda entry: _hash("query:" + entry.name))[:queries]
+    by_hash = sorted(entries, key=lambda entry: _hash("query:" + entry.name))
+    held_out, rest = by_hash[:queries], by_hash[queries:]
     _write_jsonl(folder / "corpus.jsonl", ({"_id": entry.name, "text": entry.text} for entry in entries))
-    _write_jsonl(folder / "queries.jsonl", ({"_id": f"q:{entry.name}", "text": entry.query} for entry in held_out))
+    _write_queries(folder, "queries", "test", held_out)
     questions = {entry.query for entry in held_out}
+    if development:
+        chosen = [entry for entry in rest if entry.query not in questions][:development]
+        _write_queries(folder, "development", "development", chosen)
+        questions |= {entry.query for entry in chosen}
     pairs = ({"query": entry.query, "positive": entry.text} for entry in entries if entry.query not in questions)
     _write_jsonl(folder / "pairs.jsonl", pairs)
-    rows = ["query-id\tcorpus-id\tscore", *(f"q:{entry.name}\t{entry.name}\t1" for entry in held_out)]
-    (folder / "qrels" / "test.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def _write_queries(folder: Path, queries: str, qrels: str, entries: list[Entry]) -> None:
+    _write_jsonl(folder / f"{queries}.jsonl", ({"_id": f"q:{entry.name}", "text": entry.query} for entry in entries))
+    rows = ["query-id\tcorpus-id\tscore", *(f"q:{entry.name}\t{entry.name}\t1" for entry in entries)]
+    (folder / "qrels" / f"{qrels}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
 def _modules() -> Iterator[tuple[str, Path]]:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.search.threads .quickstart/index .quickstart/collection/queries.jsonl
 
-Prints queries a second on one and on four threads (and their ratio; query encoding included, one ONNX Runtime thread a
-query) and the number of answers that differ, then ``RESULT {json}``. Exit code 1 if any differs.
+Prints queries a second on one and on four threads, from text (one ONNX Runtime thread per query if a model encodes it),
+their ratio, and the number of answers that differ, then ``RESULT {json}``. Exit code 1 if any differs.
 """
 
 import json

@@ -77,6 +77,22 @@ def test_pairs_contain_no_held_out_query(tmp_path: Path) -> None:
     assert 0 < len(pairs) < 17
 
 
+def test_development_queries_are_in_neither_pairs_nor_evaluation(tmp_path: Path) -> None:
+    entries = [Entry(f"pack.f{i}", f"Sentence number {i % 15} here.", f"text {i}") for i in range(40)]
+    write_collection(tmp_path / "without", entries, queries=4)
+    write_collection(tmp_path, entries, queries=4, development=5)
+    texts = {
+        name: [json.loads(line)[field] for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+        for name, field in (("queries", "text"), ("development", "text"), ("pairs", "query"))
+    }
+    assert len(texts["development"]) == 5
+    assert not set(texts["development"]) & {*texts["queries"], *texts["pairs"]}
+    assert len((tmp_path / "qrels" / "development.tsv").read_text().splitlines()) == 6
+    for name in ("queries.jsonl", "qrels/test.tsv"):
+        assert (tmp_path / name).read_bytes() == (tmp_path / "without" / name).read_bytes()
+    assert not (tmp_path / "without" / "development.jsonl").exists()
+
+
 def test_collect_is_deterministic_on_this_machine() -> None:
     entries = collect(200)
     assert entries == collect(200)
