@@ -18,10 +18,12 @@ class VectorsSettings(Section):
     bundle: Location = Field(
         min_length=1, description="folder or URI of the bundle whose output vocabulary the terms belong to"
     )
-    format: Literal["jsonl", "tsv", "npz"] = Field(
+    format: Literal["jsonl", "tsv", "npz", "ciff", "csr"] = Field(
         "jsonl",
         description="jsonl: JSONL of Anserini, {id, contents, vector}; tsv: topics of Anserini, import only; "
-        "npz: a CSR matrix of scipy, with its ids in a file next to it",
+        "npz: a CSR matrix of scipy, with its ids in a file next to it; ciff: postings lists of Anserini, PISA and "
+        "Terrier, frequencies as weights; csr: the sparse track of BigANN, import only, ids in a file next to it or "
+        "row numbers",
     )
     paths: list[SourceLocation] = Field([], description="import: files, folders or globs")
     quarantine: Location | None = Field(
@@ -60,7 +62,9 @@ class VectorsSettings(Section):
         description="import: on a weight that is negative, NaN, infinite or not an impact, quarantine the vector "
         "or refuse the import",
     )
-    output: Location | None = Field(None, description="export: file to create: .jsonl, .jsonl.gz or .npz")
+    output: Location | None = Field(
+        None, description="export: file to create: .jsonl, .jsonl.gz, .npz, .ciff or .ciff.gz"
+    )
     table_version: int | None = Field(None, ge=0, description="export: version of the table; default: the newest")
     weights: Literal["impacts", "floats"] = Field(
         "impacts", description="export: stored integer impacts, or floats (impact * impact_step)"

@@ -14,7 +14,7 @@ from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.interchange.quarantine import ImportQuarantine
 from lsr_prod.interchange.read import VectorFile, find_vector_files, read_vectors
 from lsr_prod.interchange.summaries import ExportSummary, FinishedImport, ImportSummary
-from lsr_prod.interchange.table_export import TableVectors, export_csr, export_jsonl, ids_path
+from lsr_prod.interchange.table_export import TableVectors, export_ciff, export_csr, export_jsonl, ids_path
 from lsr_prod.interchange.table_import import Source, TableLayout, import_vectors
 from lsr_prod.interchange.vectors import Rules, Vocabulary
 from lsr_prod.storage import Store, is_remote, require_exists, store_digest
@@ -26,6 +26,7 @@ from lsr_prod.tables.file_table import total_live_rows
 __all__ = ["move_vectors"]
 
 IMPORT_FORMAT = 1
+_EXPORTS = {"jsonl": export_jsonl, "npz": export_csr, "ciff": export_ciff}
 
 
 def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
@@ -205,7 +206,7 @@ def _export(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
         assert table is not None
     contents = settings.contents if settings.format == "jsonl" else None
     vectors = TableVectors.open(table, vocabulary, floats=settings.weights == "floats", contents=contents)
-    documents, postings = (export_jsonl if settings.format == "jsonl" else export_csr)(vectors, output)
+    documents, postings = _EXPORTS[settings.format](vectors, output)
     seconds = time.monotonic() - started
     return ExportSummary(
         documents=documents,
@@ -221,9 +222,11 @@ def _export(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> 
 
 
 def _output_path(settings: VectorsSettings) -> Path:
-    endings = {"jsonl": (".jsonl", ".jsonl.gz"), "npz": (".npz",)}.get(settings.format)
+    endings = {"jsonl": (".jsonl", ".jsonl.gz"), "npz": (".npz",), "ciff": (".ciff", ".ciff.gz")}.get(settings.format)
     if endings is None:
-        raise ConfigError("vectors.format", f"{settings.format} is a format of topics", "export jsonl or npz")
+        raise ConfigError("vectors.format", f"{settings.format} is read only", "export jsonl, npz or ciff")
+    if settings.format == "ciff" and settings.weights == "floats":
+        raise ConfigError("vectors.weights", "CIFF has integers only", "export impacts")
     if settings.output is None:
         raise ConfigError("vectors.output", "an export needs a file", "add --vectors.output VALUE")
     if is_remote(settings.output) or not settings.output.endswith(endings):

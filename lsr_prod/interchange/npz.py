@@ -25,7 +25,7 @@ from lsr_prod.errors import LineageError, SourceError
 from lsr_prod.interchange.files import new_file
 from lsr_prod.interchange.vectors import Rules, ValidatedVector, VectorRow, id_problem, row_of_ids
 
-__all__ = ["CsrBlock", "csr_vectors", "read_ids", "write_csr"]
+__all__ = ["Column", "CsrBlock", "csr_vectors", "read_ids", "rows_of_columns", "write_csr"]
 
 _ROWS = 256
 _ID_LIMIT = 1 << 16
@@ -58,7 +58,7 @@ def csr_vectors(
         ):
             if bounds.count != rows + 1 or terms.count != weights.count:
                 raise SourceError(f"{where}: data, indices, indptr and shape do not fit together; write it again")
-            yield from _rows(rows, bounds, terms, weights, ids, rules, where)
+            yield from rows_of_columns(rows, bounds, terms, weights, ids, rules, where)
     if next(ids, None) is not None:
         raise SourceError(f"{where} has {rows} rows and more ids than that; give the ids that belong to it")
 
@@ -86,15 +86,15 @@ def _id(line: bytes, whole: bool, json_lines: bool) -> str | BadRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
-    """A one-dimensional array of the archive, read in pieces."""
+class Column:
+    """A one-dimensional array, read in pieces from the position of its file."""
 
     name: str
     file: IO[bytes]
     dtype: np.dtype[Any]
     count: int
 
-    def __enter__(self) -> "_Column":
+    def __enter__(self) -> "Column":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,7 +112,7 @@ class _Column:
         return np.frombuffer(data, dtype=self.dtype)
 
 
-def _open(archive: zipfile.ZipFile, name: str, where: str, kinds: str = "iu", dimensions: int = 1) -> _Column:
+def _open(archive: zipfile.ZipFile, name: str, where: str, kinds: str = "iu", dimensions: int = 1) -> Column:
     try:
         file = archive.open(f"{name}.npy")
     except KeyError as error:
@@ -131,7 +131,7 @@ def _open(archive: zipfile.ZipFile, name: str, where: str, kinds: str = "iu", di
     if dtype.hasobject or dtype.kind not in kinds or dtype.itemsize > _WIDEST or len(shape) != dimensions:
         file.close()
         raise SourceError(f"{where}: {name} is {dtype} with {len(shape)} dimensions; give a CSR matrix of numbers")
-    return _Column(name, file, dtype, shape[0] if shape else 1)
+    return Column(name, file, dtype, shape[0] if shape else 1)
 
 
 def _check_shape(archive: zipfile.ZipFile, rules: Rules, where: str) -> int:
@@ -153,9 +153,24 @@ def _check_shape(archive: zipfile.ZipFile, rules: Rules, where: str) -> int:
     return rows
 
 
-def _rows(
-    rows: int, bounds: _Column, terms: _Column, weights: _Column, ids: Iterator[str | BadRow], rules: Rules, where: str
+def rows_of_columns(
+    rows: int, bounds: Column, terms: Column, weights: Column, ids: Iterator[str | BadRow], rules: Rules, where: str
 ) -> Iterator[tuple[int, ValidatedVector]]:
+    """Yield (row number, vector) of every row of a CSR matrix.
+
+    Args:
+        rows: number of rows.
+        bounds: row bounds, rows + 1.
+        terms: columns of the values.
+        weights: the values, as many.
+        ids: of the rows, in order.
+        rules: requirements on a vector.
+        where: path of the matrix, for messages.
+
+    Raises:
+        SourceError: there are fewer ids than rows.
+        DamagedFileError: the arrays contradict each other, or end early.
+    """
     last = int(bounds.take(1)[0])
     if last != 0:
         raise DamagedFileError("indptr does not begin with 0")

@@ -15,6 +15,8 @@ from lsr_prod.corpus.rows import BadRow, shorten
 from lsr_prod.corpus.source_file import DamagedFileError
 from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.formats.sparse import SparseBatch
+from lsr_prod.interchange.bigann import csr_file_vectors
+from lsr_prod.interchange.ciff import ciff_vectors
 from lsr_prod.interchange.jsonl import json_vectors
 from lsr_prod.interchange.npz import csr_vectors, read_ids
 from lsr_prod.interchange.topics import topic_vectors
@@ -23,12 +25,14 @@ from lsr_prod.storage import Entry, Store, is_remote
 
 __all__ = ["VectorBatch", "VectorFile", "VectorFormat", "find_vector_files", "read_batches", "read_vectors"]
 
-VectorFormat = Literal["jsonl", "tsv", "npz"]
+VectorFormat = Literal["jsonl", "tsv", "npz", "ciff", "csr"]
 
 _ENDINGS: dict[VectorFormat, tuple[str, ...]] = {
     "jsonl": (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz"),
     "tsv": (".tsv", ".tsv.gz"),
     "npz": (".npz",),
+    "ciff": (".ciff", ".ciff.gz"),
+    "csr": (".csr", ".csr.gz"),
 }
 _ID_ENDINGS = (".ids.jsonl", ".ids.txt")
 _DAMAGE = (BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, DamagedFileError)
@@ -42,7 +46,8 @@ class VectorFile:
         store: its folder.
         entry: name, size and tag in the store.
         format: how to read it.
-        ids: name of the file with the ids of an npz, in the same folder.
+        ids: name of the file with the ids of a matrix, in the same folder; None: the format has its own ids, or the
+            numbers of the rows are the ids.
     """
 
     store: Store
@@ -101,7 +106,7 @@ def find_vector_files(
             if any(file.location.lower().endswith(ending) for ending in _ID_ENDINGS) and len(listed) > 1:
                 continue
             if file.location == absolute or entry.name.lower().endswith(endings):
-                ids = _sidecar(store, entry.name, field) if vector_format == "npz" else None
+                ids = _sidecar(store, entry.name, vector_format, field) if vector_format in ("npz", "csr") else None
                 found[file.location] = VectorFile(store, entry, vector_format, ids)
                 known = True
         if not known:
@@ -109,17 +114,19 @@ def find_vector_files(
     return list(found.values())
 
 
-def _sidecar(store: Store, name: str, field: str) -> str:
-    stem = name.removesuffix(".npz")
+def _sidecar(store: Store, name: str, vector_format: VectorFormat, field: str) -> str | None:
+    stem = name.removesuffix(".gz").removesuffix(f".{vector_format}")
     for ending in _ID_ENDINGS:
         if store.entry(f"{stem}{ending}") is not None:
             return f"{stem}{ending}"
+    if vector_format == "csr":  # BigANN has none: its ground truth names rows by their numbers
+        return None
     wanted = " or ".join(f"{stem}{ending}" for ending in _ID_ENDINGS)
     raise ConfigError(field, f"{store.uri}/{name} has no id file", f"write the ids to {wanted}, one per line")
 
 
 def read_vectors(file: VectorFile, rules: Rules) -> Iterator[tuple[int, ValidatedVector]]:
-    """Yield (position, vector or bad row) of a file: byte of a text format, row of a matrix.
+    """Yield (position, vector or bad row) of a file: byte of a text format, row of a matrix, number of a document.
 
     Bytes that do not decode end the file: vectors before them are kept, and one bad row with the reason
     ``damaged_file`` has the error and its place.
@@ -141,19 +148,29 @@ def read_vectors(file: VectorFile, rules: Rules) -> Iterator[tuple[int, Validate
 
 
 def _decode(file: VectorFile, rules: Rules) -> Iterator[tuple[int, ValidatedVector]]:
+    if file.format == "csr":
+        with _ids(file) as ids:
+            yield from csr_file_vectors(file.store, file.entry.name, ids, rules)
+        return
     with file.store.open_reader(file.entry.name) as handle:
         if file.format == "npz":
             with _ids(file) as ids:
+                assert ids is not None
                 yield from csr_vectors(handle, ids, rules, file.location)
             return
         compressed = file.entry.name.lower().endswith(".gz")
         with decompressed(handle, "jsonl.gz" if compressed else "jsonl") as plain:
+            if file.format == "ciff":
+                yield from ciff_vectors(plain, file.entry.size * (4 if compressed else 1), rules)
+                return
             yield from (json_vectors if file.format == "jsonl" else topic_vectors)(plain, rules)
 
 
 @contextmanager
-def _ids(file: VectorFile) -> Iterator[Iterator[str | BadRow]]:
-    assert file.ids is not None
+def _ids(file: VectorFile) -> Iterator[Iterator[str | BadRow] | None]:
+    if file.ids is None:
+        yield None
+        return
     with file.store.open_reader(file.ids) as handle, decompressed(handle, "jsonl") as plain:
         yield read_ids(plain, json_lines=file.ids.endswith(".jsonl"))
 

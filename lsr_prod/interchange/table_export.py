@@ -1,4 +1,4 @@
-"""Export of a sparse table as JSON vectors or a CSR matrix, in bounded memory; rows by bucket, then by part."""
+"""Export of a sparse table as JSON vectors, a CSR matrix or CIFF, in bounded memory; rows by bucket, then by part."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from lsr_prod.errors import ArtifactError, ConfigError, LineageError
 from lsr_prod.formats.table import TableProperties
+from lsr_prod.interchange.ciff_write import write_ciff
 from lsr_prod.interchange.jsonl import write_jsonl
 from lsr_prod.interchange.npz import CsrBlock, write_csr
 from lsr_prod.interchange.vectors import Vocabulary
 from lsr_prod.tables import Table, TableFile, live_batches
 
-__all__ = ["TableVectors", "export_csr", "export_jsonl", "ids_path"]
+__all__ = ["TableVectors", "export_ciff", "export_csr", "export_jsonl", "ids_path"]
 
 _ROWS = 2048
 
@@ -147,19 +148,42 @@ def export_csr(vectors: TableVectors, path: Path) -> tuple[int, int]:
         ArtifactError: the table is damaged; nothing was written.
         StorageError: ``path`` or its id file exists, or the disk fails.
     """
-    postings = 0
+    counted = _Counted(vectors)
+    documents = write_csr(path, ids_path(path), counted.blocks(), len(vectors.vocabulary), vectors.dtype)
+    return documents, counted.postings
 
-    def blocks() -> Iterator[CsrBlock]:
-        nonlocal postings
-        for batch in vectors.batches():
+
+def export_ciff(vectors: TableVectors, path: Path) -> tuple[int, int]:
+    """Write the vectors as CIFF: postings lists with impacts as frequencies, and the ids of the documents.
+
+    Returns:
+        Number of documents and of postings.
+
+    Raises:
+        ArtifactError: the table is damaged; nothing was written.
+        StorageError: ``path`` exists, or the disk fails.
+    """
+    counted = _Counted(vectors)
+    step = vectors.properties.impact_step
+    description = f"lsr_prod: impacts as frequencies, weight = impact * {step!r}"
+    return write_ciff(path, counted.blocks(), vectors.vocabulary.terms, description), counted.postings
+
+
+class _Counted:
+    """Blocks of the vectors of a table, which count their postings."""
+
+    def __init__(self, vectors: TableVectors) -> None:
+        self._vectors = vectors
+        self.postings = 0
+
+    def blocks(self) -> Iterator[CsrBlock]:
+        for batch in self._vectors.batches():
             lengths = batch["terms"].value_lengths().to_numpy().astype(np.int64)
             terms = batch["terms"].flatten().to_numpy()
             order = np.lexsort((terms, np.repeat(np.arange(len(lengths)), lengths)))
-            postings += len(terms)
-            yield CsrBlock(batch["doc_id"].to_pylist(), lengths, terms[order], vectors.weights(batch)[order])
-
-    documents = write_csr(path, ids_path(path), blocks(), len(vectors.vocabulary), vectors.dtype)
-    return documents, postings
+            self.postings += len(terms)
+            weights = self._vectors.weights(batch)[order]
+            yield CsrBlock(batch["doc_id"].to_pylist(), lengths, terms[order], weights)
 
 
 def ids_path(path: Path) -> Path:

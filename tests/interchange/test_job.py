@@ -110,10 +110,10 @@ def test_finished_import_is_not_repeated(given, tmp_path, capsys):
     assert "other vectors or settings" in errors
 
 
-@pytest.mark.parametrize("output", ["out.jsonl", "out.jsonl.gz", "out.npz"])
+@pytest.mark.parametrize("output", ["out.jsonl", "out.jsonl.gz", "out.npz", "out.ciff", "out.ciff.gz"])
 def test_imported_export_gives_the_same_table(given, tmp_path, capsys, output):
     run(tmp_path, capsys, **given)
-    vector_format = "npz" if output.endswith("npz") else "jsonl"
+    vector_format = output.split(".")[1]
     export = {"action": "export", "table": given["table"], "bundle": given["bundle"], "format": vector_format}
     code, result, errors = run(tmp_path, capsys, **export, output=str(tmp_path / output))
     assert (code, errors, result["documents"]) == (0, "", 80)
