@@ -44,7 +44,7 @@ class Published:
         """Return the CPU seconds from rows of the sparse table, in memory, to a published index; one thread."""
         buckets = list(_buckets(collection))
         start = time.process_time()
-        digest, card = _write_bundle(folder, collection.vocabulary)
+        digest, card = write_bundle(folder, collection.vocabulary)
         terms = int(collection.terms.shape[1])
         layout = ShardLayout(BLOCK, "content", terms, collection.vocabulary, (), (), compress=options["compress"])
         plan = ShardPlan(
@@ -139,7 +139,7 @@ def _buckets(collection: Collection) -> Iterator[pa.Table]:
         )
 
 
-def _write_bundle(index: Path, vocabulary: int) -> tuple[str, EncoderCard]:
+def write_bundle(index: Path, vocabulary: int) -> tuple[str, EncoderCard]:
     """Write a bundle without a graph, which is enough for an index that is searched with vectors."""
     terms = [f"t{term}" for term in range(vocabulary)]
     folder = index / "bundles" / "draft"
