@@ -52,17 +52,19 @@ def csr_file_vectors(
                 f"{where} has {columns} columns, the bundle's vocabulary {len(rules.vocabulary)} terms; give the "
                 "bundle of its vectors"
             )
-        arrays = []
-        at = _SIZES
-        layout = (("bounds", "<i8", rows + 1), ("columns", "<i4", values), ("values", "<f4", values))
-        for handle, (array, kind, count) in zip(handles, layout, strict=True):
-            handle.seek(at)
-            arrays.append(Column(array, handle, np.dtype(kind), count))
-            at += count * np.dtype(kind).itemsize
+        after_bounds = _SIZES + 8 * (rows + 1)
+        bounds = _column(handles[0], "bounds", _SIZES, "<i8", rows + 1)
+        terms = _column(handles[1], "columns", after_bounds, "<i4", values)
+        weights = _column(handles[2], "values", after_bounds + 4 * values, "<f4", values)
         numbers: Iterator[str | BadRow] = map(str, itertools.count()) if ids is None else ids
-        yield from rows_of_columns(rows, *arrays, numbers, rules, where)
+        yield from rows_of_columns(rows, bounds, terms, weights, numbers, rules, where)
         if ids is not None and next(ids, None) is not None:
             raise SourceError(f"{where} has {rows} rows and more ids than that; give the ids that belong to it")
+
+
+def _column(handle: BinaryIO, name: str, start: int, kind: str, count: int) -> Column:
+    handle.seek(start)
+    return Column(name, handle, np.dtype(kind), count)
 
 
 def _handles(store: Store, name: str, stack: ExitStack) -> list[BinaryIO]:

@@ -111,6 +111,12 @@ def test_postings_in_every_form_of_the_wire_format_are_read():
     assert found.frequencies.tolist() == [1, 200, 1, 5, 7]
 
 
+def test_field_behind_a_short_posting_is_no_part_of_it():
+    head = CLASSES["PostingsList"](term="x", df=2).SerializeToString()
+    found = parse_list(head + b"\x22\x04\x08\x01\x10\x03" + b"\x22\x02\x08\x01" + b"\x10\x02")
+    assert (found.documents.tolist(), found.frequencies.tolist()) == ([1, 2], [3, 0])
+
+
 TWO = [postings_list("lock", [(0, 3), (1, 4)]), record(0, "a"), record(1, "b")]
 
 

@@ -11,6 +11,7 @@ import pytest
 from lsr_prod.evaluation.collection import read_judged
 from lsr_prod.formats.digest import digest_folder
 from lsr_prod.jobs.command import main
+from lsr_prod.storage import Store, store_digest
 from tests.evaluation.click_sets.logs import random_rows
 
 SPLIT = json.dumps({"queries": 1, "distractors": 1})
@@ -121,6 +122,25 @@ def test_sets_are_read_as_beir_and_pairs_as_training_rows(tmp_path, capsys):
     table = pq.read_table(tmp_path / "sets/train/pairs-00000.parquet")
     assert table.column_names == ["query", "positive"]
     assert len(table) > 100
+
+
+def test_output_in_an_object_store_has_the_bytes_of_a_folder_and_resumes(tmp_path, capsys, s3_options):
+    path = write_jsonl(tmp_path / "log.jsonl", records())
+    options = ["--storage.options", json.dumps(s3_options)]
+    assert run(capsys, [path], tmp_path / "sets", *options)[0] == 0
+    assert run(capsys, [path], "s3://lsr/clicks/sets", *options)[0] == 0
+    store = Store("s3://lsr/clicks/sets", s3_options)
+    names = [name for name in store.names() if name != "_plan.json"]
+    assert {name: store_digest(store, name) for name in names} == files(tmp_path / "sets")
+    judged = read_judged(
+        "s3://lsr/clicks/sets/test/queries.jsonl", "s3://lsr/clicks/sets/test/qrels/test.tsv", s3_options
+    )
+    assert judged.queries
+    for name in ("_manifest.json", "test/corpus.jsonl"):  # as if the job was killed while it wrote
+        store.delete(name)
+    code, again = run(capsys, [path], "s3://lsr/clicks/sets", *options)
+    assert (code, again["reused"]) == (0, False)
+    assert {name: store_digest(store, name) for name in names} == files(tmp_path / "sets")
 
 
 @pytest.mark.parametrize(
