@@ -43,6 +43,7 @@ COMMANDS = {
     "canary": "compare two indexes or versions on the same queries",
     "diff": "print what changed between two publications",
     "search": "search an index from a prompt or a pipe",
+    "page": "write a report page about a query, an evaluation or a sweep",
     "warm": "compile the search kernels before the first query",
     "serve": "serve an index on Ray Serve",
     "lineage": "print what a model was made from",
@@ -65,6 +66,7 @@ _MODULES = {
     "sweep": "tuning.sweep",
     "tune": "tuning.tune",
     "watch": "monitoring.watch",
+    "page": "page.command",
 }
 
 

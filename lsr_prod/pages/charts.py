@@ -8,13 +8,27 @@ darkened on light ground to a contrast of 3:1); a series also has a shape or a d
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["CONFIG", "DASHES", "SERIES", "SHAPES", "bars", "lines", "points", "series"]
+__all__ = [
+    "CONFIG",
+    "DASHES",
+    "SERIES",
+    "SHAPES",
+    "bars",
+    "fronts",
+    "labeled_points",
+    "lines",
+    "pairs",
+    "points",
+    "ranges",
+    "series",
+]
 
 SERIES = tuple(f"var(--series-{number})" for number in range(1, 9))
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4], [1, 3], [12, 2, 2, 2])
 
 _TEXT, _LINE = "var(--text)", "var(--line)"
+_LOG = {"type": "log", "nice": False, "padding": 12}
 
 CONFIG: Mapping[str, Any] = {
     "aria": False,  # the container has a text alternative, and the table below the chart all values
@@ -95,7 +109,7 @@ def points(
             "field": x,
             "type": "quantitative",
             "title": x_title,
-            "scale": {"type": "log"} if log_x else {"zero": False},
+            "scale": _LOG if log_x else {"zero": False},
         },
         "y": {"field": y, "type": "quantitative", "title": y_title, "scale": {"zero": False}},
     }
@@ -120,13 +134,13 @@ def lines(
             "field": x,
             "type": "quantitative",
             "title": x_title,
-            "scale": {"type": "log"} if log_x else {"zero": False},
+            "scale": _LOG if log_x else {"zero": False},
         },
         "y": {
             "field": y,
             "type": "quantitative",
             "title": y_title,
-            "scale": {"type": "log"} if log_y else {"zero": False},
+            "scale": _LOG if log_y else {"zero": False},
         },
     }
     if color is not None:
@@ -134,3 +148,104 @@ def lines(
         encoding["color"], encoding["strokeDash"] = color, _styles(color, DASHES)
     mark = {"type": "line", "point": {"strokeWidth": 0}, "tooltip": {"content": "data"}}
     return {"height": 280, "mark": mark, "encoding": encoding}
+
+
+def ranges(value: str, low: str, high: str, label: str, *, value_title: str, rows: int) -> dict[str, Any]:
+    """A point with its interval per label, in the order of the rows.
+
+    Args:
+        value: field of the point.
+        low: field of the lower end of the interval; null: there is none.
+        high: field of the upper end.
+        label: field of the label.
+        value_title: title of the axis, with the unit.
+        rows: number of labels, which sets the height.
+    """
+    x = {"type": "quantitative", "title": value_title, "scale": {"zero": False}}
+    return {
+        "height": max(40, 26 * rows),
+        "encoding": {"y": {"field": label, "type": "nominal", "sort": None, "title": None}},
+        "layer": [
+            {
+                "transform": [{"filter": f"isValid(datum['{low}'])"}],
+                "mark": {"type": "rule", "strokeWidth": 2},
+                "encoding": {"x": {**x, "field": low}, "x2": {"field": high}},
+            },
+            {
+                "mark": {"type": "point", "size": 90, "tooltip": {"content": "data"}},
+                "encoding": {"x": {**x, "field": value}},
+            },
+        ],
+    }
+
+
+def labeled_points(x: str, y: str, label: str, *, x_title: str, y_title: str) -> dict[str, Any]:
+    """A few points with their names next to them; the horizontal axis is logarithmic."""
+    spec = points(x, y, x_title=x_title, y_title=y_title, log_x=True)
+    text = {"type": "text", "dy": -10, "fontSize": 12}
+    return {
+        "height": spec["height"],
+        "encoding": spec["encoding"],
+        "layer": [
+            {"mark": {**spec["mark"], "size": 90}},
+            {"mark": text, "encoding": {"text": {"field": label, "type": "nominal"}}},
+        ],
+    }
+
+
+def pairs(x: str, y: str, *, x_title: str, y_title: str, diagonal: bool = True, log_x: bool = False) -> dict[str, Any]:
+    """Many points of two quantities, which may lie on each other; the line of equal values helps to compare them.
+
+    Args:
+        x: field of the horizontal axis.
+        y: field of the vertical axis.
+        x_title: title of the horizontal axis, with the unit.
+        y_title: title of the vertical axis, with the unit.
+        diagonal: draw the line x = y over 0..1, the range of all measures; False: the line y = 0.
+        log_x: the horizontal axis is logarithmic.
+    """
+    spec = points(x, y, x_title=x_title, y_title=y_title, log_x=log_x)
+    mark = {**spec["mark"], "opacity": 0.5, "size": 60}
+    rule: dict[str, Any] = {"mark": {"type": "rule", "strokeDash": [4, 4]}, "encoding": {"y": {"datum": 0}}}
+    if diagonal:
+        rule = {
+            "data": {"values": [{x: 0, y: 0}, {x: 1, y: 1}]},
+            "mark": {"type": "line", "color": _TEXT, "strokeDash": [4, 4], "strokeWidth": 1},
+            "encoding": spec["encoding"],
+        }
+    return {"height": spec["height"], "layer": [rule, {"mark": mark, "encoding": spec["encoding"]}]}
+
+
+def fronts(
+    x: str, y: str, *, x_title: str, y_title: str, color: Mapping[str, Any], x_format: str | None = None
+) -> dict[str, Any]:
+    """Points of quality against cost, their Pareto front as a line, and a ring around the chosen point.
+
+    Args:
+        x: field of the cost, which is positive; the axis is logarithmic.
+        y: field of the quality.
+        x_title: title of the horizontal axis, with the unit.
+        y_title: title of the vertical axis.
+        x_format: format of the labels of the horizontal axis in the syntax of d3.
+        color: encoding from ``series``. A row with ``front`` is on the front, one with ``chosen`` is the chosen one.
+    """
+    spec = points(x, y, x_title=x_title, y_title=y_title, color=color, log_x=True)
+    if x_format is not None:
+        spec["encoding"]["x"]["axis"] = {"format": x_format}
+    plain = {axis: spec["encoding"][axis] for axis in ("x", "y")}
+    return {
+        "height": 360,
+        "layer": [
+            {
+                "transform": [{"filter": "datum.front"}],
+                "mark": {"type": "line", "color": _TEXT, "strokeWidth": 1.5, "interpolate": "step-after"},
+                "encoding": plain,
+            },
+            {"mark": {**spec["mark"], "size": 45}, "encoding": spec["encoding"]},
+            {
+                "transform": [{"filter": "datum.chosen"}],
+                "mark": {"type": "point", "filled": False, "color": _TEXT, "size": 350, "strokeWidth": 2},
+                "encoding": plain,
+            },
+        ],
+    }

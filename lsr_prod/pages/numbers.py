@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-__all__ = ["show_bytes", "show_number", "show_percent"]
+__all__ = ["level", "show_bytes", "show_number", "show_percent"]
 
 _ABSENT = "–"
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
@@ -20,7 +20,10 @@ def show_number(value: Any, digits: int = 4) -> str:
     if value == 0:
         return "0"
     places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return f"{value:.{digits - 1}e}" if places > digits + 3 else f"{value:.{places}f}"
+    if places > digits + 3:
+        return f"{value:.{digits - 1}e}"
+    text = f"{value:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if places else text
 
 
 def show_bytes(value: int | None) -> str:
@@ -33,6 +36,11 @@ def show_bytes(value: int | None) -> str:
     return f"{size:.0f} B" if unit == 0 else f"{show_number(size, 3)} {_UNITS[unit]}"
 
 
+def level(value: float, largest: float) -> int:
+    """Return the shade of a positive value in a table, 1 to 5."""
+    return min(5, 1 + int(5 * value / largest)) if value > 0 and largest > 0 else 1
+
+
 def show_percent(value: float | None) -> str:
     """Return a share as a percentage."""
-    return _ABSENT if value is None or not math.isfinite(value) else f"{100 * value:.1f} %"
+    return _ABSENT if value is None or not math.isfinite(value) else f"{show_number(100 * value, 3)} %"

@@ -40,7 +40,8 @@ class Page:
         template: file in ``pages/templates``.
         data: plain JSON values; the template reads them as ``data``, and they are part of the JSON file.
         charts: chart by name; a template places it with the macro ``chart``.
-        script: file in ``pages/static`` with the script of the page; None: it has none.
+        script: file in ``pages/static`` with the script of the page, which finds ``data`` in the JSON element
+            ``content``; None: it has none, and the HTML file has the data only as the template shows them.
 
     Raises:
         ValueError: ``name`` is not possible.

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from lsr_prod import __version__
 from lsr_prod.pages.charts import CONFIG
-from lsr_prod.pages.numbers import show_bytes, show_number, show_percent
+from lsr_prod.pages.numbers import level, show_bytes, show_number, show_percent
 from lsr_prod.pages.page import Chart, Page
 
 __all__ = ["embedded_json", "page_json", "plain", "render_page"]
@@ -42,7 +42,7 @@ def render_page(page: Page) -> str:
         .render(
             page=page,
             data=plain(page.data),
-            embedded=Markup(embedded_json(_content(page, specs=True))),  # noqa: S704 - escaped by embedded_json
+            embedded=Markup(embedded_json(_embedded(page))),  # noqa: S704 - escaped by embedded_json
             style=Markup(style),  # noqa: S704 - ours
             scripts=[Markup(script) for script in scripts],  # noqa: S704 - ours
             policy=_policy(style, scripts),
@@ -82,6 +82,12 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
+def _embedded(page: Page) -> dict[str, Any]:
+    """Return what the scripts of a page read: the charts, and the data if the page has a script."""
+    content = _content(page, specs=True)
+    return content if page.script is not None else {"charts": content["charts"]}
+
+
 def _content(page: Page, *, specs: bool) -> dict[str, Any]:
     charts = {name: _chart(chart, specs=specs) for name, chart in page.charts.items()}
     content = {"format": _FORMAT, "page": page.name, "title": page.title, "data": page.data, "charts": charts}
@@ -104,7 +110,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters.update(number=show_number, bytes=show_bytes, percent=show_percent)
+    environment.filters.update(number=show_number, bytes=show_bytes, percent=show_percent, level=level)
     return environment
 
 

@@ -9,7 +9,7 @@ import pytest
 from lsr_prod.jobs.command import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
-NEEDS_NO_EXTRA = {"search", "warm", "completion"}
+NEEDS_NO_EXTRA = {"search", "warm", "completion", "page"}
 EXTRAS = ("ray", "torch", "transformers", "pydantic", "pydantic_settings", "yaml", "rich", "deltalake", "obstore")
 # A name that maps to None cannot be imported: the interpreter raises ModuleNotFoundError.
 WITHOUT_EXTRAS = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS})); from lsr_prod.jobs.command import main; "

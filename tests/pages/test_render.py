@@ -31,7 +31,7 @@ def demo(text: str = "lock") -> Page:
     charts = {
         name: Chart(f"{name} of {text}", f"Six rows of {text}.", columns, rows, spec) for name, spec in specs.items()
     }
-    return Page("demo", f"Demo of {text}", "demo.html.j2", {"text": text, "n": 3}, charts)
+    return Page("demo", f"Demo of {text}", "demo.html.j2", {"text": text, "n": 3}, charts, script="query.js")
 
 
 @pytest.fixture(autouse=True)
@@ -94,11 +94,15 @@ def test_policy_allows_only_the_scripts_and_the_style_of_the_page() -> None:
     scripts = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
     digests = [f"'sha256-{b64encode(sha256(one.encode()).digest()).decode()}'" for one in scripts]
     assert directives["script-src"].split() == digests
-    assert len(digests) == 2
+    assert len(digests) == 3
 
 
 def test_page_without_charts_contains_no_plotting_library() -> None:
     assert len(render_page(replace(demo(), charts={}))) < 20_000
+
+
+def test_page_without_a_script_embeds_the_charts_only() -> None:
+    assert list(content_of(render_page(replace(demo(), script=None)))) == ["charts"]
 
 
 @pytest.mark.parametrize(

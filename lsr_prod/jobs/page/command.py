@@ -17,7 +17,11 @@ from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
 
 __all__ = ["KINDS", "main", "parser"]
 
-KINDS: dict[str, str] = {}
+KINDS = {
+    "query": "expansion, hits and contributions of one query",
+    "evaluation": "result of lsr-prod evaluate: measures, intervals, comparisons, costs",
+    "sweep": "result of lsr-prod sweep: quality against cost, Pareto fronts, the chosen setting",
+}
 """Kind of page -> summary. Its module is ``lsr_prod.jobs.page.<kind>`` with underscores."""
 
 
