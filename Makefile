@@ -18,7 +18,7 @@ export TOKENIZERS_PARALLELISM := false
 
 DATA ?= ../shared/data
 
-.PHONY: help kernels quickstart search bench bench-encode bench-search bench-search-quick bench-thresholds bench-filters bench-scale bench-train bench-pruning cluster faults nights soak test test-all lint types models optimum lock image-test infra-test deploy-test audit sbom licenses browser clean
+.PHONY: help kernels quickstart search bench bench-encode bench-search bench-search-quick bench-thresholds bench-filters bench-scale bench-train bench-pruning cluster faults nights soak test test-all lint types models optimum lock image-test infra-test deploy-test audit sbom licenses browser site clean
 
 help:
 	@echo "make quickstart  the whole way on real text: train, export, encode, index, publish, evaluate; QUICKSTART_ARGS=--pair also trains a query encoder"
@@ -41,6 +41,7 @@ help:
 	@echo "make image-test  build the container images for CPUs and encode and search in them (root, buildah, debootstrap)"
 	@echo "make deploy-test  run every command of docs/deploy.md: kubectl against a stand-in, machines as namespaces (root)"
 	@echo "make infra-test  validate the manifests of Kubernetes, and find faults planted in them; LSR_INFRA_SEED=N"
+	@echo "make site        build the documentation site into build/site, strictly, and check its links"
 	@echo "make audit       look up known vulnerabilities of all locked packages; make sbom: bills of materials of the images; make licenses"
 	@echo "make lock        resolve requirements/*.txt anew (needs uv)"
 
@@ -192,6 +193,11 @@ deploy-test: $(KERNELS) models
 
 infra-test: $(KERNELS)
 	@$(BIN)/python -m tests.infra.manifests
+
+# Warnings are errors (mkdocs.yml), but not with --quiet, which hides them from the build. The notice is about the end of life of the theme, not about this site.
+site: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@$(BIN)/python infra/site/check_links.py build/site
 
 clean:
 	rm -rf $(VENV) $(OPTIMUM) $(PEERS) $(AUDIT) .quickstart build dist *.egg-info

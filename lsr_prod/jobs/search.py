@@ -170,7 +170,7 @@ def _more(count: int) -> str:
 
 
 def _snippet(hit: Hit) -> str:
-    text = " · ".join(" ".join(value.split()) for value in hit.fields.values() if value)
+    text = " · ".join(" ".join(str(value).split()) for value in hit.fields.values() if value not in (None, ""))
     return text if len(text) <= _SHOWN_TEXT else text[: _SHOWN_TEXT - 1] + "…"
 
 

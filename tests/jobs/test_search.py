@@ -48,6 +48,15 @@ def test_search_with_words_shows_parts_of_both_scores(tiny_bundle, tmp_path):
     assert '"lock"' not in terms
 
 
+def test_search_shows_stored_numbers_with_the_text(tiny_bundle, tmp_path):
+    encoded = encode_corpus(tiny_bundle, {"lock": "A lock is held."})["lock"]
+    corpus = {"lock": Doc(encoded.terms, encoded.text, {"year": "2020"})}
+    make_index(tmp_path, corpus, bundle=tiny_bundle, attributes={"year": "int64"})
+    ran = prompt(tmp_path, "lock")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "A lock is held. · 2020" in ran.stdout
+
+
 def test_search_exits_1_for_words_without_postings_of_words(tmp_path, capsys):
     make_index(tmp_path, {"a": Doc({1: 1})}, vocabulary_size=3)
     assert main([str(tmp_path), "--words", "1"]) == 1
