@@ -113,7 +113,7 @@ def test_unknown_measure_is_refused(folder: Path) -> None:
         ("queries.jsonl", b'{"_id": "q1", "text": "\xff"}', r"cannot be read"),
         ("queries.jsonl", b'{"_id": "q1"}', r"queries.jsonl:1 is not a query"),
         ("qrels.tsv", b"query-id\tcorpus-id\tscore\nq1\tlock\tx", r"qrels.tsv:2 is not a judgment"),
-        ("qrels.tsv", b"q1 lock", r"cannot be read"),
+        ("qrels.tsv", b"q1 lock", r"qrels.tsv:1 is not a judgment"),
         ("qrels.tsv", b"", r"no query of .* is judged"),
     ],
 )
