@@ -7,7 +7,8 @@ from benchmarks.results.page import table
 from benchmarks.results.runs import Workshop
 from benchmarks.train.pruning_models import encode
 from lsr_prod import SparseEncoder
-from lsr_prod.evaluation.diagnostics import logit_statistics, postings_lengths, term_count_std, term_scores
+from lsr_prod.evaluation.diagnostics import postings_lengths, term_count_std, term_scores
+from lsr_prod.evaluation.diagnostics.logits import logit_statistics
 from lsr_prod.formats.sparse import SparseBatch
 
 TOKENS_OF = 200  # documents whose logits are looked at

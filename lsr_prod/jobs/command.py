@@ -48,6 +48,7 @@ COMMANDS = {
     "serve": "serve an index on Ray Serve",
     "lineage": "print what a model was made from",
     "inspect-vocabulary": "print facts about the output vocabulary of a model",
+    "diagnose": "print figures of a model on texts, or of an index: dead, expanded, unexplained terms",
     "doctor": "check this machine, its stores and its cluster",
     "watch": "serve the metrics of a deployment for Prometheus",
     "completion": "print a completion script for bash or zsh",
@@ -67,6 +68,7 @@ _MODULES = {
     "tune": "tuning.tune",
     "watch": "monitoring.watch",
     "page": "page.command",
+    "diagnose": "diagnosis.diagnose",
 }
 
 

@@ -11,6 +11,12 @@ from lsr_prod.jobs.command import COMMANDS, main
 ROOT = Path(__file__).parents[2]
 NEEDS_NO_EXTRA = {"search", "warm", "completion", "page"}
 EXTRAS = ("ray", "torch", "transformers", "pydantic", "pydantic_settings", "yaml", "rich", "deltalake", "obstore")
+ARGUMENTS = {
+    "model": ["x", "y"],
+    "lineage": ["x"],
+    "inspect-vocabulary": ["x"],
+    "diagnose": ["--index", "x"],
+}
 # A name that maps to None cannot be imported: the interpreter raises ModuleNotFoundError.
 WITHOUT_EXTRAS = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS})); from lsr_prod.jobs.command import main; "
 
@@ -82,8 +88,8 @@ def test_help_and_search_import_neither_ray_nor_torch(argv: list[str]) -> None:
 def test_missing_extra_of_every_subcommand_is_one_line_with_the_pip_command(tmp_path: Path) -> None:
     code = (
         f"{WITHOUT_EXTRAS}"
-        f"codes = [main([name, '--config', 'x'] if name not in ('model', 'lineage', 'inspect-vocabulary') else "
-        f"[name, 'x', *(['y'] if name == 'model' else [])]) for name in {sorted({*COMMANDS} - NEEDS_NO_EXTRA)}]; "
+        f"codes = [main([name, *{ARGUMENTS}.get(name, ['--config', 'x'])]) "
+        f"for name in {sorted({*COMMANDS} - NEEDS_NO_EXTRA)}]; "
         "print(codes)"
     )
     done = python(code)

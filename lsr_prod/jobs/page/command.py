@@ -3,6 +3,8 @@
     lsr-prod page query INDEX "text of a query" [--output DIR]
     lsr-prod page evaluation FILE.json [--output DIR]
     lsr-prod page sweep FILE.json [--output DIR]
+    lsr-prod page run PLACE [--output DIR]
+    lsr-prod page index INDEX [--output DIR]
 
 ``lsr-prod page KIND --help`` describes a kind. Prints the place of the page, and a line ``RESULT {json}``.
 Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration.
@@ -21,6 +23,8 @@ KINDS = {
     "query": "expansion, hits and contributions of one query",
     "evaluation": "result of lsr-prod evaluate: measures, intervals, comparisons, costs",
     "sweep": "result of lsr-prod sweep: quality against cost, Pareto fronts, the chosen setting",
+    "run": "a run of train, encode or index",
+    "index": "an index: bytes, postings, terms, blocks, publications",
 }
 """Kind of page -> summary. Its module is ``lsr_prod.jobs.page.<kind>`` with underscores."""
 

@@ -1,33 +1,19 @@
-"""Diagnostics of a model and of an encoded collection (esplade-pretraining, tables 3 and 6 to 9).
+"""Raw logits of single tokens before pooling (esplade-pretraining, tables 6 and 7).
 
-``logit_statistics`` looks at the raw logits of single tokens before pooling, which tells how a pre-trained head will
-behave in fine-tuning: in the paper, models whose ``document_mean`` at 10 is below 0 lost all terms. The other functions
-look at sparse vectors as they are indexed.
+They tell how a pre-trained head will behave in fine-tuning: in the paper, models whose ``document_mean`` at 10 is below
+0 lost all terms.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.model import SparseEncoder
 from lsr_prod.model.backbone import output_layer
 
-__all__ = [
-    "LogitStatistics",
-    "PostingsLengths",
-    "TermScores",
-    "logit_statistics",
-    "postings_lengths",
-    "term_count_std",
-    "term_scores",
-]
-
-Floats = npt.NDArray[np.float64]
+__all__ = ["LogitStatistics", "logit_statistics"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +37,6 @@ class LogitStatistics:
     non_negative_std: float
     document_mean: dict[int, float]
     document_std: dict[int, float]
-
-
-@dataclass(frozen=True, slots=True)
-class PostingsLengths:
-    """Lengths of the postings lists of all V output terms, empty lists included (esplade-pretraining, table 3)."""
-
-    mean: float
-    variance: float
-    std: float
-
-
-@dataclass(frozen=True, slots=True)
-class TermScores:
-    """Spread of the weights of single terms over the documents (esplade-pretraining, table 8).
-
-    Attributes:
-        std: standard deviation of the weights above 0 of a term, averaged over the counted terms; 0 without any.
-        terms: number of terms that occur in enough documents.
-    """
-
-    std: float
-    terms: int
 
 
 @torch.no_grad()
@@ -131,25 +95,3 @@ def _token_states(encoder: SparseEncoder, texts: Sequence[str]) -> Iterator[Tens
             states, pooled = encoder.pooled_states(tokens, torch.ones_like(tokens))
             kept = pooled[0] & ~torch.tensor(special, dtype=torch.bool, device=pooled.device)[-pooled.shape[1] :]
             yield states[0][kept]
-
-
-def postings_lengths(documents: SparseBatch, vocabulary_size: int) -> PostingsLengths:
-    """Return the moments of the lengths of postings lists over all terms of the vocabulary."""
-    lengths = np.bincount(documents.terms, minlength=vocabulary_size).astype(np.float64)
-    return PostingsLengths(float(lengths.mean()), float(lengths.var()), float(lengths.std()))
-
-
-def term_count_std(vectors: SparseBatch) -> float:
-    """Return the standard deviation of the number of terms per text (esplade-pretraining, table 9)."""
-    return float(np.diff(vectors.offsets).std())
-
-
-def term_scores(documents: SparseBatch, *, min_documents: int) -> TermScores:
-    """Return the spread of the weights of terms that occur in ``min_documents`` documents or more."""
-    counts = np.bincount(documents.terms)
-    weights = documents.weights.astype(np.float64)
-    first, second = np.bincount(documents.terms, weights), np.bincount(documents.terms, weights**2)
-    counted = counts >= max(1, min_documents)
-    n = counts[counted]
-    variance = second[counted] / n - (first[counted] / n) ** 2
-    return TermScores(float(np.sqrt(np.maximum(variance, 0)).mean()) if len(n) else 0.0, int(counted.sum()))

@@ -1,0 +1,1 @@
+"""Diagnosis of models and indexes on the command line."""

@@ -1,0 +1,146 @@
+"""Diagnose a model on texts, or a published index: head, logits, activated, dead, expanded and unexplained terms.
+
+    lsr-prod diagnose MODEL --texts documents.jsonl [--count 1000] [--output diagnosis.json]
+    lsr-prod diagnose --index INDEX [--sample 2000] [--fields title text] [--output diagnosis.json]
+
+MODEL is the folder or URI of a model directory, INDEX that of ``index.output``. Of a model it prints norms and
+anisotropy of the head, statistics of the logits, terms per text, the casing of output terms by that of input tokens,
+and from the texts the terms that are dead, those that are most often activated by texts that do not contain them, and
+those of them that the texts do not explain. Of an index, it reads the postings, and vectors and stored texts of
+a sample; no model is needed. docs/operations.md defines the figures.
+
+Prints tables and one line ``RESULT {json}``; ``--output`` writes all lists as JSON.
+Exit codes: 0 done, 1 failed, 2 bad usage.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lsr_prod.errors import ConfigError
+from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
+
+__all__ = ["main", "parser", "print_diagnosis"]
+
+_SHOWN = 15  # terms of a list in a table
+
+
+def parser() -> CommandParser:
+    """Return the parser of the command line."""
+    options = CommandParser("diagnose", __doc__)
+    options.add_argument("model", metavar="MODEL", nargs="?", type=location, help="folder or URI of a model directory")
+    options.add_argument("--index", metavar="INDEX", type=location, help="folder or URI of an index, instead of MODEL")
+    options.add_argument("--texts", metavar="FILE", type=location, help="file or URI, JSONL with a field text")
+    options.add_argument("--count", type=int, default=1000, metavar="N", help="texts to read at most (default: 1000)")
+    options.add_argument("--sample", type=int, default=2000, metavar="N", help="documents of the index (default: 2000)")
+    options.add_argument(
+        "--fields",
+        nargs="+",
+        default=[],
+        metavar="FIELD",
+        help="stored fields with the encoded text; default: index.text_fields",
+    )
+    options.add_argument("--output", metavar="FILE", type=location, help="file or URI for the figures as JSON")
+    add_store_option(options)
+    return options
+
+
+def main(argv: Sequence[str]) -> int:
+    """Diagnose a model or an index; returns the exit code."""
+    return exit_code("diagnose", lambda: _diagnose(argv))
+
+
+def print_diagnosis(found: Mapping[str, Any]) -> None:
+    """Print the result of ``diagnose_model`` or ``diagnose_index``."""
+    from lsr_prod.jobs.terminal.tables import print_columns, print_table
+
+    for name in ("head", "logits"):
+        if found.get(name) is not None:
+            print_table(name, _flat(found[name]))
+    if found.get("casing") is not None:
+        outputs = list(next(iter(found["casing"].values())))
+        rows = [[source, *counts.values()] for source, counts in found["casing"].items()]
+        print_columns("activated (token, term) pairs by casing", ("input token", *outputs), rows)
+    print_table("activated terms per document", found["activated"])
+    print_table("postings lists", {name: value for name, value in found["postings"].items() if name != "curve"})
+    dead = found["dead"]
+    facts = {"dead terms": dead["terms"], "share of all terms": dead["share"], "of these special": dead["special"]}
+    print_table("dead terms", {**facts, **(dead.get("rows") or {}), "first": _names(dead["list"])})
+    if found["expansion"] is not None:
+        facts = {name: found["expansion"][name] for name in ("terms", "term_share", "weight_share")}
+        print_table("expansion", facts)
+        _print_terms("most expanded terms", found["expansion"]["most"])
+    if found["unexplained"] is not None:
+        print_table("unexplained terms", {k: v for k, v in _flat(found["unexplained"]).items() if k != "most"})
+        _print_terms("terms with most unexplained expansions", found["unexplained"]["most"])
+    if found["missing"]:
+        print_columns("not available", ("figure", "reason"), list(found["missing"].items()))
+
+
+def _print_terms(title: str, terms: Sequence[Mapping[str, Any]]) -> None:
+    from lsr_prod.jobs.terminal.tables import print_columns
+    from lsr_prod.jobs.terminal.visible import visible
+
+    if terms:
+        headings = [name.replace("_", " ") for name in terms[0]]
+        rows = [[visible(row["term"]), *list(row.values())[1:]] for row in terms[:_SHOWN]]
+        print_columns(title, headings, rows)
+
+
+def _names(terms: Sequence[str]) -> str:
+    from lsr_prod.jobs.terminal.visible import visible
+
+    return visible(" ".join(terms[:_SHOWN])) + (" ..." if len(terms) > _SHOWN else "")
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the numbers and texts of nested mappings by dotted name, without lists."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        elif not isinstance(value, list):
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _diagnose(argv: Sequence[str]) -> None:
+    given = parser().parse_args(argv)
+    if (given.model is None) == (given.index is None):
+        raise ConfigError("command line", "give either MODEL or --index", "see lsr-prod diagnose --help")
+    if given.model is not None and given.texts is None:
+        raise ConfigError("--texts", "a model is diagnosed on texts", "give JSONL with a field text")
+    for name in ("count", "sample"):
+        if getattr(given, name) < 1:
+            raise ConfigError(f"--{name}", f"{getattr(given, name)} is no number of documents", "give 1 or more")
+    # Imported after the arguments are checked: torch and transformers take seconds to load.
+    from lsr_prod.jobs.terminal.run import print_result
+    from lsr_prod.storage.folders import absolute, store_file
+
+    options = store_options(given)
+    found = _of_model(given, options) if given.index is None else _of_index(given, options)
+    print_diagnosis(found)
+    if given.output is not None:
+        store_file(absolute(given.output), f"{json.dumps(found, indent=1)}\n".encode(), options)
+    print_result(_flat(found))
+
+
+def _of_model(given: Any, options: dict[str, str]) -> dict[str, Any]:
+    from lsr_prod.model import SparseEncoder
+    from lsr_prod.operations.diagnosis.model import diagnose_model
+    from lsr_prod.storage.folders import open_source
+    from lsr_prod.vocabulary.inspect import read_texts
+
+    texts = [text for text in read_texts(given.texts, given.count, options) if text.strip()]
+    return {"model": given.model, **diagnose_model(SparseEncoder.load(open_source(given.model, options)), texts)}
+
+
+def _of_index(given: Any, options: dict[str, str]) -> dict[str, Any]:
+    from lsr_prod.operations.diagnosis.index import diagnose_index
+    from lsr_prod.search import Searcher
+
+    with Searcher.open(given.index, storage_options=options) as searcher:
+        return {
+            "index": given.index,
+            **diagnose_index(searcher.snapshot, sample=given.sample, fields=given.fields),
+        }

@@ -1,0 +1,1 @@
+"""Diagnosis of a model on texts, and of a published index: everything that ``lsr-prod diagnose`` prints."""
