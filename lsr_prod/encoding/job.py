@@ -22,7 +22,8 @@ from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.encoding.prepare import Work, prepare
 from lsr_prod.encoding.probe import probe_scale, spread_slices
-from lsr_prod.encoding.results import WaveResult
+from lsr_prod.encoding.results import WaveCosts, WaveResult
+from lsr_prod.encoding.run_records import WaveRecorder, save_run
 from lsr_prod.encoding.summary import EncodeSummary, Totals, document_count, table_bytes
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.errors import QuarantineOverflowError
@@ -126,12 +127,12 @@ def _encode(work: Work) -> EncodeSummary:
     if skipped < work.plan.waves:
         report_idle_actors(work.plan, size.planned)
         committer.fence()
-        actors = _run_waves(work, size, properties, committer, totals, skipped)
+        actors = _run_waves(work, size, properties, committer, totals, skipped, started)
         totals.save(work)
     seconds = time.monotonic() - started
     table = _newest(work)
     io = totals.io + (store_counts() - counted)
-    return EncodeSummary(
+    summary = EncodeSummary(
         documents=document_count(table),
         rows_in=totals.rows_out + totals.quarantined,
         rows_out=totals.rows_out,
@@ -168,10 +169,19 @@ def _encode(work: Work) -> EncodeSummary:
         table_version=table.version,
         table_digest=table_digest_on_ray(table),
     )
+    if skipped < work.plan.waves:
+        save_run(work.table, work.plan.digest, epoch.number, summary.result())
+    return summary
 
 
 def _run_waves(
-    work: Work, size: "PoolSize", properties: TableProperties, committer: Committer, totals: Totals, skipped: int
+    work: Work,
+    size: "PoolSize",
+    properties: TableProperties,
+    committer: Committer,
+    totals: Totals,
+    skipped: int,
+    started: float,
 ) -> int:
     """Encode and commit the waves that are left; returns the highest number of encoders that the job had."""
     from lsr_prod.encoding.actors.actor import ModelSettings
@@ -196,6 +206,18 @@ def _run_waves(
         tasks = NodeTasks(pool.nodes, size.threads)
         committer = replace(committer, check=partial(check_on_workers, tasks), merge=partial(merge_on_workers, tasks))
 
+        recorder = WaveRecorder(
+            work.table,
+            work.plan.digest,
+            committer.epoch.number,
+            started=started,
+            encoders=lambda: pool.activity().ready,
+        )
+
+        def spend(wave: int, costs: WaveCosts) -> None:
+            totals.add_costs(costs)
+            recorder.spend(wave, costs)
+
         def commit(result: WaveResult) -> None:
             _check_overflow(work, result, totals)
             began = time.monotonic()
@@ -204,9 +226,10 @@ def _run_waves(
             totals.add(result)
             metrics.committed(result.wave, dict(result.reasons), seconds)
             progress.committed(result.wave, totals.rows_out, totals.quarantined, seconds)
+            recorder.committed(result, seconds)
 
         opener = WaveOpener(work, properties, WaveReader(work, tasks), size.planned)
-        Pipeline(opener, pool, progress, commit, totals.add_costs).run(skipped, work.plan.waves)
+        Pipeline(opener, pool, progress, commit, spend).run(skipped, work.plan.waves)
     return pool.peak or size.actors
 
 

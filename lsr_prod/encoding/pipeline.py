@@ -33,7 +33,7 @@ _LOST_TRIES = 10  # of a wave: a lost node loses one
 _STALE_TRIES = 5
 
 Commit = Callable[[WaveResult], None]
-Spend = Callable[[WaveCosts], None]
+Spend = Callable[[int, WaveCosts], None]
 
 
 class Pipeline:
@@ -44,7 +44,8 @@ class Pipeline:
         pool: encoder actors.
         progress: shows finished blocks.
         commit: commits a wave; it is called in a thread of its own, for one wave after the other.
-        spend: adds the work spent on a wave, or on a part of it that was lost.
+        spend: adds the work spent on a wave, given by its number, or on a part of it that was lost; it is called
+            before the wave is committed.
     """
 
     def __init__(self, opener: WaveOpener, pool: EncoderPool, progress: Progress, commit: Commit, spend: Spend) -> None:
@@ -154,7 +155,7 @@ class Pipeline:
         except LsrError as error:
             self._fail(wave.number, error)
             return
-        self._spend(wave.costs)
+        self._spend(wave.number, wave.costs)
         del self._open[wave.number]
 
     def _look_at_commit(self, threads: ThreadPoolExecutor) -> None:
@@ -218,7 +219,7 @@ class Pipeline:
             self._opening.exception()  # wait: it reads with the same reader
             self._opening = None
         for number in [number for number in self._open if number >= wave]:
-            self._spend(self._open[number].costs)
+            self._spend(number, self._open[number].costs)
         self._pool.cancel(wave)
         self._progress.drop(wave)
         self._opener.reader.discard()

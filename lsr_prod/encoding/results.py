@@ -229,3 +229,13 @@ class WaveCosts:
     counters: Counters
     busy: BusyTime = field(default_factory=BusyTime)
     io: StoreCounts = field(default_factory=StoreCounts)
+
+    def __add__(self, other: "WaveCosts") -> "WaveCosts":
+        """Return the work of two attempts at a wave in the same run."""
+        return WaveCosts(
+            self.encoded + other.encoded,
+            other.reused_cells,
+            self.counters + other.counters,
+            self.busy + other.busy,
+            self.io + other.io,
+        )

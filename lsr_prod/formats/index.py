@@ -14,6 +14,7 @@
       versions/<sha>.json          IndexVersion; <sha> is the sha256 of its canonical JSON
       publications/000001.json     ``publication.Publication``; created only if absent: one writer wins each number
       pins/000001.json             ``pin.PublicationPin``; keeps a publication and its version from retention
+      builds/<time>.json           record of a build, for people (``indexing.build_records``)
 """
 
 import re

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from lsr_prod.config import Deployment
+from lsr_prod.indexing.build_records import save_build
 from lsr_prod.indexing.derive import DerivedVersion, derive_version
 from lsr_prod.indexing.gates import Inspect
 from lsr_prod.indexing.on_nodes import require_on_nodes
@@ -55,6 +56,7 @@ def build_index(deployment: Deployment, inspect: Inspect | None = None) -> Index
     with Workers(deployment.ray, check=partial(require_on_nodes, plan.snapshot, settings.output)) as workers:
         while publication is None:
             current = read_current_version(index)
+            before = current.number
             known = attempts[-1].changes if attempts else None
             derived = derive_version(plan, settings, index, current.version, workers, known)
             attempts.append(derived)
@@ -64,7 +66,11 @@ def build_index(deployment: Deployment, inspect: Inspect | None = None) -> Index
             publication = publisher.publish_next(current, derived.version)
     if publication is not None and target is not None:
         upload_current(Path(index.uri), target)
-    return _summarize(attempts, time.perf_counter() - started, publication.number if publication else 0)
+    summary = _summarize(attempts, time.perf_counter() - started, publication.number if publication else 0)
+    if summary.documents_rebuilt or summary.publication > before:
+        shards = [shard for attempt in attempts for shard in attempt.shards]
+        save_build(index, summary, shards, publication.report if publication else "")
+    return summary
 
 
 def _summarize(attempts: Sequence[DerivedVersion], seconds: float, publication: int) -> IndexSummary:

@@ -1,4 +1,4 @@
-"""Old plans of a table, with their epochs, links and totals.
+"""Old plans of a table, with their epochs, links, totals and records of runs.
 
 A table needs the plans of its chain from the oldest link of the first plan on that a running process may have read.
 ``shorten_chain`` links the first plan to a recent one. Once that link is older than the retention, no process follows
@@ -19,6 +19,7 @@ from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.commit.fence import EPOCHS_FOLDER
 from lsr_prod.encoding.plans.saved import PLANS_FOLDER, read_record, record_name
 from lsr_prod.encoding.plans.successors import SUCCESSORS_FOLDER, PlanLink, link_shortcut, successor_of, valid_links
+from lsr_prod.encoding.run_records import RUNS_FOLDER, WAVES_FOLDER
 from lsr_prod.encoding.summary import TOTALS_FOLDER
 from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.logs import get_log
@@ -30,7 +31,8 @@ __all__ = ["find_old_plans", "shorten_chain"]
 
 log = get_log(__name__)
 
-_FOLDERS = "|".join(map(re.escape, (PLANS_FOLDER, EPOCHS_FOLDER, SUCCESSORS_FOLDER, TOTALS_FOLDER)))
+_RECORDS = (TOTALS_FOLDER, RUNS_FOLDER, WAVES_FOLDER)
+_FOLDERS = "|".join(map(re.escape, (PLANS_FOLDER, EPOCHS_FOLDER, SUCCESSORS_FOLDER, *_RECORDS)))
 _NAME = re.compile(
     rf"^(?P<folder>{_FOLDERS})/(?P<plan>[0-9a-f]+)(?P<rest>/\d+\.json|\.json|\.(?:files|slices)\.parquet)$"
 )
@@ -56,7 +58,7 @@ def find_old_plans(table: Table, entries: Sequence[Entry], horizon: float) -> di
     if links:
         in_use = {link.name for link in links}
         found["successors"] += [entry for entry in files[root][SUCCESSORS_FOLDER] if entry.name not in in_use]
-        found["totals"] += files[root][TOTALS_FOLDER]
+        found["totals"] += [entry for folder in _RECORDS for entry in files[root][folder]]
     plans = [*files]
     headers = dict(zip(plans, in_threads(partial(read_record, table.store), plans), strict=True))
     bases = {header.get("base") for plan, header in headers.items() if plan in chain and header is not None}
@@ -65,7 +67,7 @@ def find_old_plans(table: Table, entries: Sequence[Entry], horizon: float) -> di
             continue
         own = files[plan]
         found["plan_lists"] += [entry for entry in own[PLANS_FOLDER] if entry.name != record_name(plan)]
-        found["totals"] += own[TOTALS_FOLDER]
+        found["totals"] += [entry for folder in _RECORDS for entry in own[folder]]
         if plan in bases:  # an attempt at its successor looks for its record and its link
             continue
         found["plan_records"] += [entry for entry in own[PLANS_FOLDER] if entry.name == record_name(plan)]

@@ -41,11 +41,11 @@ def count_requests(size: RunSize) -> dict[RequestKind, int]:
 
     A part costs two objects, itself and its marker, and six requests that verify it. A wave looks for its ids in the
     part that each earlier wave wrote to the same bucket, with three requests each. A wave costs one object of the log,
-    and 35 reads and 11 lists to open tables. Nothing is deleted.
+    its record, and 35 reads and 11 lists to open tables. Nothing is deleted.
     """
     lookups = size.parts * (size.waves - 1) // 2
     return {
-        "put": 2 * size.parts + size.waves + 8,
+        "put": 2 * size.parts + 2 * size.waves + 9,
         "get": size.reads + 6 * size.parts + 3 * lookups + 35 * size.waves + 20,
         "list": 11 * size.waves + 35,
         "delete": 0,

@@ -19,10 +19,12 @@ from lsr_prod.config import Deployment
 from lsr_prod.corpus import on_nodes
 from lsr_prod.encoding import encode_corpus, table_digest
 from lsr_prod.encoding import on_nodes as encoding_on_nodes
+from lsr_prod.encoding.run_records import read_runs, read_waves
 from lsr_prod.errors import ConfigError, LineageError, QuarantineOverflowError, SourceError
 from lsr_prod.formats.bundle import BUNDLE_FILE, Bundle
 from lsr_prod.inference import BundleEncoder
 from lsr_prod.jobs.command import main
+from lsr_prod.storage import Store
 
 pytestmark = pytest.mark.usefixtures("ray_local")
 
@@ -85,6 +87,11 @@ def test_each_defect_is_quarantined_with_its_reason_and_no_other_row_lost(tmp_pa
     assert summary.table_bytes == sum(path.stat().st_size for path in (tmp_path / "table").rglob("part-*.parquet"))
     assert 0 < summary.encode_seconds < summary.seconds
     assert 0 < summary.busy_share <= 1
+    store = Store(str(tmp_path / "table"))
+    (wave,), (run,) = read_waves(store, summary.plan), read_runs(store, summary.plan)
+    assert (wave.rows_in, wave.rows_out, wave.reasons) == (67, 60, summary.quarantined_by_reason)
+    assert (wave.encoded, wave.tokens, wave.bytes) == (summary.encoded, summary.tokens, summary.table_bytes)
+    assert (run.attempt, run.summary) == (wave.attempt, summary.result())
     rows = rows_of(tmp_path / "table")
     assert sorted(row["doc_id"] for row in rows) == sorted(document["_id"] for document in DOCUMENTS)
     assert next(row["title"] for row in rows if row["doc_id"] == "d3") == "animal 3"

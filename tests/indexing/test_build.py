@@ -12,9 +12,11 @@ from lsr_prod.cluster import nodes
 from lsr_prod.config import Deployment, IndexSettings
 from lsr_prod.errors import ArtifactError, ConfigError, DigestMismatchError, LineageError, PublicationError
 from lsr_prod.indexing import build_index, on_nodes, rollback
+from lsr_prod.indexing.build_records import read_builds
 from lsr_prod.jobs.index import main
 from lsr_prod.operations.gates import Gatekeeper
 from lsr_prod.search import Searcher
+from lsr_prod.storage import Store
 from lsr_prod.storage.drafts import is_draft
 from lsr_prod.storage.publications import current_publication
 from tests.indexing.corpus import Doc, make_bundle, make_table, rows
@@ -58,6 +60,11 @@ def test_build_index_publishes_a_searchable_index_of_a_table(made):
     assert all(hit.fields == {"text": CORPUS[hit.doc_id].text, "title": None} for hit in result.hits)
     assert searcher.bm25("lock 17", k=1).hits[0].doc_id == "doc017"
     json.dumps(summary.result())
+    (record,) = read_builds(Store(str(made / "index")), last=9)
+    assert record.summary == summary.result()
+    assert [(shard["sha"], shard["bytes"], shard["reused"]) for shard in record.shards] == [
+        (shard.sha, sum(file.size for file in shard.files), False) for shard in searcher.version.shards
+    ]
 
 
 def test_both_sinks_give_the_same_shards(made):
@@ -100,7 +107,10 @@ def test_repeated_build_changes_nothing(made):
 def test_builds_of_one_table_give_one_version_with_equal_bytes(made):
     first, second = (build_index(deployment(made, output=str(made / name))) for name in ("one", "two"))
     assert first.version == second.version
-    folders = [{k: v for k, v in files(made / name).items() if "publications" not in k} for name in ("one", "two")]
+    folders = [
+        {k: v for k, v in files(made / name).items() if not k.startswith(("publications", "builds"))}
+        for name in ("one", "two")
+    ]
     assert folders[0] == folders[1]
     assert len(folders[0]) > 28
 

@@ -14,7 +14,7 @@ from lsr_prod.errors import ConfigError, StorageError
 from lsr_prod.storage.drafts import append_file, write_file
 from lsr_prod.training.observers.trackers import check_watch, open_trackers
 
-__all__ = ["Reporter", "read_log"]
+__all__ = ["Reporter", "parse_log", "read_log"]
 
 Values = Mapping[str, float | None]
 
@@ -98,8 +98,13 @@ class Reporter:
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """Return the reports of a log, by increasing step, without a truncated last line of a killed process."""
+    return parse_log(path.read_text(encoding="utf-8", errors="replace"))
+
+
+def parse_log(text: str) -> list[dict[str, Any]]:
+    """Return the reports in the text of a log; see ``read_log``."""
     reports = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in text.splitlines():
         try:
             report = json.loads(line)
         except json.JSONDecodeError:

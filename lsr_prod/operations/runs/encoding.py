@@ -1,0 +1,92 @@
+"""Runs of an encode job: committed waves, finished runs, quarantined rows and cost, from the records of the table."""
+
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+from lsr_prod.encoding.run_records import RunRecord, WaveRecord, read_runs, read_waves
+from lsr_prod.errors import ArtifactError
+from lsr_prod.operations.cluster import ClusterDescription
+from lsr_prod.operations.status import PlanStatus, table_status
+from lsr_prod.storage import Store
+
+__all__ = ["describe_encoding", "encode_cost"]
+
+_RUN_FIGURES = (
+    "seconds", "encode_seconds", "actors", "threads_per_actor", "encoded", "tokens", "docs_per_s", "waves_skipped",
+    "rows_in", "quarantined", "requests", "bytes_read", "bytes_written",
+)  # fmt: skip
+
+
+def describe_encoding(
+    table: Store, plan: str | None = None, cluster: ClusterDescription | None = None
+) -> dict[str, Any]:
+    """Return what is recorded of a plan of a table.
+
+    Args:
+        table: the table's folder.
+        plan: digest of the plan, or 8 or more of its first digits; None: the newest plan of the chain.
+        cluster: prices, for the cost of each run; None: without.
+
+    Returns:
+        ``table``, ``documents``, ``plan`` (``PlanStatus``), ``waves`` (``WaveRecord``, with ``idle_share`` and
+        ``tokens_per_s``), ``runs`` (figures of ``EncodeSummary`` with ``idle_share`` and ``cost``), and ``reasons``:
+        quarantined rows of these waves by reason.
+
+    Raises:
+        ArtifactError: there is no table, no such plan, or a record is damaged.
+    """
+    status = table_status(table)
+    chosen = _choose(status.plans, plan, table.uri)
+    waves, runs = read_waves(table, chosen.plan), read_runs(table, chosen.plan)
+    reasons = sum((Counter(wave.reasons) for wave in waves), Counter[str]())
+    return {
+        "table": table.uri,
+        "sink": status.sink,
+        "version": status.version,
+        "documents": status.documents,
+        "plan": asdict(chosen),
+        "plans": len(status.plans),
+        "waves": [_wave(wave) for wave in waves],
+        "runs": [_run(run, cluster) for run in runs],
+        "reasons": dict(reasons.most_common()),
+        "currency": None if cluster is None else cluster.currency,
+    }
+
+
+def encode_cost(seconds: float, cluster: ClusterDescription) -> float:
+    """Return the price of all nodes of a cluster for some seconds; requests and storage are not included."""
+    return seconds / 3600 * cluster.nodes * cluster.price_per_node_hour
+
+
+def _choose(plans: tuple[PlanStatus, ...], wanted: str | None, table: str) -> PlanStatus:
+    chain = [plan for plan in plans if plan.state != "not started"] or list(plans)
+    found = chain[-1:] if wanted is None else [p for p in plans if len(wanted) >= 8 and p.plan.startswith(wanted)]
+    if len(found) != 1:
+        raise ArtifactError(f"{table} has {len(found) or 'no'} plans {wanted}; lsr-prod status prints their digests")
+    return found[0]
+
+
+def _wave(wave: WaveRecord) -> dict[str, Any]:
+    spent = None if wave.began is None or wave.ended is None else wave.ended - wave.began
+    return {
+        **asdict(wave),
+        "quarantined": sum(wave.reasons.values()),
+        "idle_share": wave.idle_share,
+        "tokens_per_s": wave.tokens / spent if spent else None,
+        "documents_per_s": wave.encoded / spent if spent else None,
+    }
+
+
+def _run(run: RunRecord, cluster: ClusterDescription | None) -> dict[str, Any]:
+    figures = {name: run.summary.get(name) for name in _RUN_FIGURES}
+    busy, seconds = run.summary.get("busy_share"), run.summary.get("seconds")
+    cores = (figures["actors"] or 0) * (figures["threads_per_actor"] or 0)
+    return {
+        "attempt": run.attempt,
+        "finished_at": run.finished_at,
+        **figures,
+        "idle_share": None if busy is None else 1 - busy,
+        "core_hours": None if seconds is None else seconds * cores / 3600,
+        "cost": None if cluster is None or seconds is None else encode_cost(seconds, cluster),
+    }
