@@ -11,6 +11,7 @@ from lsr_prod.config.gates import GatesSettings
 from lsr_prod.config.index import IndexSettings
 from lsr_prod.config.mine import MineSettings
 from lsr_prod.config.model import ExportSettings
+from lsr_prod.config.report import ReportSettings
 from lsr_prod.config.score import ScoreSettings
 from lsr_prod.config.section import Section
 from lsr_prod.config.serve import ServeSettings
@@ -76,3 +77,9 @@ class Deployment(Section):
     maintain: MaintainSettings | None = Field(None, description="maintenance of a sparse table")
     vectors: VectorsSettings | None = Field(None, description="exchange of vectors with other tools")
     serve: ServeSettings | None = Field(None, description="serving of an index on Ray Serve")
+    report: ReportSettings | None = Field(None, description="pages that jobs write; a folder or URI, or a section")
+
+    @field_validator("report", mode="before")
+    @classmethod
+    def _folder(cls, report: Any) -> Any:
+        return {"output": report} if isinstance(report, str) else report

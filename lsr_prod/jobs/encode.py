@@ -24,6 +24,7 @@ from typing import Any
 from lsr_prod.config import Deployment
 from lsr_prod.encoding import check_encode, encode_corpus
 from lsr_prod.errors import ConfigError
+from lsr_prod.jobs.terminal.report import encode_pages
 from lsr_prod.jobs.terminal.run import Job, run_job
 from lsr_prod.jobs.terminal.shell import CommandParser
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
@@ -50,7 +51,7 @@ def _options() -> CommandParser:
     return options
 
 
-JOB = Job("encode", __doc__, needs=("source", "encode"), options=_options())
+JOB = Job("encode", __doc__, needs=("source", "encode"), options=_options(), pages=encode_pages)
 
 _COUNTS = (
     "documents", "rows_in", "rows_out", "encoded", "unchanged", "deleted", "quarantined", "cut_documents", "clipped",

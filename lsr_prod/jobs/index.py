@@ -16,6 +16,7 @@ from typing import Any
 from lsr_prod.config import Deployment
 from lsr_prod.indexing import build_index
 from lsr_prod.jobs.terminal.gates import force_options, gate_rows, print_gates
+from lsr_prod.jobs.terminal.report import index_pages
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.operations.follow_tables import follow_tables
@@ -23,7 +24,9 @@ from lsr_prod.operations.gates import Gatekeeper
 
 __all__ = ["JOB", "main"]
 
-JOB = Job("index", __doc__, needs=("index",), optional=("gates", "encode"), options=force_options("index"))
+JOB = Job(
+    "index", __doc__, needs=("index",), optional=("gates", "encode"), options=force_options("index"), pages=index_pages
+)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -33,9 +33,11 @@ from lsr_prod.errors import ConfigError, FencedError
 from lsr_prod.evaluation import evaluate_index
 from lsr_prod.evaluation.evaluate import check_evaluation
 from lsr_prod.indexing import build_index, collect_garbage
+from lsr_prod.indexing.build_records import delete_old_builds
 from lsr_prod.jobs.encode import print_encoded
 from lsr_prod.jobs.evaluate import print_comparisons, print_systems
 from lsr_prod.jobs.terminal.gates import force_options, gate_rows, print_gates
+from lsr_prod.jobs.terminal.report import reindex_pages
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_table
 from lsr_prod.logs import get_log
@@ -58,6 +60,7 @@ JOB = Job(
     needs=("source", "encode", "index"),
     optional=("gates", "evaluate"),
     options=force_options("reindex"),
+    pages=reindex_pages,
 )
 
 _NIGHTS = 400  # records that are kept, a year and more
@@ -129,6 +132,7 @@ def _collect(index: IndexSettings, place: Store, first: Store, table: Store) -> 
     garbage = [collect_garbage(one, keep=index.keep_publications, age_s=age) for one in places]
     retired = retire_tables(places, first, table, age_s=age)
     delete_old_nights(place, keep=_NIGHTS)
+    delete_old_builds(place, keep=_NIGHTS)
     return {
         "publications": sum(one.publications for one in garbage),
         "objects": sum(one.objects for one in garbage) + retired.objects,

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lsr_prod.config import Deployment
+from lsr_prod.jobs.terminal.report import train_pages
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.shell import CommandParser
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
@@ -35,7 +36,7 @@ def _options() -> CommandParser:
     return options
 
 
-JOB = Job("train", __doc__, needs=("train",), options=_options())
+JOB = Job("train", __doc__, needs=("train",), options=_options(), pages=train_pages)
 
 _FIGURES = ("steps", "rows", "loss", "l0_query", "l0_document", "start", "best", "seconds")
 

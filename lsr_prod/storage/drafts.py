@@ -121,7 +121,8 @@ def new_file(path: Path, *, replace: bool = False) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise StorageError(f"{path} cannot be written ({error}); fix the disk, then run again") from error
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            draft.unlink()
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -281,6 +282,8 @@ def _make_folder(folder: Path) -> None:
     """Create a folder and its parents, each durably."""
     if folder.is_dir():
         return
+    if folder.exists():
+        raise StorageError(f"{folder} is a file, not a folder; give a new path, or delete it")
     _make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
     sync_folder(folder.parent)

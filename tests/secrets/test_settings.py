@@ -42,6 +42,7 @@ WHOLE: dict[str, Any] = {
     "vectors": {"action": "import", "table": "a", "bundle": "b", "format": "jsonl", "paths": ["c"]},
     "serve": {"index": "a"},
     "gates": {},
+    "report": {"output": "a"},
     "train": {
         "model": "a",
         "output": "b",

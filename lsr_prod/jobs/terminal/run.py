@@ -10,6 +10,7 @@ from typing import Any
 
 from lsr_prod.config import load_deployment
 from lsr_prod.config.load import settings_parser
+from lsr_prod.jobs.terminal.report import MakePages, check_report, write_report
 from lsr_prod.jobs.terminal.shell import exit_code
 from lsr_prod.jobs.terminal.tables import print_table
 
@@ -26,6 +27,7 @@ class Job:
         needs: sections of the deployment that the job requires.
         optional: sections that it reads if they are given.
         options: further options; ``work`` gets their values.
+        pages: makes the pages that the job writes at its end if ``report`` is set; None: it writes none.
     """
 
     name: str
@@ -33,11 +35,16 @@ class Job:
     needs: tuple[str, ...]
     optional: tuple[str, ...] = ()
     options: argparse.ArgumentParser | None = None
+    pages: MakePages | None = None
+
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """All sections that the job reads."""
+        return (*self.needs, *self.optional, *(() if self.pages is None else ("report",)))
 
     def parser(self) -> argparse.ArgumentParser:
         """Return the parser of the command line."""
-        sections = [*self.needs, *self.optional]
-        return settings_parser(f"lsr-prod {self.name}", self.manual or "", sections, self.options)[0]
+        return settings_parser(f"lsr-prod {self.name}", self.manual or "", self.sections, self.options)[0]
 
 
 def run_job(
@@ -66,15 +73,26 @@ def run_job(
             job=f"lsr-prod {job.name}",
             description=job.manual or "",
             needs=job.needs,
-            optional=job.optional,
+            optional=job.sections[len(job.needs) :],
             options=job.options,
         )
-        summary = work(deployment, job.options.parse_known_args(argv)[0]) if job.options else work(deployment)
+        given = job.options.parse_known_args(argv)[0] if job.options else None
+        make = job.pages if deployment.report is not None and not getattr(given, "dry_run", False) else None
+        if make is not None:
+            check_report(deployment)
+        summary = work(deployment) if given is None else work(deployment, given)
         if show is None:
             print_table(f"lsr-prod {job.name}", scalars(summary))
         else:
             show(summary)
-        print_result(summary)
+        if make is None:
+            print_result(summary)
+            return
+        pages: list[str] = []
+        try:
+            pages = write_report(deployment, make, summary)
+        finally:  # the work is done, even if a page cannot be written
+            print_result({**summary, "pages": pages})
 
     return exit_code(job.name, run)
 

@@ -1,0 +1,146 @@
+"""The page of an encode run: waves, rates, idle share of the encoders, quarantined rows by reason, cost."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lsr_prod.pages.charts import bars
+from lsr_prod.pages.numbers import show_bytes, show_percent
+from lsr_prod.pages.page import Chart, Page
+from lsr_prod.pages.sections import Section, Table, curves, sections_page
+
+__all__ = ["encode_page"]
+
+_WAVES = 60  # of the timeline
+_TABLE = 500  # waves
+_WAVE_COLUMNS = {
+    "number": "wave", "committed_at": "committed (UTC)", "rows_in": "rows", "rows_out": "documents",
+    "quarantined": "quarantined", "encoded": "through the model", "deleted": "deleted", "parts": "parts",
+    "bytes": "bytes", "tokens_per_s": "tokens/s", "idle_share": "idle share", "encoders": "encoders",
+    "commit_seconds": "commit s", "reused_cells": "reused cells", "attempt": "attempt",
+}  # fmt: skip
+_RUN_COLUMNS = {
+    "attempt": "attempt", "finished_at": "finished (UTC)", "seconds": "seconds", "actors": "encoders",
+    "threads_per_actor": "threads", "encoded": "through the model", "docs_per_s": "documents/s", "tokens": "tokens",
+    "idle_share": "idle share", "core_hours": "core hours", "requests": "requests", "bytes_read": "bytes read",
+    "bytes_written": "bytes written", "cost": "cost",
+}  # fmt: skip
+_IDLE = (
+    "The idle share of a run is the time in which its encoders ran no model, of the time from its first to its last "
+    "block. Waves overlap, so the idle share of a wave is too high where encoders worked for the next one."
+)
+
+
+def encode_page(data: Mapping[str, Any]) -> Page:
+    """Return the page of ``operations.runs.encoding.describe_encoding``."""
+    charts: dict[str, Chart] = {}
+    sections = [_summary(data), _waves(data, charts), _quarantine(data, charts), _runs(data)]
+    return sections_page("encode", "Encode run", sections, charts, data)
+
+
+def _summary(data: Mapping[str, Any]) -> Section:
+    plan, runs = data["plan"], data["runs"]
+    waves = "unknown" if plan["waves"] is None else f"{plan['waves_done']} of {plan['waves']}"
+    idle = runs[-1]["idle_share"] if runs else None
+    facts = {
+        "state": plan["state"],
+        "waves committed": waves,
+        "documents in the table": data["documents"],
+        "rows of the plan": sum(wave["rows_in"] for wave in data["waves"]),
+        "quarantined": sum(data["reasons"].values()),
+        "documents/s, last run": runs[-1]["docs_per_s"] if runs else None,
+        "encoders idle, last run": show_percent(idle),
+        "bytes written by waves": show_bytes(sum(wave["bytes"] for wave in data["waves"])),
+    }
+    text = [f"Table: {data['table']} ({data['sink'] or 'not created'}, version {data['version']})."]
+    text.append(f"Plan: {plan['plan']}, {plan['kind']}; the table has {data['plans']} plans.")
+    return Section("summary", "Summary", text, facts)
+
+
+def _waves(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
+    waves = [{**wave, "number": wave["wave"] + 1} for wave in data["waves"]]
+    if not waves:
+        return Section(
+            "waves", "Waves", ["No wave is recorded: none was committed, or an earlier release committed it."]
+        )
+    rows = {"rows_out": "documents", "quarantined": "quarantined"}
+    rates = {"tokens_per_s": "tokens", "documents_per_s": "documents"}
+    found = {
+        "rows": curves(
+            "Rows per wave", "Rows of the source that became documents, and bad rows.", waves, "number", rows,
+            x_title="wave", y_title="rows",
+        ),
+        "rate": curves(
+            "Rates", "Tokens and documents that went through the model, per second of the wave.", waves, "number",
+            rates, x_title="wave", y_title="per second",
+        ),
+        "idle": curves(
+            "Idle share of the encoders", "Share of the encoders' time in a wave in which they ran no model.", waves,
+            "number", {"idle_share": "idle share"}, x_title="wave", y_title="share",
+        ),
+        "commit": curves(
+            "Commits", "Duration of the commit of each wave.", waves, "number", {"commit_seconds": "commit"},
+            x_title="wave", y_title="seconds",
+        ),
+        "timeline": _timeline(waves),
+    }  # fmt: skip
+    drawn = {name: chart for name, chart in found.items() if chart is not None}
+    charts.update(drawn)
+    table = Table(f"Waves, newest first, at most {_TABLE}", _WAVE_COLUMNS, waves[::-1][:_TABLE])
+    return Section("waves", "Waves", [_IDLE], charts=list(drawn), tables=[table])
+
+
+def _timeline(waves: list[dict[str, Any]]) -> Chart | None:
+    """Return bars from the first to the last block of the waves of the newest attempt; None: there is none."""
+    newest = max(wave["attempt"] for wave in waves)
+    rows = [
+        {"wave": f"wave {wave['number']}", "began": wave["began"], "ended": wave["ended"]}
+        for wave in waves
+        if wave["attempt"] == newest and wave["began"] is not None
+    ][-_WAVES:]
+    if not rows:
+        return None
+    axis = "seconds since the start of the run"
+    spec = {
+        "height": max(40, 18 * len(rows)),
+        "mark": {"type": "bar", "tooltip": {"content": "data"}},
+        "encoding": {
+            "x": {"field": "began", "type": "quantitative", "title": axis},
+            "x2": {"field": "ended"},
+            "y": {"field": "wave", "type": "nominal", "sort": None, "title": None},
+        },
+    }
+    columns = {"wave": "wave", "began": "first block (s)", "ended": "last block (s)"}
+    description = f"First to last block of the waves of attempt {newest}, at most the last {_WAVES}. Waves overlap."
+    return Chart("Timeline", description, columns, rows, spec)
+
+
+def _quarantine(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
+    rows = [{"reason": reason, "rows": count} for reason, count in data["reasons"].items()]
+    if not rows:
+        return Section("quarantine", "Quarantined rows", ["No row of the recorded waves was quarantined."])
+    spec = bars("rows", "reason", value_title="rows", rows=len(rows))
+    charts["reasons"] = Chart(
+        "Quarantined rows by reason",
+        "Bad rows of the recorded waves.",
+        {"reason": "reason", "rows": "rows"},
+        rows,
+        spec,
+    )
+    return Section(
+        "quarantine", "Quarantined rows", ["lsr-prod quarantine shows the rows and their source."], charts=["reasons"]
+    )
+
+
+def _runs(data: Mapping[str, Any]) -> Section:
+    if not data["runs"]:
+        return Section("runs", "Runs and cost", ["No finished run of this plan is recorded."])
+    columns = dict(_RUN_COLUMNS)
+    if data["currency"] is None:
+        del columns["cost"]
+        text = "Core hours are encoders times threads times duration; give --cluster FILE for a price."
+    else:
+        columns["cost"] = f"cost ({data['currency']})"
+        text = (
+            "The cost is the price of all nodes of --cluster for the duration; requests and storage are not included."
+        )
+    return Section("runs", "Runs and cost", [text], tables=[Table("Finished runs", columns, data["runs"])])
