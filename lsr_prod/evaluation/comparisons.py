@@ -13,14 +13,14 @@ from lsr_prod.evaluation.significance import (
     paired_t,
 )
 
-__all__ = ["Comparison", "Tests", "compare_with_baseline", "mean_intervals"]
+__all__ = ["Comparison", "SignificanceOptions", "compare_with_baseline", "mean_intervals"]
 
 ByQuery = Mapping[str, npt.NDArray[np.float64]]
 _EQUAL = 1e-12  # differences of a query below it are a tie
 
 
 @dataclass(frozen=True, slots=True)
-class Tests:
+class SignificanceOptions:
     """Options of the tests.
 
     Attributes:
@@ -71,7 +71,7 @@ class Comparison:
     significant: bool
 
 
-def mean_intervals(by_query: ByQuery, tests: Tests) -> dict[str, tuple[float, float]]:
+def mean_intervals(by_query: ByQuery, tests: SignificanceOptions) -> dict[str, tuple[float, float]]:
     """Return the bootstrap interval of the mean of every measure.
 
     Args:
@@ -89,7 +89,9 @@ def mean_intervals(by_query: ByQuery, tests: Tests) -> dict[str, tuple[float, fl
     return {measure: (low, high) for measure, (low, high) in zip(by_query, ends.tolist(), strict=True)}
 
 
-def compare_with_baseline(systems: Mapping[str, ByQuery], baseline: str, tests: Tests) -> list[Comparison]:
+def compare_with_baseline(
+    systems: Mapping[str, ByQuery], baseline: str, tests: SignificanceOptions
+) -> list[Comparison]:
     """Compare every other system with the baseline in every measure.
 
     The p values of one measure are one family: they are corrected for the number of systems. Measures are not a family,

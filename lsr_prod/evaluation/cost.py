@@ -1,7 +1,7 @@
 """Cost of an index and of queries without a clock, as one report."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from lsr_prod.evaluation.blocks import BlockCounts, count_blocks
 from lsr_prod.evaluation.efficiency import (
@@ -36,15 +36,34 @@ class MatchedDocuments:
 
 @dataclass(frozen=True, slots=True)
 class QueryCosts:
-    """Cost of every query.
+    """Cost of every query, and what each system gains by it.
 
     Attributes:
         terms: number of terms after pruning.
         multiplications: number of postings of these terms; their mean per document is FLOPS.
+        measure: the measure of ``gains``.
+        gains: name of the system -> value of the measure minus that of the baseline, per query.
     """
 
     terms: list[int]
     multiplications: list[int]
+    measure: str = ""
+    gains: dict[str, list[float]] = field(default_factory=dict)
+
+    def with_gains(self, values: Mapping[str, Sequence[float]], measure: str, baseline: str) -> "QueryCosts":
+        """Add the gains of all systems but the baseline.
+
+        Args:
+            values: name of the system -> value of the measure per query.
+            measure: name of the measure.
+            baseline: name of the baseline.
+        """
+        gains = {
+            name: [value - before for value, before in zip(column, values[baseline], strict=True)]
+            for name, column in values.items()
+            if name != baseline
+        }
+        return replace(self, measure=measure, gains=gains)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import ir_measures
@@ -14,7 +14,7 @@ from lsr_prod.config.evaluate import SystemSettings
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.collection import read_judged
-from lsr_prod.evaluation.comparisons import Comparison, Tests, compare_with_baseline, mean_intervals
+from lsr_prod.evaluation.comparisons import Comparison, SignificanceOptions, compare_with_baseline, mean_intervals
 from lsr_prod.evaluation.cost import Efficiency, measure_cost
 from lsr_prod.evaluation.efficiency import percentile
 from lsr_prod.evaluation.measures import measure_by_query, parse_measures
@@ -147,7 +147,10 @@ def evaluate_index(deployment: Deployment) -> Evaluation:
         ]
         baseline = _baseline(settings, reports)
         vectors = [query.vector.top(settings.qk) for query in queries]
-        efficiency = measure_cost(searcher.snapshot, vectors, sampled=settings.cost_queries)
+        cost = measure_cost(searcher.snapshot, vectors, sampled=settings.cost_queries)
+        first = next(iter(measures))
+        gains = cost.by_query.with_gains({report.name: report.by_query[first] for report in reports}, first, baseline)
+        efficiency = replace(cost, by_query=gains)
         evaluation = Evaluation(
             index=without_credentials(settings.index),
             version=searcher.publication.version,
@@ -262,5 +265,5 @@ def _compare(reports: Sequence[SystemReport], baseline: str, settings: EvaluateS
     return compare_with_baseline(values, baseline, _tests(settings))
 
 
-def _tests(settings: EvaluateSettings) -> Tests:
-    return Tests(settings.significance, settings.correction, settings.resamples, settings.seed)
+def _tests(settings: EvaluateSettings) -> SignificanceOptions:
+    return SignificanceOptions(settings.significance, settings.correction, settings.resamples, settings.seed)

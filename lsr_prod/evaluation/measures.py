@@ -30,6 +30,8 @@ def parse_measures(field: str, names: Sequence[str]) -> dict[str, Any]:
     for name, measure in measures.items():
         if not isinstance(measure.aggregator(), ir_measures.measures.base.MeanAgg):
             raise ConfigError(field, f"{name!r} is a count over all queries, not a mean", _REMEDY)
+        if not measure.params.get("cutoff", 1) >= 1:  # trec_eval would abort the process
+            raise ConfigError(field, f"{name!r} looks at no hit", "give a cutoff of 1 or more")
         try:
             measure.validate_params()
             supported = pipeline.supports(measure)

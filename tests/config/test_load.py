@@ -175,6 +175,14 @@ def test_cased_regularizer_may_be_accumulated(tmp_path: Path) -> None:
     assert _load(tmp_path, text=text, needs=("train",)).train is not None
 
 
+def test_section_of_the_page_on_evaluation_is_valid(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
+    section = page.split("```yaml\n")[1].split("```")[0]
+    evaluate = _load(tmp_path, text=section, needs=("evaluate",)).evaluate
+    assert evaluate is not None
+    assert {system.kind for system in evaluate.systems or []} == {"bm25", "sparse", "hybrid", "two-step", "run"}
+
+
 def test_missing_file_is_named() -> None:
     with pytest.raises(ConfigError, match=r"absent\.yaml is not a file"):
         load_deployment(["--config", "absent.yaml"], job="lsr-prod encode", description="", needs=())

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from lsr_prod.evaluation.comparisons import Tests as Options
-from lsr_prod.evaluation.comparisons import compare_with_baseline, mean_intervals
+from lsr_prod.evaluation.comparisons import SignificanceOptions, compare_with_baseline, mean_intervals
 from lsr_prod.evaluation.significance import bootstrap_intervals, holm, paired_randomization, paired_t
 
 BASE = {"RR@10": np.array([1.0, 0.5, 0.0, 0.25]), "R@10": np.array([1.0, 1.0, 0.0, 1.0])}
@@ -10,7 +9,7 @@ GOOD = {"RR@10": np.array([1.0, 1.0, 0.5, 0.2]), "R@10": np.array([1.0, 1.0, 1.0
 
 
 def test_differences_wins_and_losses_equal_counts_by_hand() -> None:
-    rr, recall = compare_with_baseline({"good": GOOD, "bm25": BASE}, "bm25", Options())
+    rr, recall = compare_with_baseline({"good": GOOD, "bm25": BASE}, "bm25", SignificanceOptions())
     assert (rr.measure, rr.system, rr.baseline) == ("RR@10", "good", "bm25")
     assert rr.difference == pytest.approx((0 + 0.5 + 0.5 - 0.05) / 4)
     assert (rr.wins, rr.losses, rr.ties) == (2, 1, 1)
@@ -27,7 +26,7 @@ def test_p_values_of_one_measure_are_corrected_together() -> None:
         f"s{i}": {name: values + dice.normal(shift, 0.1, 40) for name, values in base.items()}
         for i, shift in enumerate((0.0, 0.03, 0.05, 0.2))
     }
-    tests = Options(significance=0.01, resamples=2_000, seed=5)
+    tests = SignificanceOptions(significance=0.01, resamples=2_000, seed=5)
 
     found = compare_with_baseline({"base": base, **others}, "base", tests)
 
@@ -49,7 +48,7 @@ def test_p_values_of_one_measure_are_corrected_together() -> None:
 def test_correction_can_be_bonferroni_or_none() -> None:
     systems = {"bm25": BASE, "a": GOOD, "b": {name: values + 0.1 for name, values in BASE.items()}}
     plain, strict = (
-        compare_with_baseline(systems, "bm25", Options(correction=name)) for name in ("none", "bonferroni")
+        compare_with_baseline(systems, "bm25", SignificanceOptions(correction=name)) for name in ("none", "bonferroni")
     )
     assert [one.p_adjusted for one in plain] == [one.p_randomization for one in plain]
     assert [one.p_adjusted for one in strict] == [min(1.0, 2 * one.p_randomization) for one in plain]
@@ -57,16 +56,16 @@ def test_correction_can_be_bonferroni_or_none() -> None:
 
 def test_rounding_errors_count_as_ties() -> None:
     systems = {"a": {"R@10": np.array([0.1 + 0.2])}, "b": {"R@10": np.array([0.3])}}
-    (found,) = compare_with_baseline(systems, "b", Options())
+    (found,) = compare_with_baseline(systems, "b", SignificanceOptions())
     assert (found.difference, found.ties, found.p_t) == (0.0, 1, 1.0)
 
 
 def test_baseline_alone_has_no_comparison() -> None:
-    assert compare_with_baseline({"bm25": BASE}, "bm25", Options()) == []
+    assert compare_with_baseline({"bm25": BASE}, "bm25", SignificanceOptions()) == []
 
 
 def test_intervals_are_those_of_every_measure() -> None:
-    ends = mean_intervals(BASE, Options(significance=0.1))
+    ends = mean_intervals(BASE, SignificanceOptions(significance=0.1))
     for name, values in BASE.items():
         assert ends[name] == pytest.approx(tuple(bootstrap_intervals(values[:, None], level=0.9)[0]))
-    assert mean_intervals({}, Options()) == {}
+    assert mean_intervals({}, SignificanceOptions()) == {}

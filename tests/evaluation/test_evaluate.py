@@ -218,6 +218,13 @@ def test_flops_equal_multiplications_per_query_and_document(mixed: dict) -> None
     efficiency = mixed["efficiency"]
     assert mixed["flops"] == pytest.approx(sum(efficiency["by_query"]["multiplications"]) / (4 * mixed["documents"]))
     assert mixed["l0_query"] == efficiency["l0_query"]["mean"] == sum(efficiency["by_query"]["terms"]) / 4
+    by_query = {one["name"]: one["by_query"]["RR@3"] for one in mixed["systems"]}
+    assert efficiency["by_query"]["measure"] == "RR@3"
+    assert efficiency["by_query"]["gains"] == {
+        name: [value - before for value, before in zip(values, by_query["bm25"], strict=True)]
+        for name, values in by_query.items()
+        if name != "bm25"
+    }
     (any_term,) = [one for one in efficiency["matched"] if (one["kind"], one["threshold"]) == ("count", 1)]
     (plain,) = [one for one in mixed["systems"] if one["name"] == "plain"]
     assert any_term["documents"] == plain["matched"]

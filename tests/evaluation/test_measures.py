@@ -33,6 +33,7 @@ def test_two_names_of_one_measure_have_the_same_values() -> None:
         ("NumRet", "not a mean"),
         ("alpha_nDCG@10", "no installed package"),
         ("Compat@10", "not possible"),
+        ("nDCG@0", "give a cutoff of 1 or more"),
     ],
 )
 def test_measure_without_value_per_query_is_rejected(name: str, message: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lsr_prod.evaluation.comparisons import Tests, compare_with_baseline, mean_intervals
+from lsr_prod.evaluation.comparisons import SignificanceOptions, compare_with_baseline, mean_intervals
 
 MEASURES = ("nDCG@10", "RR@10")
 
@@ -24,7 +24,7 @@ def evaluation_result(queries: int, *, text: str = "how does a lock wait for a t
         name: {m: np.round(np.clip(base + gain + rng.normal(0, 0.2, queries), 0, 1), 2) for m in MEASURES}
         for name, (_, gain) in kinds.items()
     }
-    tests = Tests(resamples=200)
+    tests = SignificanceOptions(resamples=200)
     systems = [
         {
             "name": name,
