@@ -7,7 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from lsr_prod.config.location import Location, SourceLocation
 from lsr_prod.config.section import Section
 
-__all__ = ["ClickColumns", "ClickSetSettings", "ClickSplitSettings"]
+__all__ = ["ClickColumns", "ClickSetSettings", "ClickTestSettings", "ClickValidationSettings"]
 
 
 class ClickColumns(Section):
@@ -36,18 +36,27 @@ class ClickColumns(Section):
     )
 
 
-class ClickSplitSettings(Section):
-    """One of the two evaluation sets: test or validation."""
+class ClickTestSettings(Section):
+    """The test set."""
 
-    queries: int = Field(ge=1, description="candidate queries per cluster, at most")
+    queries: int = Field(30, ge=1, description="candidate queries per cluster, at most")
     distractors: int = Field(
-        ge=0, description="further queries per cluster, at most, whose documents are added to the corpus"
+        90, ge=0, description="further queries per cluster, at most, whose documents are added to the corpus"
     )
     drawn: int | None = Field(
         None,
         ge=3,
         description="queries of the set, at most: the same number from each third of the matched-term ratio; default: "
         "as many as there are",
+    )
+
+
+class ClickValidationSettings(ClickTestSettings):
+    """The validation set."""
+
+    queries: int = Field(1, ge=1, description="candidate queries per cluster, at most")
+    distractors: int = Field(
+        3, ge=0, description="further queries per cluster, at most, whose documents are added to the corpus"
     )
 
 
@@ -96,8 +105,8 @@ class ClickSetSettings(Section):
     max_cluster_share: float = Field(
         0.5, gt=0, le=1, description="largest share of the queries of a cluster that leave the training data"
     )
-    test: ClickSplitSettings = Field(ClickSplitSettings(queries=30, distractors=90), description="test set")
-    validation: ClickSplitSettings = Field(ClickSplitSettings(queries=1, distractors=3), description="validation set")
+    test: ClickTestSettings = Field(ClickTestSettings(), description="test set")
+    validation: ClickValidationSettings = Field(ClickValidationSettings(), description="validation set")
     positives: int = Field(3, ge=1, description="relevant documents per query of a set, at most")
     negatives: int = Field(10, ge=1, description="hard lexical negatives per query of a set, at most")
     negative_ratio: float = Field(

@@ -29,6 +29,12 @@ def test_large_cluster_gives_the_numbers_of_the_paper():
     assert Counter(role_sequence(make_settings())) == {role: n for role, n in expected.items() if role != TRAINING}
 
 
+def test_part_of_a_section_keeps_the_other_defaults():
+    settings = make_settings(test={"drawn": 9}, validation={"queries": 2})
+    assert (settings.test.queries, settings.test.distractors, settings.test.drawn) == (30, 90, 9)
+    assert (settings.validation.queries, settings.validation.distractors) == (2, 3)
+
+
 def test_small_cluster_gives_one_of_each_role_in_turn_and_keeps_its_share_for_training():
     found = roles([1, 2, 5, 8], max_cluster_share=0.5)
     assert found[0] == {TRAINING: 1}
