@@ -135,7 +135,7 @@ def plan_index(deployment: Deployment) -> IndexPlan:
     folder, bundle = _open_bundle(settings, deployment.storage.options)
     card = EncoderCard.load(folder)
     require_exists("index.table", settings.table, deployment.storage.options)
-    store = Store(settings.table, deployment.storage.options)
+    store = Store(absolute(settings.table), deployment.storage.options)
     table = _open(store, settings.table_version)
     properties = TableProperties.from_delta(dict(table.properties))
     if properties.bundle_digest != bundle.digest or properties.vocabulary_sha256 != card.vocabulary_sha256:

@@ -15,8 +15,8 @@ _C_FUNCTION = re.compile(r"^\w.*?(\w+)\([^;]*\{$", re.MULTILINE)
 _WALK = re.compile(r"^## Follow one (\w+)[^\n]*\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
-def drawing() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("draw", ROOT / "docs" / "diagrams" / "draw.py")
+def drawing(name: str = "draw") -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "diagrams" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -62,3 +62,5 @@ def test_a_training_step_passes_at_most_eight_files():
 def test_the_pictures_are_up_to_date():
     for file, svg in drawing().pictures().items():
         assert file.read_text() == svg, "run python docs/diagrams/draw.py"
+    for file, svg in drawing("draw_results").pictures().items():
+        assert file.read_text() == svg, "run python docs/diagrams/draw_results.py"
