@@ -7,10 +7,11 @@ sweep resumes, a finished one only reads, and changed lists of settings compute 
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from lsr_prod.cluster import ray_session
-from lsr_prod.cluster.nodes import require_shared_folders
+from lsr_prod.cluster.nodes import require_files, require_shared_folders
 from lsr_prod.config import Deployment
 from lsr_prod.errors import ArtifactError
 from lsr_prod.evaluation.sweeps.plan import PlannedPoint, SweepPlan, make_plan
@@ -19,8 +20,9 @@ from lsr_prod.evaluation.sweeps.report import COSTS, SweepReport, make_report, w
 from lsr_prod.evaluation.sweeps.vectors import VectorSlice, encode_slice, read_slices
 from lsr_prod.evaluation.validation import Collection
 from lsr_prod.evaluation.vector_evaluation import Encoded, measure_levels
+from lsr_prod.formats.bundle import BUNDLE_FILE
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Store
+from lsr_prod.storage import Store, is_remote
 
 __all__ = ["run_sweep", "sweep"]
 
@@ -94,7 +96,7 @@ def sweep(deployment: Deployment) -> tuple[SweepReport, int]:
     log.info("planned", extra={"fields": {"points": len(points), "reused": reused, "groups": len(plan.groups)}})
     if reused < len(points):
         with ray_session(deployment.ray):
-            require_shared_folders({"sweep.output": plan.output.uri})
+            _check_nodes(plan)
             _measure(plan, measured)
     report = make_report(
         _read_points(plan.output, points),
@@ -138,6 +140,19 @@ def measure_group(
     for level, report in measure_levels(documents, queries, collection.qrels, list(by_level), measures=measures):
         output.put_new(by_level[level], point_bytes(report))
     return len(points)
+
+
+def _check_nodes(plan: SweepPlan) -> None:
+    """Refuse local folders that some node does not see.
+
+    Raises:
+        ConfigError: a node lacks a bundle, or does not see the output folder.
+    """
+    for name, model in plan.models.items():
+        if not is_remote(model.place):
+            manifest = Path(model.place) / BUNDLE_FILE
+            require_files(f"sweep.models.{name}.bundle", [(str(manifest), manifest.stat().st_size)])
+    require_shared_folders({"sweep.output": plan.output.uri})
 
 
 def _measure(plan: SweepPlan, measured: set[str]) -> None:

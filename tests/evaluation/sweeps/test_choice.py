@@ -74,3 +74,12 @@ def test_sentence_names_both_settings_and_costs() -> None:
     assert sentence.endswith("with 2 instead of 3 FLOPS")
     alone = choose_setting([point([1.0])], measure="RR@10", cost="bytes", within=0.01, significance=0.05)
     assert "no cheaper setting is within 1.0% of its RR@10" in alone.sentence("RR@10", "bytes", 0.01)
+
+
+def test_setting_that_is_significantly_better_on_one_collection_can_be_chosen() -> None:
+    best = [0.5 + 0.01 * i for i in range(20)]
+    better = [value + 0.01 + 0.001 * (i % 3) for i, value in enumerate(best)]
+    noisy = [value + (0.3 if i % 2 else -0.34) for i, value in enumerate(best)]
+    points = by_threshold({"one": [best, better], "two": [best, noisy]}, [2.0, 1.0])
+    assert points[1].measures["RR@10"] + points[3].measures["RR@10"] < 2 * points[0].measures["RR@10"]
+    assert _chosen(points) == pytest.approx(1)
