@@ -16,6 +16,7 @@ from lsr_prod.evaluation.sweeps.job import run_sweep, sweep
 from lsr_prod.evaluation.sweeps.vectors import encode_with_bundle
 from lsr_prod.evaluation.validation import read_collection
 from lsr_prod.evaluation.vector_evaluation import Encoded, evaluate
+from lsr_prod.storage import Store
 
 POINTS = 12
 _LATENCY = "match_p50_ms"
@@ -92,3 +93,15 @@ def test_killed_sweep_resumes_with_its_points_and_equals_an_uninterrupted_one(
     after = {path.name: path.stat().st_mtime_ns for path in (killed / "points").glob("[!.]*.json")}
     assert {name: after[name] for name in finished} == finished
     assert timeless(killed) == timeless(output)
+
+
+def test_sweep_in_an_object_store_reuses_its_points(
+    section: dict[str, Any], ray_local: None, s3_options: dict[str, str], tmp_path: Path
+) -> None:
+    store = Store(f"s3://lsr/{tmp_path.name}", s3_options)
+    asked = Deployment.model_validate(
+        {"sweep": {**section, "prunings": [(0, 8)], "output": store.uri}, "storage": {"options": s3_options}}
+    )
+    assert [sweep(asked)[1] for _ in range(2)] == [0, 2]
+    assert {name.partition("/")[0] for name in store.names()} == {"points", "vectors", "sweep.json", "patch.yaml"}
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,92 @@
+"""Report of a tuner: the choice, its cross-validated value, the measured candidates, and the patch of a deployment."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lsr_prod.evaluation.patches import Patch, write_patch
+from lsr_prod.evaluation.tuning.candidates import Candidate
+from lsr_prod.storage.folders import store_file
+
+__all__ = ["TuneReport", "write_report"]
+
+
+@dataclass(frozen=True, slots=True)
+class TuneReport:
+    """Result of a tuner.
+
+    Attributes:
+        measure: the measure.
+        queries: number of queries.
+        chosen: the best candidate on all queries.
+        value: its mean; chosen and measured on the same queries, so it is slightly too high.
+        cross_validated: mean over the queries, each measured by a choice that did not see it.
+        low: lower end of the 95 % bootstrap interval of ``cross_validated``.
+        high: upper end.
+        no_words: mean of the best threshold without words.
+        bm25: mean of BM25 alone.
+        choices: the choice of every fold.
+        curve: all measured candidates with their means, by threshold and weight.
+        patch: section -> field -> value: what a deployment has to change.
+        search: keyword arguments of ``Searcher.search``; ``hybrid`` holds those of ``Hybrid``.
+    """
+
+    measure: str
+    queries: int
+    chosen: Candidate
+    value: float
+    cross_validated: float
+    low: float
+    high: float
+    no_words: float
+    bm25: float
+    choices: Sequence[Candidate]
+    curve: Sequence[tuple[Candidate, float]]
+    patch: Patch
+    search: Mapping[str, Any]
+
+    @property
+    def sentence(self) -> str:
+        """The choice in one sentence."""
+        return (
+            f"{self.chosen}: {self.measure} {self.value:.4f} on {self.queries} queries, cross-validated "
+            f"{self.cross_validated:.4f} (95 % interval {self.low:.4f} to {self.high:.4f}); without words "
+            f"{self.no_words:.4f}, BM25 alone {self.bm25:.4f}"
+        )
+
+    def result(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {
+            "measure": self.measure,
+            "queries": self.queries,
+            "threshold": self.chosen.threshold,
+            "hybrid_weight": self.chosen.hybrid_weight,
+            "value": self.value,
+            "cross_validated": self.cross_validated,
+            "low": self.low,
+            "high": self.high,
+            "no_words": self.no_words,
+            "bm25": self.bm25,
+            "measured": len(self.curve),
+            "folds": [_row(choice) for choice in self.choices],
+            "curve": [_row(candidate) | {"value": value} for candidate, value in self.curve],
+            "patch": {section: dict(fields) for section, fields in self.patch.items()},
+            "search": dict(self.search),
+            "sentence": self.sentence,
+        }
+
+
+def write_report(report: TuneReport, output: str, options: Mapping[str, str]) -> None:
+    """Write ``tune.json`` and ``patch.yaml`` to a folder or URI; files of these names are replaced.
+
+    Raises:
+        StorageError: the store or the disk fails.
+    """
+    place = output.rstrip("/")
+    store_file(f"{place}/tune.json", json.dumps(report.result(), allow_nan=False).encode(), options)
+    write_patch(f"{place}/patch.yaml", report.patch, report.sentence, report.search, options)
+
+
+def _row(candidate: Candidate) -> dict[str, Any]:
+    return {"threshold": candidate.threshold, "hybrid_weight": candidate.hybrid_weight}
