@@ -7,7 +7,7 @@ DATA has ``scifact/`` and ``msmarco_5k/`` in the layout of BEIR. The sweep measu
 a third of the points is measured; the same command then resumes it. The tuner chooses the weight of the words on both
 collections twice, by refinement and among all weights.
 
-Everything stays in FOLDER: ``sweep/sweep.json`` is the input of an evaluation page. RESULT: ``points``; ``finished``
+Everything stays in FOLDER: ``page/sweep.html`` is the page of the sweep. RESULT: ``points``; ``finished``
 before the kill; ``reused`` by the second run; ``rewritten``, finished points whose file changed (0); ``tuned``, per
 collection the chosen and the best weight, their values, ``loss`` (at most 0.005), and the measured candidates of both.
 """
@@ -97,7 +97,7 @@ def settings(work: Path, bundles: dict[str, Path], places: dict[str, Any], *, qu
 def killed_and_resumed(work: Path, section: dict[str, Any]) -> dict[str, Any]:
     """Run the sweep, kill it when a third of its points is measured, and run it again."""
     config = work / "sweep.yaml"
-    config.write_text(yaml.safe_dump({"sweep": section}))
+    config.write_text(yaml.safe_dump({"sweep": section, "report": str(work / "page")}))
     points = Path(section["output"]) / "points"
     count = len(section["models"]) * len(section["collections"]) * len(section["qk"]) * len(section["dk"]) * 4
 

@@ -9,7 +9,7 @@ __all__ = ["ReportSettings"]
 
 
 class ReportSettings(Section):
-    """Report pages that train, encode, index, evaluate and reindex write at their end; needs the extra ``pages``."""
+    """Report pages that jobs write at their end; needs the extra ``pages``."""
 
     output: Location = Field(description="folder or URI for the pages; pages of the same name are replaced")
     cluster: LocalPath | None = Field(

@@ -9,21 +9,37 @@ changed lists of settings compute only what is new.
 Writes ``sweep.json`` (all points, Pareto fronts, the choice) and ``patch.yaml`` to ``sweep.output``. Apply the patch by
 giving both files to a job: ``--config deployment.yaml --config patch.yaml``.
 
+With ``report`` it also writes the page of the sweep.
+
 Prints the settings on the Pareto fronts, the choice, and one line ``RESULT {json}``.
 Exit codes: 0 done, 1 failed, 2 bad configuration (nothing was written).
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from lsr_prod.config import Deployment
 from lsr_prod.evaluation.sweeps.job import run_sweep
 from lsr_prod.evaluation.sweeps.report import COSTS
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
+from lsr_prod.storage.folders import open_text
+
+if TYPE_CHECKING:
+    from lsr_prod.pages import Page
 
 __all__ = ["JOB", "main"]
 
-JOB = Job("sweep", __doc__, needs=("sweep",))
+
+def _pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
+    from lsr_prod.pages.sweep import sweep_page
+
+    with open_text(summary["report"], deployment.storage.options) as file:
+        return [sweep_page(json.load(file))]
+
+
+JOB = Job("sweep", __doc__, needs=("sweep",), pages=_pages)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -16,6 +16,7 @@ from lsr_prod.evaluation.sweeps.job import run_sweep, sweep
 from lsr_prod.evaluation.sweeps.vectors import encode_with_bundle
 from lsr_prod.evaluation.validation import read_collection
 from lsr_prod.evaluation.vector_evaluation import Encoded, evaluate
+from lsr_prod.jobs.command import main
 from lsr_prod.storage import Store
 
 POINTS = 12
@@ -70,6 +71,19 @@ def test_finished_sweep_is_only_read_and_longer_lists_add_points(
     run_sweep(deployment(section, output))
     assert {path: path.stat().st_mtime_ns for path in written} == written
     assert len(list((output / "points").iterdir())) == POINTS + 1
+
+
+def test_command_prints_the_front_and_writes_the_page(
+    output: Path, section: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, pages = tmp_path / "sweep.yaml", tmp_path / "pages"
+    config.write_text(yaml.safe_dump({"report": str(pages), "sweep": {**section, "output": str(output)}}))
+    assert main(["sweep", "--config", str(config)]) == 0
+    printed = capsys.readouterr().out
+    assert "Pareto front of RR@10 against flops" in printed
+    result = json.loads(printed[printed.index("RESULT ") :].removeprefix("RESULT "))
+    assert result["pages"] == [str(pages / "sweep.html")]
+    assert result["points_reused"] == POINTS
 
 
 def test_killed_sweep_resumes_with_its_points_and_equals_an_uninterrupted_one(
