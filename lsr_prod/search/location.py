@@ -1,6 +1,7 @@
 """Location of an index: a local folder, or an object store with a cache of its versions on this machine."""
 
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,9 @@ from lsr_prod.storage.version_locks import lock_version
 if TYPE_CHECKING:
     from lsr_prod.storage.node_cache import NodeCache
 
-__all__ = ["LocalIndex", "OpenFolder", "RemoteIndex", "locate"]
+__all__ = ["LocalIndex", "OpenFolder", "RemoteIndex", "locate", "split_publication"]
+
+_NUMBERED = re.compile(r"(.+)@([0-9]{1,15})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +145,9 @@ def locate(
         cache, cache_bytes = user_cache(), user_quota() if cache_bytes is None else cache_bytes
         make_private(cache)
     return RemoteIndex(Store(str(index), dict(options or {})), NodeCache(cache, cache_bytes))
+
+
+def split_publication(place: str) -> tuple[str, int | None]:
+    """Return the index and the number of ``INDEX@NUMBER``, a publication of an index; None: ``place`` has no number."""
+    found = _NUMBERED.fullmatch(place)
+    return (place, None) if found is None else (found[1], int(found[2]))

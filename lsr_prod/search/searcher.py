@@ -18,7 +18,7 @@ from lsr_prod.search.explain import explain_document
 from lsr_prod.search.hybrid import WeighedWords, check_words, weigh_words
 from lsr_prod.search.location import LocalIndex, RemoteIndex, locate
 from lsr_prod.search.metrics import Observer
-from lsr_prod.search.open_index import OpenIndex, open_current
+from lsr_prod.search.open_index import OpenIndex, open_current, open_version
 from lsr_prod.search.query.filters import shorten
 from lsr_prod.search.query.query_text import MAX_QUERY_BYTES, check_max_bytes, cut_text
 from lsr_prod.search.query.request import Hybrid, Options, Request, make_request
@@ -48,6 +48,7 @@ class OpenSettings(TypedDict, total=False):
     cache_bytes: int | None
     storage_options: Mapping[str, str] | None
     max_query_bytes: int
+    publication: int | None
 
 
 class ArrayOptions(TypedDict, total=False):
@@ -100,6 +101,7 @@ class Searcher(OpenIndex):
         cache_bytes: int | None = None,
         storage_options: Mapping[str, str] | None = None,
         max_query_bytes: int = MAX_QUERY_BYTES,
+        publication: int | None = None,
     ) -> Self:
         """Open the current version of an index; its files are mapped, not read.
 
@@ -116,16 +118,20 @@ class Searcher(OpenIndex):
             cache_bytes: quota of that folder; None: no quota, or that of the node cache of the user.
             storage_options: options of the object store.
             max_query_bytes: longer texts of queries are cut before they are tokenized, 64 to 67,108,864 bytes of UTF-8.
+            publication: number of the publication to open; None: the current one. ``refresh`` opens the current one.
 
         Raises:
             ConfigError: ``max_query_bytes`` is not possible.
-            PublicationError: nothing is published there.
+            PublicationError: nothing is published there, or no publication has that number.
             ArtifactError: the version is incomplete, damaged or of another format.
             StorageError: the object store cannot be reached, or the version does not fit into the cache.
         """
         check_max_bytes(max_query_bytes)
         location = locate(index, cache, cache_bytes, storage_options)
-        snapshot = open_current(location, verify)
+        if publication is None:
+            snapshot = open_current(location, verify)
+        else:
+            snapshot = open_version(location, location.read_publication(publication), verify)
         searcher = cls(
             snapshot,
             location=location,

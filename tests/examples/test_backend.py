@@ -61,6 +61,7 @@ def backend(request: pytest.FixtureRequest, tiny_bundle: Path, tmp_path: Path) -
         "PYTHONPATH": str(FOLDER.parents[1]),
         "LSR_INDEX": str(published.folder),
         "LSR_POLL_SECONDS": "0.05",
+        "LSR_DEADLINE_MS": "60000",
         "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "metrics"),
     }
     command = [sys.executable, "-m", *(part.format(port=port) for part in SERVERS[request.param])]

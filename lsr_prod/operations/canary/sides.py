@@ -1,6 +1,5 @@
 """One side of a canary: an index at a publication, opened for queries, and the figures of its answers."""
 
-import re
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,12 +7,9 @@ from typing import Any
 
 from lsr_prod.evaluation.efficiency import percentile
 from lsr_prod.search import Searcher, SearchResult
-from lsr_prod.search.location import locate
-from lsr_prod.search.open_index import open_version
+from lsr_prod.search.location import split_publication
 
 __all__ = ["SideReport", "SideTotals", "open_side"]
-
-_NUMBERED = re.compile(r"(.+)@(\d{1,15})", re.DOTALL)
 
 
 def open_side(place: str, options: Mapping[str, str] | None = None) -> Searcher:
@@ -28,12 +24,8 @@ def open_side(place: str, options: Mapping[str, str] | None = None) -> Searcher:
         ArtifactError: the version is incomplete, damaged or of another format.
         StorageError: the object store cannot be reached.
     """
-    numbered = _NUMBERED.fullmatch(place)
-    if numbered is None:
-        return Searcher.open(place, storage_options=options)
-    location = locate(numbered[1], None, None, options)
-    publication = location.read_publication(int(numbered[2]))
-    return Searcher(open_version(location, publication, "lazy"), location=location)
+    index, publication = split_publication(place)
+    return Searcher.open(index, publication=publication, storage_options=options)
 
 
 @dataclass(frozen=True, slots=True)
