@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lsr_prod.errors import ArtifactError, LineageError
+from lsr_prod.errors import ArtifactError, LineageError, PublicationError
 from lsr_prod.formats.digest import record_bytes
 from lsr_prod.formats.publication import Publication
 from lsr_prod.search import Searcher
+from lsr_prod.search.location import split_publication
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_upload import upload_current
 from tests.indexing.corpus import Doc, make_index
@@ -134,3 +135,30 @@ def uploaded(home: Path, uri: str, options: dict[str, str]) -> Store:
     make_index(home, CORPUS, vocabulary_size=6, shards=2)
     upload_current(home, remote)
     return remote
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("index", ("index", None)),
+        ("index@41", ("index", 41)),
+        ("s3://bucket/a@1/index@7", ("s3://bucket/a@1/index", 7)),
+        ("index@x", ("index@x", None)),
+        ("index@", ("index@", None)),
+        ("@3", ("@3", None)),
+        ("index@1@2", ("index@1", 2)),
+    ],
+)
+def test_number_after_the_last_at_sign_names_a_publication(place: str, expected: tuple[str, int | None]) -> None:
+    assert split_publication(place) == expected
+
+
+def test_earlier_publication_is_open_until_a_refresh(tmp_path: Path) -> None:
+    make_index(tmp_path / "index", CORPUS, vocabulary_size=6)
+    make_index(tmp_path / "index", {"d1": CORPUS["d1"]}, vocabulary_size=6)
+    with Searcher.open(tmp_path / "index", publication=1) as searcher:
+        assert (searcher.publication.number, searcher.documents) == (1, 30)
+        assert searcher.refresh() is True
+        assert (searcher.publication.number, searcher.documents) == (2, 1)
+    with pytest.raises(PublicationError, match="has no publication 3"):
+        Searcher.open(tmp_path / "index", publication=3)

@@ -2,6 +2,7 @@
 
     lsr-prod page query INDEX "text of a query" [--output DIR]
     lsr-prod page evaluation FILE.json [--output DIR]
+    lsr-prod page side-by-side CANARY.json [--output DIR]
     lsr-prod page sweep FILE.json [--output DIR]
     lsr-prod page run PLACE [--output DIR]
     lsr-prod page index INDEX [--output DIR]
@@ -22,6 +23,7 @@ __all__ = ["KINDS", "main", "parser"]
 KINDS = {
     "query": "expansion, hits and contributions of one query",
     "evaluation": "result of lsr-prod evaluate: measures, intervals, comparisons, costs",
+    "side-by-side": "result of lsr-prod canary: queries by change, ranks side by side, drift of terms",
     "sweep": "result of lsr-prod sweep: quality against cost, Pareto fronts, the chosen setting",
     "run": "a run of train, encode or index",
     "index": "an index: bytes, postings, terms, blocks, publications",

@@ -37,6 +37,7 @@ def parser() -> CommandParser:
     """Return the parser of the command line."""
     options = CommandParser("canary", __doc__)
     add_sides(options, required=True)
+    add_store_option(options)
     options.add_argument("--output", type=location, metavar="DIR", help="folder or URI for canary.json")
     return options
 
@@ -61,7 +62,6 @@ def add_sides(options: argparse.ArgumentParser, *, required: bool) -> None:
     options.add_argument(
         "--rows", type=int, default=1_000, metavar="N", help="queries to keep, those that changed most (default: 1000)"
     )
-    add_store_option(options)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -221,3 +221,13 @@ def test_job_refuses_impossible_options(index, tmp_path, capsys, options, proble
     given = [qrels if option == "QRELS" else option for option in options]
     assert main(["canary", "--a", str(index), "--b", str(index), "--queries", queries, *given]) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_page_compares_two_indexes(index, tmp_path, capsys):
+    queries, _ = files(tmp_path)
+    sides = ["--a", f"{index}@1", "--b", str(index), "--queries", queries, "--k", "4"]
+    assert main(["page", "side-by-side", *sides, "--output", str(tmp_path)]) == 0
+    page = json.loads((tmp_path / "side-by-side.json").read_text(encoding="utf-8"))
+    assert page["data"]["queries"] == 9
+    assert page["data"]["sides"][0] == {"figure": "publication", "a": 1, "b": 2}
+    assert json.loads(capsys.readouterr().out.rpartition("RESULT ")[2])["queries"] == 9
