@@ -25,7 +25,7 @@ from lsr_prod.search import Searcher
 from lsr_prod.storage import is_remote, require_exists
 from lsr_prod.storage.folders import file_exists, store_file
 
-__all__ = ["OUTPUT_FILE", "Evaluation", "SystemReport", "check_evaluation", "evaluate_index"]
+__all__ = ["OUTPUT_FILE", "Evaluation", "SystemReport", "brief", "check_evaluation", "evaluate_index"]
 
 log = get_log(__name__)
 
@@ -109,12 +109,17 @@ class Evaluation:
 
     def summary(self) -> dict[str, Any]:
         """Return the result without texts, values per query and the curve of the postings lists."""
-        result = self.result()
-        del result["query_ids"], result["query_texts"], result["efficiency"]["by_query"]
-        del result["efficiency"]["postings"]["curve"]
-        for system in result["systems"]:
-            del system["by_query"], system["matched_by_query"]
-        return result
+        return brief(self.result())
+
+
+def brief(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``Evaluation.result()`` without texts, values per query and the curve of the postings lists."""
+    efficiency = {name: value for name, value in result["efficiency"].items() if name != "by_query"}
+    efficiency["postings"] = {name: value for name, value in efficiency["postings"].items() if name != "curve"}
+    per_query = ("by_query", "matched_by_query")
+    systems = [{name: value for name, value in one.items() if name not in per_query} for one in result["systems"]]
+    kept = {name: value for name, value in result.items() if name not in ("query_ids", "query_texts")}
+    return {**kept, "systems": systems, "efficiency": efficiency}
 
 
 def evaluate_index(deployment: Deployment) -> Evaluation:

@@ -14,19 +14,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lsr_prod.evaluation import evaluate_index
+from lsr_prod.evaluation.evaluate import brief
+from lsr_prod.jobs.terminal.report import evaluate_pages
 from lsr_prod.jobs.terminal.run import Job, run_job, scalars
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
 
 __all__ = ["JOB", "main", "print_comparisons", "print_systems"]
 
-JOB = Job("evaluate", __doc__, needs=("evaluate",))
+JOB = Job("evaluate", __doc__, needs=("evaluate",), brief=brief, pages=evaluate_pages)
 
 _LATENCIES = ("match_p50_ms", "match_p95_ms", "text_p50_ms", "text_p95_ms")
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the job; returns its exit code."""
-    return run_job(JOB, lambda deployment: evaluate_index(deployment).summary(), argv, _print_evaluation)
+    return run_job(JOB, lambda deployment: evaluate_index(deployment).result(), argv, _print_evaluation)
 
 
 def print_systems(systems: Sequence[Mapping[str, Any]], comparisons: Sequence[Mapping[str, Any]] = ()) -> None:

@@ -31,7 +31,7 @@ from lsr_prod.encoding import EncodeSummary, check_encode, encode_corpus
 from lsr_prod.encoding.prepare import Work, open_encoder
 from lsr_prod.errors import ConfigError, FencedError
 from lsr_prod.evaluation import evaluate_index
-from lsr_prod.evaluation.evaluate import check_evaluation
+from lsr_prod.evaluation.evaluate import brief, check_evaluation
 from lsr_prod.indexing import build_index, collect_garbage
 from lsr_prod.indexing.build_records import delete_old_builds
 from lsr_prod.jobs.encode import print_encoded
@@ -54,12 +54,21 @@ __all__ = ["JOB", "main"]
 
 log = get_log(__name__)
 
+
+def _brief(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a summary without the values per query of its evaluation."""
+    figures = _figures(summary, "evaluate")
+    short = {f"evaluate.{name}": value for name, value in brief(figures).items()} if figures else {}
+    return {**{name: value for name, value in summary.items() if not name.startswith("evaluate.")}, **short}
+
+
 JOB = Job(
     "reindex",
     __doc__,
     needs=("source", "encode", "index"),
     optional=("gates", "evaluate"),
     options=force_options("reindex"),
+    brief=_brief,
     pages=reindex_pages,
 )
 
@@ -108,7 +117,7 @@ def _run(chosen: Deployment, work: Work, gatekeeper: Gatekeeper, first: Store, t
         finally:
             print_gates(gatekeeper.reports)
     if chosen.evaluate is not None:
-        steps["evaluate"] = _timed(lambda: evaluate_index(chosen).summary())
+        steps["evaluate"] = _timed(lambda: evaluate_index(chosen).result())
     if index.publish:
         place = Store(absolute(index.output), options)
         steps["collect"] = _timed(lambda: _collect(index, place, first, table))

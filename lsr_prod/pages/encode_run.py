@@ -6,7 +6,7 @@ from typing import Any
 from lsr_prod.pages.charts import bars
 from lsr_prod.pages.numbers import show_bytes, show_percent
 from lsr_prod.pages.page import Chart, Page
-from lsr_prod.pages.sections import Section, Table, curves, sections_page
+from lsr_prod.pages.sections import Section, Table, curves, moment, sections_page
 
 __all__ = ["encode_page"]
 
@@ -15,7 +15,8 @@ _TABLE = 500  # waves
 _WAVE_COLUMNS = {
     "number": "wave", "committed_at": "committed (UTC)", "rows_in": "rows", "rows_out": "documents",
     "quarantined": "quarantined", "encoded": "through the model", "deleted": "deleted", "parts": "parts",
-    "bytes": "bytes", "tokens_per_s": "tokens/s", "idle_share": "idle share", "encoders": "encoders",
+    "bytes": "bytes", "tokens_per_s": "tokens/s", "documents_per_s": "documents/s",
+    "idle_share": "idle share", "encoders": "encoders",
     "commit_seconds": "commit s", "reused_cells": "reused cells", "attempt": "attempt",
 }  # fmt: skip
 _RUN_COLUMNS = {
@@ -57,21 +58,22 @@ def _summary(data: Mapping[str, Any]) -> Section:
 
 
 def _waves(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
-    waves = [{**wave, "number": wave["wave"] + 1} for wave in data["waves"]]
+    waves = [
+        {**wave, "number": wave["wave"] + 1, "committed_at": moment(wave["committed_at"])} for wave in data["waves"]
+    ]
     if not waves:
         return Section(
             "waves", "Waves", ["No wave is recorded: none was committed, or an earlier release committed it."]
         )
     rows = {"rows_out": "documents", "quarantined": "quarantined"}
-    rates = {"tokens_per_s": "tokens", "documents_per_s": "documents"}
     found = {
         "rows": curves(
             "Rows per wave", "Rows of the source that became documents, and bad rows.", waves, "number", rows,
             x_title="wave", y_title="rows",
         ),
         "rate": curves(
-            "Rates", "Tokens and documents that went through the model, per second of the wave.", waves, "number",
-            rates, x_title="wave", y_title="per second",
+            "Tokens per second", "Tokens that the models read, per second from the first to the last block of a wave.",
+            waves, "number", {"tokens_per_s": "tokens"}, x_title="wave", y_title="tokens per second",
         ),
         "idle": curves(
             "Idle share of the encoders", "Share of the encoders' time in a wave in which they ran no model.", waves,
@@ -143,4 +145,5 @@ def _runs(data: Mapping[str, Any]) -> Section:
         text = (
             "The cost is the price of all nodes of --cluster for the duration; requests and storage are not included."
         )
-    return Section("runs", "Runs and cost", [text], tables=[Table("Finished runs", columns, data["runs"])])
+    runs = [{**run, "finished_at": moment(run["finished_at"])} for run in data["runs"]]
+    return Section("runs", "Runs and cost", [text], tables=[Table("Finished runs", columns, runs)])

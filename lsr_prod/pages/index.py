@@ -6,7 +6,7 @@ from typing import Any
 from lsr_prod.pages.charts import bars, lines
 from lsr_prod.pages.numbers import show_bytes, show_number, show_percent
 from lsr_prod.pages.page import Chart, Page
-from lsr_prod.pages.sections import Section, Table, sections_page
+from lsr_prod.pages.sections import Section, Table, moment, sections_page
 
 __all__ = ["index_page"]
 
@@ -181,14 +181,18 @@ def _expansion(found: Mapping[str, Any]) -> Section:
 
 
 def _lineage(data: Mapping[str, Any]) -> Section:
-    rows = [{"name": name, "value": value} for name, value in {**data["lineage"], **data["settings"]}.items()]
+    rows = [
+        {"name": name, "value": None if value is None else str(value)}
+        for name, value in {**data["lineage"], **data["settings"]}.items()
+    ]
     table = Table("Lineage and settings of the version", {"name": "name", "value": "value"}, rows)
     return Section("lineage", "Lineage", tables=[table])
 
 
 def _publications(data: Mapping[str, Any]) -> Section:
     facts = {"tombstones": data["tombstones"], "documents taken down": data["takedowns"]}
-    table = Table("Publications, newest first", _HISTORY_COLUMNS, data["history"])
+    rows = [{**row, "published_at": moment(row["published_at"])} for row in data["history"]]
+    table = Table("Publications, newest first", _HISTORY_COLUMNS, rows)
     return Section("publications", "Publications", (), facts, tables=[table])
 
 

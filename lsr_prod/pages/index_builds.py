@@ -6,7 +6,7 @@ from typing import Any
 from lsr_prod.pages.charts import bars, series
 from lsr_prod.pages.numbers import show_bytes
 from lsr_prod.pages.page import Chart, Page
-from lsr_prod.pages.sections import Section, Table, curves, sections_page
+from lsr_prod.pages.sections import Section, Table, curves, moment, sections_page
 
 __all__ = ["builds_page"]
 
@@ -106,5 +106,7 @@ def _history(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
     }  # fmt: skip
     drawn = {name: chart for name, chart in found.items() if chart is not None and len(rows) > 1}
     charts.update(drawn)
+    for row in rows:
+        row["finished_at"] = moment(row["finished_at"])
     table = Table("Recorded builds, newest first", _BUILD_COLUMNS, rows[::-1])
     return Section("builds", "Builds", charts=list(drawn), tables=[table])

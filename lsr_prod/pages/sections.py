@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from lsr_prod.pages.charts import lines, series
 from lsr_prod.pages.page import Chart, Page
 
-__all__ = ["Section", "Table", "curves", "sections_page", "thin"]
+__all__ = ["Section", "Table", "curves", "moment", "sections_page", "thin"]
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ def curves(
         title: heading of the chart.
         description: what is drawn.
         rows: rows with the field ``x``.
-        x: field of the abscissa.
+        x: field of the abscissa, an integer.
         names: field -> name of its line.
         x_title: title of the axis.
         y_title: title of the axis, with the unit.
@@ -113,11 +113,20 @@ def curves(
         "value",
         x_title=x_title,
         y_title=y_title,
-        color=series("line", "line", shown),
+        color=series("line", "", shown) if len(shown) > 1 else None,
         log_y=min(values) > 0 and max(values) > 100 * min(values),
     )
-    spec["mark"] = {**spec["mark"], "point": len(points) <= 40 * len(shown)}
+    spec["encoding"]["x"]["axis"] = {"tickMinStep": 1, "format": ",d"}
+    if len(points) > 40 * len(shown):
+        spec["mark"] = {**spec["mark"], "point": False}
+    if len(shown) == 1:
+        spec["height"] = 180
     return Chart(title, description, {x: x_title, "line": "line", "value": y_title}, points, spec)
+
+
+def moment(time: str) -> str:
+    """Return a time in ISO 8601 as ``2026-11-24 19:12:32``, without its zone."""
+    return time[:19].replace("T", " ")
 
 
 def thin(rows: Sequence[T], most: int) -> list[T]:

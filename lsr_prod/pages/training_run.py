@@ -14,7 +14,6 @@ _STAGE_COLUMNS = {
     "seconds": "seconds", "model": "model",
 }  # fmt: skip
 _SPARSITY = {"l0_query": "queries", "l0_document": "documents"}
-_RATES = {"docs_per_s": "documents", "tokens_per_s": "tokens"}
 _VALIDATION = "validation/"
 _SPARSE = ("l0_query", "l0_document", "flops")  # of a validation
 
@@ -57,7 +56,8 @@ def _stage(number: int, stage: Mapping[str, Any], charts: dict[str, Chart]) -> S
     found = {
         "loss": curves(
             "Loss",
-            "Loss of the step at each report, in all and by part. It should fall, and stay above the loss of chance.",
+            "Loss of the step at each report, in all and by part. It should fall well below chance, the loss of equal "
+            "vectors.",
             reports,
             "step",
             _losses(reports),
@@ -87,22 +87,31 @@ def _stage(number: int, stage: Mapping[str, Any], charts: dict[str, Chart]) -> S
             y_title="terms",
         ),
         "gradient": curves(
-            "Gradient norm and learning rate",
-            "Norm of the gradient before clipping, and the learning rate of the step.",
+            "Gradient norm",
+            "Norm of the gradient before clipping.",
             reports,
             "step",
-            {"grad_norm": "gradient norm", "learning_rate": "learning rate"},
+            {"grad_norm": "gradient norm"},
             x_title="step",
-            y_title="value",
+            y_title="norm",
+        ),
+        "learning-rate": curves(
+            "Learning rate",
+            "Learning rate of the step.",
+            reports,
+            "step",
+            {"learning_rate": "learning rate"},
+            x_title="step",
+            y_title="learning rate",
         ),
         "rate": curves(
             "Throughput",
-            "Documents and tokens per second of all workers between two reports.",
+            "Documents per second of all workers between two reports.",
             reports,
             "step",
-            _RATES,
+            {"docs_per_s": "documents"},
             x_title="step",
-            y_title="per second",
+            y_title="documents per second",
         ),
     }
     drawn = {f"stage-{number}-{name}": chart for name, chart in found.items() if chart is not None}
@@ -111,8 +120,9 @@ def _stage(number: int, stage: Mapping[str, Any], charts: dict[str, Chart]) -> S
 
 
 def _losses(reports: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the fields of losses, the whole loss first."""
-    parts = sorted({name for report in reports for name in report if name.startswith("loss_")})
+    """Return the fields of losses, the whole loss first; weights of regularizers are no losses."""
+    names = {name for report in reports for name in report if name.startswith("loss_")}
+    parts = sorted(name for name in names if not name.endswith("_weight"))
     return {"loss": "total", **{name: name.removeprefix("loss_") for name in parts}, "chance": "chance"}
 
 

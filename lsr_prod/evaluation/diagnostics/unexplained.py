@@ -161,7 +161,8 @@ def _associated(
     ids, _ = _terms_of(contained, texts)
     together = np.bincount(ids, minlength=len(frequencies))
     chance = frequencies * (len(texts) / len(contained))  # expected without association
-    return (together >= rule.min_together) & (together >= 2.0**rule.min_pmi * chance)
+    found: npt.NDArray[np.bool_] = (together >= rule.min_together) & (together >= 2.0**rule.min_pmi * chance)
+    return found
 
 
 def _has_any(

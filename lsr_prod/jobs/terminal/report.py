@@ -19,6 +19,7 @@ __all__ = [
     "MakePages",
     "check_report",
     "encode_pages",
+    "evaluate_pages",
     "index_pages",
     "reindex_pages",
     "train_pages",
@@ -101,9 +102,16 @@ def index_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Pag
     return pages
 
 
+def evaluate_pages(_deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
+    """Return the evaluation report; the summary has the values per query."""
+    from lsr_prod.pages.evaluation import evaluation_page
+
+    return [evaluation_page(summary)]
+
+
 def reindex_pages(deployment: Deployment, summary: Mapping[str, Any]) -> list["Page"]:
     """Return the pages of the steps that ran."""
-    steps: dict[str, MakePages] = {"encode": encode_pages, "index": index_pages}
+    steps: dict[str, MakePages] = {"encode": encode_pages, "index": index_pages, "evaluate": evaluate_pages}
     pages: list[Page] = []
     for step, make in steps.items():
         prefix = f"{step}."

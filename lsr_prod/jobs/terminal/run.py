@@ -27,6 +27,7 @@ class Job:
         needs: sections of the deployment that the job requires.
         optional: sections that it reads if they are given.
         options: further options; ``work`` gets their values.
+        brief: returns the part of a summary that the ``RESULT`` line has; None: all of it.
         pages: makes the pages that the job writes at its end if ``report`` is set; None: it writes none.
     """
 
@@ -35,6 +36,7 @@ class Job:
     needs: tuple[str, ...]
     optional: tuple[str, ...] = ()
     options: argparse.ArgumentParser | None = None
+    brief: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     pages: MakePages | None = None
 
     @property
@@ -85,14 +87,15 @@ def run_job(
             print_table(f"lsr-prod {job.name}", scalars(summary))
         else:
             show(summary)
+        brief = summary if job.brief is None else job.brief(summary)
         if make is None:
-            print_result(summary)
+            print_result(brief)
             return
         pages: list[str] = []
         try:
             pages = write_report(deployment, make, summary)
         finally:  # the work is done, even if a page cannot be written
-            print_result({**summary, "pages": pages})
+            print_result({**brief, "pages": pages})
 
     return exit_code(job.name, run)
 
