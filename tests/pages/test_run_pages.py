@@ -65,7 +65,7 @@ def test_encode_page_shows_waves_idle_share_and_reasons(browser: Browser, files:
         charts = [figure.get_attribute("data-chart") for figure in page.locator("figure[data-chart]").all()]
         assert charts == ["rows", "rate", "idle", "commit", "timeline", "reasons"]
         facts = dict(zip(page.locator("dt").all_inner_texts(), page.locator("dd").all_inner_texts(), strict=True))
-        assert facts["encoders idle, last run"] == "30.0 %"
+        assert facts["encoders idle, last run"] == "30 %"
         assert facts["quarantined"] == "3"
         assert page.get_by_text(HOSTILE).count() > 0
 
