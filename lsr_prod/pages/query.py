@@ -9,12 +9,13 @@ from lsr_prod.search.query.request import Hybrid, Options
 from lsr_prod.search.result import Contribution, Hit, QueryTerm, SearchResult
 from lsr_prod.search.searcher import Searcher
 
-__all__ = ["query_data", "query_page"]
+__all__ = ["pieces", "query_data", "query_page"]
 
 Values = Mapping[str, Any]
 
 _THRESHOLDS = 16  # numbers of shared terms that the slider offers
-_TEXT = 2_000  # characters of a stored field
+_LEAD = 300  # characters of a stored field that are shown at once
+_TEXT = 2_000  # of a stored field that are in the page
 _CHART_TERMS = 40  # of the expansion
 _COLORS = 8  # of the chart of contributions; with more terms the last one is for all others
 _DEPTH = 1_000  # of the lists in which the ranks of a hit are looked up
@@ -53,6 +54,8 @@ def query_data(
     version = searcher.version
     options: Options = {"qk": qk, "hybrid": hybrid, "count": True, "fields": version.stored_fields}
     options["highlight"] = [name for name in version.stored_fields if name not in version.attributes]
+    searcher.encode([text])  # opens the model, which is not timed
+    timed = searcher.search(text, k, qk=qk, hybrid=hybrid)
     results = [searcher.search(text, k, **options)]
     terms = [term for term in results[0].query if term.field == "terms"]
     for required in range(2, min(len(terms), _THRESHOLDS) + 1):
@@ -70,8 +73,8 @@ def query_data(
         "k": k,
         "qk": qk,
         "hybrid": None if hybrid is None else {"terms": hybrid.terms, "words": hybrid.words},
-        "encode_ms": results[0].encode_ms,
-        "match_ms": results[0].match_ms,
+        "encode_ms": timed.encode_ms,
+        "match_ms": timed.match_ms,
         "terms": [_term(term) for term in results[0].query],
         "thresholds": [{"required": n, "matched": result.matched} for n, result in enumerate(results, 1)],
         "lists": list(lists),
@@ -118,14 +121,20 @@ def _hit(
         "missing": list(explanation.missing),
         "lists": {name: found.get(hit.doc_id) for name, found in lists.items()},
         "fields": [
-            {"name": name, "pieces": pieces(str(value), (hit.highlights or {}).get(name, ()))}
+            _field(name, str(value), (hit.highlights or {}).get(name, ()))
             for name, value in hit.fields.items()
             if value is not None and value != ""
         ],
     }
 
 
-def pieces(text: str, spans: Sequence[tuple[int, int]], characters: int = _TEXT) -> list[dict[str, Any]]:
+def _field(name: str, text: str, spans: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Return the start of a text as ``lead``, and the text as ``pieces`` if it is longer."""
+    lead = pieces(text, spans, _LEAD)
+    return {"name": name, "lead": lead, "pieces": pieces(text, spans, _TEXT) if len(text) > _LEAD else []}
+
+
+def pieces(text: str, spans: Sequence[tuple[int, int]], characters: int) -> list[dict[str, Any]]:
     """Cut a text into highlighted and other pieces.
 
     Args:

@@ -74,7 +74,7 @@ def test_page_of_many_queries_keeps_those_with_the_largest_differences() -> None
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_page(tmp_path_factory.mktemp("evaluation"), evaluation_page(evaluation_result(300, text=HOSTILE)))[0]
+    return write_page(tmp_path_factory.mktemp("evaluation"), evaluation_page(evaluation_result(60, text=HOSTILE)))[0]
 
 
 def test_page_is_accessible_printable_and_quiet(browser: Browser, file: str) -> None:
@@ -86,7 +86,7 @@ def test_point_of_a_query_shows_its_text(browser: Browser, file: str) -> None:
     chart = content["data"]["queries_of"][0]["chart"]
     with opened(browser, file) as (page, problems):
         marks = page.locator(f"figure[data-chart={chart}] svg .mark-symbol path")
-        assert marks.count() == 300
+        assert marks.count() == 60
         marks.last.hover(force=True)
         page.wait_for_selector("#vg-tooltip-element.visible")
         assert HOSTILE in page.locator("#vg-tooltip-element").inner_text()

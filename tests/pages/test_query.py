@@ -86,7 +86,7 @@ def test_index_without_words_has_no_lists(tmp_path: Path, tiny_bundle: Path) -> 
     ],
 )
 def test_pieces_join_to_the_text(spans: tuple[tuple[int, int], ...], expected: list[tuple[str, bool]]) -> None:
-    assert [(piece["text"], piece["marked"]) for piece in pieces("abcdef", spans)] == expected
+    assert [(piece["text"], piece["marked"]) for piece in pieces("abcdef", spans, 6)] == expected
 
 
 def test_long_text_is_cut_and_a_highlight_across_the_cut_left_out() -> None:

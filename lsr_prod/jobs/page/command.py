@@ -14,7 +14,6 @@ Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration.
 from collections.abc import Sequence
 from importlib import import_module
 
-from lsr_prod.errors import ConfigError
 from lsr_prod.extras import missing_extra
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
 
@@ -52,5 +51,5 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _reject(argv: Sequence[str]) -> None:
-    parser().parse_args(argv[:1])  # prints the help, or raises
-    raise ConfigError("command line", "no kind of page is given", "see lsr-prod page --help")
+    """Print the help that is asked for, or raise the error of a kind that does not exist."""
+    parser().parse_args(argv[:1])
