@@ -80,7 +80,13 @@ def _styles(color: Mapping[str, Any], styles: Sequence[Any]) -> dict[str, Any]:
 
 
 def bars(
-    value: str, label: str, *, value_title: str, rows: int, color: Mapping[str, Any] | None = None
+    value: str,
+    label: str,
+    *,
+    value_title: str,
+    rows: int,
+    color: Mapping[str, Any] | None = None,
+    x_format: str | None = None,
 ) -> dict[str, Any]:
     """Horizontal bars, one per label in the order of the rows; with ``color`` stacked.
 
@@ -90,11 +96,14 @@ def bars(
         value_title: title of the axis, with the unit.
         rows: number of labels, which sets the height.
         color: encoding from ``series``; the parts of a bar are stacked.
+        x_format: format of the labels of the axis in the syntax of d3, such as ``~s`` for 20M.
     """
     encoding: dict[str, Any] = {
         "x": {"field": value, "type": "quantitative", "title": value_title},
         "y": {"field": label, "type": "nominal", "sort": None, "title": None},
     }
+    if x_format is not None:
+        encoding["x"]["axis"] = {"format": x_format}
     if color is not None:
         encoding["color"] = color
     return {"height": max(40, 22 * rows), "mark": {"type": "bar", "tooltip": {"content": "data"}}, "encoding": encoding}

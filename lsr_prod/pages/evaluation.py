@@ -228,7 +228,7 @@ def _efficiency_charts(efficiency: Values) -> dict[str, Chart]:
             "One bar per part, the largest first.",
             {"part": "Part", "bytes": "Bytes"},
             sizes,
-            bars("bytes", "part", value_title="bytes", rows=len(sizes)),
+            bars("bytes", "part", value_title="bytes", rows=len(sizes), x_format="~s"),
         ),
         "postings": Chart(
             "Lengths of the postings lists",

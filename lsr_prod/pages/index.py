@@ -73,7 +73,7 @@ def _bytes(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
         "Bytes of all shards of the version and of its bundle, by what they hold.",
         {"part": "part", "bytes": "bytes"},
         rows,
-        bars("bytes", "part", value_title="bytes", rows=len(rows)),
+        bars("bytes", "part", value_title="bytes", rows=len(rows), x_format="~s"),
     )
     table = Table("Shards", _SHARD_COLUMNS, data["shards"])
     return Section("bytes", "Bytes and shards", charts=["bytes"], tables=[table])

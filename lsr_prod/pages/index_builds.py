@@ -78,7 +78,7 @@ def _shards(data: Mapping[str, Any], charts: dict[str, Chart]) -> Section:
         "Bytes of all files of each shard.",
         {"name": "shard", "bytes": "bytes"},
         [{"name": row["name"], "bytes": row["bytes"]} for row in rows[:_SHARDS]],
-        bars("bytes", "name", value_title="bytes", rows=min(len(rows), _SHARDS)),
+        bars("bytes", "name", value_title="bytes", rows=min(len(rows), _SHARDS), x_format="~s"),
     )
     drawn.append("shard-bytes")
     return Section("shards", "Shards", charts=drawn, tables=[Table("Shards of the build", _SHARD_COLUMNS, rows)])
