@@ -98,7 +98,7 @@ bench-pruning: $(KERNELS) models
 	@$(BIN)/python -m benchmarks.train.pruning $(DATA) --work .pruning
 
 search: $(KERNELS)
-	@$(BIN)/lsr-prod search .quickstart/index --words 1
+	@$(BIN)/lsr-prod search .quickstart/index --words 2
 
 # Tests of pages need a browser: they skip where there is none, and fail without one in CI.
 browser:

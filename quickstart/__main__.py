@@ -18,6 +18,7 @@ from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment, load_deployment
 from lsr_prod.jobs.terminal.run import log_to_stderr, print_result
 from lsr_prod.jobs.terminal.shell import exit_code
+from quickstart.pages import print_pages, write_pages
 from quickstart.report import print_quality, print_stages, result
 from quickstart.stages import FOLDER, Stage, collect_documents, run_path, run_stage
 
@@ -39,9 +40,11 @@ def _run(argv: Sequence[str]) -> None:
     deployments = load_deployments(argv)
     shutil.rmtree(FOLDER, ignore_errors=True)
     stages = run(deployments)
+    stages.append(run_stage("pages", lambda: write_pages(deployments[""], stages)))
     total = time.perf_counter() - start
     print_stages(stages, total)
     print_quality(stages)
+    print_pages(stages)
     print_result(result(stages, total))
 
 

@@ -77,7 +77,7 @@ def _figures(system: Mapping[str, Any], evaluation: Mapping[str, Any]) -> dict[s
     return values | {"matched": round(system["matched"], 1)} | {name: round(system[name], 3) for name in _LATENCIES}
 
 
-def _costs(stage: Stage) -> dict[str, float]:
+def _costs(stage: Stage) -> dict[str, Any]:
     match stage.kind:
         case "encode":
             return {"encode_docs_per_s": round(DOCUMENTS / stage.seconds, 1)}
@@ -85,6 +85,8 @@ def _costs(stage: Stage) -> dict[str, float]:
             return {key: round(value, 1) for key, value in stage.summary.items() if key.startswith("bytes_per_doc")}
         case "evaluate":
             return {key: round(stage.summary[key], 4) for key in ("l0_query", "l0_document", "flops")}
+        case "pages":
+            return {f"page.{name}": place for name, place in stage.summary.items()}
     return {}
 
 
@@ -109,6 +111,8 @@ def _note(stage: Stage) -> str:
             systems = f"{figures['queries']:,} queries x {len(figures['systems'])} systems"
             l0 = f"L0 {figures['l0_query']:.0f} per query, {figures['l0_document']:.0f} per document"
             return f"{systems}; {l0}, FLOPS {figures['flops']:.2f}"
+        case "pages":
+            return ", ".join(figures)
     return ""
 
 

@@ -29,7 +29,7 @@ class Stage:
     """A finished stage.
 
     Attributes:
-        kind: ``collect``, ``train``, ``export``, ``encode``, ``index`` or ``evaluate``.
+        kind: ``collect``, ``train``, ``export``, ``encode``, ``index``, ``evaluate`` or ``pages``.
         prefix: variant that it belongs to; empty for the default deployment.
         seconds: its duration.
         summary: what the job returned.
