@@ -83,7 +83,9 @@ def make_stand_in(folder: Path) -> None:
     name = "datetime.date.fromisoformat"
     encoded = encode_corpus(bundle, {name: "Parse a date in ISO format.", "time.strptime": "Parse a string to a date."})
     corpus = {one: Doc(doc.terms, doc.text, {"year": "2024", "lang": "en"}) for one, doc in encoded.items()}
-    make_index(bundle.parent / "index", corpus, bundle=bundle, attributes={"year": "int64", "lang": "string"})
+    make_index(
+        bundle.parent / "index", corpus, bundle=bundle, bm25=True, attributes={"year": "int64", "lang": "string"}
+    )
 
 
 def values() -> dict[str, str]:
