@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import ray
 
-from lsr_prod.cluster.token import read_token
 from quickstart.models import cache_folder
 from tests.docs.code_blocks import RUN, Block, Terminal, blocks
 from tests.indexing.corpus import Doc, encode_corpus, make_index
@@ -60,14 +58,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def environment(home: Path, ray_local: None) -> Iterator[dict[str, str]]:
-    """The environment of shells: jobs use the cluster of the tests, which saves the start of one per job."""
-    cluster = {"RAY_ADDRESS": ray.get_runtime_context().gcs_address, "RAY_AUTH_TOKEN": read_token()}
+def environment(home: Path) -> Iterator[dict[str, str]]:
+    """The environment of shells: every job starts a Ray of its own, as for a reader."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LSR_PROD_MODELS", str(cache_folder()))
         patch.setenv("HOME", str(home))
         patch.setenv("PATH", sysconfig.get_path("scripts") + os.pathsep + os.environ["PATH"])
-        yield {**os.environ, **cluster}
+        yield dict(os.environ)
 
 
 @pytest.fixture(scope="module")
