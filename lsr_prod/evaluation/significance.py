@@ -71,7 +71,7 @@ def paired_randomization(differences: Floats, *, resamples: int = 10_000, seed: 
         signs = rng.integers(0, 2, (count, len(differences)), np.int8).astype(np.float64) * 2 - 1
         as_far += (np.abs(signs @ differences) >= least).sum(axis=0)
     p = (as_far + 1) / (resamples + 1)
-    for column in np.flatnonzero(2.0 ** np.count_nonzero(differences, axis=0) <= resamples):
+    for column in np.flatnonzero(np.count_nonzero(differences, axis=0) <= np.log2(resamples)):
         changed = differences[differences[:, column] != 0, column]
         p[column] = np.mean(np.abs(_all_signs(len(changed)) @ changed) >= least[column])
     return p

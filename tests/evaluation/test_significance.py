@@ -128,3 +128,8 @@ def test_groups_are_drawn_whole() -> None:
     # Two groups of 3 and 1 queries with sums 3 and 0: means 1, 3 / 4 and 0.
     means = bootstrap_means(np.array([[3.0], [0.0]]), sizes=np.array([3.0, 1.0]))[:, 0]
     assert sorted(set(means.tolist())) == [0.0, 0.75, 1.0]
+
+
+def test_randomization_of_thousands_of_changed_queries_does_not_overflow():
+    differences = np.random.default_rng(0).normal(0.1, 1.0, (1_100, 1))
+    assert 0 < paired_randomization(differences, resamples=100)[0] <= 1
