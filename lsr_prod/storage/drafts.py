@@ -282,10 +282,11 @@ def _make_folder(folder: Path) -> None:
     """Create a folder and its parents, each durably."""
     if folder.is_dir():
         return
-    if folder.exists():
-        raise StorageError(f"{folder} is a file, not a folder; give a new path, or delete it")
     _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir(exist_ok=True)  # another thread or process may create it now
+    except FileExistsError as error:
+        raise StorageError(f"{folder} is a file, not a folder; give a new path, or delete it") from error
     sync_folder(folder.parent)
 
 

@@ -1,5 +1,6 @@
 """Drafts: a file or folder has its name only when it is complete."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,16 @@ def test_seal_syncs_every_parent_folder_that_was_created(tmp_path: Path, monkeyp
         (draft.folder / "file").write_bytes(b"x")
         assert draft.seal()
     assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(synced)
+
+
+def test_threads_create_files_of_one_new_folder_at_the_same_time(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for attempt in range(50):
+            folder = tmp_path / str(attempt) / "a" / "b"
+            assert all(pool.map(lambda name, at=folder: create_file(at / str(name), [b"x"]), range(8)))
+
+
+def test_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match="file is a file, not a folder; give a new path"):
+        create_file(tmp_path / "file" / "name", [b"x"])
