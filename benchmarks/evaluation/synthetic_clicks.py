@@ -19,7 +19,7 @@ VOCABULARY, TOPIC_WORDS = 30_000, 5_000
 
 @dataclass(frozen=True, slots=True)
 class SyntheticLog:
-    """What was written.
+    """Counts of a written log.
 
     Attributes:
         rows: number of rows.

@@ -70,7 +70,7 @@ class SearchAnswer(BaseModel):
 
 
 class ContributionAnswer(BaseModel):
-    """What a term adds to the score: ``weight`` x ``document_weight``, in a hybrid search weighted."""
+    """Contribution of a term to the score: weights of query and document, times that of its part in a hybrid."""
 
     term: str
     weight: float

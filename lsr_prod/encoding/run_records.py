@@ -171,8 +171,18 @@ class WaveRecorder:
 
 
 def save_run(table: Store, plan: str, attempt: int, summary: Mapping[str, Any]) -> None:
-    """Write the record of a finished run; ``summary`` has the fields of its ``EncodeSummary``."""
-    _save(table, f"{RUNS_FOLDER}/{plan}/{attempt:06d}.json", RunRecord(attempt, _now(), dict(summary)))
+    """Write the record of a finished run; a failure is logged, as the waves are committed already.
+
+    Args:
+        table: the table's folder.
+        plan: digest of the plan.
+        attempt: number of this attempt.
+        summary: the fields of ``EncodeSummary``.
+    """
+    try:
+        _save(table, f"{RUNS_FOLDER}/{plan}/{attempt:06d}.json", RunRecord(attempt, _now(), dict(summary)))
+    except StorageError as error:
+        log.warning("record of the run not written", extra={"fields": {"plan": plan, "error": str(error)}})
 
 
 def read_waves(table: Store, plan: str) -> list[WaveRecord]:

@@ -19,9 +19,12 @@ from lsr_prod.search.snapshot import Snapshot
 __all__ = ["Efficiency", "MatchedDocuments", "QueryCosts", "measure_cost"]
 
 
+_DOCUMENTS = 1_000_000  # documents that are read for counts by threshold; larger indexes get estimates
+
+
 @dataclass(frozen=True, slots=True)
 class MatchedDocuments:
-    """Documents that pass a threshold.
+    """Documents that pass a threshold; estimated from a sample in an index of more than a million documents.
 
     Attributes:
         kind: ``count``, ``ratio`` or ``weight``; see ``matched.Threshold``.
@@ -106,7 +109,7 @@ def measure_cost(snapshot: Snapshot, queries: Sequence[SparseQuery], *, sampled:
     """
     count = min(sampled, len(queries))
     some = [queries[i * len(queries) // count] for i in range(count)]
-    matched = count_matches(snapshot, some).mean(axis=1).tolist() if some else []
+    matched = count_matches(snapshot, some, sampled=_DOCUMENTS).mean(axis=1).tolist() if some else []
     blocks = count_blocks(snapshot, some)
     lengths = [len(query.ids) for query in queries]
     frequencies = snapshot.document_frequencies

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from lsr_prod.search.query.sparse_query import SparseQuery, required_terms
+from lsr_prod.search.shard.shard_reader import ShardReader
 from lsr_prod.search.snapshot import Snapshot
 
 __all__ = ["THRESHOLDS", "WEIGHT_TOLERANCE", "Threshold", "count_matches"]
@@ -53,7 +54,11 @@ THRESHOLDS = (
 
 
 def count_matches(
-    snapshot: Snapshot, queries: Sequence[SparseQuery], thresholds: Sequence[Threshold] = THRESHOLDS
+    snapshot: Snapshot,
+    queries: Sequence[SparseQuery],
+    thresholds: Sequence[Threshold] = THRESHOLDS,
+    *,
+    sampled: int | None = None,
 ) -> npt.NDArray[np.int64]:
     """Count the documents that pass each threshold for each query.
 
@@ -61,6 +66,8 @@ def count_matches(
         snapshot: an open version; deleted documents are not counted.
         queries: n queries, as pruned for the search.
         thresholds: t thresholds.
+        sampled: documents to read at most, evenly spread over every shard; counts are then estimates, scaled to all
+            documents. None: read all, which takes time in proportion to the index.
 
     Returns:
         int64 [t, n].
@@ -69,20 +76,23 @@ def count_matches(
         ArtifactError: the index is damaged.
     """
     starts = range(0, len(queries), _QUERIES)
-    parts = [_count(snapshot, queries[start : start + _QUERIES], thresholds) for start in starts]
+    alive = sum(len(_alive(reader)) for reader in snapshot.readers.values()) if sampled is not None else 0
+    step = 1 if sampled is None else max(1, -(-alive // sampled))
+    parts = [_count(snapshot, queries[start : start + _QUERIES], thresholds, step) for start in starts]
     return np.concatenate([np.zeros((len(thresholds), 0), np.int64), *parts], axis=1)
 
 
 def _count(
-    snapshot: Snapshot, queries: Sequence[SparseQuery], thresholds: Sequence[Threshold]
+    snapshot: Snapshot, queries: Sequence[SparseQuery], thresholds: Sequence[Threshold], step: int
 ) -> npt.NDArray[np.int64]:
     size, n = len(snapshot.vocabulary.names), len(queries)
     ones, shares = _query_matrices(queries, size)
     required = np.array([[one.required(len(query.ids)) for query in queries] for one in thresholds], np.int64)
     matched = np.zeros((len(thresholds), n), np.int64)
     for reader in snapshot.readers.values():
-        found = np.arange(reader.shard.manifest.documents)
-        found = found if reader.alive is None else np.flatnonzero(reader.alive)
+        alive = _alive(reader)
+        found = alive[::step]
+        counted = np.zeros_like(matched)
         for start in range(0, len(found), _DOCUMENTS):
             offsets, terms, _ = reader.shard.forward.gather(found[start : start + _DOCUMENTS], reader.dk)
             cells = np.ones(len(terms))
@@ -94,8 +104,16 @@ def _count(
                     pairs = covered.indices[covered.data >= threshold.value - WEIGHT_TOLERANCE]
                 else:
                     pairs = shared.indices[shared.data >= required[i][shared.indices]]
-                matched[i] += np.bincount(pairs, minlength=n)
+                counted[i] += np.bincount(pairs, minlength=n)
+        matched += counted if step == 1 else np.rint(counted * (len(alive) / max(1, len(found)))).astype(np.int64)
     return matched
+
+
+def _alive(reader: ShardReader) -> npt.NDArray[np.int64]:
+    """Return the ordinals of the documents that are not deleted."""
+    if reader.alive is None:
+        return np.arange(reader.shard.manifest.documents)
+    return np.flatnonzero(reader.alive)
 
 
 def _query_matrices(queries: Sequence[SparseQuery], size: int) -> tuple[sparse.csr_array, sparse.csr_array]:

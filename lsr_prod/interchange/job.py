@@ -11,7 +11,7 @@ from lsr_prod.encoding.table import PLAN_PROPERTY
 from lsr_prod.errors import ArtifactError, ConfigError
 from lsr_prod.formats.digest import digest_json
 from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
-from lsr_prod.interchange.quarantine import ImportQuarantine
+from lsr_prod.interchange.quarantine import ImportQuarantine, quarantine_store
 from lsr_prod.interchange.read import VectorFile, find_vector_files, read_vectors
 from lsr_prod.interchange.summaries import ExportSummary, FinishedImport, ImportSummary
 from lsr_prod.interchange.table_export import TableVectors, export_ciff, export_csr, export_jsonl, ids_path
@@ -61,7 +61,7 @@ def move_vectors(deployment: Deployment) -> Mapping[str, Any]:
 
 def _import(settings: VectorsSettings, store: Store, vocabulary: Vocabulary) -> ImportSummary | FinishedImport:
     started = time.monotonic()
-    quarantine = _quarantine_store(settings, store)
+    quarantine = quarantine_store("vectors.quarantine", settings.quarantine, store)
     _check_contents(settings)
     if not settings.paths:
         raise ConfigError("vectors.paths", "an import needs files", "add --vectors.paths VALUE")
@@ -126,15 +126,6 @@ def _layout(settings: VectorsSettings) -> TableLayout:
         contents=settings.contents,
         max_impact_error=settings.max_impact_error,
     )
-
-
-def _quarantine_store(settings: VectorsSettings, store: Store) -> Store:
-    uri = settings.quarantine or f"{store.uri.rstrip('/')}_quarantine"
-    if not is_remote(uri):
-        uri = str(Path(uri).absolute())
-        if Path(uri).is_file():
-            raise ConfigError("vectors.quarantine", f"{uri} is a file", "give a folder")
-    return Store(uri, store.options)
 
 
 def _check_contents(settings: VectorsSettings) -> None:

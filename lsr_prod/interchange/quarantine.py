@@ -2,18 +2,38 @@
 
 from collections import Counter
 from collections.abc import Collection
+from pathlib import Path
 
 from lsr_prod.corpus.rows import BadRow
-from lsr_prod.errors import SourceError
+from lsr_prod.errors import ConfigError, SourceError
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Store
+from lsr_prod.storage import Store, is_remote
 from lsr_prod.tables.quarantine import BadRowWriter
 
-__all__ = ["ImportQuarantine"]
+__all__ = ["ImportQuarantine", "quarantine_store"]
 
 log = get_log(__name__)
 
 _LOGGED = 5
+
+
+def quarantine_store(field: str, given: str | None, output: Store) -> Store:
+    """Return the folder of the quarantine of a job.
+
+    Args:
+        field: the setting, such as ``vectors.quarantine``.
+        given: its value, a folder or URI; None: next to the output.
+        output: the output of the job.
+
+    Raises:
+        ConfigError: there is a file.
+    """
+    uri = given or f"{output.uri.rstrip('/')}_quarantine"
+    if not is_remote(uri):
+        uri = str(Path(uri).absolute())
+        if Path(uri).is_file():
+            raise ConfigError(field, f"{uri} is a file", "give a folder")
+    return Store(uri, output.options)
 
 
 class ImportQuarantine:

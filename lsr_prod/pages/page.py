@@ -1,4 +1,4 @@
-"""What a report page consists of."""
+"""Report pages: their texts, tables and charts as plain values."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -44,7 +44,7 @@ class Block:
 
     @property
     def runs(self) -> bool:
-        """Whether the test runs it."""
+        """Return whether the test runs the block."""
         return self.language in RUN and not self.title and not self.not_run
 
 

@@ -49,3 +49,12 @@ def test_counts_equal_those_of_the_search(index: tuple[Searcher, Dense]) -> None
 
 def test_no_query_gives_no_column(index: tuple[Searcher, Dense]) -> None:
     assert count_matches(index[0].snapshot, []).shape == (len(THRESHOLDS), 0)
+
+
+def test_counts_of_sampled_documents_are_scaled_to_all(index: tuple[Searcher, Dense]) -> None:
+    searcher, dense = index
+    everything = count_matches(searcher.snapshot, queries())
+    assert (count_matches(searcher.snapshot, queries(), sampled=len(dense.ids)) == everything).all()
+    half = count_matches(searcher.snapshot, queries(), sampled=-(-len(dense.ids) // 2))
+    assert (half != everything).any()
+    assert half[0].sum() == pytest.approx(everything[0].sum(), rel=0.15)

@@ -73,7 +73,7 @@ def violations(page: Page) -> list[str]:
 
 
 def wider_than_window(page: Page) -> bool:
-    """Whether the reader must scroll the whole page sideways."""
+    """Return whether the page is wider than the window."""
     return bool(page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1"))
 
 

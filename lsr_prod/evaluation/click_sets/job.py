@@ -8,15 +8,16 @@ from typing import Any
 
 from lsr_prod.config import Deployment
 from lsr_prod.config.click_set import ClickSetSettings
-from lsr_prod.errors import ArtifactError, ConfigError, SourceError
+from lsr_prod.errors import ArtifactError, SourceError
 from lsr_prod.evaluation.click_sets.build import build_sets
 from lsr_prod.evaluation.click_sets.files import SPLITS, write_pairs, write_set
 from lsr_prod.evaluation.click_sets.leaks import find_leaks
 from lsr_prod.evaluation.click_sets.log import LogBuilder
 from lsr_prod.evaluation.click_sets.read import LogFiles, RowCounts, read_log
 from lsr_prod.formats.digest import canonical_json, digest_folder, digest_json
+from lsr_prod.interchange.quarantine import quarantine_store
 from lsr_prod.logs import get_log
-from lsr_prod.storage import Store, is_remote
+from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 from lsr_prod.tables.quarantine import BadRowWriter
 from lsr_prod.training_data.row_jobs.output import MANIFEST, RowOutput
@@ -51,7 +52,7 @@ def make_click_set(deployment: Deployment) -> Mapping[str, Any]:
     assert settings is not None  # the job requires the section
     started = time.monotonic()
     store = Store(absolute(settings.output), options)
-    quarantine = _quarantine(settings, store)
+    quarantine = quarantine_store("click_set.quarantine", settings.quarantine, store)
     files = LogFiles.find(settings, options)
     plan = {
         "format": CLICK_SET_FORMAT,
@@ -103,15 +104,6 @@ def _write(scratch: Path, builder: LogBuilder, rows: RowCounts, settings: ClickS
         "leaks": 0,
         "files": [file.to_json() for file in digest_folder(scratch)],
     }
-
-
-def _quarantine(settings: ClickSetSettings, store: Store) -> Store:
-    uri = settings.quarantine or f"{store.uri.rstrip('/')}_quarantine"
-    if not is_remote(uri):
-        uri = str(Path(uri).absolute())
-        if Path(uri).is_file():
-            raise ConfigError("click_set.quarantine", f"{uri} is a file", "give a folder")
-    return Store(uri, store.options)
 
 
 def _summary(

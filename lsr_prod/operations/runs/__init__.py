@@ -1,1 +1,1 @@
-"""What train, encode and index runs have recorded, read from the store of their artifact, as plain values for pages."""
+"""Records of train, encode and index runs, read from the store of their artifact, as plain values for pages."""

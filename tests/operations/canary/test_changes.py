@@ -22,7 +22,7 @@ def extrapolated(a: list[str], b: list[str], depths: int) -> float:
     for depth in range(1, depths):
         if depth <= s:
             agreement = common(depth) / depth
-        elif depth <= k:  # the short ranking goes on as it was: X_s (d - s) / s more common documents
+        elif depth <= k:  # assumed: the rest agrees as much, X_s (d - s) / s more
             agreement = (common(depth) + common(s) * (depth - s) / s) / depth
         else:
             agreement = (common(k) - common(s)) / k + common(s) / s

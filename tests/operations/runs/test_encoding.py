@@ -1,4 +1,4 @@
-"""What is recorded of an encode run: waves, idle share, cost."""
+"""Records of an encode run: waves, idle share, cost."""
 
 from pathlib import Path
 
