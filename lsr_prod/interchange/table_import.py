@@ -131,7 +131,7 @@ def import_vectors(
         _check_error(scale, spill.totals, layout)
         properties = _properties(vocabulary, layout, scale, spill.totals)
         table = create_sparse_table(store, layout.sink, properties, plan)
-        writer = _Writer(store, properties, layout, sources, quarantine)
+        writer = _Writer(store, properties, layout, sources, quarantine, plan)
         adds = [(part, {"bucket": str(b)}) for b in range(layout.buckets) for part in writer.parts(spill, b)]
     quarantine.flush()  # before the commit: a committed import always has its quarantine
     table.commit(adds, [], app=plan, version=0, epoch=1)
@@ -205,8 +205,9 @@ class _Writer:
         layout: TableLayout,
         sources: Sequence[Source],
         quarantine: ImportQuarantine,
+        plan: str,
     ) -> None:
-        self._store, self._properties, self._layout = store, properties, layout
+        self._store, self._properties, self._layout, self._plan = store, properties, layout, plan
         self._sources, self._quarantine = sources, quarantine
         self._keys = np.array([source.key for source in sources], np.int64)
         self.documents = self.postings = self.clipped = 0
@@ -228,7 +229,7 @@ class _Writer:
         table = pa.concat_tables(held).sort_by("doc_id").combine_chunks()
         self.documents += table.num_rows
         self.postings += len(table["terms"].combine_chunks().flatten())
-        return write_part(self._store, f"bucket={bucket}", table)
+        return write_part(self._store, f"bucket={bucket}", table, self._plan)
 
     def _first_of_each_id(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         seen: set[str] = set()

@@ -106,7 +106,7 @@ def merge_parts(store: Store, merge: Merge) -> Part | None:
     rows = pa.concat_tables(tables, promote_options="default")  # an earlier release wrote fewer columns
     if not rows.num_rows:
         return None
-    return write_part(store, folder, rows.sort_by([(name, "ascending") for name in merge.order]))
+    return write_part(store, folder, rows.sort_by([(name, "ascending") for name in merge.order]), merge.origin)
 
 
 def _one_by_one(store: Store, merges: Sequence[Merge]) -> Iterator[tuple[Merge, Part | None]]:

@@ -34,6 +34,11 @@ class Merge:
     order: tuple[str, ...] = DOCUMENT_ORDER
 
     @property
+    def origin(self) -> str:
+        """The parts, each with its deleted rows: a table loses them with the commit, and never has them again."""
+        return "\n".join(f"{file.path} {file.deleted.unique_id if file.deleted else ''}" for file in self.files)
+
+    @property
     def deleted(self) -> int:
         """Number of deleted rows of the parts."""
         return sum(file.deleted.rows for file in self.files if file.deleted)

@@ -26,7 +26,7 @@ from lsr_prod.tables.delta_deletions import FEATURE, CommitInfo, commit_deletion
 from lsr_prod.tables.delta_log import LOG_FOLDER, commit_name, is_commit, read_actions
 from lsr_prod.tables.file_table import TableFile, file_schema, partition_column, to_files, vector_column
 from lsr_prod.tables.part import Part
-from lsr_prod.tables.table import LogEntry, check_removes
+from lsr_prod.tables.table import LogEntry, check_adds, check_removes
 
 __all__ = ["DeltaSink", "create_delta", "open_delta"]
 
@@ -103,6 +103,7 @@ class DeltaSink:
         deletions: Mapping[str, DeletionVector] | None = None,
     ) -> None:
         """See ``tables.Table.commit``."""
+        check_adds(self, adds)
         changed = {file.path: file for file in check_removes(self, [*removes, *(deletions or ())])}
         gone = [changed[path] for path in removes]
         if deletions or any(file.deleted for file in gone):

@@ -31,7 +31,7 @@ from lsr_prod.tables.file_table import (
 )
 from lsr_prod.tables.part import Part
 from lsr_prod.tables.schema import schema_from_json, schema_to_json, stored_strings
-from lsr_prod.tables.table import LogEntry, check_removes
+from lsr_prod.tables.table import LogEntry, check_adds, check_removes
 
 __all__ = ["ParquetSink", "create_parquet", "open_parquet"]
 
@@ -141,6 +141,7 @@ class ParquetSink:
     ) -> None:
         """See ``tables.Table.commit``; concurrent commits of two apps that only add files both succeed."""
         changed = [*removes, *(deletions or ())]
+        check_adds(self, adds)
         check_removes(self, changed)
         commit: dict[str, Any] = {
             "format": DELETIONS_FORMAT if deletions else MANIFEST_FORMAT,

@@ -1,4 +1,4 @@
-"""Parquet parts: named by their content, written once, and read back after writing."""
+"""Parquet parts: named by their content and origin, written once, and read back after writing."""
 
 import hashlib
 import io
@@ -42,17 +42,26 @@ class Part:
     stats: str
 
 
-def write_part(store: Store, folder: str, table: pa.Table) -> Part:
-    """Write ``table`` as ``<folder>/part-<sha256>.parquet`` and read its footer back.
+def write_part(store: Store, folder: str, table: pa.Table, origin: str) -> Part:
+    """Write ``table`` as ``<folder>/part-<sha256 of content and origin>.parquet`` and read its footer back.
 
     The name of a part of the sparse table also has the digest of its rows (``row_digest``), after another hyphen.
 
     Columns of the type ``large_string`` are stored as ``string``, with as much text per row group as that type holds.
-    Equal tables get equal names, so a second attempt that makes the same bytes reuses the file. If a damaged file has
-    that name, a number is appended to the name of the part.
+    Equal tables of one origin get equal names, so a second attempt that makes the same bytes reuses the file. If a
+    damaged file has that name, a number is appended to the name of the part.
+
+    Args:
+        store: the table's folder.
+        folder: of the partition, inside the table.
+        table: rows of the part.
+        origin: identifies the only commit that may add the part, for example plan and wave. A table knows its files by
+            path, so a path that was removed must never be added again: neither by the commit that removes it, which
+            Delta forbids, nor by a later one, whose file a vacuum may be about to delete.
     """
     data = _parquet(table)
-    name = f"{folder}/part-{hashlib.sha256(data).hexdigest()}"
+    identity = hashlib.sha256(hashlib.sha256(data).digest() + origin.encode())
+    name = f"{folder}/part-{identity.hexdigest()}"
     if set(DIGESTED) <= set(table.column_names):
         name += f"-{row_digest(table):064x}"
     stats = json.dumps(_statistics(table))

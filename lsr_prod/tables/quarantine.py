@@ -88,7 +88,7 @@ def write_quarantine(store: Store, plan: str, wave: int, rows: pa.Table) -> Part
     rows = rows.sort_by([("file", "ascending"), ("position", "ascending")])
     rows = rows.rename_columns({"source_key": "source_file"})
     table = pa.table([rows[name] for name in PART_SCHEMA.names], schema=large_strings(PART_SCHEMA))
-    return write_part(store, quarantine_folder(plan, wave), table)
+    return write_part(store, quarantine_folder(plan, wave), table, f"{plan}/{wave}")
 
 
 class BadRowWriter:

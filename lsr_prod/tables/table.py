@@ -1,18 +1,19 @@
 """Protocol of a table: an immutable snapshot that lists its files and commits changes based on itself."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
-from lsr_prod.errors import TableConflictError
+from lsr_prod.errors import CommitError, TableConflictError
 from lsr_prod.storage import Store
 from lsr_prod.tables.deletion_vector import DeletionVector
 from lsr_prod.tables.file_table import TableFile, files_with_paths, to_files
 from lsr_prod.tables.part import Part
 
-__all__ = ["LogEntry", "Table", "check_removes"]
+__all__ = ["LogEntry", "Table", "check_adds", "check_removes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class Table(Protocol):
         Raises:
             TableConflictError: ``app`` has committed since the snapshot, a file to remove or to delete rows of was
                 removed, other rows of it were deleted, or the sink cannot exclude any of this.
+            CommitError: the snapshot has a file to add already.
             StorageError: the store failed. The commit may have succeeded; load the table to find out.
         """
 
@@ -119,3 +121,22 @@ def check_removes(table: Table, removes: Sequence[str]) -> list[TableFile]:
         missing = sorted({*removes} - {file.path for file in files})
         raise TableConflictError(f"{table.store.uri} no longer has {missing[:1]}; load the table and decide again")
     return files
+
+
+def check_adds(table: Table, adds: Sequence[tuple[Part, Mapping[str, str | None]]]) -> None:
+    """Refuse a file that the snapshot has already.
+
+    Delta would keep the file once, or lose it if the same commit removes it; either way its rows would not be those
+    that the commit counts.
+
+    Raises:
+        CommitError: the snapshot has such a file, or a file is listed twice.
+    """
+    paths = [part.path for part, _ in adds]
+    again = files_with_paths(table.file_table(), paths)["path"].to_pylist() if paths else []
+    again += [path for path, count in Counter(paths).items() if count > 1]
+    if again:
+        raise CommitError(
+            f"{table.store.uri} has {again[0]} already, and a commit may not add it again; nothing was committed, "
+            "report this"
+        )

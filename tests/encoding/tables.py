@@ -40,7 +40,7 @@ def make_cell(
     vector = {"terms": [1, 5], "impacts": [impact, 1], "content_hash": "0" * 32, "content_key": 0, "source_file": 7}
     good = pa.Table.from_pylist([{"doc_id": doc_id, **vector} for doc_id in ids], schema=schema)
     bucket = cell % PROPERTIES.buckets
-    parts = (write_part(table, f"bucket={bucket}", good),) if ids else ()
+    parts = (write_part(table, f"bucket={bucket}", good, f"{plan}/{wave}"),) if ids else ()
     rows = [
         {
             "cell": cell,

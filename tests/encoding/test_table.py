@@ -176,7 +176,7 @@ def test_digest_of_a_table_with_deleted_rows_is_that_of_a_table_without_them(tmp
     store = Store(str(tmp_path / "a"))
     table = create_sparse_table(store, sink, PROPERTIES, "p")
     rows = pa.Table.from_pylist(ROWS, schema=sparse_schema(("title",))).drop(["bucket"])
-    part = write_part(store, "bucket=0", rows)
+    part = write_part(store, "bucket=0", rows, "plan/0")
     if not named:
         assert store.put_new("bucket=0/foreign.parquet", store.get(part.path) or b"")
         part = replace(part, path="bucket=0/foreign.parquet")

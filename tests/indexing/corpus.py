@@ -95,7 +95,7 @@ def make_table(
     table = create_table(store, sink, sparse_schema(FIELDS), ["bucket"], properties.to_delta())
     some = {bucket: rows(corpus, buckets, bucket).drop(["bucket"]) for bucket in range(buckets)}
     adds = [
-        (write_part(store, f"bucket={bucket}", part), {"bucket": str(bucket)})
+        (write_part(store, f"bucket={bucket}", part, "plan/0"), {"bucket": str(bucket)})
         for bucket, part in some.items()
         if part.num_rows
     ]

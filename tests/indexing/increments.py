@@ -57,6 +57,7 @@ def change_table(root: Path, increment: Increment, *, buckets: int = 4, options:
     """Commit an increment: replace parts with superseded rows, and add a part with the new rows of each bucket."""
     store = Store(str(root / "table") if options is None else str(root), options or {})
     table = open_table(store)
+    origin = f"increment {table.version}"
     leaving = {*increment.upserts, *increment.deletes}
     adds, removes = [], []
     for file in table.files():
@@ -68,20 +69,23 @@ def change_table(root: Path, increment: Increment, *, buckets: int = 4, options:
         removes.append(file.path)
         if any(stay):
             bucket = file.partition["bucket"]
-            adds.append((write_part(store, f"bucket={bucket}", part.filter(stay)), {"bucket": bucket}))
+            adds.append((write_part(store, f"bucket={bucket}", part.filter(stay), origin), {"bucket": bucket}))
     for bucket in range(buckets):
         new = rows(increment.upserts, buckets, bucket).drop(["bucket"])
         if new.num_rows:
-            adds.append((write_part(store, f"bucket={bucket}", new), {"bucket": str(bucket)}))
+            adds.append((write_part(store, f"bucket={bucket}", new, origin), {"bucket": str(bucket)}))
     table.commit(adds, removes, app="corpus", version=(table.transaction_version("corpus") or 0) + 1, epoch=1)
 
 
 def delete_rows(root: Path, increment: Increment, *, buckets: int = 4) -> None:
     """Commit an increment with deletion vectors: no part is replaced."""
     store = Store(str(root / "table"))
+    origin = f"increment {open_table(store).version}"
     new = [(bucket, rows(increment.upserts, buckets, bucket).drop(["bucket"])) for bucket in range(buckets)]
     adds = [
-        (write_part(store, f"bucket={bucket}", part), {"bucket": str(bucket)}) for bucket, part in new if part.num_rows
+        (write_part(store, f"bucket={bucket}", part, origin), {"bucket": str(bucket)})
+        for bucket, part in new
+        if part.num_rows
     ]
     delete_ids(store, {*increment.upserts, *increment.deletes}, adds, app="corpus")
 

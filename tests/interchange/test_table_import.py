@@ -128,11 +128,11 @@ def test_interrupted_import_is_completed_by_the_next(vocabulary, tmp_path, monke
     rows = rows_of(vocabulary, [(f"d{i}", {"lock": i + 1, "Ω": 0.5}) for i in range(30)])
     writes = []
 
-    def write_some(store, folder, table):
+    def write_some(store, folder, table, origin):
         writes.append(folder)
         if len(writes) == 2:
             raise KeyboardInterrupt
-        return write_part(store, folder, table)
+        return write_part(store, folder, table, origin)
 
     write_part = module.write_part
     monkeypatch.setattr(module, "write_part", write_some)

@@ -58,7 +58,7 @@ def test_parts_with_more_than_two_gigabytes_of_text_are_merged(tmp_path: Path):
     for name in "ba":
         ids = pa.array([f"{name}{i:02}" for i in range(count)])
         text = pa.chunked_array([pa.array(["x" * 100_000_000], pa.large_string())] * count)
-        part = write_part(store, "bucket=0", pa.table({"doc_id": ids, "text": text}))
+        part = write_part(store, "bucket=0", pa.table({"doc_id": ids, "text": text}), "plan/0")
         files.append(TableFile(part.path, part.size, part.rows, {"bucket": "0"}))
     merged = merge_parts(store, Merge({"bucket": "0"}, tuple(files)))
     found = pq.ParquetFile(tmp_path / merged.path)

@@ -29,7 +29,7 @@ def table(tmp_path: Path, sink: Sink) -> Store:
     store = Store(str(tmp_path))
     create_table(store, sink, _SCHEMA, ["bucket"], {"delta.checkpointInterval": str(_EVERY["delta"])})
     for number in range(_COMMITS):
-        part = write_part(store, "bucket=0", pa.table({"doc_id": [f"d{number}"]}))
+        part = write_part(store, "bucket=0", pa.table({"doc_id": [f"d{number}"]}), "plan/0")
         app = "plan" if number else "first"
         newest(store).commit([(part, {"bucket": "0"})], [], app=app, version=number, epoch=1)
     return store
@@ -53,7 +53,7 @@ def test_log_is_deleted_up_to_the_last_checkpoint_before_the_kept_versions(table
     oldest = open_table(table, first)
     assert oldest is not None
     assert oldest.file_table().num_rows == first
-    part = write_part(table, "bucket=0", pa.table({"doc_id": ["new"]}))
+    part = write_part(table, "bucket=0", pa.table({"doc_id": ["new"]}), "plan/0")
     found.commit([(part, {"bucket": "0"})], [], app="plan", version=_COMMITS, epoch=1)
     assert newest(table).version == _COMMITS + 1
     assert vacuum(table, 10 * 365 * DAY).entries == ()  # a longer retention than before

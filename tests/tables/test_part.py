@@ -21,11 +21,12 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_write_part_reuses_the_file_of_an_equal_table(store: Store, tmp_path: Path):
-    part = write_part(store, "bucket=1", TABLE)
+    part = write_part(store, "bucket=1", TABLE, "plan/0")
     before = (tmp_path / part.path).stat().st_ino
-    assert write_part(store, "bucket=1", TABLE) == part
+    assert write_part(store, "bucket=1", TABLE, "plan/0") == part
     assert (tmp_path / part.path).stat().st_ino == before
-    assert write_part(store, "bucket=1", TABLE.slice(1)).path != part.path
+    assert write_part(store, "bucket=1", TABLE.slice(1), "plan/0").path != part.path
+    assert write_part(store, "bucket=1", TABLE, "plan/1").path != part.path
     assert pq.read_table(tmp_path / part.path, partitioning=None) == TABLE
 
 
@@ -33,12 +34,12 @@ def test_large_strings_are_stored_as_strings_in_row_groups_that_hold_them(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     large = TABLE.cast(large_strings(TABLE.schema))
-    assert write_part(store, "f", large) == write_part(store, "f", TABLE)
+    assert write_part(store, "f", large, "plan/0") == write_part(store, "f", TABLE, "plan/0")
     monkeypatch.setattr("lsr_prod.tables.part._PIECE_BYTES", 40)
     rows = pa.table(
         {"doc_id": [f"{i:02}" for i in range(30)], "text": [None if i % 3 else "ab" * i for i in range(30)]}
     )
-    part = write_part(store, "f", rows.cast(large_strings(rows.schema)))
+    part = write_part(store, "f", rows.cast(large_strings(rows.schema)), "plan/0")
     found = pq.ParquetFile(tmp_path / part.path)
     assert (found.schema_arrow, found.read()) == (rows.schema, rows)
     assert found.metadata.num_row_groups > 10
@@ -46,7 +47,7 @@ def test_large_strings_are_stored_as_strings_in_row_groups_that_hold_them(
 
 
 def test_statistics_hold_bounds_and_null_counts(store: Store):
-    part = write_part(store, "f", TABLE)
+    part = write_part(store, "f", TABLE, "plan/0")
     assert (part.rows, part.size) == (2, store.size(part.path))
     assert json.loads(part.stats) == {
         "numRecords": 2,
@@ -55,11 +56,11 @@ def test_statistics_hold_bounds_and_null_counts(store: Store):
         "nullCount": {"doc_id": 0, "title": 1},
     }
     no_id = pa.table({"doc_id": pa.array([None], pa.string())})
-    assert json.loads(write_part(store, "f", no_id).stats)["minValues"] == {}
+    assert json.loads(write_part(store, "f", no_id, "plan/0").stats)["minValues"] == {}
 
 
 def test_check_part_rejects_a_file_that_differs_from_its_part(store: Store, tmp_path: Path):
-    part = write_part(store, "f", TABLE)
+    part = write_part(store, "f", TABLE, "plan/0")
     data = (tmp_path / part.path).read_bytes()
     check_part(store, part)
     with pytest.raises(CommitError, match="has 2 rows instead of 3"):
@@ -77,27 +78,27 @@ def test_check_part_rejects_a_file_that_differs_from_its_part(store: Store, tmp_
 
 
 def test_write_part_touches_a_part_that_it_reuses(store: Store, tmp_path: Path):
-    part = write_part(store, "f", TABLE)
+    part = write_part(store, "f", TABLE, "plan/0")
     os.utime(tmp_path / part.path, (1, 1))
     assert check_part(store, part).modified == 1
-    assert write_part(store, "f", TABLE) == part
+    assert write_part(store, "f", TABLE, "plan/0") == part
     assert check_part(store, part).modified > time.time() - 60
 
 
 @pytest.mark.parametrize("left", [0, 100])
 def test_write_part_takes_another_name_if_a_damaged_file_has_it(store: Store, tmp_path: Path, left: int):
-    damaged = write_part(store, "f", TABLE)
+    damaged = write_part(store, "f", TABLE, "plan/0")
     whole = (tmp_path / damaged.path).read_bytes()
     (tmp_path / damaged.path).write_bytes(whole[:left])
-    part = write_part(store, "f", TABLE)
+    part = write_part(store, "f", TABLE, "plan/0")
     assert part.path == damaged.path.replace(".parquet", "-1.parquet")
     assert (tmp_path / part.path).read_bytes() == whole
     assert len((tmp_path / damaged.path).read_bytes()) == left
-    assert write_part(store, "f", TABLE) == part
+    assert write_part(store, "f", TABLE, "plan/0") == part
 
 
 def test_write_part_writes_a_part_again_after_a_vacuum(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    part = write_part(store, "f", TABLE)
+    part = write_part(store, "f", TABLE, "plan/0")
     whole = Store.touch
 
     def touch(self: Store, name: str) -> None:
@@ -106,5 +107,5 @@ def test_write_part_writes_a_part_again_after_a_vacuum(store: Store, tmp_path: P
         whole(self, name)
 
     monkeypatch.setattr(Store, "touch", touch)
-    assert write_part(store, "f", TABLE) == part
+    assert write_part(store, "f", TABLE, "plan/0") == part
     check_part(store, part)

@@ -57,7 +57,7 @@ def test_digest_is_the_sum_over_rows_also_of_slices_and_chunks(rows: list[Any], 
 
 def test_part_has_the_digest_of_its_rows_in_its_name(tmp_path: Path):
     store, rows = Store(str(tmp_path)), table_of([("a", [(1, 2)], "h"), ("b", [], "i")])
-    part = write_part(store, "bucket=0", rows)
+    part = write_part(store, "bucket=0", rows, "plan/0")
     assert (
         digest_in_name(part.path)
         == row_digest(rows)
@@ -65,5 +65,5 @@ def test_part_has_the_digest_of_its_rows_in_its_name(tmp_path: Path):
     )
     assert combine_digests([row_digest(rows)]) in part.path
     (tmp_path / part.path).write_bytes(b"damaged")
-    assert digest_in_name(write_part(store, "bucket=0", rows).path) == row_digest(rows)
-    assert digest_in_name(write_part(store, "bucket=0", rows.drop_columns(["terms"])).path) is None
+    assert digest_in_name(write_part(store, "bucket=0", rows, "plan/0").path) == row_digest(rows)
+    assert digest_in_name(write_part(store, "bucket=0", rows.drop_columns(["terms"]), "plan/0").path) is None

@@ -31,7 +31,9 @@ def make(store: Store, sink: Sink) -> Table:
 def part(store: Store, names: str, bucket: int = 0) -> tuple[Part, dict[str, str | None]]:
     rows = [{"doc_id": name, "terms": [1, 2], "title": None} for name in names]
     schema = SCHEMA.remove(1)
-    return write_part(store, f"bucket={bucket}", pa.Table.from_pylist(rows, schema=schema)), {"bucket": str(bucket)}
+    return write_part(store, f"bucket={bucket}", pa.Table.from_pylist(rows, schema=schema), "plan/0"), {
+        "bucket": str(bucket)
+    }
 
 
 def reopen(store: Store, version: int | None = None) -> Table:
@@ -109,6 +111,16 @@ def test_commit_from_a_stale_snapshot_of_the_same_app_is_rejected(store: Store, 
     with pytest.raises(TableConflictError):
         stale.commit([], [], app="p", version=-1, epoch=2)
     assert reopen(store).version == 1
+
+
+def test_file_of_the_table_cannot_be_added_again(store: Store, sink: Sink):
+    make(store, sink)
+    first, second = part(store, "a"), part(store, "b")
+    reopen(store).commit([first, second], [], app="p", version=0, epoch=1)
+    for adds, removes in ([first], [first[0].path]), ([second], []), ([part(store, "c")] * 2, []):
+        with pytest.raises(CommitError, match="may not add it again"):
+            reopen(store).commit(adds, removes, app="p", version=1, epoch=1)
+    assert (reopen(store).version, paths(reopen(store))) == (1, sorted([first[0].path, second[0].path]))
 
 
 def test_second_removal_of_a_file_is_rejected(store: Store, sink: Sink):

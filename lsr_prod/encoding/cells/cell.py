@@ -97,6 +97,7 @@ def write_cell(
     files = task.files_of(found.bucket)
     carried = unchanged_rows(task.table, files, known, cell.unchanged, task.properties)
     fresh = pa.concat_tables([encoded, carried]).sort_by("doc_id")
+    origin = f"{task.plan}/{task.wave}"
     going = known.going["doc_id"].combine_chunks()
     deleted = going.filter(pc.invert(pc.is_in(going, value_set=fresh["doc_id"].combine_chunks())))
     _refuse_returning_duplicates(task, cell, deleted)
@@ -115,7 +116,7 @@ def write_cell(
         cell=found.cell,
         bucket=found.bucket,
         rows_in=found.rows.num_rows,
-        parts=(write_part(task.table, f"bucket={found.bucket}", fresh),) if fresh.num_rows else (),
+        parts=(write_part(task.table, f"bucket={found.bucket}", fresh, origin),) if fresh.num_rows else (),
         quarantine=write_quarantine(task.quarantine, task.plan, task.wave, bad) if bad.num_rows else None,
         reasons=_count(bad["reason"]),
         clipped=clipped,
