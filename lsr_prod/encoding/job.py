@@ -2,9 +2,11 @@
 
 import os
 import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
@@ -23,6 +25,7 @@ from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.encoding.prepare import Work, prepare
 from lsr_prod.encoding.probe import probe_scale, spread_slices
 from lsr_prod.encoding.results import WaveCosts, WaveResult
+from lsr_prod.encoding.returning import run_here
 from lsr_prod.encoding.run_records import WaveRecorder, save_run
 from lsr_prod.encoding.summary import EncodeSummary, Totals, document_count, table_bytes
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 __all__ = ["check_encode", "encode_corpus"]
 
 log = get_log(__name__)
+
+_FEW_CALLS = 2  # of 64 parts each: this process reads them before a local Ray has started
 
 
 def encode_corpus(deployment: Deployment, *, abandon: str | None = None, checked: Work | None = None) -> EncodeSummary:
@@ -64,8 +69,9 @@ def encode_corpus(deployment: Deployment, *, abandon: str | None = None, checked
         EncoderLostError: every attempt at a block or wave lost its actors or nodes.
         StorageError: the store failed.
     """
-    work = checked or _prepare(deployment, abandon)
-    with ray_session(deployment.ray):
+    with ExitStack() as session:
+        work = checked or _prepare(deployment, abandon, session)
+        session.enter_context(ray_session(deployment.ray))
         return _encode(work)
 
 
@@ -79,15 +85,35 @@ def check_encode(deployment: Deployment) -> Work:
         ConfigError: a setting is wrong.
         LineageError: another bundle made the table.
     """
-    return _prepare(deployment, None)
+    with ExitStack() as session:
+        return _prepare(deployment, None, session)
 
 
-def _prepare(deployment: Deployment, abandon: str | None) -> Work:
-    """Check the inputs; the sizes of a new plan follow from the encoders that the cluster has room for."""
+def _prepare(deployment: Deployment, abandon: str | None, session: ExitStack) -> Work:
+    """Check the inputs; the sizes of a new plan follow from the encoders that the cluster has room for.
+
+    Args:
+        deployment: all sections.
+        abandon: first digits of the digest of the newest plan.
+        session: gets the connection to Ray if the checks need it.
+    """
     encode = deployment.encode
     assert encode is not None
+
+    def on_workers(function: Callable[..., Any], shared: Any, items: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
+        if len(items) <= _FEW_CALLS:
+            return run_here(function, shared, items)
+        import ray
+
+        from lsr_prod.cluster.tasks import run_tasks
+
+        session.enter_context(ray_session(deployment.ray))
+        held = ray.put(shared)
+        calls = run_tasks(function, [(held, *item) for item in items], task="looking for rows that become documents")
+        return (result for _, result in calls)
+
     if encode.actors is not None or not (deployment.ray.address or os.environ.get("RAY_ADDRESS")):
-        return prepare(deployment, abandon=abandon)
+        return prepare(deployment, abandon=abandon, run=on_workers)
 
     def planned() -> int:
         from lsr_prod.encoding.actors.places import pool_size
@@ -95,7 +121,7 @@ def _prepare(deployment: Deployment, abandon: str | None) -> Work:
         with ray_session(deployment.ray):
             return pool_size(encode).planned
 
-    return prepare(deployment, abandon=abandon, actors=planned)
+    return prepare(deployment, abandon=abandon, actors=planned, run=on_workers)
 
 
 def _encode(work: Work) -> EncodeSummary:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from lsr_prod.config import Deployment, EncodeSettings, SourceSettings
@@ -12,8 +12,9 @@ from lsr_prod.encoding.commit.committer import waves_done
 from lsr_prod.encoding.encoder import EncoderFactory
 from lsr_prod.encoding.passages import check_lengths, document_factory
 from lsr_prod.encoding.pinned_bundle import PinnedBundle
-from lsr_prod.encoding.plans.increment import prepare_plan
+from lsr_prod.encoding.plans.increment import FileChanges, prepare_plan
 from lsr_prod.encoding.plans.plan import Plan
+from lsr_prod.encoding.returning import Run, find_returning_files, run_here
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_table
 from lsr_prod.errors import ArtifactError, ConfigError, MissingExtraError
 from lsr_prod.formats.bundle import Bundle, read_vocabulary
@@ -22,7 +23,7 @@ from lsr_prod.formats.table import CORE_COLUMNS, TableProperties
 from lsr_prod.storage import Store
 from lsr_prod.storage.drafts import is_draft
 from lsr_prod.storage.folders import absolute, open_bundle
-from lsr_prod.tables import open_table
+from lsr_prod.tables import Table, open_table
 from lsr_prod.tables.quarantine import PARTITION
 
 __all__ = ["Work", "open_encoder", "prepare"]
@@ -55,7 +56,13 @@ class Work:
     actors: int = 1
 
 
-def prepare(deployment: Deployment, *, abandon: str | None = None, actors: Callable[[], int] | None = None) -> Work:
+def prepare(
+    deployment: Deployment,
+    *,
+    abandon: str | None = None,
+    actors: Callable[[], int] | None = None,
+    run: Run = run_here,
+) -> Work:
     """Check every input of the job.
 
     Args:
@@ -63,6 +70,7 @@ def prepare(deployment: Deployment, *, abandon: str | None = None, actors: Calla
         abandon: first digits of the newest plan, if it is to be abandoned.
         actors: returns the encoders that the job may use; called after all other checks. None: the settings, or one per
             core of this machine.
+        run: makes the calls that look for files to read again (``returning``).
 
     Raises:
         ConfigError: a setting is wrong.
@@ -98,7 +106,8 @@ def prepare(deployment: Deployment, *, abandon: str | None = None, actors: Calla
     _check_quarantine(quarantine, encode.sink)
     given = encode.actors or encode.max_actors or max((os.cpu_count() or 1) // encode.threads_per_actor, 1)
     counted = cache(actors or (lambda: given))
-    plan = _plan(source, encode, bundle.digest, table, found, abandon, counted)
+    returning = partial(find_returning_files, quarantine=quarantine, rule=encode.on_duplicate, run=run)
+    plan = _plan(source, encode, bundle.digest, table, found, abandon, counted, returning)
     pinned = PinnedBundle(absolute(encode.bundle), bundle.digest, options)
     factory = document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)
     wanted = replace(wanted, buckets=plan.buckets)
@@ -126,6 +135,7 @@ def _plan(
     found: TableProperties | None,
     abandon: str | None,
     actors: Callable[[], int],
+    returning: Callable[[Table, FileChanges], frozenset[int]],
 ) -> Plan:
     snapshot = open_table(table) if found else None
     return prepare_plan(
@@ -139,6 +149,7 @@ def _plan(
         waves_done=lambda plan: 0 if snapshot is None else waves_done(snapshot, plan),
         abandon=abandon,
         actors=actors,
+        returning=lambda changes: returning(snapshot, changes) if snapshot else frozenset(),
     )
 
 

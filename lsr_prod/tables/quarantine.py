@@ -6,7 +6,7 @@ parts alone.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -29,8 +29,6 @@ __all__ = [
     "BadRowWriter",
     "committed_files",
     "create_quarantine",
-    "duplicates_elsewhere",
-    "ids_with_reason",
     "quarantine_folder",
     "quarantined_by_reason",
     "read_part",
@@ -144,50 +142,6 @@ def read_part(store: Store, path: str, columns: list[str] | None = None) -> pa.T
         return pq.read_table(data, columns=columns)
 
 
-def duplicates_elsewhere(store: Store, plan: str, doc_ids: pa.Array, present: pa.Array) -> list[tuple[str, str, int]]:
-    """Find duplicates that earlier plans quarantined and that would be documents if the first rows were deleted.
-
-    Args:
-        store: folder of the quarantine table.
-        plan: digest of the plan that is encoded; all rows of an id are in one of its cells.
-        doc_ids: large_string, ids whose document leaves the table.
-        present: int64, keys of the source files of this plan.
-
-    Returns:
-        (doc_id, location of the source file, its key) of all of them.
-    """
-    found: list[tuple[str, str, int]] = []
-    for path in _files_of_others(store, plan):
-        rows = read_part(store, path, ["reason", "doc_id", "source_file", "source"])
-        known = pc.is_in(rows["doc_id"].cast(pa.large_string()), value_set=doc_ids)
-        again = pc.and_(pc.equal(rows["reason"], DUPLICATE), known)
-        rows = rows.filter(pc.and_(again, pc.is_in(rows["source_file"], value_set=present)))
-        found += zip(*(rows[name].to_pylist() for name in ("doc_id", "source", "source_file")), strict=True)
-    return found
-
-
-def ids_with_reason(store: Store, plan: str, reasons: Collection[str], source_files: pa.Array) -> pa.Array:
-    """Return the ids of rows of some source files that earlier plans quarantined for one of some reasons.
-
-    Args:
-        store: folder of the quarantine table.
-        plan: digest of the plan that is encoded; its own rows are left out.
-        reasons: quarantine reasons.
-        source_files: int64, keys of the source files.
-
-    Returns:
-        large_string, each id once.
-    """
-    found = [pa.array([], pa.large_string())]
-    wanted = pa.array(sorted(reasons), pa.string())
-    for path in _files_of_others(store, plan):
-        rows = read_part(store, path, ["reason", "doc_id", "source_file"])
-        of_files = pc.is_in(rows["source_file"], value_set=source_files)
-        rows = rows.filter(pc.and_(pc.is_in(rows["reason"].cast(pa.string()), value_set=wanted), of_files))
-        found += rows["doc_id"].cast(pa.large_string()).drop_null().chunks
-    return pc.unique(pa.concat_arrays(found))
-
-
 def committed_files(table: Table, plan: str, wave: int | None = None) -> list[str]:
     """Paths of the committed parts of a plan, or of one of its waves."""
     return _paths(_files_of_plan(table, plan, None if wave is None else [wave]))
@@ -208,15 +162,6 @@ def _files_of_plan(table: Table, plan: str, waves: Sequence[int] | None) -> pa.T
     if waves is None:
         return files
     return files.filter(pc.is_in(files[_WAVE], value_set=pa.array(map(str, waves), pa.large_string())))
-
-
-def _files_of_others(store: Store, plan: str) -> list[str]:
-    """Return the paths of the parts of other plans."""
-    table = open_table(store)
-    if table is None:
-        return []
-    files = table.file_table()
-    return _paths(files.filter(pc.not_equal(files[_PLAN], plan)))
 
 
 def _paths(files: pa.Table) -> list[str]:

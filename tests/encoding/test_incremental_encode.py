@@ -14,7 +14,8 @@ from lsr_prod.encoding import encode_corpus, table_digest
 from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.markers import delete_markers
 from lsr_prod.encoding.results import WaveResult
-from lsr_prod.errors import SourceError, StaleWaveError
+from lsr_prod.errors import StaleWaveError
+from lsr_prod.formats.table import content_hash
 from lsr_prod.maintenance import compact
 from lsr_prod.storage import Store
 from lsr_prod.tables import open_table, read_part
@@ -212,11 +213,12 @@ def test_compaction_between_encoding_and_commit_repeats_the_wave(
     assert rows_of(table) == rows_of(tmp_path / "full")
 
 
-def test_removing_a_document_with_a_quarantined_duplicate_is_refused(tmp_path: Path, tiny_bundle: Path):
+def test_duplicate_becomes_the_document_when_the_file_of_the_document_is_removed(tmp_path: Path, tiny_bundle: Path):
     one, two = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
     one.write_text(json.dumps({"_id": "x", "text": "first fox"}) + "\n")
     two.write_text(json.dumps({"_id": "x", "text": "second fox"}) + "\n" + json.dumps({"_id": "y", "text": "a dog"}))
     settings = {"max_bad_fraction": 0.9}
     encode_corpus(deployment(tiny_bundle, tmp_path / "table", **settings, source={"paths": [str(one), str(two)]}))
-    with pytest.raises(SourceError, match=r"document x was removed from the corpus, but .*2\.jsonl has another row"):
-        encode_corpus(deployment(tiny_bundle, tmp_path / "table", **settings, source={"paths": [str(two)]}))
+    found = encode_corpus(deployment(tiny_bundle, tmp_path / "table", **settings, source={"paths": [str(two)]}))
+    assert (found.documents, found.encoded, found.unchanged) == (2, 1, 1)
+    assert rows_of(tmp_path / "table")["x"]["content_hash"] == content_hash("second fox")

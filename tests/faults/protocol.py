@@ -32,6 +32,7 @@ from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.encoding.reading import _read_slices
 from lsr_prod.encoding.results import WaveResult
+from lsr_prod.encoding.returning import find_returning_files
 from lsr_prod.encoding.table import PLAN_PROPERTY, check_first_plan, check_table, committed_files, create_sparse_table
 from lsr_prod.errors import StaleWaveError
 from lsr_prod.formats.table import TableProperties
@@ -149,6 +150,9 @@ def _begin(job: Job, source: SourceSettings, abandon: bool) -> tuple[Plan, Table
         root=root,
         waves_done=done,
         abandon=newest_plan(table, root, done) if abandon and root else None,
+        returning=lambda changes: find_returning_files(
+            _open(table), changes, quarantine=quarantine, rule=job.on_duplicate
+        ),
     )
     save_plan(plan, table)
     if plan.base is not None:

@@ -12,17 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsr_prod.corpus.rows import shorten
-from lsr_prod.encoding.cells.batches import ENCODER_REASONS, Failure
-from lsr_prod.encoding.cells.duplicates import DETAILS, SourceOrder, displaced_rows, refuse_duplicates
+from lsr_prod.encoding.cells.batches import Failure
+from lsr_prod.encoding.cells.duplicates import DETAILS, displaced_rows, refuse_duplicates
 from lsr_prod.encoding.cells.known import unchanged_rows
 from lsr_prod.encoding.cells.lookup import CellRows, WaveTask
 from lsr_prod.encoding.deletions import write_deletions
 from lsr_prod.encoding.results import CellOutput, CellResult
-from lsr_prod.errors import SourceError
 from lsr_prod.formats.sparse import SparseBatch
-from lsr_prod.formats.table import TableProperties, cell_of, content_hash, quantize
+from lsr_prod.formats.table import TableProperties, content_hash, quantize
 from lsr_prod.tables import write_part
-from lsr_prod.tables.quarantine import DUPLICATE, duplicates_elsewhere, ids_with_reason, write_quarantine
+from lsr_prod.tables.quarantine import DUPLICATE, write_quarantine
 from lsr_prod.tables.rows import build_rows
 
 __all__ = ["PreparedCell", "prepare_cell", "write_cell"]
@@ -88,9 +87,6 @@ def write_cell(
         vectors: of the texts that were encoded, in order.
         failures: of the other texts, by position.
         follows: outputs of this cell in earlier waves that the lookup included although they are not committed.
-
-    Raises:
-        SourceError: a deleted document has a quarantined duplicate that would have to replace it.
     """
     found, known = cell.found, cell.found.known
     encoded, failed, clipped = _new_rows(cell, task.properties, vectors, failures)
@@ -100,7 +96,6 @@ def write_cell(
     origin = f"{task.plan}/{task.wave}"
     going = known.going["doc_id"].combine_chunks()
     deleted = going.filter(pc.invert(pc.is_in(going, value_set=fresh["doc_id"].combine_chunks())))
-    _refuse_returning_duplicates(task, cell, deleted)
     detail = (DUPLICATE, DETAILS[task.on_duplicate])
     lost = known.superseded.filter(pc.is_in(known.superseded["doc_id"], value_set=known.displaced))
     displaced = zip(lost["doc_id"].to_pylist(), lost["source_file"].to_pylist(), strict=True)
@@ -127,35 +122,6 @@ def write_cell(
         encoded=encoded.num_rows,
         follows=tuple(follows),
     )
-
-
-def _refuse_returning_duplicates(task: WaveTask, cell: PreparedCell, deleted: pa.Array) -> None:
-    """Refuse to delete or replace a document if a quarantined duplicate, whose file is not read, has to replace it."""
-    if task.present is None or not task.removed:
-        return
-    found, known = cell.found, cell.found.known
-    order = SourceOrder(task.on_duplicate, task.present)
-    gone = pa.array(sorted(task.removed), pa.int64())
-    replaced = known.superseded["doc_id"].filter(pc.is_in(known.superseded["source_file"], value_set=gone))
-    # A row that the model failed on is no document, but its duplicates were quarantined too.
-    failed = _of_cell(task, found.cell, ids_with_reason(task.quarantine, task.plan, ENCODER_REASONS, gone))
-    absent = deleted.filter(pc.invert(pc.is_in(deleted, value_set=known.displaced)))
-    leaving = pa.concat_arrays([absent, *replaced.chunks, failed])
-    elsewhere = duplicates_elsewhere(task.quarantine, task.plan, leaving, task.present) if len(leaving) else []
-    good = pa.concat_tables([cell.fresh, cell.unchanged])
-    ids = good["doc_id"].combine_chunks()
-    for doc_id, source, key in elsewhere:
-        place = pc.index(ids, pa.scalar(doc_id, pa.large_string())).as_py()
-        new = good["file"].slice(place, 1).combine_chunks() if place >= 0 else None
-        if new is None or order.precedes(pa.array([key], pa.int64()), new):
-            raise SourceError(
-                f"document {doc_id} was removed from the corpus, but {source} has another row with its id, which was "
-                "quarantined as a duplicate; encode into a new encode.table"
-            )
-
-
-def _of_cell(task: WaveTask, cell: int, doc_ids: pa.Array) -> pa.Array:
-    return doc_ids.filter(pa.array([cell_of(doc_id, task.cells) == cell for doc_id in doc_ids.to_pylist()], pa.bool_()))
 
 
 def _new_rows(

@@ -47,10 +47,6 @@ class CellWriter:
             cell: the prepared cell.
             vectors: of its encoded texts, in order.
             failures: of its other texts, by position.
-
-        Raises:
-            SourceError: a deleted document of the cell before has a quarantined duplicate that would have to replace
-                it.
         """
         self._wait()
         self._last = self._thread.submit(self._write, cell, vectors, failures)

@@ -57,10 +57,14 @@ class SourceOrder:
         numbers, places = new.to_numpy(zero_copy_only=False), self._places(committed)
         return pa.array(numbers < places if self.rule == "first" else numbers > places)
 
-    def precedes(self, committed: pa.Array, new: pa.Array) -> bool:
-        """Return whether a row of a committed file would be chosen over a new row, by the order of their files."""
-        place, number = int(self._places(committed)[0]), new[0].as_py()
-        return bool(place < number if self.rule == "first" else place > number)
+    def takes_over(self, duplicates: pa.Array, owners: pa.Array) -> pa.Array:
+        """Return whether quarantined duplicates take the place of other rows of the same ids, bool [n].
+
+        Args:
+            duplicates: int64, keys of the files of the duplicates.
+            owners: int64, keys of the files of the other rows.
+        """
+        return self.displaces(pa.array(self._places(duplicates)), owners)
 
     def _places(self, keys: pa.Array) -> npt.NDArray[np.int64]:
         """Return the number of each file; of a file that is listed several times, the one whose rows count."""

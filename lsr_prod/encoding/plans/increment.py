@@ -5,13 +5,16 @@ increment reads new files and deletes the rows of removed files; unchanged files
 removed and a new one. Every wave of an increment has the new rows of a range of buckets, so that the old and the new
 row of an id are in the same commit.
 
+A file that did not change is read again if a row of it was quarantined as a duplicate and now becomes the document of
+its id (``returning``): it counts as removed and new, and its other texts keep their vectors.
+
 An increment follows a finished plan, or one that is given up: superseded if it has no committed wave, else abandoned.
 Files that an abandoned plan has read or removed in part are removed and read again; texts that did not change keep
 their vectors.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +31,28 @@ from lsr_prod.encoding.plans.successors import successor_of
 from lsr_prod.errors import ConfigError, FormatVersionError, LineageError
 from lsr_prod.storage import Store
 
-__all__ = ["newest_plan", "plan_increment", "prepare_plan"]
+__all__ = ["FileChanges", "FindReturning", "newest_plan", "plan_increment", "prepare_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """Changes of a list of files.
+
+    Attributes:
+        present: int64, keys of all files of the corpus, in order.
+        kept: int64, keys of the files that are not read.
+        removed: int64, keys of the files whose rows are deleted.
+        reordered: the kept files are listed in another order than before.
+    """
+
+    present: pa.Array
+    kept: pa.Array
+    removed: pa.Array
+    reordered: bool
+
+
+FindReturning = Callable[[FileChanges], frozenset[int]]
+"""Returns the keys of kept files that have to be read again; see ``returning.find_returning_files``."""
 
 _SHORTEST_PREFIX = 8  # digits of a digest
 
@@ -45,6 +69,7 @@ def prepare_plan(
     waves_done: Callable[[str], int],
     abandon: str | None = None,
     actors: Callable[[], int] = lambda: 1,
+    returning: FindReturning = lambda _: frozenset(),
 ) -> Plan:
     """Return the plan that this run attempts, without writing it (``save_plan`` does).
 
@@ -60,6 +85,7 @@ def prepare_plan(
         abandon: first digits of the digest of the newest plan, if it is to be abandoned.
         actors: returns the encoders that the job may use, which decide sizes of a new plan that the settings leave
             open; called after the files are listed.
+        returning: finds files to read again.
 
     Returns:
         The first plan; or the newest plan of the table, if the corpus is unchanged; or an increment that follows it.
@@ -91,7 +117,9 @@ def prepare_plan(
                 f"or give it up with lsr-prod encode --abandon {newest.digest[:12]}"
             )
         _check_settings(newest, source, encode, table, PLAN_SETTINGS)
-    return plan_increment(newest, files, source, encode, options=options, done=done, abandon=given_up, actors=actors)
+    return plan_increment(
+        newest, files, source, encode, options=options, done=done, abandon=given_up, actors=actors, returning=returning
+    )
 
 
 def newest_plan(table: Store, root: str, waves_done: Callable[[str], int]) -> str:
@@ -112,11 +140,12 @@ def plan_increment(
     done: int,
     abandon: bool = False,
     actors: Callable[[], int] = lambda: 1,
+    returning: FindReturning = lambda _: frozenset(),
 ) -> Plan:
     """Return the plan that brings a table from the committed part of ``base`` to ``files``.
 
-    Files are compared by content (``SourceFile.key``): a file that moved, or has another place in the order, is
-    unchanged.
+    Files are compared by content (``SourceFile.key``): a file that moved is unchanged. Another order of the files
+    matters only if rows of two files have one id.
 
     Args:
         base: the newest plan of the table.
@@ -127,6 +156,7 @@ def plan_increment(
         done: committed waves of ``base``.
         abandon: do not continue ``base``, although it has committed waves.
         actors: returns the encoders that the job may use.
+        returning: finds files to read again.
 
     Returns:
         ``base`` with the current locations of its files if no file differs, else the increment.
@@ -139,11 +169,11 @@ def plan_increment(
     planned = file_keys(base.files)[base.files["state"].to_numpy() != REMOVED]  # the removed files come last
     new = file_keys(today)
     added, gone = _beyond(new, planned), _beyond(planned, new) & ~np.isin(planned, new)
-    if not added.any() and not gone.any() and not abandon:
-        if finished:
-            return base
-        if done or (len(planned) == len(new) and _same_waves(base, encode)):
-            return _relocated(base, planned, new, today)
+    unchanged = not added.any() and not gone.any() and not abandon
+    if unchanged and finished and np.array_equal(planned, new):
+        return base
+    if unchanged and not finished and (done or (len(planned) == len(new) and _same_waves(base, encode))):
+        return _relocated(base, planned, new, today)
     if 0 < done < base.waves and not abandon:
         raise ConfigError(
             "source.paths",
@@ -152,7 +182,9 @@ def plan_increment(
             "run with the former source first (of a Delta table: source.version), or give the plan up with "
             f"lsr-prod encode --abandon {base.digest[:12]}",
         )
-    listed = _with_states(base, done, today, new)
+    listed = _with_states(base, done, today, new, returning)
+    if unchanged and finished and (listed["state"].to_numpy() == KEPT).all():
+        return base
     waves = None if finished else done
     sizes = choose_sizes(bytes_to_read(listed), actors(), encode, buckets=int(base.header.encode["buckets"]))
     return plan_files(
@@ -161,18 +193,42 @@ def plan_increment(
     )  # fmt: skip
 
 
-def _with_states(base: Plan, done: int, today: pa.Table, new: npt.NDArray[np.int64]) -> pa.Table:
+def _with_states(
+    base: Plan, done: int, today: pa.Table, new: npt.NDArray[np.int64], returning: FindReturning
+) -> pa.Table:
     """Return the files of the corpus, to be read or kept, then those whose rows are removed."""
     keys = file_keys(base.files)
     whole, some = base.committed_files(done)
-    in_part = some & ~whole
-    whole &= ~np.isin(keys, keys[in_part])  # another copy of such a file: its rows are removed with those of the file
-    old = keys[whole]
-    added = _beyond(new, old)
-    gone = in_part.copy()
-    gone[np.flatnonzero(whole)] = _beyond(old, new) & ~np.isin(old, new)
+    added, gone = _differences(keys, whole, some, new)
+    kept = new[~added]
+    reordered = not np.array_equal(keys[whole & ~gone], kept)
+    if reordered or gone.any():
+        present, staying, leaving = (pa.array(some_keys, pa.int64()) for some_keys in (new, kept, keys[gone]))
+        changes = FileChanges(present, staying, leaving, reordered)
+        again = np.isin(keys, np.array(sorted(returning(changes)), np.int64))
+        if again.any():
+            added, gone = _differences(keys, whole & ~again, some, new)
     removed = mark(base.files.take(pa.array(np.flatnonzero(gone))), np.full(gone.sum(), REMOVED, np.int8))
     return pa.concat_tables([mark(today, np.where(added, READ, KEPT).astype(np.int8)), removed])
+
+
+def _differences(
+    keys: npt.NDArray[np.int64], whole: npt.NDArray[np.bool_], some: npt.NDArray[np.bool_], new: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return which files of the corpus are read, and which files of the previous plan are removed.
+
+    Args:
+        keys: of the files of the previous plan.
+        whole: which of them have all of their rows in the table, and are kept if the corpus has them.
+        some: which of them have rows in the table.
+        new: keys of the files of the corpus.
+    """
+    in_part = some & ~whole
+    whole = whole & ~np.isin(keys, keys[in_part])  # another copy of such a file: its rows are removed with those of it
+    old = keys[whole]
+    gone = in_part
+    gone[np.flatnonzero(whole)] = _beyond(old, new) & ~np.isin(old, new)
+    return _beyond(new, old), gone
 
 
 def _same_waves(base: Plan, encode: EncodeSettings) -> bool:
