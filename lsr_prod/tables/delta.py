@@ -22,7 +22,7 @@ from lsr_prod.storage import Store
 from lsr_prod.storage.remote import is_remote_failure, short_message
 from lsr_prod.storage.threads import in_threads
 from lsr_prod.tables.deletion_vector import VECTOR_TYPE, DeletionVector, file_of
-from lsr_prod.tables.delta_deletions import FEATURE, CommitInfo, commit_deletions, deletion_vectors
+from lsr_prod.tables.delta_deletions import FEATURE, CommitInfo, commit_actions, deletion_vectors
 from lsr_prod.tables.delta_log import LOG_FOLDER, commit_name, is_commit, read_actions
 from lsr_prod.tables.file_table import TableFile, file_schema, partition_column, to_files, vector_column
 from lsr_prod.tables.part import Part
@@ -46,7 +46,7 @@ class DeltaSink:
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
-        """Properties that were set when the table was created."""
+        """Properties of the table at this version."""
         return {key: str(value) for key, value in self._handle.metadata().configuration.items()}
 
     @cached_property
@@ -101,15 +101,16 @@ class DeltaSink:
         epoch: int,
         data_change: bool = True,
         deletions: Mapping[str, DeletionVector] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         """See ``tables.Table.commit``."""
         check_adds(self, adds)
         changed = {file.path: file for file in check_removes(self, [*removes, *(deletions or ())])}
         gone = [changed[path] for path in removes]
-        if deletions or any(file.deleted for file in gone):
+        if deletions or properties or any(file.deleted for file in gone):
             info = CommitInfo(app, version, epoch, data_change)
             vectors = [(changed[path], vector) for path, vector in (deletions or {}).items()]
-            commit_deletions(self.store, self._handle, adds, gone, vectors, info)
+            commit_actions(self.store, self._handle, adds, gone, vectors, info, properties or {})
             return
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
@@ -118,7 +119,7 @@ class DeltaSink:
         actions += [
             AddAction(part.path, part.size, dict(values), now, data_change, part.stats) for part, values in adds
         ]
-        properties = CommitProperties(
+        with_transaction = CommitProperties(
             app_transactions=[Transaction(app, version, None)],
             custom_metadata={"lsr_prod.epoch": str(epoch)},
             max_commit_retries=0 if removes else None,
@@ -129,7 +130,7 @@ class DeltaSink:
                 mode="append",
                 schema=self._handle.schema(),
                 partition_by=list(self.partition_by),
-                commit_properties=properties,
+                commit_properties=with_transaction,
                 post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
             )
         except CommitFailedError as error:

@@ -1,8 +1,9 @@
 """Deletions in a Delta table: commits that give parts a deletion vector, and the vectors of a snapshot.
 
 delta-rs reads deletion vectors, but has no action to write them, does not list them, and accepts the removal of a part
-with a vector without removing it. So a commit that touches such a part is written here: created only if absent, at
-exactly one version number, as delta-rs does for a commit that removes files.
+with a vector without removing it. Nor can it change properties together with files. So a commit that does one of these
+is written here: created only if absent, at exactly one version number, as delta-rs does for a commit that removes
+files.
 """
 
 import json
@@ -29,7 +30,7 @@ from lsr_prod.tables.delta_log import LOG_FOLDER, commit_name, read_actions
 from lsr_prod.tables.file_table import TableFile
 from lsr_prod.tables.part import Part
 
-__all__ = ["CHECKPOINT_EVERY", "FEATURE", "CommitInfo", "commit_deletions", "deletion_vectors"]
+__all__ = ["CHECKPOINT_EVERY", "FEATURE", "CommitInfo", "commit_actions", "deletion_vectors"]
 
 log = get_log(__name__)
 
@@ -86,15 +87,16 @@ def deletion_vectors(store: Store, version: int) -> dict[str, DeletionVector]:
     return {path: vector for path, vector in found.items() if vector}
 
 
-def commit_deletions(
+def commit_actions(
     store: Store,
     snapshot: DeltaTable,
     adds: Sequence[tuple[Part, Mapping[str, str | None]]],
     removes: Sequence[TableFile],
     deletions: Sequence[tuple[TableFile, DeletionVector]],
     info: CommitInfo,
+    properties: Mapping[str, str],
 ) -> None:
-    """Write a commit that removes parts with deleted rows, or deletes rows; see ``tables.Table.commit``.
+    """Write a commit that removes parts with deleted rows, deletes rows or changes properties; see ``Table.commit``.
 
     Args:
         store: the table's folder.
@@ -103,6 +105,7 @@ def commit_deletions(
         removes: files of the snapshot.
         deletions: files of the snapshot with all of their deleted rows.
         info: who commits.
+        properties: to add or to change.
 
     Raises:
         TableConflictError: another commit came first.
@@ -116,7 +119,10 @@ def commit_deletions(
     ]
     if deletions and snapshot.metadata().configuration.get(_ENABLED) != "true":
         # Only now: a table without deletions stays readable by every reader.
-        actions += [{"protocol": _with_feature(snapshot.protocol())}, {"metaData": _enabled(snapshot)}]
+        actions.append({"protocol": _with_feature(snapshot.protocol())})
+        properties = {**properties, _ENABLED: "true"}
+    if properties:
+        actions.append({"metaData": _with_properties(snapshot, properties)})
     actions += [
         {"remove": _remove(file, now, info.data_change)} for file in (*removes, *(file for file, _ in deletions))
     ]
@@ -155,15 +161,15 @@ def _with_feature(protocol: ProtocolVersions) -> dict[str, Any]:
     }
 
 
-def _enabled(snapshot: DeltaTable) -> dict[str, Any]:
-    """Return the ``metaData`` action of a table with the property that allows deletion vectors."""
+def _with_properties(snapshot: DeltaTable, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return the ``metaData`` action that adds or changes properties of a table."""
     found = snapshot.metadata()
     return {
         "id": str(found.id),
         "format": {"provider": "parquet", "options": {}},
         "schemaString": snapshot.schema().to_json(),
         "partitionColumns": list(found.partition_columns),
-        "configuration": {**found.configuration, _ENABLED: "true"},
+        "configuration": {**found.configuration, **properties},
         "createdTime": found.created_time,
     }
 

@@ -36,7 +36,7 @@ class ImpactScale:
 
 
 def impact_scale(
-    weights: npt.NDArray[np.float32], bits: int, *, documents: int, step: float | None = None
+    weights: npt.NDArray[np.float32], bits: int, *, documents: int, step: float | None = None, floor: float = 0.0
 ) -> ImpactScale:
     """Return the scale for the weights of a probe, and its error on them.
 
@@ -48,12 +48,13 @@ def impact_scale(
         bits: width of an impact.
         documents: number of documents that have these weights.
         step: weight of one unit; None computes it.
+        floor: smallest step to compute.
     """
     grid = _GRID if bits <= 8 else _GRID << 8
     top = (1 << bits) - 1
     largest = float(weights.max(initial=0.0))
     if step is None:
-        step = max(math.ceil((largest or 1.0) * HEADROOM / top * grid), 1) / grid
+        step = max(max(math.ceil((largest or 1.0) * HEADROOM / top * grid), 1) / grid, floor)
     if not len(weights):
         return ImpactScale(step, 0.0, 0.0, 0.0, documents)
     impacts, clipped = quantize(weights, step, bits)

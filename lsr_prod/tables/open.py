@@ -51,7 +51,7 @@ def create_table(
         sink: sink of a new table; an existing table keeps its own.
         schema: columns, including the partition columns.
         partition_by: partition columns.
-        properties: properties of a new table; they never change.
+        properties: properties of a new table; a commit may change them.
 
     Raises:
         StorageError: the store failed.

@@ -39,6 +39,8 @@ log = get_log(__name__)
 
 MANIFEST_FORMAT = 1  # of commits without deletions: earlier releases read them
 DELETIONS_FORMAT = 2
+PROPERTIES_FORMAT = 3  # of commits that change properties
+_FORMATS = (MANIFEST_FORMAT, DELETIONS_FORMAT, PROPERTIES_FORMAT)
 LOG_FOLDER = "_manifest"
 CHECKPOINT_EVERY = 16
 _COMMIT, _CHECKPOINT = ".json", ".checkpoint.parquet"
@@ -60,7 +62,7 @@ class _State:
 
     Attributes:
         version: number of the newest commit.
-        head: content of commit 0.
+        head: content of commit 0, with the properties of the newest commit that changed them.
         files: one row per file, in any order (``_STATE_FILES``).
         transactions: version of the last commit of each app.
     """
@@ -87,7 +89,8 @@ class _State:
         adds = {add["path"]: {**add, "partition": _partition_text(add["partition"])} for add in commit["adds"]}
         new = pa.Table.from_pylist([*adds.values()], schema=_STATE_FILES)
         files = pa.concat_tables([files_without_paths(left, adds), new])
-        return _State(number, self.head, files, {**self.transactions, commit["app"]: commit["transaction"]})
+        head = {**self.head, "properties": {**self.head["properties"], **commit.get("properties", {})}}
+        return _State(number, head, files, {**self.transactions, commit["app"]: commit["transaction"]})
 
 
 class ParquetSink:
@@ -138,6 +141,7 @@ class ParquetSink:
         epoch: int,
         data_change: bool = True,
         deletions: Mapping[str, DeletionVector] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         """See ``tables.Table.commit``; concurrent commits of two apps that only add files both succeed."""
         changed = [*removes, *(deletions or ())]
@@ -157,10 +161,13 @@ class ParquetSink:
         }
         if deletions:
             commit["deletions"] = {path: vector.to_delta() for path, vector in deletions.items()}
+        if properties:
+            commit |= {"format": PROPERTIES_FORMAT, "properties": dict(properties)}
         state, data = self._state, record_bytes(commit)
         while not self.store.put_new(_name(state.version + 1, _COMMIT), data):
             other = _commit(self.store, state.version + 1)
-            if other["app"] == app or changed or other["removes"] or _deletions(other):
+            alone = changed or properties or other["removes"] or _deletions(other) or other.get("properties")
+            if other["app"] == app or alone:
                 raise TableConflictError(
                     f"{self.store.uri}: commit {state.version + 1} came first; load the table and decide again"
                 )
@@ -241,9 +248,9 @@ def _commit(store: Store, number: int) -> dict[str, Any]:
 
 
 def _check_format(store: Store, found: object) -> None:
-    if found not in (MANIFEST_FORMAT, DELETIONS_FORMAT):
+    if found not in _FORMATS:
         raise FormatVersionError(
-            f"{store.uri} has manifest format {found}; this release reads {MANIFEST_FORMAT} and {DELETIONS_FORMAT}"
+            f"{store.uri} has manifest format {found}; this release reads {', '.join(map(str, _FORMATS))}"
         )
 
 

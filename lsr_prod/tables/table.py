@@ -46,7 +46,7 @@ class Table(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Properties that were set when the table was created."""
+        """Properties of the table at this version."""
 
     @property
     def partition_by(self) -> tuple[str, ...]:
@@ -75,6 +75,7 @@ class Table(Protocol):
         epoch: int,
         data_change: bool = True,
         deletions: Mapping[str, DeletionVector] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         """Add and remove files, and delete rows of other files, in one transaction based on this snapshot.
 
@@ -87,10 +88,12 @@ class Table(Protocol):
             data_change: False if the commit only moves rows to other files.
             deletions: path of a file of this snapshot -> all of its deleted rows, also those that are deleted in this
                 snapshot; a file is not in both ``removes`` and ``deletions``.
+            properties: properties to add or to change; with any, no other commit may come between.
 
         Raises:
             TableConflictError: ``app`` has committed since the snapshot, a file to remove or to delete rows of was
-                removed, other rows of it were deleted, or the sink cannot exclude any of this.
+                removed, other rows of it were deleted, or the sink cannot exclude any of this; with ``properties`` any
+                commit that came first is a conflict.
             CommitError: the snapshot has a file to add already.
             StorageError: the store failed. The commit may have succeeded; load the table to find out.
         """

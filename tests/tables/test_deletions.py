@@ -145,12 +145,12 @@ def test_table_without_deletions_keeps_its_format(tmp_path: Path, monkeypatch: p
 
 def test_checkpoint_of_a_later_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(parquet_sink, "CHECKPOINT_EVERY", 1)
-    monkeypatch.setattr(parquet_sink, "DELETIONS_FORMAT", 3)
+    monkeypatch.setattr(parquet_sink, "DELETIONS_FORMAT", 9)
     store = Store(str(tmp_path))
     path = add(make(store, "parquet"), "abcd")
     delete(reopen(store), path, [1])
     monkeypatch.setattr(parquet_sink, "DELETIONS_FORMAT", 2)
-    with pytest.raises(FormatVersionError, match="manifest format 3; this release reads 1 and 2"):
+    with pytest.raises(FormatVersionError, match="manifest format 9; this release reads 1, 2, 3"):
         reopen(store)
 
 

@@ -182,3 +182,26 @@ def test_open_table_reports_an_unreadable_delta_log(tmp_path: Path):
     (tmp_path / "_delta_log" / f"{0:020d}.json").write_text("no json")
     with pytest.raises(StorageError, match="cannot be opened as a Delta table"):
         open_table(Store(str(tmp_path)))
+
+
+def test_commit_changes_properties_for_later_versions_only(store: Store, sink: Sink):
+    table = make(store, sink)
+    before = dict(table.properties)
+    table.commit([part(store, "a")], [], app="p", version=0, epoch=1, properties={"lsr_prod.x": "1"})
+    reopen(store).commit([part(store, "b")], [], app="p", version=1, epoch=1)
+    assert dict(reopen(store).properties) == {**before, "lsr_prod.x": "1"}
+    assert dict(reopen(store, 0).properties) == before
+    assert paths(reopen(store)) == sorted(part(store, name)[0].path for name in "ab")
+
+
+def test_change_of_properties_conflicts_with_every_other_commit(store: Store, sink: Sink):
+    make(store, sink)
+    one, other = reopen(store), reopen(store)
+    one.commit([part(store, "a")], [], app="p", version=0, epoch=1)
+    with pytest.raises(TableConflictError):
+        other.commit([], [], app="q", version=0, epoch=1, properties={"lsr_prod.x": "1"})
+    one, other = reopen(store), reopen(store)
+    one.commit([], [], app="q", version=0, epoch=1, properties={"lsr_prod.x": "1"})
+    with pytest.raises(TableConflictError):
+        other.commit([part(store, "b")], [], app="r", version=0, epoch=1)
+    assert reopen(store).properties["lsr_prod.x"] == "1"
