@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from lsr_prod.cluster import ray_session
 from lsr_prod.config import Deployment
 from lsr_prod.corpus.read import Reader
-from lsr_prod.corpus.slices import Slice
 from lsr_prod.encoding.actors.idle import report_idle_actors
 from lsr_prod.encoding.cells.batches import ENCODER_REASONS
 from lsr_prod.encoding.commit.committer import Committer, waves_done
@@ -23,10 +22,11 @@ from lsr_prod.encoding.on_nodes import require_on_nodes
 from lsr_prod.encoding.plans.saved import save_plan
 from lsr_prod.encoding.plans.successors import link_successor
 from lsr_prod.encoding.prepare import Work, prepare
-from lsr_prod.encoding.probe import probe_scale, spread_slices
+from lsr_prod.encoding.probe import probe_scale
 from lsr_prod.encoding.results import WaveCosts, WaveResult
 from lsr_prod.encoding.returning import run_here
 from lsr_prod.encoding.run_records import WaveRecorder, save_run
+from lsr_prod.encoding.scale import settle_scale, with_scale
 from lsr_prod.encoding.summary import EncodeSummary, Totals, document_count, table_bytes
 from lsr_prod.encoding.table import check_first_plan, check_table, create_sparse_table
 from lsr_prod.errors import QuarantineOverflowError
@@ -153,6 +153,7 @@ def _encode(work: Work) -> EncodeSummary:
     if skipped < work.plan.waves:
         report_idle_actors(work.plan, size.planned)
         committer.fence()
+        properties = settle_scale(committer, work.plan, work.encode, partial(_probe_on_worker, work))
         actors = _run_waves(work, size, properties, committer, totals, skipped, started)
         totals.save(work)
     seconds = time.monotonic() - started
@@ -270,40 +271,35 @@ def _check_overflow(work: Work, result: WaveResult, totals: Totals) -> None:
 
 
 def _create(work: Work) -> TableProperties:
-    """Choose the impact scale on a worker and create the table, or open it if another attempt was faster."""
-    from lsr_prod.cluster.tasks import run_tasks
-
-    encode = work.encode
-    reader = Reader(work.source, work.plan.buckets, work.table.options)
-    slices = spread_slices(work.plan, encode.probe_documents)
-    cores = encode.threads_per_actor
-    ((_, scale),) = run_tasks(_probe, [(work, reader, slices)], task="encoding the probe documents", cpus=cores)
-    wanted = replace(
-        work.wanted,
-        impact_step=scale.step,
-        impact_error=scale.error,
-        impact_error_max=scale.largest_error,
-        impact_clipped=scale.clipped,
-        probe_documents=scale.documents,
-    )
-    table = create_sparse_table(work.table, encode.sink, wanted, work.plan.digest)
+    """Choose the impact scale and create the table, or open it if another attempt was faster."""
+    wanted = with_scale(work.wanted, _probe_on_worker(work, 0.0))
+    table = create_sparse_table(work.table, work.encode.sink, wanted, work.plan.digest)
     check_first_plan(table, work.plan.digest)
-    created = check_table(work.table, work.wanted, encode.sink)
+    created = check_table(work.table, work.wanted, work.encode.sink)
     assert created is not None
     return created
 
 
-def _probe(work: Work, reader: Reader, slices: list[Slice]) -> ImpactScale:
-    encode = work.encode
+def _probe_on_worker(work: Work, floor: float) -> ImpactScale:
+    from lsr_prod.cluster.tasks import run_tasks
+
+    cores = work.encode.threads_per_actor
+    ((_, scale),) = run_tasks(_probe, [(work, floor)], task="encoding the probe documents", cpus=cores)
+    return scale
+
+
+def _probe(work: Work, floor: float) -> ImpactScale:
+    encode, reader = work.encode, Reader(work.source, work.plan.buckets, work.table.options)
     # In a child process: Ray would retry a task whose process a document has crashed.
     with IsolatedEncoder(work.factory, timeout_s=encode.document_timeout_s) as encoder:
         return probe_scale(
             reader,
-            slices,
+            work.plan,
             encoder,
             documents=encode.probe_documents,
             bits=encode.impact_bits,
             step=encode.impact_step,
+            floor=floor,
         )
 
 

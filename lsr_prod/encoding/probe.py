@@ -1,8 +1,10 @@
-"""Choice of the impact scale before the first wave, from a sample of documents all over the corpus."""
+"""Choice of the impact scale from a sample of documents all over the slices of a plan."""
 
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from lsr_prod.corpus.pinned_file import check_pinned
 from lsr_prod.corpus.read import Reader
@@ -15,50 +17,63 @@ from lsr_prod.tables.impact_scale import ImpactScale, impact_scale
 
 __all__ = ["probe_scale", "spread_slices"]
 
-_PLACES = 16  # at most, each costs one opened file and its first block
+_PLACES = 16  # at first, each costs one opened file and its first block
 
 
 def probe_scale(
     reader: Reader,
-    slices: Sequence[Slice],
+    plan: Plan,
     encoder: TextEncoder,
     *,
     documents: int,
     bits: int,
     step: float | None = None,
+    floor: float = 0.0,
 ) -> ImpactScale:
-    """Encode documents from the start of each slice and choose the impact scale for their weights.
+    """Encode documents from all over the slices of a plan and choose the impact scale for their weights.
 
     The vectors have the number of terms that is stored. A document that the model fails on is left out here; its wave
-    quarantines it.
+    quarantines it. The probe has fewer documents than asked for only if the plan has no more.
 
     Args:
         reader: of the plan.
-        slices: where to read, as ``spread_slices`` picks them.
+        plan: what to read.
         encoder: of the bundle, in a child process that documents may crash.
-        documents: size of the probe; the same number from each slice, more from large slices if small ones end.
+        documents: size of the probe.
         bits: width of an impact.
         step: weight of one impact unit, if it is configured; then only its error is measured.
+        floor: smallest weight of one impact unit to choose.
     """
-    texts = _sample(reader, slices, documents)
-    vectors, failed = encode_batches(encoder, texts, batch_size=ISOLATED_BATCH_SIZE)
-    return impact_scale(vectors.weights, bits, documents=len(texts) - len(failed), step=step)
+    weights, encoded = [np.empty(0, np.float32)], 0
+    for slices in spread_slices(plan, documents):
+        texts = _sample(reader, slices, documents - encoded)
+        vectors, failed = encode_batches(encoder, texts, batch_size=ISOLATED_BATCH_SIZE)
+        weights.append(vectors.weights)
+        encoded += len(texts) - len(failed)
+        if encoded >= documents:
+            break
+    return impact_scale(np.concatenate(weights), bits, documents=encoded, step=step, floor=floor)
 
 
-def spread_slices(plan: Plan, documents: int) -> list[Slice]:
-    """Return slices at even distances over the whole plan: a source may be sorted by length, topic or language.
+def spread_slices(plan: Plan, documents: int) -> Iterator[list[Slice]]:
+    """Yield slices at even distances over the whole plan: a source may be sorted by length, topic or language.
 
     Args:
-        plan: the first plan of a table.
+        plan: what to read.
         documents: size of the probe.
 
-    Returns:
-        At most 16 and at most ``documents`` slices, in order; always the same for a plan.
+    Yields:
+        At most 16 and at most ``documents`` slices, in order; then, for a caller that needs more documents, further
+        slices until every slice was yielded once. Always the same for a plan.
     """
     total = plan.slice_table.num_rows
     count = min(total, documents, _PLACES)
-    wanted = {(2 * i + 1) * total // (2 * count) for i in range(count)}
-    return [piece for i, piece in enumerate(plan.slices()) if i in wanted]
+    seen: set[int] = set()
+    while len(seen) < total:
+        wanted = {(2 * i + 1) * total // (2 * count) for i in range(count)} - seen
+        yield [piece for i, piece in enumerate(plan.slices()) if i in wanted]
+        seen |= wanted
+        count = min(total, max(2 * count, documents))
 
 
 def _sample(reader: Reader, slices: Sequence[Slice], documents: int) -> list[str]:

@@ -50,8 +50,7 @@ class Recorder:
 def seen_by(folder: Path, documents: int) -> list[str]:
     plan, reader = plan_of(folder)
     recorder = Recorder()
-    slices = spread_slices(plan, documents)
-    scale = probe_scale(reader, slices, recorder, documents=documents, bits=8)
+    scale = probe_scale(reader, plan, recorder, documents=documents, bits=8)
     assert scale.documents == len(recorder.seen)
     return sorted(recorder.seen)
 
@@ -84,7 +83,7 @@ def test_probe_of_a_file_that_changes_while_it_is_sampled_raises(tmp_path: Path)
 
     changing = ChangingReader(reader.source, reader.cells, reader.options)
     with pytest.raises(SourceError, match=r"a\.jsonl has changed since it was pinned"):
-        probe_scale(changing, spread_slices(plan, 8), Recorder(), documents=8, bits=8)
+        probe_scale(changing, plan, Recorder(), documents=8, bits=8)
 
 
 def test_probe_leaves_out_documents_that_fail(tmp_path: Path):
@@ -96,13 +95,30 @@ def test_slices_of_the_probe_are_spread_evenly_and_deterministic(tmp_path: Path)
     for number in range(100):
         write(tmp_path / f"{number:03}.jsonl", ["text"])
     plan, _ = plan_of(tmp_path)
-    picked = [piece.ordinal for piece in spread_slices(plan, 512)]
-    assert picked == [piece.ordinal for piece in spread_slices(plan, 512)]
+    rounds = [[piece.ordinal for piece in some] for some in spread_slices(plan, 40)]
+    assert rounds == [[piece.ordinal for piece in some] for some in spread_slices(plan, 40)]
+    picked = rounds[0]
     assert len(picked) == 16
     assert all(5 < after - before < 8 for before, after in itertools.pairwise(picked))
     assert picked[0] < 7
     assert picked[-1] > 93
-    assert [piece.ordinal for piece in spread_slices(plan, 1)] == [50]
+    assert sorted(itertools.chain(*rounds)) == list(range(100))
+    assert len(rounds[0] + rounds[1]) >= 40
+    assert [piece.ordinal for piece in next(spread_slices(plan, 1))] == [50]
+
+
+def test_probe_of_many_small_files_has_as_many_documents_as_asked_for(tmp_path: Path):
+    for number in range(90):
+        write(tmp_path / f"{number:03}.jsonl", [f"text {number:02}"] if number % 3 else [])
+    assert len(seen_by(tmp_path, 40)) == 40
+    assert len(seen_by(tmp_path, 512)) == 60
+
+
+def test_probe_replaces_documents_that_fail_by_others(tmp_path: Path):
+    for number in range(40):
+        write(tmp_path / f"{number:03}.jsonl", [f"POISON {number}" if number % 2 else f"text {number}"])
+    plan, reader = plan_of(tmp_path)
+    assert probe_scale(reader, plan, Recorder(), documents=16, bits=8).documents == 16
 
 
 def test_empty_corpus_gives_a_scale_of_zero_documents(tmp_path: Path):
@@ -117,7 +133,7 @@ def test_scale_error_is_the_error_of_the_stored_vectors(tmp_path: Path, tiny_bun
     plan, reader = plan_of(tmp_path)
     settings = EncodeSettings(bundle="b", table="t", store_k=16, batch_tokens=64)
     encoder = document_factory(PinnedBundle.of(tiny_bundle), settings).open()
-    scale = probe_scale(reader, spread_slices(plan, 9), encoder, documents=9, bits=bits)
+    scale = probe_scale(reader, plan, encoder, documents=9, bits=bits)
     weights = BundleEncoder(tiny_bundle).encode(texts, kind="document", top_k=16, batch_tokens=64).weights
     impacts, clipped = quantize(weights, scale.step, bits)
     errors = np.abs(weights - impacts * scale.step)

@@ -122,7 +122,7 @@ class Committer:
             CommitError: the store refused every try.
         """
         for store in (self.quarantine, self.table):
-            self._until_accepted(partial(self._repeat, store), "the fence")
+            self.until_accepted(partial(self._repeat, store), "the fence")
 
     def clear_quarantine(self, wave: int) -> None:
         """Remove the bad rows of a wave of a plan that was given up before the wave was complete.
@@ -136,7 +136,7 @@ class Committer:
             self._commit_quarantine(wave, [])
             return True
 
-        self._until_accepted(clear, f"the removal of wave {wave}")
+        self.until_accepted(clear, f"the removal of wave {wave}")
 
     def _repeat(self, store: Store) -> bool:
         table = _load(store)
@@ -161,9 +161,18 @@ class Committer:
         self.check(self.table, self.quarantine, result.cells, self.epoch.began())
         groups = list(result.deletions().values())
         deletions = {deletion.path: deletion for deletion in self.merge(self.table, groups)} if groups else {}
-        return self._until_accepted(lambda: self._decide(result, deletions), f"wave {result.wave}")
+        return self.until_accepted(lambda: self._decide(result, deletions), f"wave {result.wave}")
 
-    def _until_accepted(self, decide: Callable[[], bool], what: str) -> bool:
+    def until_accepted(self, decide: Callable[[], bool], what: str) -> bool:
+        """Decide about a commit, again after every refusal or error; returns what ``decide`` returns.
+
+        Args:
+            decide: loads the table, checks the epoch and commits, if there is still something to commit.
+            what: the commit, for messages.
+
+        Raises:
+            CommitError: the store refused every try.
+        """
         refused: Exception | None = None
         conflicts = failures = 0
         while conflicts < _CONFLICT_TRIES and failures < _STORE_TRIES:

@@ -1,0 +1,147 @@
+"""The impact scale of a table with few documents: chosen again by the plans that bring more.
+
+The first plan chooses the scale from a probe of its documents. If it has fewer than ``encode.probe_documents``, later
+documents may have heavier weights, which would be clipped. So every following plan chooses the scale again, before its
+first wave, as long as the table has fewer documents than that. The committed documents are adapted in the same commit:
+their weights are impacts times the old step, and are rounded to the new step, which is never smaller. A table without
+documents only gets the new step.
+
+Exactly once: the commit names the plan in a property, and a plan whose name is there already keeps the scale. It is
+made after the fence of the attempt, so no attempt encodes with another step than the table has at its first wave.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from lsr_prod.config import EncodeSettings
+from lsr_prod.encoding.commit.committer import Committer, waves_done
+from lsr_prod.encoding.commit.markers import MARKERS_FOLDER
+from lsr_prod.encoding.plans.plan import Plan
+from lsr_prod.errors import CommitError
+from lsr_prod.formats.table import TableProperties, quantize
+from lsr_prod.logs import get_log
+from lsr_prod.storage.threads import in_threads
+from lsr_prod.tables import Part, Table, TableFile, open_table, read_part, write_part
+from lsr_prod.tables.file_table import total_live_rows
+from lsr_prod.tables.impact_scale import ImpactScale
+from lsr_prod.tables.rows import part_schema
+
+__all__ = ["SCALE_PROPERTY", "settle_scale", "with_scale"]
+
+log = get_log(__name__)
+
+SCALE_PROPERTY = "lsr_prod.scale_plan"
+"""Table property with the digest of the plan that chose the scale; absent: the first plan did."""
+
+Probe = Callable[[float], ImpactScale]
+"""Measures the documents of a plan; the argument is the smallest step that may be chosen."""
+
+
+def settle_scale(committer: Committer, plan: Plan, encode: EncodeSettings, probe: Probe) -> TableProperties:
+    """Choose the scale of the table again if it has few documents; call it after the fence, before the first wave.
+
+    Args:
+        committer: of this attempt.
+        plan: of this attempt.
+        encode: the section ``encode``.
+        probe: measures the documents of the plan.
+
+    Returns:
+        The properties that the waves of the plan have to be encoded with.
+
+    Raises:
+        FencedError: a newer attempt has taken over.
+        CommitError: the store refused every try.
+    """
+    table = _load(committer)
+    if _is_open(table, plan, encode):
+        after = _choose(table, plan, probe)
+        committer.until_accepted(lambda: _commit(committer, after), "the impact scale")
+    return TableProperties.from_delta(dict(_load(committer).properties))
+
+
+def with_scale(properties: TableProperties, scale: ImpactScale) -> TableProperties:
+    """Return properties of a table with an impact scale and its errors."""
+    return replace(
+        properties,
+        impact_step=scale.step,
+        impact_error=scale.error,
+        impact_error_max=scale.largest_error,
+        impact_clipped=scale.clipped,
+        probe_documents=scale.documents,
+    )
+
+
+def _is_open(table: Table, plan: Plan, encode: EncodeSettings) -> bool:
+    """Return whether a plan has to choose: nothing of it is committed, and few documents would have to change."""
+    properties = TableProperties.from_delta(dict(table.properties))
+    return (
+        plan.base is not None
+        and plan.slice_table.num_rows > 0
+        and encode.impact_step is None
+        and properties.probe_documents < encode.probe_documents
+        and table.properties.get(SCALE_PROPERTY) != plan.digest
+        and waves_done(table, plan.digest) == 0
+        and total_live_rows(table.file_table()) < encode.probe_documents
+    )
+
+
+def _choose(table: Table, plan: Plan, probe: Probe) -> TableProperties:
+    before = TableProperties.from_delta(dict(table.properties))
+    if table.store.names(f"{MARKERS_FOLDER}/{plan.digest}"):
+        return before  # an attempt of an earlier release, which does not choose, has encoded cells with this step
+    documents = total_live_rows(table.file_table())
+    scale = probe(before.impact_step if documents else 0.0)
+    if not scale.documents:
+        return before
+    return with_scale(before, replace(scale, documents=scale.documents + documents))
+
+
+def _commit(committer: Committer, after: TableProperties) -> bool:
+    table, plan = _load(committer), committer.epoch.plan
+    if table.properties.get(SCALE_PROPERTY) == plan:
+        return False  # another attempt was faster, or the answer to this commit was lost
+    before = TableProperties.from_delta(dict(table.properties))
+    files = [] if before.impact_step == after.impact_step else table.files()
+    origin = f"{plan}/scale"
+    parts = in_threads(lambda file: _rescaled(table, file, before, after, origin), files)
+    changed = [(file, part) for file, part in zip(files, parts, strict=True) if part is not None]
+    adds: list[tuple[Part, Mapping[str, str | None]]] = [(part, file.partition) for file, part in changed]
+    committer.epoch.check()
+    table.commit(
+        adds,
+        [file.path for file, _ in changed],
+        app=plan,
+        version=waves_done(table, plan) - 1,
+        epoch=committer.epoch.number,
+        properties={**after.to_delta(), SCALE_PROPERTY: plan},
+    )
+    fields = {"step": after.impact_step, "before": before.impact_step, "probe_documents": after.probe_documents}
+    log.info("impact scale chosen again", extra={"fields": {**fields, "parts": len(changed)}})
+    return True
+
+
+def _rescaled(
+    table: Table, file: TableFile, before: TableProperties, after: TableProperties, origin: str
+) -> Part | None:
+    """Write the rows of a part that are not deleted with impacts of another step; None: all impacts stay the same."""
+    rows = read_part(table.store, file, part_schema(before))
+    impacts = rows["impacts"].combine_chunks()
+    old = impacts.flatten().to_numpy()
+    values, _ = quantize(old.astype(np.float32) * np.float32(before.impact_step), after.impact_step, after.impact_bits)
+    if np.array_equal(values, old):
+        return None
+    offsets = np.concatenate([[0], np.cumsum(impacts.value_lengths().to_numpy())]).astype(np.int32)
+    lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), type=impacts.type)
+    rows = rows.set_column(rows.schema.get_field_index("impacts"), rows.schema.field("impacts"), lists)
+    return write_part(table.store, f"bucket={file.partition['bucket']}", rows, origin)
+
+
+def _load(committer: Committer) -> Table:
+    table = open_table(committer.table)
+    if table is None:
+        raise CommitError(f"{committer.table.uri} is no longer a table; restore it, or give a new encode.table")
+    return table
