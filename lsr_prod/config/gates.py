@@ -37,6 +37,12 @@ class GatesSettings(Section):
         allow_inf_nan=False,
         description="gate impact_error: largest mean error of an impact, as a share of the mean weight",
     )
+    max_clipped_share: float | None = Field(
+        0.001,
+        ge=0,
+        le=1,
+        description="gate clipped_weights: largest share of weights above the largest impact; jobs warn above it",
+    )
     golden_queries: Location | None = Field(
         None,
         description="gate golden: JSON lines, file or URI: _id, text, must (ids of documents), and k (default 10)",

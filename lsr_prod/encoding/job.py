@@ -54,7 +54,7 @@ def encode_corpus(deployment: Deployment, *, abandon: str | None = None, checked
     makes an increment that encodes only new documents.
 
     Args:
-        deployment: sections ``source``, ``encode``, ``ray`` and ``storage``.
+        deployment: sections ``source``, ``encode``, ``gates`` (the share of clipped weights), ``ray`` and ``storage``.
         abandon: first digits of the digest of the newest plan, to give it up although it has committed waves.
         checked: what ``check_encode`` returned just now, so that the source is not listed again.
 
@@ -169,6 +169,8 @@ def _encode(work: Work) -> EncodeSummary:
         unchanged=totals.unchanged,
         deleted=totals.deleted,
         clipped=totals.clipped,
+        clipped_share=totals.clipped / max(totals.weights, 1),
+        max_clipped_share=work.max_clipped_share,
         reused_cells=totals.reused_cells,
         tokens=totals.counters.tokens,
         padding_share=totals.counters.padding_share,
@@ -251,6 +253,7 @@ def _run_waves(
             committer.commit(result)
             seconds = time.monotonic() - began
             totals.add(result)
+            _warn_of_clipping(work, result)
             metrics.committed(result.wave, dict(result.reasons), seconds)
             progress.committed(result.wave, totals.rows_out, totals.quarantined, seconds)
             recorder.committed(result, seconds)
@@ -268,6 +271,13 @@ def _check_overflow(work: Work, result: WaveResult, totals: Totals) -> None:
         failed = {cell.cell for cell in result.cells if not ENCODER_REASONS.isdisjoint(cell.reasons)}
         delete_markers(work.table, work.plan.digest, result.wave, failed)
         raise
+
+
+def _warn_of_clipping(work: Work, result: WaveResult) -> None:
+    if work.max_clipped_share is not None and result.clipped_share > work.max_clipped_share:
+        fields = {"wave": result.wave, "clipped": result.clipped, "weights": result.weights}
+        share = {"share": round(result.clipped_share, 5), "limit": work.max_clipped_share}
+        log.warning("weights clipped", extra={"fields": {**fields, **share}})
 
 
 def _create(work: Work) -> TableProperties:

@@ -43,6 +43,7 @@ class Work:
         wanted: properties of a new table, without its impact scale.
         found: properties of the existing table, or None.
         actors: encoders that sizes of a new plan were chosen for.
+        max_clipped_share: share of clipped weights above which a wave is reported; None: never.
     """
 
     source: SourceSettings
@@ -54,6 +55,7 @@ class Work:
     wanted: TableProperties
     found: TableProperties | None
     actors: int = 1
+    max_clipped_share: float | None = None
 
 
 def prepare(
@@ -66,7 +68,7 @@ def prepare(
     """Check every input of the job.
 
     Args:
-        deployment: sections ``source``, ``encode`` and ``storage``.
+        deployment: sections ``source``, ``encode``, ``gates`` and ``storage``.
         abandon: first digits of the newest plan, if it is to be abandoned.
         actors: returns the encoders that the job may use; called after all other checks. None: the settings, or one per
             core of this machine.
@@ -111,7 +113,8 @@ def prepare(
     pinned = PinnedBundle(absolute(encode.bundle), bundle.digest, options)
     factory = document_factory(pinned, encode, threads=encode.threads_per_actor, provider=encode.provider)
     wanted = replace(wanted, buckets=plan.buckets)
-    return Work(source, encode, factory, table, quarantine, plan, wanted, found, counted())
+    limit = deployment.gates.max_clipped_share
+    return Work(source, encode, factory, table, quarantine, plan, wanted, found, counted(), limit)
 
 
 def open_encoder(encode: EncodeSettings, options: dict[str, str]) -> tuple[Path, Bundle, EncoderCard]:

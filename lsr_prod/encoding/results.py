@@ -71,6 +71,7 @@ class CellResult:
         reused: an earlier attempt finished the cell.
         follows: outputs of this cell in earlier waves of the plan that were not committed when the ids were looked
             up.
+        weights: weights of the encoded documents.
     """
 
     cell: int
@@ -87,6 +88,7 @@ class CellResult:
     encoded: int = 0
     reused: bool = False
     follows: tuple[CellOutput, ...] = ()
+    weights: int = 0
 
     def output(self, wave: int) -> CellOutput:
         """Return the parts of this result, which is one of ``wave``."""
@@ -151,6 +153,16 @@ class WaveResult:
     def clipped(self) -> int:
         """Weights above the largest impact."""
         return sum(cell.clipped for cell in self.cells)
+
+    @property
+    def weights(self) -> int:
+        """Weights of the encoded documents; cells that earlier releases finished have no count."""
+        return sum(cell.weights for cell in self.cells)
+
+    @property
+    def clipped_share(self) -> float:
+        """Share of the weights that are above the largest impact."""
+        return self.clipped / max(self.weights, 1)
 
     @property
     def deleted(self) -> int:

@@ -66,6 +66,8 @@ class WaveRecord:
         began: start of the model in the first block, in seconds since the start of the run; None: no block.
         ended: end of the last block, likewise.
         commit_seconds: duration of the commit.
+        weights: weights of the encoded documents; 0 in records of earlier releases.
+        clipped: those above the largest impact.
     """
 
     wave: int
@@ -86,6 +88,8 @@ class WaveRecord:
     began: float | None
     ended: float | None
     commit_seconds: float
+    weights: int = 0
+    clipped: int = 0
 
     @property
     def idle_share(self) -> float | None:
@@ -162,6 +166,8 @@ class WaveRecorder:
             began=round(busy.first - self._started, 3) if ran else None,
             ended=round(busy.last - self._started, 3) if ran else None,
             commit_seconds=round(commit_seconds, 3),
+            weights=result.weights,
+            clipped=result.clipped,
         )
         try:
             _save(self._table, f"{WAVES_FOLDER}/{self._plan}/{result.wave:06d}.json", record)
@@ -216,7 +222,7 @@ def _read(table: Store, folder: str, kind: type[R]) -> list[R]:
             value = json.loads(data or b"")
             if value.pop("format") != _FORMAT:
                 return None  # a newer release wrote it
-            return kind(**{one.name: value[one.name] for one in fields(kind)})
+            return kind(**{one.name: value[one.name] for one in fields(kind) if one.name in value})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ArtifactError(f"{table.uri}/{name} is damaged ({error!r}); delete it") from error
 

@@ -37,7 +37,9 @@ class EncodeSummary:
         encoded: documents that went through the model in this run.
         unchanged: documents that kept their vector.
         deleted: documents that were deleted from the table.
-        clipped: weights above the largest impact.
+        clipped: weights above the largest impact, of the waves of this run.
+        clipped_share: share of the weights of the documents that these waves encoded.
+        max_clipped_share: ``gates.max_clipped_share``; the run warns above it.
         reused_cells: cells that an earlier attempt had finished.
         tokens: tokens that the model read in this run, padding excluded.
         padding_share: share of padding in the batches of this run.
@@ -76,6 +78,8 @@ class EncodeSummary:
     unchanged: int
     deleted: int
     clipped: int
+    clipped_share: float
+    max_clipped_share: float | None
     reused_cells: int
     tokens: int
     padding_share: float
@@ -119,6 +123,7 @@ class Totals:
         unchanged: documents that kept their vector.
         deleted: documents that were deleted from the table.
         clipped: weights above the largest impact.
+        weights: weights of the encoded documents of the same waves.
         reused_cells: cells that an earlier attempt had finished.
         counters: documents and tokens that the model read in this run.
         busy: working time of the encoders in this run.
@@ -131,6 +136,7 @@ class Totals:
     unchanged: int = 0
     deleted: int = 0
     clipped: int = 0
+    weights: int = 0
     reused_cells: int = 0
     counters: Counters = field(default_factory=Counters)
     busy: BusyTime = field(default_factory=BusyTime)
@@ -177,6 +183,7 @@ class Totals:
         self.rows_out += written - result.displaced
         self.reasons.update(result.reasons)
         self.clipped += result.clipped
+        self.weights += result.weights
         self.deleted += result.deleted
         self.unchanged += written - result.encoded
 

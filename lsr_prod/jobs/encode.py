@@ -4,7 +4,7 @@
     lsr-prod encode --config deployment.yaml --dry-run [--run OUTPUT]
     ray job submit --working-dir . -- python jobs/encode.py --config deployment.yaml
 
-Reads the sections ``source``, ``encode``, ``ray`` and ``storage``. The corpus is cut into waves, and each wave is
+Reads the sections ``source``, ``encode``, ``gates``, ``ray`` and ``storage``. The corpus is cut into waves, each
 committed to the table as a whole. An interrupted job is resumed by the same command; a finished one has nothing to do.
 Bad rows are written to the quarantine table with their reason. If the source has changed since an interrupted run, a
 plan without a committed wave is superseded; one with some is continued with the former source, or given up with
@@ -51,7 +51,9 @@ def _options() -> CommandParser:
     return options
 
 
-JOB = Job("encode", __doc__, needs=("source", "encode"), options=_options(), pages=encode_pages)
+JOB = Job(
+    "encode", __doc__, needs=("source", "encode"), optional=("gates",), options=_options(), pages=encode_pages
+)
 
 _COUNTS = (
     "documents", "rows_in", "rows_out", "encoded", "unchanged", "deleted", "quarantined", "cut_documents", "clipped",
@@ -81,12 +83,20 @@ def _print(summary: Mapping[str, Any]) -> None:
         print_encoded(summary)
 
 
+def _share_of_clipped(share: float, limit: float | None) -> float | str:
+    """Return the share, and above its limit what it means."""
+    if limit is None or share <= limit:
+        return share
+    return f"{share:.5f}, above gates.max_clipped_share = {limit:g}: encode the corpus into a new table"
+
+
 def print_encoded(summary: Mapping[str, Any]) -> None:
     """Print counts, cost and location of an encode run, and its quarantined rows by reason."""
     seconds = summary["seconds"]
     run = dict(summary)
     counts = {name.replace("_", " "): run.pop(name) for name in _COUNTS}
     reasons = run.pop("quarantined_by_reason")
+    counts["share of clipped"] = _share_of_clipped(run.pop("clipped_share"), run.pop("max_clipped_share"))
     seconds, tokens, cores = run.pop("seconds"), run.pop("tokens"), run.pop("actors") * run.pop("threads_per_actor")
     cost = {
         "seconds": seconds,

@@ -121,6 +121,7 @@ def write_cell(
         displaced=lost.num_rows,
         encoded=encoded.num_rows,
         follows=tuple(follows),
+        weights=len(vectors.weights),
     )
 
 
