@@ -10,10 +10,12 @@ from lsr_prod.formats.index import IndexVersion
 from lsr_prod.formats.publication import Publication
 from lsr_prod.indexing.gates import Candidate
 from lsr_prod.interchange.runs import Ranking
+from lsr_prod.operations.gates.impacts import ImpactCounts, count_impacts
 from lsr_prod.search import Searcher
 from lsr_prod.search.location import locate
 from lsr_prod.search.open_index import open_version
 from lsr_prod.storage import as_store
+from lsr_prod.tables import Table
 
 __all__ = ["Versions"]
 
@@ -30,6 +32,7 @@ class Versions:
     candidate: Candidate
     deployment: Deployment
     _answers: dict[tuple[str, tuple[str, ...], int], list[Ranking]] = field(default_factory=dict)
+    _impacts: dict[int, ImpactCounts] = field(default_factory=dict)
 
     @property
     def limits(self) -> GatesSettings:
@@ -57,6 +60,12 @@ class Versions:
         # The number of a version that is not published is never shown.
         snapshot = open_version(location, Publication(0, version.sha, ""), "lazy")
         return Searcher(snapshot, location=location)
+
+    def impacts(self, table: Table) -> ImpactCounts:
+        """Return the impacts of the table of the index; several gates share one count."""
+        if table.version not in self._impacts:
+            self._impacts[table.version] = count_impacts(table)
+        return self._impacts[table.version]
 
     def answers(self, searcher: Searcher, texts: Sequence[str], k: int) -> list[Ranking]:
         """Return the hits of texts; several gates share one answer."""

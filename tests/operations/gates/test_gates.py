@@ -14,12 +14,16 @@ from lsr_prod.indexing import publish
 from lsr_prod.indexing.gates import Candidate
 from lsr_prod.operations.gates import GATES, Gatekeeper, GateReport, read_report
 from lsr_prod.operations.gates.gates import gate_names
+from lsr_prod.operations.gates.impacts import count_impacts
 from lsr_prod.operations.gates.quality import one_sided_p
 from lsr_prod.operations.gates.versions import Versions
 from lsr_prod.storage import Store
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import current_publication
+from lsr_prod.tables import open_table
 from tests.indexing.corpus import Doc, encode_corpus, make_bundle, make_index, make_table
+from tests.indexing.increments import Increment, change_table
+from tests.tables.deletions import delete_ids
 
 TEXTS = {
     f"d{i}": text
@@ -43,7 +47,9 @@ def indexes(tmp_path_factory: pytest.TempPathFactory, tiny_bundle: Path) -> tupl
 
 def settings(folder: Path, **limits: Any) -> Deployment:
     index = {"table": str(folder / "table"), "bundle": "b", "output": str(folder)}
-    return Deployment.model_validate({"index": index, "gates": {"max_impact_error": None, **limits}})
+    return Deployment.model_validate(
+        {"index": index, "gates": {"max_impact_error": None, "max_clipped_share": None, **limits}}
+    )
 
 
 def write(folder: Path, name: str, rows: list[dict[str, Any]]) -> str:
@@ -58,13 +64,14 @@ def verdict(indexes: tuple[Path, IndexVersion, IndexVersion], gate: str, **limit
     candidate = Candidate(folder, bad, good, True)
     result = GATES[gate](Versions(candidate, settings(folder, **limits)))
     same = GATES[gate](Versions(Candidate(folder, good, good, True), settings(folder, **limits)))
-    assert same.verdict == "passed" or gate in ("quarantine", "impact_error", "latency"), same
+    assert same.verdict == "passed" or gate in ("quarantine", "impact_error", "clipped_weights", "latency"), same
     return result.verdict, result.sentence
 
 
 def test_gates_are_those_that_are_documented():
     assert gate_names() == (
-        "documents", "quarantine", "empty", "size", "impact_error", "golden", "overlap", "quality", "latency",
+        "documents", "quarantine", "empty", "size", "impact_error", "clipped_weights", "golden", "overlap", "quality",
+        "latency",
     )  # fmt: skip
 
 
@@ -161,37 +168,82 @@ def test_slow_answers_are_refused(indexes, tmp_path):
     assert verdict(indexes, "latency", canary_queries=queries, max_p95_ms=1e6)[0] == "passed"
 
 
-def test_bad_rows_and_impact_errors_are_refused(indexes, tmp_path):
+def result_of(gate: str, indexes, table: str, **limits: float) -> Any:
     folder, good, _ = indexes
+    settings_of = {"index": {"table": table, "bundle": "b", "output": str(folder)}, "gates": limits}
+    return GATES[gate](Versions(Candidate(folder, good, good, True), Deployment.model_validate(settings_of)))
+
+
+def test_impacts_that_are_small_for_their_unit_are_refused(indexes, tmp_path):
+    bundle = tmp_path / "bundle"
+    make_bundle(bundle, ["a", "b"])
+    table = make_table(tmp_path / "table", {"d": Doc({1: 2}, "x"), "e": Doc({0: 1, 1: 1}, "x")}, bundle)
+    refused = result_of("impact_error", indexes, table, max_impact_error=0.1)
+    assert (refused.verdict, refused.measured) == ("refused", 0.25 / (4 / 3))
+    assert refused.sentence == "the mean impact is off by 0.1875, above gates.max_impact_error = 0.1"
+    default = result_of("impact_error", indexes, table)
+    assert (default.verdict, default.limit) == ("passed", 0.2)
+    measured = {"lsr_prod.probe_documents": "9", "lsr_prod.impact_error": (0.3).hex()}
+    open_table(Store(table)).commit([], [], app="p", version=0, epoch=1, properties=measured)
+    assert result_of("impact_error", indexes, table).measured == 0.3  # that of the probe is larger
+    measured["lsr_prod.impact_error"] = (0.0).hex()
+    open_table(Store(table)).commit([], [], app="p", version=1, epoch=1, properties=measured)
+    assert result_of("impact_error", indexes, table, max_impact_error=0.0).verdict == "passed"  # exact integers
+    nothing = make_table(tmp_path / "nothing", {}, bundle)
+    assert result_of("impact_error", indexes, nothing, max_impact_error=0.0).verdict == "passed"
+
+
+def test_clipped_weights_of_all_plans_are_refused(indexes, tmp_path):
+    bundle = tmp_path / "bundle"
+    make_bundle(bundle, ["a", "b"])
+    table = make_table(tmp_path / "table", {f"d{i}": Doc({0: 254, 1: 7}, "x") for i in range(99)}, bundle)
+    assert result_of("clipped_weights", indexes, table, max_clipped_share=0.0).verdict == "passed"
+    change_table(tmp_path, Increment({f"e{i}": Doc({0: 255, 1: 255}, "x") for i in range(3)}, frozenset()))
+    refused = result_of("clipped_weights", indexes, table)
+    assert (refused.verdict, refused.limit, refused.measured) == ("refused", 0.001, 6 / 204)
+    sentence = "0.0294 of 204 weights are clipped to the largest impact, above gates.max_clipped_share = 0.001"
+    assert refused.sentence == sentence
+    delete_ids(Store(table), ["e0", "e1", "e2"])
+    assert result_of("clipped_weights", indexes, table).verdict == "passed"
+    assert "there is no table" in result_of("clipped_weights", indexes, str(tmp_path / "none")).sentence
+    assert result_of("clipped_weights", indexes, table, max_clipped_share=None).verdict == "off"
+
+
+@pytest.mark.parametrize(("parts", "documents"), [(256, 1 << 16), (4, 8), (1, 1)])
+def test_impacts_are_counted_over_a_sample_of_all_parts(tmp_path, parts, documents):
+    make_bundle(tmp_path / "bundle", ["a", "b"])
+    corpus = {f"d{i}": Doc({0: i % 200 + 1}, "x") for i in range(300)}
+    table = open_table(Store(make_table(tmp_path / "table", corpus, tmp_path / "bundle", buckets=16)))
+    found = count_impacts(table, parts=parts, documents=documents)
+    assert found.weights == found.documents == min(documents, 300)
+    assert len(found.by_impact) == 256
+    if documents > 300:
+        assert found.mean == pytest.approx(np.mean([i % 200 + 1 for i in range(300)]))
+
+
+def test_bad_rows_are_refused(indexes, tmp_path):
     bundle = tmp_path / "bundle"
     make_bundle(bundle, ["a", "b"])
     table = make_table(tmp_path / "table", {"d": Doc({1: 2}, "x")}, bundle)
-    settings_of = {"index": {"table": table, "bundle": "b", "output": str(folder)}}
-    candidate = Candidate(folder, good, good, True)
-
-    def result(gate: str, **limits: float) -> Any:
-        return GATES[gate](Versions(candidate, Deployment.model_validate({**settings_of, "gates": limits})))
-
-    assert result("impact_error", max_impact_error=0.0).verdict == "passed"
-    assert result("impact_error").limit == 0.2
-    assert "there is no quarantine" in result("quarantine", max_quarantine_share=0.1).sentence
+    without = result_of("quarantine", indexes, table, max_quarantine_share=0.1)
+    assert "there is no quarantine" in without.sentence
     make_table(tmp_path / "table_quarantine", {f"d{i}": Doc({1: 2}, "x") for i in range(5)}, bundle)
-    refused = result("quarantine", max_quarantine_share=0.1)
+    refused = result_of("quarantine", indexes, table, max_quarantine_share=0.1)
     assert refused.sentence == "5 bad rows beside 20 documents, above gates.max_quarantine_share = 0.1"
-    assert result("quarantine", max_quarantine_share=0.2).verdict == "passed"
+    assert result_of("quarantine", indexes, table, max_quarantine_share=0.2).verdict == "passed"
 
 
 def test_refused_version_is_kept_with_its_report_and_can_be_forced(indexes):
     folder, good, bad = indexes
     assert current_publication(folder).version == good.sha
     deployment = settings(folder, max_empty_share=0.05)
-    with pytest.raises(PublicationError, match=r"is refused by 2 of 9 gates \(documents: 9 documents in place of 20"):
+    with pytest.raises(PublicationError, match=r"is refused by 2 of 10 gates \(documents: 9 documents in place of 20"):
         publish(folder, bad.sha, inspect=Gatekeeper(deployment))
     assert current_publication(folder).version == good.sha
     assert read_version(folder, bad.sha) == bad
     (report,) = [read_report(Store(str(folder)), path.stem) for path in (folder / "reports").iterdir()]
     assert [result.gate for result in report.refused] == ["documents", "empty"]
-    with pytest.raises(PublicationError, match=r"is refused by 1 of 9 gates \(empty"):
+    with pytest.raises(PublicationError, match=r"is refused by 1 of 10 gates \(empty"):
         publish(folder, bad.sha, inspect=Gatekeeper(deployment, ["documents"], "the source was divided"))
     publication = publish(folder, bad.sha, inspect=Gatekeeper(deployment, ["documents", "empty"], "as planned"))
     assert [(one.gate, one.reason) for one in publication.forced] == [
