@@ -212,7 +212,10 @@ class EncodeSettings(Section):
         "probe documents",
     )
     probe_documents: int = Field(
-        512, ge=1, description="documents sampled from the whole corpus to determine the impact scale"
+        512,
+        ge=1,
+        description="documents sampled from the whole corpus to determine the impact scale; again by later "
+        "plans, as long as the table has fewer",
     )
     buckets: int | None = Field(
         None,

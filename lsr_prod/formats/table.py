@@ -60,7 +60,8 @@ class TableProperties:
     Attributes:
         bundle_digest: bundle that encoded every vector.
         vocabulary_sha256: digest of its output vocabulary.
-        impact_step: weight of one impact unit; ``weight ~ impact * impact_step``. Fixed before the first wave.
+        impact_step: weight of one impact unit; ``weight ~ impact * impact_step``. Changes only while the table has
+            few documents (``encoding.scale``).
         impact_bits: 4, 8 or 16; impacts are in 1..2**bits - 1.
         store_k: maximum number of terms per document.
         buckets: number of hash buckets.
@@ -69,7 +70,7 @@ class TableProperties:
         impact_error: mean |weight - impact * impact_step| divided by the mean weight, over the probe documents.
         impact_error_max: largest |weight - impact * impact_step| in the probe documents.
         impact_clipped: share of the weights of probe documents that are above the largest impact.
-        probe_documents: number of probe documents; 0 if the corpus had no document, or before the probe.
+        probe_documents: number of documents that the scale was chosen for; 0 if there was none, or before the probe.
     """
 
     bundle_digest: str

@@ -51,9 +51,7 @@ def _options() -> CommandParser:
     return options
 
 
-JOB = Job(
-    "encode", __doc__, needs=("source", "encode"), optional=("gates",), options=_options(), pages=encode_pages
-)
+JOB = Job("encode", __doc__, needs=("source", "encode"), optional=("gates",), options=_options(), pages=encode_pages)
 
 _COUNTS = (
     "documents", "rows_in", "rows_out", "encoded", "unchanged", "deleted", "quarantined", "cut_documents", "clipped",
