@@ -1,6 +1,7 @@
 """Races that kill tests cannot time: another attempt acts exactly between the check and the commit of a committer."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lsr_prod.encoding.commit.committer import Committer, check_cell, waves_done
+from lsr_prod.encoding.commit.committer import Committer, check_cell, check_for_commit, waves_done
 from lsr_prod.encoding.commit.fence import Epoch, take_epoch
 from lsr_prod.encoding.deletions import write_deletions
 from lsr_prod.encoding.results import CellResult, Deletion, WaveResult
@@ -327,6 +328,95 @@ def test_parts_of_an_older_attempt_are_touched_before_their_commit(tmp_path: Pat
     epoch = take_epoch(table, "p", [])
     assert Committer(epoch, table, quarantine).commit(as_wave(0, cell))
     assert all(path.stat().st_mtime >= int(epoch.began()) for path in paths)
+
+
+@pytest.mark.parametrize("kind", ["part", "quarantine", "vector"])
+def test_only_old_files_are_touched_before_their_commit_and_a_deleted_one_is_an_error(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+):
+    table, quarantine = make_tables(tmp_path)
+    old = make_cell(table, quarantine, 0, "".join(map(chr, range(0x4E00, 0x4E00 + 400))))
+    assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
+    rows = range(0, 400, 2)
+    cell = replace(make_cell(table, quarantine, 0, "d", "x"), deletions=deletion(table, old, *rows), deleted=len(rows))
+    (vector,) = Path(table.uri).glob("deletion_vector_*.bin")
+    assert cell.quarantine
+    files = {
+        "part": Path(table.uri) / cell.parts[0].path,
+        "quarantine": Path(quarantine.uri) / cell.quarantine.path,
+        "vector": vector,
+    }
+    now = time.time()
+    for path in files.values():
+        os.utime(path, (now + 500, now + 500))
+    os.utime(files[kind], (1, 1))
+    check_for_commit(table, quarantine, [cell], now)
+    touched = {name for name, path in files.items() if path.stat().st_mtime < now + 400}
+    assert touched == {kind}
+    assert files[kind].stat().st_mtime > now - 5
+
+    os.utime(files[kind], (1, 1))
+    touch = Store.touch
+
+    def delete_before(store: Store, path: str) -> None:  # a vacuum, after the check
+        files[kind].unlink()
+        touch(store, path)
+
+    monkeypatch.setattr(Store, "touch", delete_before)
+    with pytest.raises(CommitError, match=rf"{files[kind].name} was deleted; run the job again"):
+        check_for_commit(table, quarantine, [cell], now)
+
+
+def test_deletions_of_vectors_that_changed_in_the_meantime_are_stale(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
+    old = make_cell(table, quarantine, 0, "abcd")
+    assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
+    ours = replace(make_cell(table, quarantine, 0, "e"), deletions=deletion(table, old, 1), deleted=1)
+    theirs = replace(make_cell(table, quarantine, 0, "f"), deletions=deletion(table, old, 2), deleted=1)
+    assert Committer(take_epoch(table, "q", []), table, quarantine).commit(as_wave(0, theirs))
+    with pytest.raises(StaleWaveError, match="wave 0 deletes rows of 1 parts"):
+        Committer(take_epoch(table, "r", []), table, quarantine).commit(as_wave(0, ours))
+    assert ids_of(table) == ["a", "b", "d", "f"]
+
+
+def test_wave_after_a_missing_one_is_refused(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
+    with pytest.raises(CommitError, match="wave 1 is next but the table has 0 waves; run the job again"):
+        Committer(take_epoch(table, "p", []), table, quarantine).commit(make_wave(table, quarantine, 1, "a"))
+    assert ids_of(table) == []
+
+
+def test_attempt_without_bad_rows_removes_those_of_an_attempt_that_was_killed_between_its_commits(
+    tmp_path: Path, sink: Sink
+):
+    table, quarantine = make_tables(tmp_path, sink)
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    # Its epoch is checked before each of its two commits.
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(table, quarantine, lambda: None, killed).commit(make_wave(table, quarantine, 0, "ab", "c"))
+    assert (ids_of(table), bad_rows(quarantine)) == ([], 1)
+    committer = Committer(take_epoch(table, "p", []), table, quarantine)
+    assert committer.commit(make_wave(table, quarantine, 0, "abc")) is True
+    assert (ids_of(table), bad_rows(quarantine)) == (["a", "b", "c"], 0)
+    done = newest(quarantine).version
+    committer.clear_quarantine(0)
+    assert newest(quarantine).version == done  # there is nothing to remove
+
+
+def test_bad_rows_of_the_wave_that_was_given_up_are_removed_and_others_stay(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
+    committer = Committer(take_epoch(table, "p", []), table, quarantine)
+    assert committer.commit(make_wave(table, quarantine, 0, "a", "xy"))
+    assert committer.commit(make_wave(table, quarantine, 1, "b", "z"))
+    committer.clear_quarantine(1)
+    assert bad_rows(quarantine) == 2
+    take_epoch(table, "p", [])
+    with pytest.raises(FencedError):
+        committer.clear_quarantine(0)
+    assert bad_rows(quarantine) == 2
 
 
 def test_deleted_table_is_an_error_and_not_created_again(tmp_path: Path, sink: Sink):

@@ -1,11 +1,14 @@
 import json
+import os
+import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from lsr_prod.encoding.commit.fence import take_epoch
-from lsr_prod.errors import CommitError, FencedError
+from lsr_prod.encoding.commit.fence import newest_attempt, take_epoch
+from lsr_prod.errors import ArtifactError, CommitError, FencedError
 from lsr_prod.storage import Store
 
 
@@ -38,3 +41,43 @@ def test_epoch_records_its_process_and_other_files_are_ignored(tmp_path: Path):
     assert record.keys() == {"host", "pid", "sources", "started_at"}
     (file.parent / ".000009.json.0a.tmp").write_text("the draft of an attempt that died")
     assert take_epoch(Store(str(tmp_path)), "p", []).number == 2
+
+
+def test_attempt_whose_record_was_deleted_stops(tmp_path: Path):
+    store = Store(str(tmp_path))
+    epoch = take_epoch(store, "p", [])
+    assert abs(epoch.began() - time.time()) < 60
+    (record,) = tmp_path.rglob("000001.json")
+    record.unlink()
+    for ask in (epoch.check, epoch.began):
+        with pytest.raises(FencedError, match="the record of attempt 1 of plan p was deleted from .*; run the job again"):
+            ask()
+
+
+def test_record_that_is_deleted_between_two_requests_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    epoch = take_epoch(Store(str(tmp_path)), "p", [])
+    monkeypatch.setattr(Store, "entry", lambda *_: None)
+    with pytest.raises(CommitError, match="the epoch of this attempt was deleted from .*; run the job again"):
+        epoch.began()
+
+
+def test_newest_attempt_has_the_newest_record_and_a_damaged_one_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store = Store(str(tmp_path))
+    assert newest_attempt(store, "p") is None
+    for _ in range(3):
+        take_epoch(store, "p", [])
+    newest = newest_attempt(store, "p")
+    assert newest is not None
+    assert (newest.number, newest.host, newest.pid) == (3, socket.gethostname(), os.getpid())
+    for request in ("entry", "get"):  # deleted between two requests
+        with monkeypatch.context() as deleted:
+            deleted.setattr(Store, request, lambda *_: None)
+            assert newest_attempt(store, "p") is None
+    (path,) = tmp_path.rglob("000003.json")
+    record = json.loads(path.read_bytes())
+    for damaged in ({**record, "pid": 0}, {**record, "pid": -4}, {**record, "pid": "x"}, {"host": "h"}, []):
+        path.write_text(json.dumps(damaged))
+        with pytest.raises(ArtifactError, match=r"000003.json is damaged .*; delete it"):
+            newest_attempt(store, "p")
