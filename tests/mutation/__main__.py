@@ -1,8 +1,8 @@
 """Mutate the protocol systematically, and count the mutants that no test detects.
 
-    make mutants
-    python -m tests.mutation [--module encoding/commit tables/delta.py] [--only "Epoch.check"] [--sample 50] [--seed 7]
-        [--processes 2] [--longest 4] [--list]
+make mutants
+python -m tests.mutation [--module encoding/commit tables/delta.py] [--only "Epoch.check"] [--sample 50] [--seed 7]
+    [--processes 2] [--longest 4] [--list]
 """
 
 import argparse
@@ -41,11 +41,18 @@ def main() -> int:
         print(f"{how} ({outcome.tests} tests, {outcome.seconds:.1f} s) {outcome.mutant.name}", flush=True)
 
     began = time.monotonic()
-    run_mutants(ROOT, mutants, report, processes=arguments.processes, longest=arguments.longest)
+    run_mutants(ROOT, mutants, report, processes=arguments.processes, budget=10)
     killed = sum(o.killed for o in outcomes)
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print_result({"mutants": len(outcomes), "killed": killed, "killed_share": round(killed / max(1,len(outcomes)), 4),
-        "seconds": round(time.monotonic() - began), "cpu_seconds": round(usage.ru_utime + usage.ru_stime)})
+    print_result(
+        {
+            "mutants": len(outcomes),
+            "killed": killed,
+            "killed_share": round(killed / max(1, len(outcomes)), 4),
+            "seconds": round(time.monotonic() - began),
+            "cpu_seconds": round(usage.ru_utime + usage.ru_stime),
+        }
+    )
     return 0
 
 

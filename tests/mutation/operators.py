@@ -88,9 +88,7 @@ def functions_of(code: CodeType) -> Iterator[CodeType]:
             yield from functions_of(constant)
 
 
-def _changes(
-    node: ast.AST, name: str, outer: tuple[str, int] | None
-) -> Iterator[tuple[str, tuple[str, int], _Change]]:
+def _changes(node: ast.AST, name: str, outer: tuple[str, int] | None) -> Iterator[tuple[str, tuple[str, int], _Change]]:
     """Yield the changes of the functions below a node, each with its function and the outermost function."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef):

@@ -6,6 +6,7 @@ is the code object of one function that a fork replaces in the imported module.
 """
 
 import gc
+import itertools
 import json
 import os
 import resource
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -61,7 +63,7 @@ class _Test:
 
 
 def run_mutants(
-    root: Path, mutants: Sequence[Mutant], report: Callable[[Outcome], None], *, processes: int, longest: float
+    root: Path, mutants: Sequence[Mutant], report: Callable[[Outcome], None], *, processes: int, budget: float
 ) -> int:
     """Run the tests of mutants; return the exit code of pytest.
 
@@ -70,22 +72,22 @@ def run_mutants(
         mutants: the changes.
         report: called with the outcome of each mutant.
         processes: mutants at a time.
-        longest: tests that take more seconds without a mutant are not used.
+        budget: seconds of processor time for the tests of a mutant, as they take without it; the fastest are used.
     """
     paths = sorted({path for mutant in mutants for path in tests_of(mutant.file) if Path(path).exists()})
     options = ["-s", "-q", "--no-header", "--no-summary", "--timeout=0"]
     options += ["--hypothesis-seed=0", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    return int(pytest.main([*options, *paths], [_Session(root, mutants, report, processes, longest)]))
+    return int(pytest.main([*options, *paths], [_Session(root, mutants, report, processes, budget)]))
 
 
 class _Session:
     """Plugin of pytest that replaces the loop over the tests."""
 
     def __init__(
-        self, root: Path, mutants: Sequence[Mutant], report: Callable[[Outcome], None], processes: int, longest: float
+        self, root: Path, mutants: Sequence[Mutant], report: Callable[[Outcome], None], processes: int, budget: float
     ) -> None:
         self._root, self._mutants, self._report = root, mutants, report
-        self._processes, self._longest = processes, longest
+        self._processes, self._budget = processes, budget
         self._failed = False
         self._killers: dict[tuple[str, str], set[str]] = {}  # tests that detected a mutant of a function, to try first
 
@@ -131,7 +133,7 @@ class _Session:
             for place, failed, seconds, lines in json.loads(output.read_text()):
                 if failed:
                     wrong.append(items[place].nodeid)
-                elif seconds <= self._longest:
+                else:
                     found = {file: frozenset(numbers) for file, numbers in lines.items()}
                     tests.append(_Test(items[place], seconds, found))
         for sentence in wrong:
@@ -155,16 +157,22 @@ class _Session:
         return self._failed
 
     def _job(
-        self, mutant: Mutant, tests: Sequence[_Test], functions: dict[tuple[str, str, int], list[FunctionType]], at: Path
+        self,
+        mutant: Mutant,
+        tests: Sequence[_Test],
+        functions: dict[tuple[str, str, int], list[FunctionType]],
+        at: Path,
     ) -> "_Fork":
         path = str(self._root / mutant.file)
         changed = range(mutant.lines[0], mutant.lines[1] + 1)
         near = tuple(str(Path(each).absolute()) for each in tests_of(mutant.file))
-        chosen = [
+        reached = [
             test
             for test in tests
             if not test.lines.get(path, frozenset()).isdisjoint(changed) and str(test.item.path).startswith(near)
         ]
+        used = itertools.accumulate(test.seconds for test in reached)
+        chosen = [test for test, seconds in zip(reached, used, strict=True) if seconds <= self._budget]
 
         def run() -> int:
             code = mutated_code(self._root, mutant)
@@ -244,10 +252,8 @@ class _Fork:
 
     def finish(self, status: int) -> None:
         self.status, self.seconds = status, time.monotonic() - self.began
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)  # processes that its tests left
-        except ProcessLookupError:
-            pass
         self.ended(self)
         shutil.rmtree(self.own, ignore_errors=True)
 

@@ -1,5 +1,6 @@
 """Drafts: a file or folder has its name only when it is complete."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,13 +10,16 @@ from lsr_prod.errors import DigestMismatchError, StorageError
 from lsr_prod.formats.digest import digest_folder
 from lsr_prod.storage.drafts import (
     Draft,
+    append_file,
     copy_files,
     copy_tree,
     create_file,
     draft_name,
     is_draft,
+    link_file,
     new_file,
     remove,
+    sentinel,
     write_file,
 )
 
@@ -151,3 +155,142 @@ def test_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageError, match="file is a file, not a folder; give a new path"):
         create_file(tmp_path / "file" / "name", [b"x"])
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, frozenset[str]]]:
+    """Return what is flushed to the disk: each file or folder, with its content or the names in it at that moment."""
+    found: list[tuple[str, frozenset[str]]] = []
+    fsync = os.fsync
+
+    def record(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        content = {each.name for each in path.iterdir()} if path.is_dir() else {path.read_text()}
+        found.append((path.name, frozenset(content)))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    return found
+
+
+@pytest.mark.parametrize("how", ["create", "write", "replace", "link"])
+def test_file_is_on_the_disk_before_its_name_and_its_name_before_the_call_ends(
+    tmp_path: Path, flushed: list[tuple[str, frozenset[str]]], how: str
+) -> None:
+    path = tmp_path / "folder" / "file"
+    if how == "create":
+        create_file(path, [b"content"])
+    elif how == "link":
+        (tmp_path / "given").write_text("content")
+        link_file(tmp_path / "given", path)
+    else:
+        if how == "replace":
+            write_file(path, b"old")
+        write_file(path, b"content")
+    assert path.read_text() == "content"
+    assert names(tmp_path / "folder") == ["file"]
+    assert flushed[0][0] == tmp_path.name  # the new folder
+    assert "folder" in flushed[0][1]
+    assert flushed[-1] == ("folder", frozenset({"file"}))
+    if how != "link":
+        assert is_draft(flushed[-2][0])
+        assert flushed[-2][1] == {"content"}
+
+
+def test_sealed_folder_is_on_the_disk_with_its_files_before_its_name(
+    tmp_path: Path, flushed: list[tuple[str, frozenset[str]]]
+) -> None:
+    with Draft(tmp_path / "model") as draft:
+        (draft.folder / "inside").mkdir()
+        (draft.folder / "inside" / "weights").write_text("content")
+        assert draft.seal()
+    assert ("weights", frozenset({"content"})) in flushed
+    assert ("inside", frozenset({"weights"})) in flushed
+    assert (draft.folder.name, frozenset({"inside"})) in flushed
+    assert flushed[-1] == (tmp_path.name, frozenset({"model"}))
+
+
+def test_failed_write_is_a_storage_error_and_leaves_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("a file")
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    with pytest.raises(StorageError, match="given by the block"), new_file(tmp_path / "new"):
+        raise StorageError("given by the block")
+    with pytest.raises(StorageError, match=r"log cannot be written .*; fix the disk"):
+        append_file(tmp_path / "file" / "log")
+    with append_file(tmp_path / "logs" / "log") as log:
+        log.write("a line")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match=r"new cannot be written \(no space left on device\); fix the disk"):
+        write_file(tmp_path / "new", b"content")
+    with pytest.raises(OSError, match="no space"):
+        create_file(tmp_path / "new", [b"content"])
+    with pytest.raises(StorageError, match=r"logs cannot be written \(no space"), sentinel(tmp_path / "logs"):
+        pass
+    monkeypatch.undo()
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="no space"):
+        link_file(tmp_path / "file", tmp_path / "new")
+    assert names(tmp_path) == ["file", "logs", "logs/log"]
+
+
+def test_two_writers_of_one_name_never_replace_each_other(tmp_path: Path) -> None:
+    def late():
+        yield b"ours"
+        (tmp_path / "file").write_bytes(b"theirs")
+
+    assert not create_file(tmp_path / "file", late())
+    assert (tmp_path / "file").read_bytes() == b"theirs"
+    (tmp_path / "other").mkdir()
+    with Draft(tmp_path / "other") as draft:
+        (draft.folder / "ours").touch()
+        (tmp_path / "other" / "theirs").touch()
+        assert not draft.seal()
+    assert names(tmp_path) == ["file", "other", "other/theirs"]
+
+
+def test_sentinel_is_a_draft_that_disappears_with_the_folders_made_for_it(tmp_path: Path) -> None:
+    with sentinel(tmp_path / "a" / "b") as path:
+        assert path.is_file()
+        assert is_draft(path.name)
+    assert names(tmp_path) == []
+    with sentinel(tmp_path / "a" / "b"):
+        (tmp_path / "a" / "file").touch()  # of another process
+    assert names(tmp_path) == ["a", "a/file"]
+    with sentinel(tmp_path / "a"):
+        pass
+    assert names(tmp_path) == ["a", "a/file"]
+
+
+def test_link_replaces_the_file_of_its_name_and_copy_tree_copies_to_another_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "one").write_text("one")
+    (tmp_path / "two").write_text("two")
+    link_file(tmp_path / "one", tmp_path / "two")
+    assert (tmp_path / "two").samefile(tmp_path / "one")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "file").write_text("content")
+    (tmp_path / "copy").mkdir()
+
+    def other_disk(*_: object) -> None:
+        raise OSError("cross-device link")
+
+    monkeypatch.setattr(os, "link", other_disk)
+    copy_tree(tmp_path / "source", tmp_path / "copy", link=True)
+    assert (tmp_path / "copy" / "file").read_text() == "content"
+
+
+def test_removed_folder_is_a_draft_before_its_files_are_deleted(tmp_path: Path) -> None:
+    folder = tmp_path / "shard"
+    (folder / "inside").mkdir(parents=True)
+    (folder / "inside" / "file").write_text("four")
+    asked: list[str] = []
+    assert remove(folder, unless=lambda draft: bool(asked.append(draft.name))) == 4
+    assert is_draft(asked[0])
+    left = tmp_path / asked[0]  # by a process that was killed during the removal
+    (left / "inside").mkdir(parents=True)
+    assert remove(left, unless=lambda _: True) == 0
+    assert names(tmp_path) == []

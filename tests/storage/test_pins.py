@@ -1,10 +1,12 @@
 """Pins are created once, and neither a pin nor its publication is lost when retention runs at the same time."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lsr_prod.errors import ArtifactError, PublicationError
+from lsr_prod.formats.digest import record_bytes
 from lsr_prod.formats.publication import Publication
 from lsr_prod.storage import Store
 from lsr_prod.storage.pins import (
@@ -92,3 +94,46 @@ def test_damaged_pin_is_reported(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b"audit", b"other"))
     with pytest.raises(ArtifactError, match="the pin differs from its recorded sha256"):
         read_pin(index, 1)
+
+
+def test_pin_of_another_publication_or_of_no_sha256_is_reported(tmp_path: Path) -> None:
+    index = Store(str(tmp_path))
+    create_publication(index, Publication(1, "a" * 64, "2026-11-23T00:00:00+00:00"))
+    with pytest.raises(PublicationError, match="pinned are: none"):
+        unpin_publication(index, 1)
+    pin, _ = pin_publication(index, 1, **WHY)
+    file = tmp_path / "pins" / "000001.json"
+    for wrong in (replace(pin, number=2), replace(pin, version="latest")):
+        file.write_bytes(record_bytes(wrong.to_json()))
+        with pytest.raises(ArtifactError, match=rf"names publication {wrong.number} and version '{wrong.version}'"):
+            read_pin(index, 1)
+
+
+def test_pin_that_is_removed_at_the_same_time_is_an_error_or_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = Store(str(tmp_path))
+    for number in (1, 2):
+        create_publication(index, Publication(number, "a" * 64, "2026-11-23T00:00:00+00:00"))
+        pin_publication(index, number, **WHY)
+    get = Store.get
+
+    def late(store: Store, name: str) -> bytes | None:
+        if name == "pins/000001.json":
+            (tmp_path / name).unlink(missing_ok=True)
+        return get(store, name)
+
+    monkeypatch.setattr(Store, "get", late)
+    with pytest.raises(PublicationError, match=r"publication 1 of .* was unpinned at the same time; pin it again"):
+        pin_publication(index, 1, **WHY)
+    pin_publication(index, 1, **WHY)
+    assert [pin.number for pin in read_pins(index)] == [2]
+
+
+def test_unknown_publication_is_not_deleted_and_drafts_are_no_pins(tmp_path: Path) -> None:
+    index = Store(str(tmp_path))
+    assert not delete_publication(index, 1)
+    (tmp_path / "pins").mkdir()
+    (tmp_path / "pins" / ".000001.json.0f.tmp").touch()
+    (tmp_path / "pins" / "000002.json.old").touch()
+    assert pinned_numbers(index) == []

@@ -50,14 +50,14 @@ def test_attempt_whose_record_was_deleted_stops(tmp_path: Path):
     (record,) = tmp_path.rglob("000001.json")
     record.unlink()
     for ask in (epoch.check, epoch.began):
-        with pytest.raises(FencedError, match="the record of attempt 1 of plan p was deleted from .*; run the job again"):
+        with pytest.raises(FencedError, match=r"the record of attempt 1 of plan p was deleted from .*"):
             ask()
 
 
 def test_record_that_is_deleted_between_two_requests_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     epoch = take_epoch(Store(str(tmp_path)), "p", [])
     monkeypatch.setattr(Store, "entry", lambda *_: None)
-    with pytest.raises(CommitError, match="the epoch of this attempt was deleted from .*; run the job again"):
+    with pytest.raises(CommitError, match=r"the epoch of this attempt was deleted from .*; run the job again"):
         epoch.began()
 
 
