@@ -6,6 +6,7 @@ is the code object of one function that a fork replaces in the imported module.
 """
 
 import gc
+import importlib
 import itertools
 import json
 import os
@@ -26,7 +27,7 @@ from typing import Any
 import pytest
 
 from tests.mutation.operators import Mutant, mutated_code
-from tests.mutation.targets import SLOW_FIXTURES, SLOW_TESTS, tests_of
+from tests.mutation.targets import SLOW_FIXTURES, SLOW_TESTS, tested_by
 
 __all__ = ["Outcome", "run_mutants"]
 
@@ -65,7 +66,7 @@ class _Test:
 def run_mutants(
     root: Path, mutants: Sequence[Mutant], report: Callable[[Outcome], None], *, processes: int, budget: float
 ) -> int:
-    """Run the tests of mutants; return the exit code of pytest.
+    """Run the tests of mutants; return the number of tests that fail without a mutant, which detect nothing.
 
     Args:
         root: folder of the package.
@@ -74,10 +75,13 @@ def run_mutants(
         processes: mutants at a time.
         budget: seconds of processor time for the tests of a mutant, as they take without it; the fastest are used.
     """
-    paths = sorted({path for mutant in mutants for path in tests_of(mutant.file) if Path(path).exists()})
+    paths = sorted({path for mutant in mutants for path in tested_by(mutant.file) if Path(path).exists()})
     options = ["-s", "-q", "--no-header", "--no-summary", "--timeout=0"]
     options += ["--hypothesis-seed=0", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    return int(pytest.main([*options, *paths], [_Session(root, mutants, report, processes, budget)]))
+    session = _Session(root, mutants, report, processes, budget)
+    if pytest.main([*options, *paths], [session]) != pytest.ExitCode.OK:
+        raise RuntimeError(f"pytest could not collect the tests in {', '.join(paths)}; see above")
+    return session.wrong
 
 
 class _Session:
@@ -88,6 +92,7 @@ class _Session:
     ) -> None:
         self._root, self._mutants, self._report = root, mutants, report
         self._processes, self._budget = processes, budget
+        self.wrong = 0
         self._failed = False
         self._killers: dict[tuple[str, str], set[str]] = {}  # tests that detected a mutant of a function, to try first
 
@@ -107,6 +112,8 @@ class _Session:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = session.items
+        for file in {mutant.file for mutant in self._mutants}:
+            importlib.import_module(".".join([self._root.name, *Path(file).with_suffix("").parts]))
         with tempfile.TemporaryDirectory(prefix="lsr-mutation-", ignore_cleanup_errors=True) as name:
             tests = self._run_unchanged(items, Path(name))
             functions = _live_functions({str(self._root / mutant.file) for mutant in self._mutants})
@@ -124,7 +131,8 @@ class _Session:
             _Fork(lambda places=places, at=folder / f"{number}.json": self._trace(items, places, files, at), folder)
             for number, places in enumerate(groups.values())
         ]
-        tests, wrong = [], []
+        tests: list[_Test] = []
+        wrong: list[str] = []
         for fork in _in_forks(jobs, self._processes):
             output = folder / f"{jobs.index(fork)}.json"
             if not output.exists():
@@ -138,6 +146,7 @@ class _Session:
                     tests.append(_Test(items[place], seconds, found))
         for sentence in wrong:
             print(f"FAILS WITHOUT A MUTANT {sentence}", flush=True)
+        self.wrong = len(wrong)
         return sorted(tests, key=lambda test: test.seconds)
 
     def _trace(self, items: Sequence[pytest.Item], places: Sequence[int], files: set[str], output: Path) -> int:
@@ -165,7 +174,7 @@ class _Session:
     ) -> "_Fork":
         path = str(self._root / mutant.file)
         changed = range(mutant.lines[0], mutant.lines[1] + 1)
-        near = tuple(str(Path(each).absolute()) for each in tests_of(mutant.file))
+        near = tuple(str(Path(each).absolute()) for each in tested_by(mutant.file))
         reached = [
             test
             for test in tests
@@ -216,7 +225,7 @@ def _limit(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, 60 + 20 * seconds)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Fork:
     """Work in a fork of this process; its output and its temporary files go into a folder below ``folder``."""
 

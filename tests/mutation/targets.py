@@ -3,23 +3,29 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["SLOW_FIXTURES", "SLOW_TESTS", "TARGETS", "modules", "tests_of"]
-
-_CHAINS = ("tests/encoding/cells/test_duplicates.py", "tests/mutation/test_chains.py")
+__all__ = ["SLOW_FIXTURES", "SLOW_TESTS", "TARGETS", "modules", "tested_by"]
 
 TARGETS: dict[str, tuple[str, ...]] = {
-    "encoding/commit": ("tests/encoding/commit", *_CHAINS),
-    "encoding/cells": ("tests/encoding/cells", "tests/encoding/commit"),
-    "encoding/plans": ("tests/encoding/plans", "tests/encoding/commit/test_give_up.py", *_CHAINS),
+    "encoding/commit": ("tests/encoding/commit", "tests/encoding/cells/test_duplicates.py"),
+    "encoding/cells": ("tests/encoding/cells", "tests/encoding/commit/test_markers.py"),
+    "encoding/plans": (
+        "tests/encoding/plans",
+        "tests/encoding/commit/test_give_up.py",
+        "tests/encoding/cells/test_duplicates.py",
+    ),
     "tables": ("tests/tables", "tests/encoding/commit/test_committer.py", "tests/maintenance"),
-    "indexing/derive.py": ("tests/indexing",),
-    "indexing/publish.py": ("tests/indexing", "tests/storage/test_signatures.py"),
-    "indexing/tombstones.py": ("tests/indexing",),
-    "indexing/garbage.py": ("tests/indexing",),
-    "storage/publications.py": ("tests/storage", "tests/indexing/test_publish.py"),
-    "storage/pins.py": ("tests/storage", "tests/indexing/test_retention.py"),
-    "storage/version_locks.py": ("tests/storage", "tests/indexing/test_retention.py"),
-    "storage/drafts.py": ("tests/storage",),
+    "indexing/derive.py": ("tests/indexing/test_derive.py", "tests/indexing/test_takedown.py"),
+    "indexing/publish.py": ("tests/indexing/test_publish.py", "tests/indexing/test_takedown.py"),
+    "indexing/tombstones.py": (
+        "tests/indexing/test_tombstones.py",
+        "tests/indexing/test_takedown.py",
+        "tests/indexing/test_derive.py",
+    ),
+    "indexing/garbage.py": ("tests/indexing/test_garbage.py", "tests/indexing/test_retention.py"),
+    "storage/publications.py": ("tests/storage/test_publications.py", "tests/storage/test_signatures.py"),
+    "storage/pins.py": ("tests/storage/test_pins.py",),
+    "storage/version_locks.py": ("tests/storage/test_version_locks.py",),
+    "storage/drafts.py": ("tests/storage/test_drafts.py",),
 }
 """Module or folder below ``lsr_prod`` -> files and folders of tests."""
 
@@ -54,7 +60,7 @@ def modules(root: Path, selected: Iterable[str] = ()) -> list[str]:
     return chosen
 
 
-def tests_of(file: str) -> tuple[str, ...]:
+def tested_by(file: str) -> tuple[str, ...]:
     """Return the files and folders of the tests of a module."""
     return next(tests for target, tests in TARGETS.items() if _is_below(file, target))
 

@@ -294,3 +294,43 @@ def test_removed_folder_is_a_draft_before_its_files_are_deleted(tmp_path: Path) 
     (left / "inside").mkdir(parents=True)
     assert remove(left, unless=lambda _: True) == 0
     assert names(tmp_path) == []
+
+
+def test_seal_that_the_disk_refuses_is_an_error_and_no_other_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("input/output error")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "missing"):
+        with Draft(tmp_path / name) as draft, pytest.raises(OSError, match="input/output error"):
+            draft.seal()
+
+
+def test_chunks_for_a_taken_name_are_not_read(tmp_path: Path) -> None:
+    def chunks():
+        raise ZeroDivisionError
+        yield b""
+
+    (tmp_path / "file").write_bytes(b"one")
+    assert not create_file(tmp_path / "file", chunks())
+
+
+def test_sentinel_keeps_an_empty_folder_and_removal_needs_no_question(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with sentinel(tmp_path / "empty"):
+        pass
+    assert names(tmp_path) == ["empty"]
+    assert remove(tmp_path / "empty") == 0
+    assert names(tmp_path) == []
+
+
+def test_no_descriptor_stays_open(tmp_path: Path) -> None:
+    before = set(Path("/proc/self/fd").iterdir())
+    write_file(tmp_path / "a" / "file", b"x")
+    with Draft(tmp_path / "b") as draft:
+        (draft.folder / "file").touch()
+        draft.seal()
+    assert set(Path("/proc/self/fd").iterdir()) == before

@@ -130,6 +130,18 @@ def test_pin_that_is_removed_at_the_same_time_is_an_error_or_skipped(
     assert [pin.number for pin in read_pins(index)] == [2]
 
 
+def test_pinned_publication_is_readable_while_its_deletion_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = Store(str(tmp_path))
+    create_publication(index, Publication(1, "a" * 64, "2026-11-23T00:00:00+00:00"))
+    pin_publication(index, 1, **WHY)
+    deleted: list[str] = []
+    monkeypatch.setattr(Store, "delete", lambda _, name: deleted.append(name))
+    assert not delete_publication(index, 1)
+    assert deleted == []
+
+
 def test_unknown_publication_is_not_deleted_and_drafts_are_no_pins(tmp_path: Path) -> None:
     index = Store(str(tmp_path))
     assert not delete_publication(index, 1)

@@ -81,7 +81,7 @@ def check_for_commit(table: Store, quarantine: Store, cells: Sequence[CellResult
         _check_vectors(table, cell)
         for path in {path for deletion in cell.deletions if (path := file_of(deletion.vector))}:
             entry = table.entry(path)
-            if entry is not None and entry.modified < math.floor(began):
+            if entry is None or entry.modified < math.floor(began):
                 _touch(table, path)
 
 

@@ -1,5 +1,6 @@
 """Races that kill tests cannot time: another attempt acts exactly between the check and the commit of a committer."""
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,14 @@ from lsr_prod.encoding.commit.committer import Committer, check_cell, check_for_
 from lsr_prod.encoding.commit.fence import Epoch, take_epoch
 from lsr_prod.encoding.deletions import write_deletions
 from lsr_prod.encoding.results import CellResult, Deletion, WaveResult
-from lsr_prod.errors import CommitError, FencedError, IncompleteWaveError, StaleWaveError, StorageError
+from lsr_prod.errors import (
+    CommitError,
+    FencedError,
+    IncompleteWaveError,
+    StaleWaveError,
+    StorageError,
+    TableConflictError,
+)
 from lsr_prod.storage import Store
 from lsr_prod.tables import Sink, create_table
 from lsr_prod.tables.parquet import ParquetSink
@@ -365,6 +373,84 @@ def test_only_old_files_are_touched_before_their_commit_and_a_deleted_one_is_an_
     monkeypatch.setattr(Store, "touch", delete_before)
     with pytest.raises(CommitError, match=rf"{files[kind].name} was deleted; run the job again"):
         check_for_commit(table, quarantine, [cell], now)
+
+
+def test_deletion_vector_that_is_deleted_after_its_check_is_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    table, quarantine = make_tables(tmp_path)
+    old = make_cell(table, quarantine, 0, "".join(map(chr, range(0x4E00, 0x4E00 + 400))))
+    assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
+    rows = range(0, 400, 2)
+    cell = replace(make_cell(table, quarantine, 0, "d"), deletions=deletion(table, old, *rows), deleted=len(rows))
+    (vector,) = Path(table.uri).glob("deletion_vector_*.bin")
+    entry = Store.entry
+
+    def vacuum_before(store: Store, path: str) -> object:
+        if path == vector.name:
+            vector.unlink(missing_ok=True)
+        return entry(store, path)
+
+    monkeypatch.setattr(Store, "entry", vacuum_before)
+    with pytest.raises(CommitError, match=rf"{vector.name} was deleted; run the job again"):
+        check_for_commit(table, quarantine, [cell], 0)
+
+
+def test_wave_with_wrong_row_counts_is_not_committed(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
+    wrong = replace(make_cell(table, quarantine, 0, "ab"), rows_in=3)
+    with pytest.raises(IncompleteWaveError, match="wave 0"):
+        Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, wrong))
+    assert ids_of(table) == []
+
+
+def test_commit_that_every_try_conflicts_with_another_raises_commit_error(
+    tmp_path: Path, sink: Sink, monkeypatch: pytest.MonkeyPatch
+):
+    from lsr_prod.tables.delta import DeltaSink
+
+    table, quarantine = make_tables(tmp_path, sink)
+    result = make_wave(table, quarantine, 0, "a")
+    tries = []
+
+    def conflict(self, *_, **__) -> None:
+        tries.append(self)
+        raise TableConflictError("another commit came first")
+
+    for kind in (DeltaSink, ParquetSink):
+        monkeypatch.setattr(kind, "commit", conflict)
+    monkeypatch.setattr("lsr_prod.encoding.commit.committer._CONFLICT_TRIES", 7)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    with pytest.raises(CommitError, match=r"wave 0 was refused 7 times \(another commit came first\)"):
+        Committer(take_epoch(table, "p", []), table, quarantine).commit(result)
+    assert len(tries) == 7
+
+
+def test_deletions_that_name_another_number_of_earlier_ones_are_refused(tmp_path: Path, sink: Sink):
+    table, quarantine = make_tables(tmp_path, sink)
+    old = make_cell(table, quarantine, 0, "abcd")
+    assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
+    (one,) = deletion(table, old, 1)
+    wave = replace(make_cell(table, quarantine, 0, "e"), deletions=(replace(one, rows=0),))
+    with pytest.raises(IncompleteWaveError, match="wave 0"):
+        Committer(take_epoch(table, "q", []), table, quarantine).commit(as_wave(0, wave))
+    assert ids_of(table) == ["a", "b", "c", "d"]
+
+
+def test_rows_of_a_part_without_statistics_are_counted_before_they_are_deleted(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
+    old = make_cell(table, quarantine, 0, "ab")
+    assert Committer(take_epoch(table, "p", []), table, quarantine).commit(as_wave(0, old))
+    log = Path(table.uri) / "_delta_log" / f"{1:020d}.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        line.get("add", {}).pop("stats", None)
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [file.rows for file in newest(table).files()] == [None]
+    whole = replace(make_cell(table, quarantine, 0, "e"), deletions=deletion(table, old, 0, 1), deleted=2)
+    assert Committer(take_epoch(table, "q", []), table, quarantine).commit(as_wave(0, whole))
+    assert ids_of(table) == ["e"]
+    assert old.parts[0].path not in {file.path for file in newest(table).files()}
 
 
 def test_deletions_of_vectors_that_changed_in_the_meantime_are_stale(tmp_path: Path, sink: Sink):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lsr_prod.encoding.commit.committer import Committer, waves_done
-from lsr_prod.encoding.commit.fence import take_epoch
+from lsr_prod.encoding.commit.fence import newest_attempt, take_epoch
 from lsr_prod.encoding.commit.give_up import give_up_base
 from lsr_prod.encoding.plans.increment import newest_plan
 from lsr_prod.encoding.plans.plan import Plan
@@ -118,3 +118,22 @@ def test_attempt_is_fenced_if_the_run_that_gave_its_plan_up_died_before_its_fenc
     assert ids_of(table) == ["e", "f"]
     assert bad_rows(quarantine, OLD.digest) == 0
     assert newest_plan(table, OLD.digest, lambda plan: waves_done(newest(table), plan)) == after[0].digest
+
+
+def test_only_plans_that_may_still_commit_are_fenced_and_the_log_says_which_was_given_up(
+    tmp_path: Path, sink: Sink, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, quarantine = tables(tmp_path, sink)
+    attempt(table, quarantine).commit(wave(table, quarantine, 0, "ab"))
+    second = linked(table)
+    give_up_base(second, table, quarantine)
+    attempt(table, quarantine, plan=second).fence()
+    fenced = newest_attempt(table, OLD.digest)
+    third = prepare(table, files_of("y"), OLD, done={OLD.digest: 1, second.digest: 0})
+    save(third, table, lambda plan: waves_done(newest(table), plan))
+    give_up_base(third, table, quarantine)
+    messages = [record.message.partition(":")[0] for record in caplog.records if record.message.startswith("plan ")]
+    assert messages == ["plan abandoned", "plan superseded"]
+    # The second plan has a transaction: its run has given up the first one before.
+    assert fenced is not None
+    assert newest_attempt(table, OLD.digest) == fenced

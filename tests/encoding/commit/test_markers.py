@@ -14,6 +14,7 @@ from lsr_prod.encoding.commit.markers import (
 )
 from lsr_prod.encoding.results import CellOutput, Deletion
 from lsr_prod.errors import IncompleteWaveError
+from lsr_prod.storage import Store
 from lsr_prod.tables.deletion_vector import save_vectors
 from tests.encoding.tables import make_cell, make_tables, make_wave
 
@@ -75,6 +76,17 @@ def test_marker_that_deletes_rows_of_compacted_parts_is_replaced(tmp_path: Path)
     assert finished_cells(table, quarantine, "p", 0) == {0: replace(after, reused=True)}
 
 
+def test_marker_with_a_damaged_deletion_vector_is_ignored(tmp_path: Path):
+    table, quarantine = make_tables(tmp_path)
+    vector = save_vectors(table, {"old": np.arange(0, 9000, 7, dtype=np.uint32)})["old"]
+    cell = replace(make_cell(table, quarantine, 0, "a"), deletions=(Deletion("old", None, vector, 1286),))
+    mark_finished(table, quarantine, "p", 0, cell)
+    assert finished_cells(table, quarantine, "p", 0).keys() == {0}
+    (file,) = tmp_path.rglob("deletion_vector_*.bin")
+    file.write_bytes(file.read_bytes()[:-5])
+    assert finished_cells(table, quarantine, "p", 0) == {}
+
+
 def test_marker_that_follows_another_result_is_replaced(tmp_path: Path):
     table, quarantine = make_tables(tmp_path)
     (cell,) = make_wave(table, quarantine, 1, "ab").cells
@@ -121,3 +133,21 @@ def test_markers_name_the_files_of_their_cells_and_deleted_ones_are_skipped(tmp_
         path.rpartition("/")[2] for path in expected
     ]
     assert [result.cell for result in read_markers(table, quarantine, [*names, "deleted.json"])] == [0, 1]
+
+
+def test_marker_of_a_rival_that_appears_while_another_is_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table, quarantine = make_tables(tmp_path)
+    (first,) = make_wave(table, quarantine, 0, "ab", "x").cells
+    (second,) = make_wave(table, quarantine, 0, "a", "xb").cells
+    get, rival = Store.get, []
+
+    def late(store: Store, name: str) -> bytes | None:
+        data = get(store, name)
+        monkeypatch.setattr(Store, "get", get)
+        rival.append(mark_finished(table, quarantine, "p", 0, second))
+        return data
+
+    monkeypatch.setattr(Store, "get", late)
+    results = [mark_finished(table, quarantine, "p", 0, first), *rival]
+    results.append(mark_finished(table, quarantine, "p", 0, second))
+    assert len({result.parts for result in results}) == 1
