@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 
 from tests.mutation.operators import Mutant, mutated_code
-from tests.mutation.targets import SLOW_FIXTURES, SLOW_TESTS, tested_by
+from tests.mutation.targets import SLOW_FIXTURES, SLOW_TESTS, files_of_tests
 
 __all__ = ["Outcome", "run_mutants"]
 
@@ -75,7 +75,7 @@ def run_mutants(
         processes: mutants at a time.
         budget: seconds of processor time for the tests of a mutant, as they take without it; the fastest are used.
     """
-    paths = sorted({path for mutant in mutants for path in tested_by(mutant.file) if Path(path).exists()})
+    paths = sorted({path for mutant in mutants for path in files_of_tests(mutant.file) if Path(path).exists()})
     options = ["-s", "-q", "--no-header", "--no-summary", "--timeout=0"]
     options += ["--hypothesis-seed=0", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"]
     session = _Session(root, mutants, report, processes, budget)
@@ -174,7 +174,7 @@ class _Session:
     ) -> "_Fork":
         path = str(self._root / mutant.file)
         changed = range(mutant.lines[0], mutant.lines[1] + 1)
-        near = tuple(str(Path(each).absolute()) for each in tested_by(mutant.file))
+        near = tuple(str(Path(each).absolute()) for each in files_of_tests(mutant.file))
         reached = [
             test
             for test in tests

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["SLOW_FIXTURES", "SLOW_TESTS", "TARGETS", "modules", "tested_by"]
+__all__ = ["SLOW_FIXTURES", "SLOW_TESTS", "TARGETS", "files_of_tests", "modules"]
 
 TARGETS: dict[str, tuple[str, ...]] = {
     "encoding/commit": ("tests/encoding/commit", "tests/encoding/cells/test_duplicates.py"),
@@ -60,7 +60,7 @@ def modules(root: Path, selected: Iterable[str] = ()) -> list[str]:
     return chosen
 
 
-def tested_by(file: str) -> tuple[str, ...]:
+def files_of_tests(file: str) -> tuple[str, ...]:
     """Return the files and folders of the tests of a module."""
     return next(tests for target, tests in TARGETS.items() if _is_below(file, target))
 

@@ -125,3 +125,17 @@ def test_unsigned_publication_is_read_only_in_the_history_of_a_signed_one(
     overwrite(tmp_path, replace(first, note="changed"), 1)
     with pytest.raises(SignatureError, match="history was changed"):
         read_publication(tmp_path, 1)
+
+
+def test_history_of_formats_without_digests_of_the_publication_before_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SIGNING_KEY, private(KEYS[0]))
+    monkeypatch.setenv(TRUSTED_KEYS, public(KEYS[0]))
+    old = [Publication(number, "a" * 64, "2026-01-01T00:00:00+00:00", format=2) for number in (1, 2)]
+    for publication in old:
+        create_publication(tmp_path, publication)
+    create_publication(tmp_path, sign(Publication(3, "b" * 64, "2026-11-23T00:00:00+00:00", previous=old[1].sha)))
+    assert read_publication(tmp_path, 2) == old[1]
+    with pytest.raises(SignatureError, match="history was changed"):  # no digest leads to it
+        read_publication(tmp_path, 1)
