@@ -176,8 +176,6 @@ class Plan:
             yield from self._slices(self.slice_table.slice(start, _BATCH))
 
     def _slices(self, rows: pa.Table) -> Iterator[Slice]:
-        if not rows.num_rows:
-            return
         ordinals = rows["ordinal"].to_numpy()  # ascending
         wanted = ordinals[np.diff(ordinals, prepend=-1) > 0]
         listed = self.files.slice(ordinals[0], ordinals[-1] - ordinals[0] + 1)

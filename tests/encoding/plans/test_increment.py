@@ -94,6 +94,14 @@ def test_increment_reads_new_files_and_removes_deleted_ones(old: str, new: str):
         assert listed.tolist() == [file.key for file in files_of(new)]
 
 
+def test_file_that_is_listed_once_less_changes_a_plan_without_waves():
+    base = first_plan("aab")
+    after = increment(base, files_of("ab"), done=0)
+    assert (after.base, after.header.base_waves, sorted(read_names(after))) == (base.digest, 0, ["a", "b"])
+    with pytest.raises(ConfigError, match="listed another number of times"):
+        increment(first_plan("aab", size=MEGABYTE), files_of("ab", size=MEGABYTE), done=1)
+
+
 def test_moved_or_reordered_files_are_unchanged(tmp_path: Path):
     table = Store(str(tmp_path))
     root = first_plan("abca")
@@ -263,6 +271,15 @@ def test_fields_that_differ_from_those_of_the_table_are_refused(tmp_path: Path, 
     with pytest.raises(ConfigError, match="is made with") as refused:
         prepare(table, files_of("abc"), root, source=SOURCE.model_copy(update={name: value}))
     assert refused.value.field == f"source.{name}"
+
+
+def test_setting_that_is_left_out_is_not_that_of_the_table(tmp_path: Path):
+    table = Store(str(tmp_path))
+    chosen = ENCODE.model_copy(update={"max_length": 100})
+    root = prepare(table, files_of("ab"), None, encode=chosen)
+    save(root, table)
+    with pytest.raises(ConfigError, match=r"encode\.max_length"):
+        prepare(table, files_of("abc"), root, encode=chosen.model_copy(update={"max_length": None}))
 
 
 def test_bundle_other_than_that_of_the_table_is_refused(tmp_path: Path):

@@ -14,8 +14,9 @@ from lsr_prod.config import EncodeSettings, SourceSettings
 from lsr_prod.corpus.slices import Slice
 from lsr_prod.corpus.source_file import SourceFile
 from lsr_prod.encoding.plans.header import PLAN_SETTINGS, ROW_SETTINGS, RUN_SETTINGS
+from lsr_prod.encoding.plans.increment import plan_increment
 from lsr_prod.encoding.plans.plan import Plan, make_plan
-from lsr_prod.encoding.plans.saved import load_plan, save_plan
+from lsr_prod.encoding.plans.saved import file_locations, load_plan, read_record, record_name, save_plan
 from lsr_prod.encoding.table import PROTOCOL_FOLDER
 from lsr_prod.errors import ArtifactError, DigestMismatchError, FormatVersionError
 from lsr_prod.storage import Store
@@ -176,7 +177,7 @@ def test_digest_depends_on_bundle_files_and_their_order():
     assert plan_of(moved, b).digest == plans[0].digest
 
 
-def test_saved_plan_is_loaded_completely_and_never_replaced(tmp_path: Path):
+def test_saved_plan_is_loaded_completely_and_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     table = Store(str(tmp_path))
     files = [
         SourceFile("/c", "a/x.jsonl", "jsonl", 90 * MEGABYTE, "t", (("lang", "en"), ("day", None))),
@@ -192,6 +193,7 @@ def test_saved_plan_is_loaded_completely_and_never_replaced(tmp_path: Path):
     assert waves_of(found) == waves_of(plan)
     assert found.waves == 3
     moved = [replace(file, uri="s3://elsewhere") for file in files]
+    monkeypatch.setattr(Store, "put_new", None)  # nothing is sent again
     save_plan(plan_of(*moved, encode=encode), table)
     assert {name: (tmp_path / name).stat() for name in table.names()} == before
 
@@ -206,6 +208,48 @@ def test_plan_exists_only_with_its_header(tmp_path: Path):
     header.unlink()
     with pytest.raises(ArtifactError, match="has no plan"):
         load_plan(table, plan.digest)
+
+
+def test_wave_that_the_plan_does_not_have_is_an_error():
+    plan = plan_of(file_of(3 * MEGABYTE), encode=ENCODE.model_copy(update={"wave_megabytes": 1, "slice_megabytes": 1}))
+    for number in (-1, plan.waves):
+        with pytest.raises(IndexError, match=f"wave {number} of {plan.waves}"):
+            plan.wave(number)
+
+
+def test_shares_of_waves_follow_their_bytes_and_are_equal_in_increments_and_without_bytes():
+    encode = ENCODE.model_copy(update={"wave_megabytes": 2, "slice_megabytes": 1, "buckets": 4})
+    plan = plan_of(file_of(3 * MEGABYTE), encode=encode)
+    assert (plan.waves, plan.largest_wave_bytes) == (2, 2 * MEGABYTE)
+    assert plan.wave_shares().tolist() == pytest.approx([2 / 3, 1 / 3])
+    following = plan_increment(plan, [file_of(5 * MEGABYTE, tag="u")], SOURCE, encode, options={}, done=2)
+    assert following.waves == 3
+    assert following.wave_shares().tolist() == pytest.approx([1 / 3] * 3)
+    assert following.largest_wave_bytes == 1_666_667
+    empty = plan_of(file_of(0), encode=encode)
+    assert empty.wave_shares().tolist() == [1 / max(empty.waves, 1)] * empty.waves
+
+
+@pytest.mark.parametrize("ending", [".json", ".files.parquet", ".slices.parquet"])
+def test_plan_of_which_an_object_was_deleted_is_no_plan(tmp_path: Path, ending: str):
+    table = Store(str(tmp_path))
+    plan = plan_of(file_of())
+    save_plan(plan, table)
+    assert file_locations(table, plan.digest, {file_of().key}) == {file_of().key: "/corpus/c.jsonl"}
+    (tmp_path / PROTOCOL_FOLDER / "plans" / f"{plan.digest}{ending}").unlink()
+    with pytest.raises(ArtifactError, match=r"has no plan .* was deleted; encode into a new table"):
+        load_plan(table, plan.digest)
+    if ending == ".files.parquet":
+        assert file_locations(table, plan.digest, {file_of().key}) == {}
+
+
+@pytest.mark.parametrize(("content", "problem"), [("{", "Expecting"), ("[]", "it is no object")])
+def test_damaged_record_of_a_plan_is_an_error(tmp_path: Path, content: str, problem: str):
+    table = Store(str(tmp_path))
+    assert read_record(table, "p") is None
+    table.put_new(record_name("p"), content.encode())
+    with pytest.raises(ArtifactError, match=rf"p\.json is damaged \({problem}.*; restore it"):
+        read_record(table, "p")
 
 
 @pytest.mark.parametrize("ending", [".json", ".files.parquet", ".slices.parquet"])

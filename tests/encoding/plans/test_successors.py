@@ -7,10 +7,18 @@ import pytest
 
 from lsr_prod.corpus.filelist import KEPT, READ, REMOVED, file_of
 from lsr_prod.encoding.plans.plan import Plan
-from lsr_prod.encoding.plans.successors import check_not_followed, link_successor, successor_of
+from lsr_prod.encoding.plans.saved import plan_objects, record_name, save_plan
+from lsr_prod.encoding.plans.successors import (
+    check_not_followed,
+    link_shortcut,
+    link_successor,
+    successor_of,
+    valid_links,
+)
 from lsr_prod.errors import CommitError, ConfigError, FencedError
 from lsr_prod.storage import Store
 from tests.encoding.plans.test_increment import (
+    ENCODE,
     MEGABYTE,
     files_of,
     finished,
@@ -142,3 +150,58 @@ def test_link_of_earlier_release_is_followed(tmp_path: Path):
     table.delete(f"_lsr_prod/successors/{root.digest}/000001.json")
     table.put_new(f"_lsr_prod/successors/{root.digest}.json", data)
     assert successor_of(table, root.digest, finished) == after.digest
+
+
+def test_plan_that_is_abandoned_may_have_other_sizes_and_another_follows_it_in_turn(tmp_path: Path):
+    table = Store(str(tmp_path))
+    root = first_saved(table, "abc", size=MEGABYTE)
+    larger = ENCODE.model_copy(update={"wave_megabytes": 2})
+    with pytest.raises(ConfigError, match=r"encode\.wave_megabytes"):
+        prepare(table, files_of("abc", size=MEGABYTE), root, done={root.digest: 1}, encode=larger)
+    second = prepare(
+        table, files_of("xyz", size=MEGABYTE), root, done={root.digest: 1}, encode=larger, abandon=root.digest[:8]
+    )
+    assert (second.base, second.waves) == (root.digest, 2)
+    save(second, table, at(1))
+    done = {root.digest: 1, second.digest: 1}
+    third = prepare(table, files_of("x", size=MEGABYTE), root, done=done, encode=larger, abandon=second.digest[:8])
+    assert (third.base, third.header.base_waves) == (second.digest, 1)
+
+
+def test_base_of_a_plan_that_was_finished_cannot_be_abandoned(tmp_path: Path):
+    table = Store(str(tmp_path))
+    root = first_saved(table, "ab")
+    save(increment(root, files_of("abc", size=MEGABYTE)), table)
+    with pytest.raises(ConfigError, match="is not the newest plan"):
+        prepare(table, files_of("abd"), root, done={root.digest: 1}, abandon=root.digest[:8])
+
+
+def test_link_of_a_plan_that_was_deleted_during_the_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table = Store(str(tmp_path))
+    root = first_saved(table, "ab")
+    after = increment(root, files_of("abc"))
+    save_plan(after, table)
+    for name in (record_name(root.digest), *plan_objects(after.digest)):
+        data = table.get(name)
+        assert data is not None
+        table.delete(name)
+        with pytest.raises(CommitError, match=rf"{name} was deleted during the run: .*; run the job again"):
+            link_successor(table, after, finished)
+        table.put_new(name, data)
+    assert successor_of(table, root.digest, finished) is None
+    link_successor(table, after, finished)
+    monkeypatch.setattr(Store, "get", lambda *_: None)  # after the links were listed
+    with pytest.raises(CommitError, match=r"000001\.json was deleted during the run; run the job again"):
+        successor_of(table, root.digest, finished)
+
+
+@pytest.mark.parametrize("waves", [None, 1])
+def test_shortcut_is_the_newest_link_as_long_as_its_number_of_waves_is_right(tmp_path: Path, waves: int | None):
+    table = Store(str(tmp_path))
+    root = first_saved(table, "ab")
+    save(increment(root, files_of("abc")), table)
+    link_shortcut(table, root.digest, "later", waves)
+    assert successor_of(table, root.digest, at(1)) == "later"
+    newest = [link.plan for link in valid_links(table, root.digest, at(2))]
+    assert (newest[0] == "later") == (waves is None)
+    assert len(newest) == (2 if waves is None else 1)
