@@ -13,7 +13,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/encoding/commit/test_give_up.py",
         "tests/encoding/cells/test_duplicates.py",
     ),
-    "tables": ("tests/tables", "tests/encoding/commit/test_committer.py", "tests/maintenance"),
+    "tables": ("tests/tables", "tests/encoding/commit/test_committer.py"),
     "indexing/derive.py": ("tests/indexing/test_derive.py", "tests/indexing/test_takedown.py"),
     "indexing/publish.py": ("tests/indexing/test_publish.py", "tests/indexing/test_takedown.py"),
     "indexing/tombstones.py": (

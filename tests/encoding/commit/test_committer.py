@@ -492,6 +492,21 @@ def test_attempt_without_bad_rows_removes_those_of_an_attempt_that_was_killed_be
     assert newest(quarantine).version == done  # there is nothing to remove
 
 
+def test_attempt_with_the_bad_rows_of_one_that_was_killed_between_its_commits_keeps_their_part(
+    tmp_path: Path, sink: Sink
+):
+    table, quarantine = make_tables(tmp_path, sink)
+    result = make_wave(table, quarantine, 0, "ab", "c")
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(table, quarantine, lambda: None, killed).commit(result)
+    assert Committer(take_epoch(table, "p", []), table, quarantine).commit(result) is True
+    assert (ids_of(table), bad_rows(quarantine)) == (["a", "b"], 1)
+
+
 def test_bad_rows_of_the_wave_that_was_given_up_are_removed_and_others_stay(tmp_path: Path, sink: Sink):
     table, quarantine = make_tables(tmp_path, sink)
     committer = Committer(take_epoch(table, "p", []), table, quarantine)

@@ -150,6 +150,10 @@ def test_link_of_earlier_release_is_followed(tmp_path: Path):
     table.delete(f"_lsr_prod/successors/{root.digest}/000001.json")
     table.put_new(f"_lsr_prod/successors/{root.digest}.json", data)
     assert successor_of(table, root.digest, finished) == after.digest
+    (tmp_path / "_lsr_prod" / "successors" / root.digest / ".000007.json.0f.tmp").touch()  # of an interrupted process
+    link_shortcut(table, root.digest, "later", None)
+    assert [link.plan for link in valid_links(table, root.digest, finished)] == ["later", after.digest]
+    assert table.get(f"_lsr_prod/successors/{root.digest}/000001.json") is not None
 
 
 def test_plan_that_is_abandoned_may_have_other_sizes_and_another_follows_it_in_turn(tmp_path: Path):
