@@ -11,10 +11,12 @@ from lsr_prod.corpus.rows import RAW_LIMIT
 from lsr_prod.encoding.cells.batches import BATCH_SIZE, Failure, encode_batches
 from lsr_prod.encoding.isolation.isolated import ISOLATED_BATCH_SIZE, IsolatedEncoder
 from lsr_prod.errors import (
+    ArtifactError,
     EncoderBrokenError,
     EncoderCrashedError,
     EncoderRaisedError,
     EncoderTimeoutError,
+    StorageError,
 )
 from lsr_prod.formats.sparse import SparseBatch
 from lsr_prod.inference import BundleEncoder
@@ -129,6 +131,51 @@ class Dying:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         self.left -= len(texts)
         return SparseBatch(np.arange(len(texts) + 1), np.zeros(len(texts), np.int32), np.ones(len(texts), np.float32))
+
+
+class Suspicious:
+    """Fails on every document; counts documents and plain words, and answers a word as it is told."""
+
+    def __init__(self, word: Exception | float) -> None:
+        self.word, self.documents, self.words = word, 0, 0
+
+    def encode(self, texts: Sequence[str]) -> SparseBatch:
+        if [*texts] != ["word"]:
+            self.documents += 1
+            raise RuntimeError("the graph failed")
+        self.words += 1
+        if isinstance(self.word, Exception):
+            raise self.word
+        return SparseBatch(np.arange(2), np.zeros(1, np.int32), np.full(1, self.word, np.float32))
+
+
+def test_word_is_encoded_after_every_twenty_failures_in_a_row_and_at_the_end():
+    encoder = Suspicious(1.0)
+    vectors, failed = encode_batches(encoder, ["text"] * 45, batch_size=1)
+    assert (len(vectors), len(failed), encoder.documents, encoder.words) == (0, 45, 45, 3)
+
+
+@pytest.mark.parametrize(
+    ("word", "error"),
+    [
+        (np.nan, EncoderBrokenError),
+        (RuntimeError("CUDA error"), EncoderBrokenError),
+        (ArtifactError("the bundle is missing"), ArtifactError),
+        (StorageError("the disk fails"), StorageError),
+    ],
+)
+def test_encoder_that_fails_on_a_word_stops_at_the_twentieth_document(word: Exception | float, error: type[Exception]):
+    encoder = Suspicious(word)
+    with pytest.raises(error):
+        encode_batches(encoder, ["text"] * 45, batch_size=1)
+    assert (encoder.documents, encoder.words) == (20, 1)
+
+
+@pytest.mark.parametrize("weight", [np.nan, np.inf])
+def test_weight_that_is_not_finite_is_a_failure_of_its_document(weight: float):
+    vectors, failed = encode_batches(Numbered({}, {1: weight}), ["0", "1", "2"])
+    assert vectors.terms.tolist() == [0, 2]
+    assert failed.keys() == {1}
 
 
 @pytest.mark.parametrize(("left", "texts"), [(0, 1), (0, 3), (32, 40), (32, 500)])
