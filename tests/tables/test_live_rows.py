@@ -40,6 +40,20 @@ def test_deleted_rows_are_left_out(folder: Store, sink: Sink):
     assert (total(reopen(folder).file_table(), "rows"), total_live_rows(reopen(folder).file_table())) == (10, 4)
 
 
+def test_vector_without_rows_deletes_none_and_a_missing_part_is_an_error(folder: Store, sink: Sink):
+    added = part(folder, "ab")
+    make(folder, sink).commit([added], [], app="p", version=0, epoch=1)
+    none = save_vectors(folder, {added[0].path: np.empty(0, np.uint32)})
+    reopen(folder).commit([], [], app="q", version=0, epoch=1, deletions=none)
+    (file,) = reopen(folder).files()
+    assert ids([read_part(folder, file, SCHEMA.remove(1))]) == "ab"
+    assert ids(live_batches(folder, file, ["doc_id"], 1)) == "ab"
+    assert ids(deleted_batches(folder, file, ["doc_id"], 1)) == ""
+    folder.delete(file.path)
+    with pytest.raises(ArtifactError, match=r"cannot be read .*; encode the table again"):
+        ids(live_batches(folder, file, ["doc_id"], 1))
+
+
 def test_vector_that_names_rows_beyond_the_part_is_an_error(folder: Store, sink: Sink):
     added = part(folder, "ab")
     make(folder, sink).commit([added], [], app="p", version=0, epoch=1)

@@ -1,0 +1,63 @@
+"""Parts of a quarantine by the state of their wave, and their rows."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lsr_prod.encoding.commit.committer import Committer
+from lsr_prod.encoding.commit.fence import take_epoch
+from lsr_prod.errors import ArtifactError
+from lsr_prod.storage import Store
+from lsr_prod.tables.quarantine_rows import QuarantinePart, quarantine_parts, quarantined_rows
+from tests.encoding.tables import make_tables, make_wave
+
+
+def test_parts_are_committed_or_not_and_replaced_ones_are_left_out(tmp_path: Path) -> None:
+    table, quarantine = make_tables(tmp_path)
+    make_wave(table, quarantine, 0, "", "a")  # of an attempt that died: another one commits the wave
+    committer = Committer(take_epoch(table, "p", []), table, quarantine)
+    assert committer.commit(make_wave(table, quarantine, 0, "x", "bc"))
+    make_wave(table, quarantine, 1, "", "d")
+    make_wave(table, quarantine, 1, "", "d")
+    parts = quarantine_parts(quarantine)
+    found = [(part.plan, part.wave, part.state) for part in parts]
+    assert found == [("p", 0, "committed"), ("p", 1, "not committed")]
+    assert [[row["detail"] for row in quarantined_rows(quarantine, part)] for part in parts] == [["b", "c"], ["d"]]
+
+
+def test_parts_of_a_plan_without_a_commit_are_not_committed(tmp_path: Path) -> None:
+    table, quarantine = make_tables(tmp_path)
+    make_wave(table, quarantine, 0, "", "a")
+    assert [part.state for part in quarantine_parts(quarantine)] == ["not committed"]
+
+
+def test_folder_with_parts_and_without_a_log_has_no_states(tmp_path: Path) -> None:
+    table, quarantine = make_tables(tmp_path)
+    make_wave(table, quarantine, 3, "", "a")
+    for path in (tmp_path / "quarantine" / "_delta_log").iterdir():
+        path.unlink()
+    assert [(part.wave, part.state) for part in quarantine_parts(quarantine)] == [(3, "no log")]
+
+
+def test_folder_that_is_no_quarantine_is_an_error(tmp_path: Path) -> None:
+    table, _ = make_tables(tmp_path)
+    with pytest.raises(ArtifactError, match="is a table of documents; give the folder of its quarantine"):
+        quarantine_parts(table)
+    with pytest.raises(ArtifactError, match=r"is no quarantine; give the folder or URI of encode\.quarantine"):
+        quarantine_parts(Store(str(tmp_path / "empty")))
+
+
+def test_deleted_part_has_no_rows_and_a_damaged_one_is_an_error(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    part = QuarantinePart("plan=p/wave=0/part.parquet", "p", 0, "committed")
+    assert list(quarantined_rows(store, part)) == []
+    path = tmp_path / part.path
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"reason": ["broken_json"]}), path)  # of an earlier release, with fewer columns
+    (row,) = quarantined_rows(store, part)
+    assert (row["reason"], row["doc_id"]) == ("broken_json", None)
+    path.write_bytes(b"PAR1 damaged PAR1")
+    with pytest.raises(ArtifactError, match=r"part\.parquet is damaged .*; restore or delete it"):
+        list(quarantined_rows(store, part))
