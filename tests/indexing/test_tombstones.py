@@ -1,20 +1,33 @@
 """Ordinals of hidden documents: found by id, written to files that are named by their content."""
 
+import io
 import random
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from lsr_prod.errors import ArtifactError, DigestMismatchError
+from lsr_prod.errors import ArtifactError, DigestMismatchError, StorageError
+from lsr_prod.formats.digest import record_bytes
+from lsr_prod.formats.index import Tombstones
+from lsr_prod.formats.shard import DOCUMENTS_FILE
 from lsr_prod.indexing.tombstones import (
     as_ids,
+    find_documents,
     find_ordinals,
     hide_documents,
+    hide_everywhere,
+    load_takedowns,
     load_tombstones,
     read_ids,
+    save_takedowns,
     save_tombstones,
+    scan_size,
 )
+from lsr_prod.indexing.workers import IN_PROCESS
+from lsr_prod.storage import Store
+from lsr_prod.storage.index_lists import write_list
 from tests.indexing.corpus import Doc, make_index
 
 
@@ -64,3 +77,84 @@ def test_load_tombstones_rejects_damaged_files(made):
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(DigestMismatchError):
         load_tombstones(index, shard, good)
+
+
+@pytest.mark.parametrize(
+    ("ordinals", "documents", "problem"),
+    [
+        (np.array([1, 2], np.int64), 2, "rising"),
+        (np.array([[1, 2]], np.uint32), 1, "rising"),
+        (np.array([2, 1], np.uint32), 2, "rising"),
+        (np.array([1, 2], np.uint32), 3, "not a list of 3"),
+        (np.array([99, 100], np.uint32), 2, "does not have"),
+    ],
+)
+def test_list_that_does_not_fit_its_shard_is_an_error(made, ordinals, documents, problem):
+    index, shard = made
+    buffer = io.BytesIO()
+    np.save(buffer, ordinals)
+    wrong = Tombstones(write_list(index, "tombstones", ".npy", buffer.getvalue()), documents)
+    with pytest.raises(ArtifactError, match=problem):
+        load_tombstones(index, shard, wrong)
+
+
+def test_list_without_ordinals_is_read(made):
+    index, shard = made
+    buffer = io.BytesIO()
+    np.save(buffer, np.empty(0, np.uint32))
+    assert (
+        len(load_tombstones(index, shard, Tombstones(write_list(index, "tombstones", ".npy", buffer.getvalue()), 0)))
+        == 0
+    )
+
+
+def test_documents_are_hidden_in_every_shard_that_has_them(made, tmp_path_factory):
+    index, shard = made
+    known = hide_documents(index, shard, None, as_ids(["d01"]))
+    assert hide_everywhere(index, [shard, shard], [known, None], as_ids([]), IN_PROCESS) == (known, None)
+    both = hide_documents(index, shard, known, as_ids(["d02"]))
+    one = hide_documents(index, shard, None, as_ids(["d02"]))
+    assert hide_everywhere(index, [shard, shard], [known, None], as_ids(["d02"]), IN_PROCESS) == (both, one)
+    assert hide_documents(index, shard, both, as_ids(["d01"])) is both
+    ordinals, ids = find_documents(index, shard, as_ids(["d05", "d06"]))
+    assert ids.to_pylist() == read_ids(index, shard).take(pa.array(ordinals)).to_pylist()
+    assert sorted(ids.to_pylist()) == ["d05", "d06"]
+    assert scan_size(Store("s3://bucket/index", {}), [shard]) == 20 * scan_size(index, [shard]) == 2000
+
+
+def test_ids_that_cannot_be_read_are_an_error_of_the_index_or_of_the_service(made, monkeypatch):
+    index, shard = made
+    with pytest.raises(ArtifactError, match="does not hold 101 documents"):
+        read_ids(index, replace(shard, documents=101))
+    (file,) = index.rglob(DOCUMENTS_FILE)
+    whole = file.read_bytes()
+    file.write_bytes(b"damaged")
+    with pytest.raises(ArtifactError, match=r"docs\.arrow of shard .* cannot be read"):
+        read_ids(index, shard)
+    file.unlink()
+    with pytest.raises(ArtifactError, match=r"docs\.arrow"):
+        read_ids(index, shard)
+    file.write_bytes(whole)
+
+    class Broken(io.BytesIO):
+        def read(self, *_):
+            raise OSError("the connection was lost")
+
+    monkeypatch.setattr("lsr_prod.indexing.tombstones.open_shard_file", lambda *_: Broken(whole))
+    with pytest.raises(StorageError, match=r"cannot be read .*; check the service, then run again"):
+        read_ids(index, shard)
+    monkeypatch.setattr("lsr_prod.indexing.tombstones.open_shard_file", lambda *_: index)  # a folder
+    with pytest.raises(ArtifactError, match=r"cannot be read .*; publish another version"):
+        read_ids(index, shard)
+
+
+def test_list_of_takedowns_is_sorted_and_another_content_is_an_error(tmp_path):
+    version = make_index(tmp_path, {"d": Doc({1: 1})}, vocabulary_size=4)
+    assert save_takedowns(tmp_path, []) is None
+    assert load_takedowns(tmp_path, version) == []
+    saved = replace(version, takedowns=save_takedowns(tmp_path, ["b", "a", "b"]))
+    assert load_takedowns(tmp_path, saved) == ["a", "b"]
+    for wrong in ({"a": 1}, ["a", 1], "a"):
+        file = write_list(tmp_path, "takedowns", ".json", record_bytes(wrong))
+        with pytest.raises(ArtifactError, match=r"takedowns/.* is not a list of ids; publish another version"):
+            load_takedowns(tmp_path, replace(version, takedowns=file))
