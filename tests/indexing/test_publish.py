@@ -1,5 +1,8 @@
 """Publications: one writer gets each number, also with concurrent writers."""
 
+import getpass
+import os
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -8,11 +11,15 @@ from itertools import pairwise
 
 import pytest
 
-from lsr_prod.errors import ArtifactError, FormatVersionError, StaleParentError
+from lsr_prod.errors import ArtifactError, FormatVersionError, PublicationError, StaleParentError
 from lsr_prod.formats.digest import canonical_json, digest_json
 from lsr_prod.formats.publication import Publication, publication_name
 from lsr_prod.indexing import publish
-from lsr_prod.indexing.publish import Publisher, read_current_version
+from lsr_prod.indexing.gates import Approval, Candidate
+from lsr_prod.indexing.publish import CurrentVersion, Publisher, publisher_name, read_current_version, rollback
+from lsr_prod.indexing.tombstones import load_takedowns
+from lsr_prod.indexing.versions import take_down, write_version
+from lsr_prod.indexing.workers import IN_PROCESS
 from lsr_prod.storage.index_versions import read_version
 from lsr_prod.storage.publications import create_publication, current_publication, read_publication
 from tests.indexing.corpus import Doc, make_index
@@ -131,3 +138,68 @@ def test_publication_says_who_published(tmp_path, versions, monkeypatch):
     assert "@" in publish(tmp_path, versions[0]).by
     monkeypatch.setenv("LSR_PROD_BY", "nightly job")
     assert publish(tmp_path, versions[1]).by == "nightly job"
+
+
+def test_publisher_without_a_name_is_named_by_its_number(monkeypatch):
+    monkeypatch.delenv("LSR_PROD_BY", raising=False)
+    for error in (KeyError("no entry"), OSError("no entry")):
+
+        def unnamed(error: Exception = error) -> str:
+            raise error
+
+        monkeypatch.setattr(getpass, "getuser", unnamed)
+        assert publisher_name() == f"{os.getuid()}@{socket.gethostname()}"
+
+
+def test_version_is_touched_before_it_is_published(tmp_path, versions):
+    path = tmp_path / "versions" / f"{versions[0]}.json"
+    os.utime(path, (1, 1))
+    publish(tmp_path, versions[0])
+    assert path.stat().st_mtime > 1
+
+
+def test_gates_of_the_deployment_see_the_version_and_their_answer_is_published(tmp_path, versions):
+    seen: list[Candidate] = []
+
+    def inspect(candidate: Candidate) -> Approval:
+        seen.append(candidate)
+        return Approval(report="a" * 64)
+
+    publication = publish(tmp_path, versions[0], inspect=inspect)
+    assert (publication.report, publication.previous) == ("a" * 64, read_publication(tmp_path, 4).sha)
+    publish(tmp_path, versions[1], parent=5, inspect=inspect)
+    assert [(one.version.sha, one.current.sha if one.current else "", one.derived) for one in seen] == [
+        (versions[0], versions[3], False),
+        (versions[1], versions[0], True),
+    ]
+
+
+def test_publication_that_another_writer_makes_at_the_same_moment_is_followed(tmp_path, versions, monkeypatch):
+    create = create_publication
+
+    def late(index, publication):
+        monkeypatch.setattr(sys.modules[Publisher.__module__], "create_publication", create)
+        publish(tmp_path, versions[1])
+        return create(index, publication)
+
+    monkeypatch.setattr(sys.modules[Publisher.__module__], "create_publication", late)
+    assert publish(tmp_path, versions[0]).number == 6
+    assert [read_publication(tmp_path, number).version for number in (5, 6)] == [versions[1], versions[0]]
+    monkeypatch.setattr(sys.modules[Publisher.__module__], "create_publication", late)
+    assert rollback(tmp_path, 3).version == versions[2]
+    assert (current_publication(tmp_path).number, current_publication(tmp_path).note) == (8, "rollback to 3")
+
+
+def test_rollback_hides_what_was_taken_down_since_and_nothing_is_published_without_an_index(tmp_path, versions):
+    taken = take_down(tmp_path, read_version(tmp_path, versions[1]), ["d"], IN_PROCESS)
+    write_version(tmp_path, taken)
+    publish(tmp_path, taken.sha)
+    with pytest.raises(PublicationError):
+        publish(tmp_path, versions[0])  # it would restore the document
+    publication = rollback(tmp_path, 3)
+    assert publication.version not in versions
+    assert load_takedowns(tmp_path, read_version(tmp_path, publication.version)) == ["d"]
+    assert read_version(tmp_path, publication.version).shards == read_version(tmp_path, versions[2]).shards
+    assert read_current_version(tmp_path / "empty") == CurrentVersion(0, None, "", "")
+    with pytest.raises(PublicationError, match="no publication 99"):
+        rollback(tmp_path, 99)

@@ -15,7 +15,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     ),
     "tables": ("tests/tables", "tests/encoding/commit/test_committer.py"),
     "indexing/derive.py": ("tests/indexing/test_derive.py", "tests/indexing/test_takedown.py"),
-    "indexing/publish.py": ("tests/indexing/test_publish.py", "tests/indexing/test_takedown.py"),
+    "indexing/publish.py": ("tests/indexing/test_publish.py",),
     "indexing/tombstones.py": ("tests/indexing/test_tombstones.py",),
     "indexing/garbage.py": ("tests/indexing/test_garbage.py", "tests/indexing/test_retention.py"),
     "storage/publications.py": ("tests/storage/test_publications.py", "tests/storage/test_signatures.py"),

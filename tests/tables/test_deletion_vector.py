@@ -1,6 +1,7 @@
 """Deletion vectors against bytes that Apache Spark wrote, and in both directions."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.tables.deletion_vector import (
     DeletionVector,
+    check_vectors,
     decode_rows,
     deleted_rows,
     encode_rows,
@@ -76,3 +78,59 @@ def test_saved_vectors_replace_no_damaged_file_and_touch_an_old_one(tmp_path):
     second = save_vectors(store, rows)["a"]
     assert file_of(second) != file_of(first)
     assert np.array_equal(deleted_rows(store, second), rows["a"])
+
+
+def test_small_and_large_vectors_of_one_call_are_stored_apart(tmp_path):
+    store = Store(str(tmp_path))
+    deleted = {"small": np.array([1, 2], np.uint32), "large": np.arange(0, 90_000, 7, dtype=np.uint32)}
+    vectors = save_vectors(store, deleted)
+    assert {path: vector.storage for path, vector in vectors.items()} == {"small": "i", "large": "u"}
+    for path, vector in vectors.items():
+        assert deleted_rows(store, vector).tolist() == deleted[path].tolist()
+        assert DeletionVector.from_delta(vector.to_delta()) == vector
+    assert file_of(vectors["small"]) is None
+    assert vectors["small"].unique_id == f"i{vectors['small'].data}"
+    assert vectors["large"].unique_id == f"u{vectors['large'].data}@1"
+    check_vectors(store, vectors.values())
+
+
+def test_vector_outside_of_the_table_or_with_another_number_of_rows_is_an_error(tmp_path):
+    store = Store(str(tmp_path))
+    large = save_vectors(store, {"a": np.arange(0, 90_000, 7, dtype=np.uint32)})["a"]
+    for outside in (replace(large, storage="p"), replace(large, data=f"../{large.data}")):
+        with pytest.raises(ArtifactError, match="only files of the table are read"):
+            file_of(outside)
+    assert file_of(replace(large, data=f"ab{large.data}")) == f"ab/{file_of(large)}"
+    with pytest.raises(ArtifactError, match=r"has 12858 rows instead of 3"):
+        deleted_rows(store, replace(large, rows=3))
+    store.delete(file_of(large) or "")
+    with pytest.raises(ArtifactError, match=r"cannot be read .*; restore it"):
+        deleted_rows(store, large)
+    with pytest.raises(ArtifactError, match="is missing; restore it"):
+        check_vectors(store, [large])
+
+
+def test_frame_of_a_vector_has_its_size_and_its_checksum(tmp_path):
+    store = Store(str(tmp_path))
+    vector = save_vectors(store, {"a": np.arange(0, 90_000, 7, dtype=np.uint32)})["a"]
+    path = tmp_path / (file_of(vector) or "")
+    whole = path.read_bytes()
+    for at in (1, len(whole) // 2, len(whole) - 1):  # the size, the bitmap, the checksum
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(ArtifactError, match="is damaged; restore it"):
+            deleted_rows(store, vector)
+        with pytest.raises(ArtifactError, match="is damaged; restore it"):
+            check_vectors(store, [vector])
+
+
+def test_bitmaps_that_are_no_single_roaring_bitmap_are_errors():
+    good = encode_rows(np.array([1, 70_000], np.uint32))
+    for wrong in (bytes(4) + good[4:], good[:4] + (2).to_bytes(8, "little") + good[12:], good[:-1], b""):
+        with pytest.raises(ArtifactError, match="a deletion vector"):
+            decode_rows(wrong)
+    assert decode_rows(good).tolist() == [1, 70_000]
+    assert decode_rows(good[:4] + bytes(8)).tolist() == []
+    assert decode_rows(encode_rows(np.empty(0, np.uint32))).tolist() == []
+    dense = np.arange(5_000, dtype=np.uint32) * 2
+    for rows in (dense, dense[:4096], dense[:4097]):
+        assert decode_rows(encode_rows(rows)).tolist() == rows.tolist()
