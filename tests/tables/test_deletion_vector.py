@@ -1,6 +1,7 @@
 """Deletion vectors against bytes that Apache Spark wrote, and in both directions."""
 
 import os
+import struct
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from lsr_prod.errors import ArtifactError
 from lsr_prod.storage import Store
 from lsr_prod.tables.deletion_vector import (
     DeletionVector,
+    _to_base85,
     check_vectors,
     decode_rows,
     deleted_rows,
@@ -129,8 +131,26 @@ def test_bitmaps_that_are_no_single_roaring_bitmap_are_errors():
         with pytest.raises(ArtifactError, match="a deletion vector"):
             decode_rows(wrong)
     assert decode_rows(good).tolist() == [1, 70_000]
-    assert decode_rows(good[:4] + bytes(8)).tolist() == []
+    assert decode_rows(good[:4] + bytes(8)).tolist() == decode_rows(good[:4] + bytes(12)).tolist() == []
     assert decode_rows(encode_rows(np.empty(0, np.uint32))).tolist() == []
     dense = np.arange(5_000, dtype=np.uint32) * 2
     for rows in (dense, dense[:4096], dense[:4097]):
         assert decode_rows(encode_rows(rows)).tolist() == rows.tolist()
+
+
+def test_rows_of_more_than_32_bits_are_an_error(tmp_path):
+    large = encode_rows(np.array([1, 2], np.uint32))
+    large = large[:12] + (1).to_bytes(4, "little") + large[16:]
+    vector = DeletionVector("i", _to_base85(large + bytes(-len(large) % 4)), None, len(large), 2)
+    with pytest.raises(ArtifactError, match="has 0 rows instead of 2"):
+        deleted_rows(Store(str(tmp_path)), vector)
+
+
+@pytest.mark.parametrize("containers", [3, 4])
+def test_runs_have_offsets_if_there_are_four_containers(containers: int):
+    header = b"".join(struct.pack("<HH", key, 2) for key in range(containers))
+    offsets = bytes(4 * containers) if containers >= 4 else b""
+    runs = struct.pack("<HHH", 1, 5, 2) * containers  # one run in each: 5, 6, 7
+    bitmap = struct.pack("<I", 12347 | containers - 1 << 16) + bytes([15]) + header + offsets + runs
+    rows = decode_rows(struct.pack("<IQI", 1681511377, 1, 0) + bitmap)
+    assert rows.tolist() == [(key << 16) + value for key in range(containers) for value in (5, 6, 7)]
