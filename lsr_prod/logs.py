@@ -8,6 +8,8 @@ import logging
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
+from lsr_prod.visible import visible
+
 __all__ = ["FactLog", "get_log"]
 
 _LONGEST = 200  # characters of a value in the message; the field has all of it
@@ -34,4 +36,4 @@ def get_log(name: str) -> FactLog:
 
 def _short(value: object) -> str:
     text = " ".join(str(value).split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return visible(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")

@@ -12,6 +12,7 @@ from types import ModuleType
 from lsr_prod import __version__
 from lsr_prod.errors import MissingExtraError
 from lsr_prod.extras import missing_extra
+from lsr_prod.jobs.terminal.output import complain, say
 
 __all__ = ["COMMANDS", "load", "lsr_search", "main", "run_alias"]
 
@@ -77,21 +78,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     name, rest = (given[0], given[1:]) if given else ("", [])
     if name in ("-h", "--help"):
-        sys.stdout.write(_manual())
+        say(_manual(), lines=True)
         return 0
     if name == "--version":
-        sys.stdout.write(f"lsr-prod {__version__}\n")
+        say(f"lsr-prod {__version__}")
         return 0
     if name not in COMMANDS:
-        sys.stderr.write(f"lsr-prod: {_unknown(name)}\n")
+        complain(f"lsr-prod: {_unknown(name)}")
         return 2
     try:
         code: int = load(name).main(rest)
     except MissingExtraError as error:
-        sys.stderr.write(f"lsr-prod {name}: {error}\n")
-        return 2
-    except ModuleNotFoundError as error:
-        sys.stderr.write(f"lsr-prod {name}: {missing_extra(error)}\n")
+        complain(f"lsr-prod {name}: {error}")
         return 2
     return code
 
@@ -110,7 +108,7 @@ def load(name: str) -> ModuleType:
 
 def run_alias(alias: str, name: str) -> int:
     """Run subcommand ``name`` on behalf of an older command, and say so on stderr."""
-    sys.stderr.write(f"{alias} is an alias of lsr-prod {name}\n")
+    complain(f"{alias} is an alias of lsr-prod {name}")
     return main([name, *sys.argv[1:]])
 
 
@@ -126,7 +124,7 @@ def _manual() -> str:
         "usage: lsr-prod COMMAND [OPTIONS]\n\n"
         "Learned sparse retrieval: train, export, encode, index and search.\n\n"
         f"commands:\n{commands}\n"
-        "lsr-prod COMMAND --help describes a command. Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration.\n"
+        "lsr-prod COMMAND --help describes a command. Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration."
     )
 
 

@@ -7,11 +7,11 @@ Subcommands whose extra is not installed are completed without their options. Ex
 """
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 
 from lsr_prod.errors import MissingExtraError
 from lsr_prod.jobs import command
+from lsr_prod.jobs.terminal.output import say
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
 
 __all__ = ["bash", "main", "options_by_command", "parser", "zsh"]
@@ -85,4 +85,4 @@ def zsh(options: Mapping[str, Sequence[str]]) -> str:
 
 def _print(shell: str) -> None:
     options = options_by_command()
-    sys.stdout.write(bash(options) if shell == "bash" else zsh(options))
+    say((bash(options) if shell == "bash" else zsh(options)).rstrip("\n"), lines=True)

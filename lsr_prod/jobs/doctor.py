@@ -10,16 +10,15 @@ Prints a line per check with its remedy, and one line ``RESULT {json}``; with ``
 Exit codes: 0 done, no fault; 1 a fault was found; 2 bad configuration.
 """
 
-import argparse
-import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 
 from lsr_prod.config import load_deployment
-from lsr_prod.jobs.terminal.run import Job, log_to_stderr, print_result
+from lsr_prod.jobs.terminal.log import log_to_stderr
+from lsr_prod.jobs.terminal.output import print_json, print_result, say
+from lsr_prod.jobs.terminal.run import Job
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
-from lsr_prod.operations.doctor import Finding, examine
+from lsr_prod.operations.doctor import examine
 
 __all__ = ["JOB", "main"]
 
@@ -39,26 +38,25 @@ JOB = Job("doctor", __doc__, needs=(), optional=_SECTIONS, options=_options())
 
 def main(argv: Sequence[str]) -> int:
     """Run the checks; returns the exit code."""
+    return exit_code("doctor", lambda: _doctor(argv))
+
+
+def _doctor(argv: Sequence[str]) -> int:
+    log_to_stderr()
     assert JOB.options is not None
     given = JOB.options.parse_known_args(argv)[0]
-    return exit_code("doctor", lambda: _doctor(argv, given))
-
-
-def _doctor(argv: Sequence[str], given: argparse.Namespace) -> int:
-    log_to_stderr()
     deployment = load_deployment(
         argv, job="lsr-prod doctor", description=JOB.manual or "", needs=(), optional=_SECTIONS, options=JOB.options
     )
     verdicts: Counter[str] = Counter()
     for finding in examine(deployment, nodes=given.nodes):
         verdicts[finding.verdict] += 1
-        sys.stdout.write(json.dumps(finding.to_json()) + "\n" if given.json else _line(finding))
-        sys.stdout.flush()
+        if given.json:
+            print_json(finding.to_json())
+        else:
+            say(f"{_MARKS[finding.verdict]}  {finding.check}: {finding.found}")
+            if finding.remedy:
+                say(f"         {finding.remedy}")
     if not given.json:
         print_result({"checks": verdicts.total(), "warnings": verdicts["warning"], "faults": verdicts["fault"]})
     return 1 if verdicts["fault"] else 0
-
-
-def _line(finding: Finding) -> str:
-    line = f"{_MARKS[finding.verdict]}  {finding.check}: {finding.found}\n"
-    return line + (f"         {finding.remedy}\n" if finding.remedy else "")

@@ -7,9 +7,9 @@ activation, pooled tokens, and whether queries are encoded by the model. Prints 
 Exit codes: 0 done, 1 damaged source, 2 bad usage or impossible settings (nothing was written).
 """
 
-import sys
 from collections.abc import Sequence
 
+from lsr_prod.jobs.terminal.output import say
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
 
 __all__ = ["main", "parser"]
@@ -71,4 +71,4 @@ def _make(argv: Sequence[str]) -> None:
             digest = encoder.save(folder)
     else:
         digest = encoder.save(dest)
-    sys.stdout.write(f"{dest}: {digest}\n")
+    say(f"{dest}: {digest}")

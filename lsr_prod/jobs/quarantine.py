@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from lsr_prod.errors import ConfigError
+from lsr_prod.jobs.terminal.output import print_json, say
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
-from lsr_prod.jobs.terminal.visible import json_line, visible
+from lsr_prod.visible import visible
 
 __all__ = ["main", "parser"]
 
@@ -63,7 +64,7 @@ def _show(argv: Sequence[str]) -> None:
     def show(row: dict[str, Any]) -> None:
         row = row if given.raw else {name: value for name, value in row.items() if name != "raw"}
         if given.json:
-            sys.stdout.write(f"{json_line(row)}\n")
+            print_json(row)
         else:
             rows.append(row)
 
@@ -93,9 +94,9 @@ def _print(counts: dict[tuple[str, str], int], rows: Sequence[dict[str, Any]]) -
     from lsr_prod.jobs.terminal.tables import print_columns
 
     if not counts:
-        sys.stdout.write("no row matches\n")
+        say("no row matches")
         return
-    found = [(visible(reason), state, count) for (reason, state), count in sorted(counts.items())]
+    found = [(reason, state, count) for (reason, state), count in sorted(counts.items())]
     print_columns("quarantined rows", ("reason", "state", "rows"), found)
     if not rows:
         return
@@ -104,14 +105,14 @@ def _print(counts: dict[tuple[str, str], int], rows: Sequence[dict[str, Any]]) -
     print_columns("rows", [name.replace("_", " ") for name in names], cells)
     total = sum(counts.values())
     if total > len(rows):
-        sys.stdout.write(f"{len(rows)} of {total:,} rows are shown; --limit shows more, --json all\n")
+        say(f"{len(rows)} of {total:,} rows are shown; --limit shows more, --json all")
 
 
 def _cell(name: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if name == "plan":
-        return visible(value[:12])
+        return value[:12]
     shown = visible(value)
     return shown if name == "source" or len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lsr_prod.errors import QueryError
+from lsr_prod.jobs.terminal.output import say
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
 from lsr_prod.search.query.request import Hybrid
 from lsr_prod.search.result import Contribution, Hit, QueryTerm, SearchResult
@@ -75,7 +76,7 @@ def _prompt(argv: Sequence[str]) -> None:
     settings = _Settings(given.k, given.threshold, words=given.words)
     searcher = Searcher.open(given.index, storage_options=store_options(given))
     _check(searcher, settings)
-    _say(_title(searcher))
+    say(_title(searcher))
     for line in _lines():
         if line in (":quit", ":q"):
             break
@@ -89,7 +90,7 @@ def _answer(searcher: Searcher, settings: _Settings, line: str) -> _Settings:
             return _command(searcher, settings, line)
         _show(searcher, settings, line)
     except QueryError as error:
-        _say(f"! {error}")
+        say(f"! {error}")
     return settings
 
 
@@ -102,15 +103,15 @@ def _command(searcher: Searcher, settings: _Settings, line: str) -> _Settings:
         "words": lambda: replace(settings, words=float(value)),
     }
     if name not in changes:
-        _say(_HELP.rstrip())
+        say(_HELP.rstrip(), lines=True)
         return settings
     try:
         changed = changes[name]()
     except ValueError:
-        _say(f"! {value!r} is not a number")
+        say(f"! {value!r} is not a number")
         return settings
     _check(searcher, changed)
-    _say(f"k={changed.k} threshold={changed.threshold} qk={changed.qk or 'all'} words={changed.words}")
+    say(f"k={changed.k} threshold={changed.threshold} qk={changed.qk or 'all'} words={changed.words}")
     return changed
 
 
@@ -133,16 +134,16 @@ def _show(searcher: Searcher, settings: _Settings, text: str) -> None:
         count=True,
         fields=fields,
     )
-    _say(_expansion(result, settings))
-    _say(
+    say(_expansion(result, settings))
+    say(
         f"{result.matched:,} of {searcher.documents:,} documents share at least {result.required} of them"
         f" · encode {result.encode_ms:.1f} ms · match {result.match_ms:.2f} ms"
     )
     for rank, hit in enumerate(result.hits, 1):
-        _say(f"{rank:3}. {hit.score:8.3f}  {hit.doc_id}  ({hit.overlap}/{len(result.query)} {_kinds(settings)})")
-        _say(f"     {_contributions(searcher, settings, text, hit)}")
+        say(f"{rank:3}. {hit.score:8.3f}  {hit.doc_id}  ({hit.overlap}/{len(result.query)} {_kinds(settings)})")
+        say(f"     {_contributions(searcher, settings, text, hit)}")
         if snippet := _snippet(hit):
-            _say(f"     {snippet}")
+            say(f"     {snippet}")
 
 
 def _kinds(settings: _Settings) -> str:
@@ -193,8 +194,3 @@ def _lines() -> Iterator[str]:
             return
         if line.strip():
             yield line.strip()
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()

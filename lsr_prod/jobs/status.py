@@ -12,15 +12,13 @@ and vectors; it reads all parts that have deleted rows.
 Prints tables, or one JSON object with ``--json``. Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration.
 """
 
-import json
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lsr_prod.errors import ConfigError
+from lsr_prod.jobs.terminal.output import print_json, say
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
-from lsr_prod.jobs.terminal.visible import visible
 
 if TYPE_CHECKING:
     from lsr_prod.operations.status import PlanStatus, TableStatus
@@ -55,17 +53,17 @@ def print_status(status: "TableStatus") -> None:
     print_columns("plans, oldest first", headings, [_row(plan) for plan in status.plans])
     for plan in status.plans:
         if (sentence := _sentence(plan)) is not None:
-            sys.stdout.write(f"{sentence}\n")
+            say(sentence)
 
 
 def _row(plan: "PlanStatus") -> list[Any]:
     waves = "unknown" if plan.waves is None else f"{plan.waves_done} of {plan.waves}"
-    who = [plan.attempt, visible(plan.host or ""), plan.pid and str(plan.pid), visible(plan.started_at or "")]
-    return [visible(plan.plan[:12]), plan.kind, waves, plan.state, *who, _ago(plan.last_activity)]
+    who = [plan.attempt, plan.host or "", plan.pid and str(plan.pid), plan.started_at or ""]
+    return [plan.plan[:12], plan.kind, waves, plan.state, *who, _ago(plan.last_activity)]
 
 
 def _sentence(plan: "PlanStatus") -> str | None:
-    name = f"Plan {visible(plan.plan[:12])}"
+    name = f"Plan {plan.plan[:12]}"
     if plan.state == "unreadable":
         return f"{name} has no record that this release can read: another release wrote it, or it was deleted."
     if plan.state == "not started":
@@ -74,7 +72,7 @@ def _sentence(plan: "PlanStatus") -> str | None:
         return None
     cells = "" if plan.cells is None else f", {plan.cells_done:,} of {plan.cells:,} cells of the next wave are finished"
     far = f"{plan.waves_done} of {plan.waves} waves are committed{cells}"
-    where = f"process {plan.pid} on {visible(plan.host or '')}"
+    where = f"process {plan.pid} on {plan.host or ''}"
     if plan.state == "running":
         return f"{name} is encoded by {where}: {far}; last activity {_ago(plan.last_activity)}."
     why = (
@@ -126,11 +124,11 @@ def _status(argv: Sequence[str]) -> None:
     digest = {"digest": table_digest(table, options)} if given.digest else {}
     published = None if index is None else published_version(Store(index, options))
     if given.json:
-        sys.stdout.write(f"{json.dumps({**status.result(), **digest, 'publication': published})}\n")
+        print_json({**status.result(), **digest, "publication": published})
         return
     print_status(status)
     if digest:
-        sys.stdout.write(f"The digest of the contents is {digest['digest']}.\n")
+        say(f"The digest of the contents is {digest['digest']}.")
     if index is not None:
         from lsr_prod.jobs.terminal.tables import print_table
 

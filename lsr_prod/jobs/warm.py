@@ -6,9 +6,9 @@ Reads what every query reads into memory, and prints the time that a cold start 
 bad usage.
 """
 
-import sys
 from collections.abc import Sequence
 
+from lsr_prod.jobs.terminal.output import say
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
 from lsr_prod.search.warm import warm
 
@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
 def _warm(argv: Sequence[str]) -> None:
     given = parser().parse_args(argv)
     found = warm(given.index, store_options(given))
-    sys.stdout.write(
+    say(
         f"open {found.open_ms:.1f} ms · first queries {found.first_ms:.1f} ms · "
-        f"same queries again {found.next_ms:.2f} ms\n"
+        f"same queries again {found.next_ms:.2f} ms"
     )

@@ -11,9 +11,9 @@ from lsr_prod.encoding.commit.committer import Committer
 from lsr_prod.encoding.commit.fence import take_epoch
 from lsr_prod.encoding.results import WaveResult
 from lsr_prod.jobs.command import main
-from lsr_prod.jobs.terminal.visible import json_line, visible
 from lsr_prod.storage import Store
 from lsr_prod.tables.quarantine import write_quarantine
+from lsr_prod.visible import json_line
 from tests.encoding.tables import make_cell, make_tables
 
 _EVIL = "\x1b]0;title\x07\r\n\x9b31m\u202e\x7f"
@@ -80,8 +80,7 @@ def test_control_characters_and_secrets_do_not_reach_the_terminal(
     assert "raw" not in capsys.readouterr().out
 
 
-def test_escapes_can_be_told_from_text() -> None:
-    assert visible("a\x1b\\x1b") == "a\\x1b\\\\x1b"
+def test_json_has_the_exact_text() -> None:
     assert json.loads(json_line(_EVIL)) == _EVIL
 
 

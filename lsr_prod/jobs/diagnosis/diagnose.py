@@ -79,18 +79,15 @@ def print_diagnosis(found: Mapping[str, Any]) -> None:
 
 def _print_terms(title: str, terms: Sequence[Mapping[str, Any]]) -> None:
     from lsr_prod.jobs.terminal.tables import print_columns
-    from lsr_prod.jobs.terminal.visible import visible
 
     if terms:
         headings = [name.replace("_", " ") for name in terms[0]]
-        rows = [[visible(row["term"]), *list(row.values())[1:]] for row in terms[:_SHOWN]]
+        rows = [list(row.values()) for row in terms[:_SHOWN]]
         print_columns(title, headings, rows)
 
 
 def _names(terms: Sequence[str]) -> str:
-    from lsr_prod.jobs.terminal.visible import visible
-
-    return visible(" ".join(terms[:_SHOWN])) + (" ..." if len(terms) > _SHOWN else "")
+    return " ".join(terms[:_SHOWN]) + (" ..." if len(terms) > _SHOWN else "")
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -114,7 +111,7 @@ def _diagnose(argv: Sequence[str]) -> None:
         if getattr(given, name) < 1:
             raise ConfigError(f"--{name}", f"{getattr(given, name)} is no number of documents", "give 1 or more")
     # Imported after the arguments are checked: torch and transformers take seconds to load.
-    from lsr_prod.jobs.terminal.run import print_result
+    from lsr_prod.jobs.terminal.output import print_result
     from lsr_prod.storage.folders import absolute, store_file
 
     options = store_options(given)

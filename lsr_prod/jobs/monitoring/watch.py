@@ -13,11 +13,11 @@ SIGTERM, which is its end. Exit codes: 0 done, 1 failed, 2 bad usage or bad conf
 
 import argparse
 import signal
-import sys
 import threading
 from collections.abc import Sequence
 
 from lsr_prod.errors import ConfigError, MissingExtraError
+from lsr_prod.jobs.terminal.output import say
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
 
 __all__ = ["main", "parser"]
@@ -84,8 +84,7 @@ def _watch(argv: Sequence[str]) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    sys.stdout.write(f"metrics of {place} at http://{given.host}:{server.server_port}/metrics, until interrupted\n")
-    sys.stdout.flush()
+    say(f"metrics of {place} at http://{given.host}:{server.server_port}/metrics, until interrupted")
     stop.wait()
     server.shutdown()
     thread.join()

@@ -2,11 +2,11 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from lsr_prod.errors import ConfigError, SourceError
+from lsr_prod.jobs.terminal.output import print_result, say
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, location, store_options
 from lsr_prod.pages import Page, write_page
 from lsr_prod.storage.folders import open_text
@@ -59,5 +59,6 @@ def save(given: argparse.Namespace, page: Page, facts: Mapping[str, Any] | None 
         StorageError: the store or the disk fails.
     """
     html, data = write_page(given.output, page, store_options(given))
-    sys.stdout.write(f"{page.title}\n  page  {html}\n  JSON  {data}\n")
-    sys.stdout.write(f"RESULT {json.dumps({'page': html, 'json': data, **(facts or {})})}\n")
+    for line in (page.title, f"  page  {html}", f"  JSON  {data}"):
+        say(line)
+    print_result({"page": html, "json": data, **(facts or {})})

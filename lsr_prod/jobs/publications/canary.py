@@ -20,10 +20,11 @@ from typing import Any
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError
 from lsr_prod.evaluation.collection import read_qrels
-from lsr_prod.jobs.terminal.run import log_to_stderr, print_result, scalars
+from lsr_prod.jobs.terminal.log import log_to_stderr
+from lsr_prod.jobs.terminal.output import print_result
+from lsr_prod.jobs.terminal.run import scalars
 from lsr_prod.jobs.terminal.shell import CommandParser, add_store_option, exit_code, location, store_options
 from lsr_prod.jobs.terminal.tables import print_columns, print_table
-from lsr_prod.jobs.terminal.visible import visible
 from lsr_prod.operations.canary import CanarySettings, Judge, open_side, read_queries, run_canary
 from lsr_prod.storage.folders import file_exists, store_file
 
@@ -122,11 +123,11 @@ def _run(argv: Sequence[str]) -> None:
 
 
 def _print(found: Mapping[str, Any]) -> None:
-    print_table("lsr-prod canary", {name: _plain(value) for name, value in scalars(found).items()})
+    print_table("lsr-prod canary", scalars(found))
     a, b = found["sides"]["a"], found["sides"]["b"]
     print_columns("sides", ("", "a", "b"), [[name, a[name], b[name]] for name in a])
     rows = [
-        [_plain(row["query_id"]), _plain(row["text"]), *(row[name] for name in ("overlap", "rbo", "entered", "left")),
+        [row["query_id"], row["text"], *(row[name] for name in ("overlap", "rbo", "entered", "left")),
          row["value_a"], row["value_b"]]
         for row in found["rows"][:_SHOWN]
         if row["change"] > 0
@@ -135,10 +136,5 @@ def _print(found: Mapping[str, Any]) -> None:
         heads = ("query", "text", "overlap", "rbo", "entered", "left", "value a", "value b")
         print_columns("queries that changed most", heads, rows)
     if terms := found["terms"][:_SHOWN]:
-        drifts = [[_plain(each["term"]), each["weight_a"], each["weight_b"], each["drift"]] for each in terms]
+        drifts = [[each["term"], each["weight_a"], each["weight_b"], each["drift"]] for each in terms]
         print_columns("query terms that drifted most", ("term", "weight a", "weight b", "drift"), drifts)
-
-
-def _plain(value: Any) -> Any:
-    """Return a text of a user without control characters; other values as they are."""
-    return visible(value) if isinstance(value, str) else value

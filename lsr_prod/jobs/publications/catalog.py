@@ -10,15 +10,13 @@ it open, which is known of folders only.
 Prints tables, or one JSON object with ``--json``. Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration.
 """
 
-import json
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lsr_prod.jobs.publications.place import index_parser, open_place
+from lsr_prod.jobs.terminal.output import print_json
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
-from lsr_prod.jobs.terminal.visible import visible
 
 if TYPE_CHECKING:
     from lsr_prod.operations.publications import CatalogEntry
@@ -46,9 +44,9 @@ def _print(argv: Sequence[str]) -> None:
 
     catalog = read_catalog(index)
     if given.json:
-        sys.stdout.write(json.dumps(catalog.to_json()) + "\n")
+        print_json(catalog.to_json())
         return
-    facts = {"index": visible(catalog.index), "objects": catalog.objects, "bytes": catalog.bytes}
+    facts = {"index": catalog.index, "objects": catalog.objects, "bytes": catalog.bytes}
     print_table("index", {**facts, "versions": len(catalog.versions)})
     print_columns("versions, the last used first", (*_COLUMNS, "bundle", "table", "at"), [*map(_row, catalog.versions)])
 
@@ -57,5 +55,5 @@ def _row(entry: "CatalogEntry") -> list[Any]:
     numbers = ", ".join(map(str, entry.publications))
     used = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.modified))
     figures = [entry.documents, entry.shards, entry.bytes, entry.own_bytes]
-    table = visible(entry.table_uri or entry.problem)
+    table = entry.table_uri or entry.problem
     return [entry.version, entry.state, numbers, used, *figures, entry.bundle_digest, table, entry.table_version]

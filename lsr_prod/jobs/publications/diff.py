@@ -10,15 +10,13 @@ read, about 100 bytes of memory per document; the table shows the first ids, ``-
 Prints tables, or one JSON object with ``--json``. Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration.
 """
 
-import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lsr_prod.errors import PublicationError
 from lsr_prod.jobs.publications.place import index_parser, open_place
+from lsr_prod.jobs.terminal.output import print_json
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
-from lsr_prod.jobs.terminal.visible import visible
 
 if TYPE_CHECKING:
     from lsr_prod.storage import Store
@@ -56,16 +54,16 @@ def _print(argv: Sequence[str]) -> None:
     documents = changed_ids(index, old, new).to_json() if given.documents else {}
     if given.json:
         facts = {"from": numbers[0], "to": numbers[1], **difference.to_json(), **documents}
-        sys.stdout.write(json.dumps(facts) + "\n")
+        print_json(facts)
         return
     facts = difference.to_json()
     changed = {**facts.pop("lineage"), **facts.pop("settings")}
     print_table(f"from publication {numbers[0]} to {numbers[1]}", facts)
     if changed:
-        rows = [[name, *(visible(str(value)) for value in pair)] for name, pair in changed.items()]
+        rows = [[name, *map(str, pair)] for name, pair in changed.items()]
         print_columns("lineage and settings", ("field", "from", "to"), rows)
     if documents:
-        rows = [[kind, len(ids), visible(" ".join(ids[:_SHOWN]))] for kind, ids in documents.items()]
+        rows = [[kind, len(ids), " ".join(ids[:_SHOWN])] for kind, ids in documents.items()]
         print_columns("documents", ("change", "number", "first ids"), rows)
 
 

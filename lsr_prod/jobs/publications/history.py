@@ -9,15 +9,13 @@ is not deleted by retention. Only manifests are read.
 Prints a table, or one JSON object with ``--json``. Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration.
 """
 
-import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.publications.place import index_parser, open_place
+from lsr_prod.jobs.terminal.output import print_json
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
-from lsr_prod.jobs.terminal.visible import visible
 
 if TYPE_CHECKING:
     from lsr_prod.operations.publications import HistoryEntry
@@ -51,9 +49,9 @@ def _print(argv: Sequence[str]) -> None:
     current_publication(index)  # an index without one is an error
     entries = read_history(index, last=given.last)
     if given.json:
-        sys.stdout.write(json.dumps({"index": index.uri, "publications": [one.to_json() for one in entries]}) + "\n")
+        print_json({"index": index.uri, "publications": [one.to_json() for one in entries]})
         return
-    print_columns(f"publications of {visible(index.uri)}, newest first", _COLUMNS, [_row(one) for one in entries])
+    print_columns(f"publications of {index.uri}, newest first", _COLUMNS, [_row(one) for one in entries])
 
 
 def _row(entry: "HistoryEntry") -> list[Any]:
@@ -65,12 +63,12 @@ def _row(entry: "HistoryEntry") -> list[Any]:
     why = "; ".join(text for text in (publication.note, *forced) if text)
     return [
         publication.number,
-        visible(publication.published_at),
+        publication.published_at,
         publication.version,
         ", ".join(states),
         version.documents if version else None,
         version_bytes(version) if version else None,
-        visible(entry.difference.sentence() if entry.difference else entry.problem),
-        visible(publication.by),
-        visible(why),
+        entry.difference.sentence() if entry.difference else entry.problem,
+        publication.by,
+        why,
     ]

@@ -9,15 +9,13 @@ is pinned keeps its first pin.
 Prints a table, or one JSON object with ``--json``. Exit codes: 0 done, 1 failed, 2 bad usage or bad configuration.
 """
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lsr_prod.errors import ConfigError
 from lsr_prod.jobs.publications.place import index_parser, open_place
+from lsr_prod.jobs.terminal.output import print_json
 from lsr_prod.jobs.terminal.shell import CommandParser, exit_code
-from lsr_prod.jobs.terminal.visible import visible
 
 __all__ = ["main", "parser", "print_pin"]
 
@@ -41,11 +39,11 @@ def main(argv: Sequence[str]) -> int:
 def print_pin(title: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
     """Print a pin."""
     if as_json:
-        sys.stdout.write(json.dumps(facts) + "\n")
+        print_json(facts)
         return
     from lsr_prod.jobs.terminal.tables import print_table
 
-    print_table(title, {name: visible(value) if isinstance(value, str) else value for name, value in facts.items()})
+    print_table(title, facts)
 
 
 def _pin(argv: Sequence[str]) -> None:

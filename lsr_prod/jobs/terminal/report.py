@@ -1,12 +1,12 @@
 """Report pages that jobs write at their end when ``report`` is set: a page of the run, and of what it made."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lsr_prod.config import Deployment
 from lsr_prod.extras import missing_extra
+from lsr_prod.jobs.terminal.output import say
 from lsr_prod.storage import Store
 from lsr_prod.storage.folders import absolute
 from lsr_prod.storage.publications import find_current_publication
@@ -61,7 +61,8 @@ def write_report(deployment: Deployment, make: MakePages, summary: Mapping[str, 
     assert deployment.report is not None
     output, options = deployment.report.output, deployment.storage.options
     places = [write_page(output, page, options)[0] for page in make(deployment, summary)]
-    sys.stdout.write("".join(f"page  {place}\n" for place in places))
+    for place in places:
+        say(f"page  {place}")
     return places
 
 

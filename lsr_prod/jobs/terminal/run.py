@@ -1,15 +1,14 @@
 """Run a job of a deployment: read the settings, do the work, print the closing tables and ``RESULT {json}``."""
 
 import argparse
-import json
-import logging
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lsr_prod.config import load_deployment
 from lsr_prod.config.load import settings_parser
+from lsr_prod.jobs.terminal.log import log_to_stderr
+from lsr_prod.jobs.terminal.output import print_result
 from lsr_prod.jobs.terminal.report import MakePages, check_report, write_report
 from lsr_prod.jobs.terminal.shell import exit_code
 from lsr_prod.jobs.terminal.tables import print_table
@@ -103,35 +102,3 @@ def run_job(
 def scalars(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of a summary without its lists and mappings."""
     return {key: value for key, value in summary.items() if not isinstance(value, dict | list)}
-
-
-def print_result(values: Mapping[str, Any]) -> None:
-    """Print the line for machines, ``RESULT {json}``, on stdout."""
-    sys.stdout.write(f"RESULT {json.dumps(values)}\n")
-    sys.stdout.flush()
-
-
-class _JsonLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        entry = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "event": getattr(record, "event", None) or record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
-
-
-def log_to_stderr(level: int = logging.INFO) -> None:
-    """Send the library's log to stderr as JSON lines; ``extra={"fields": {...}}`` adds fields."""
-    logger = logging.getLogger("lsr_prod")
-    for handler in [handler for handler in logger.handlers if isinstance(handler.formatter, _JsonLines)]:
-        logger.removeHandler(handler)  # its stream may be closed
-    handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines())
-    logger.addHandler(handler)
-    logger.propagate = False
-    logger.setLevel(level)

@@ -1,13 +1,19 @@
 """Shared by all subcommands: parsing of the command line, and exit codes. Needs the standard library only."""
 
 import argparse
+import logging
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 from lsr_prod.credentials import without_credentials
 from lsr_prod.errors import ConfigError, LsrError, MissingExtraError
+from lsr_prod.extras import missing_extra
+from lsr_prod.jobs.terminal.log import log_to_stderr
+from lsr_prod.jobs.terminal.output import complain
 from lsr_prod.storage.location import location_problem, path_problem
 from lsr_prod.storage.options import is_credential, normalize_options
 from lsr_prod.storage.signatures import check_keys
@@ -22,6 +28,9 @@ __all__ = [
     "read_ids",
     "store_options",
 ]
+
+
+log = logging.getLogger(__name__)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -47,29 +56,49 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def exit_code(name: str, work: Callable[[], int | None]) -> int:
-    """Run a subcommand and turn a deliberate error into one line on stderr.
+    """Run a subcommand and turn an error into one line on stderr.
+
+    The traceback of an error that is not one of ``lsr_prod`` goes to the log, for a report.
 
     Args:
         name: the subcommand.
         work: does everything; it checks its inputs before it writes anything.
 
     Returns:
-        0 or the value of ``work``; 1: it failed; 2: bad usage, bad configuration or a missing extra.
+        0 or the value of ``work``; 1: it failed; 2: bad usage, bad configuration or a missing extra; 130: interrupted;
+        141: the reader of stdout has closed it.
     """
     try:
         check_keys()
         return work() or 0
     except SystemExit as ended:  # argparse ends the process after --help
         return int(ended.code or 0)
-    except Exception as raised:
-        error = _below_ray(name, raised)
+    except KeyboardInterrupt:
+        complain(f"lsr-prod {name} was interrupted")
+        return 130
+    except BrokenPipeError:  # as of `lsr-prod search ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the flush at exit must not fail, too
+        return 141
+    except Exception as raised:  # noqa: BLE001 - the end of every command: the error and its traceback are reported
+        error = _with_extra(_below_ray(name, raised))
         if isinstance(error, ConfigError | MissingExtraError):
-            sys.stderr.write(f"lsr-prod {name}: {error}\n")
+            complain(f"lsr-prod {name}: {error}")
             return 2
-        if not isinstance(error, LsrError):
-            raise
-        sys.stderr.write(f"lsr-prod {name} failed: {type(error).__name__}: {error}\n")
-        return 1
+        if isinstance(error, LsrError):
+            complain(f"lsr-prod {name} failed: {type(error).__name__}: {error}")
+            return 1
+        return _unexpected(name, error)
+
+
+def _unexpected(name: str, error: Exception) -> int:
+    """Log an error that no part of the job expects, with its traceback, and say so in one line."""
+    log_to_stderr()
+    log.error("unexpected error", exc_info=error)
+    complain(
+        f"lsr-prod {name} failed: {type(error).__name__}: {without_credentials(str(error))}; lsr_prod does not expect "
+        "this error: please report it with the line of the log before this one"
+    )
+    return 1
 
 
 def _below_ray(name: str, error: Exception) -> Exception:
@@ -81,6 +110,14 @@ def _below_ray(name: str, error: Exception) -> Exception:
     from lsr_prod.cluster.errors import worker_error
 
     return worker_error(error, f"lsr-prod {name}") if isinstance(error, RayError) else error
+
+
+def _with_extra(error: Exception) -> Exception:
+    """Return the error that names the extra for a module that is not installed; other errors as they are."""
+    if isinstance(error, ModuleNotFoundError):
+        with suppress(ModuleNotFoundError):  # no extra brings it
+            return missing_extra(error)
+    return error
 
 
 def location(value: str) -> str:

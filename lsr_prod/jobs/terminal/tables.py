@@ -5,6 +5,7 @@ are shortened to 12 hex digits; the line ``RESULT {json}`` has them in full.
 """
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from lsr_prod.jobs.terminal.output import encodable
+from lsr_prod.visible import visible
 
 __all__ = ["print_columns", "print_table"]
 
@@ -21,11 +25,11 @@ _SMALL = 0.001
 
 def print_table(title: str, rows: Mapping[str, Any]) -> None:
     """Print one row per key: the key and its value."""
-    cells = [(name, _shown(value)) for name, value in rows.items()]
+    cells = [(_safe(name), _shown(value)) for name, value in rows.items()]
     keys = max((cell_len(name) for name, _ in cells), default=0)
     left = Console().width - keys - 7  # three borders and the padding of two columns
     values = max((max(_longest_word(value), min(cell_len(value), left)) for _, value in cells), default=0)
-    table = Table(title=title, show_header=False, title_justify="left")
+    table = Table(title=_title(title), show_header=False, title_justify="left")
     table.add_column(width=keys)
     table.add_column(width=values)
     for name, value in cells:
@@ -44,15 +48,16 @@ def print_columns(
         rows: one value per column; None is an empty cell.
         whole_digests: do not shorten digests, for tables that serve to find an artifact.
     """
-    cells = [[str(v) if whole_digests and isinstance(v, str) else _shown(v) for v in row] for row in rows]
+    cells = [[_safe(v) if whole_digests and isinstance(v, str) else _shown(v) for v in row] for row in rows]
+    headings = [_safe(heading) for heading in headings]
     content = [max((cell_len(row[number]) for row in cells), default=0) for number in range(len(headings))]
     widths = [max(width, cell_len(heading)) for width, heading in zip(content, headings, strict=True)]
     if sum(widths) + 3 * len(widths) + 1 > Console().width:  # headings of several lines make the table narrower
         widths = [max(width, _longest_word(heading)) for width, heading in zip(content, headings, strict=True)]
-    table = Table(title=title, title_justify="left")
+    table = Table(title=_title(title), title_justify="left")
     for number, heading in enumerate(headings):
         numeric = any(isinstance(row[number], int | float) for row in rows)
-        table.add_column(heading, width=widths[number], justify="right" if numeric else "left")
+        table.add_column(Text(heading), width=widths[number], justify="right" if numeric else "left")
     for row in cells:
         table.add_row(*map(Text, row))
     _print(table)
@@ -80,4 +85,14 @@ def _shown(value: Any) -> str:
             return f"{value:.3g}"
         decimals = 3 if abs(value) < 10 else 1 if abs(value) < 1000 else 0
         return f"{value:,.{decimals}f}"
-    return _DIGEST.sub(r"\1", str(value))
+    return _safe(_DIGEST.sub(r"\1", str(value)))
+
+
+def _safe(text: str) -> str:
+    """Return a text on one line that a terminal can only draw, so that a cell cannot break its table."""
+    return encodable(visible(text), sys.stdout)
+
+
+def _title(text: str) -> Text:
+    """Return a title as it is: Rich would read brackets in a string, such as those of a path, as styles."""
+    return Text(_safe(text), style="table.title")

@@ -51,9 +51,21 @@ def test_deliberate_error_becomes_one_line_and_exit_code(
     assert str(error) in captured.err
 
 
-def test_unexpected_error_keeps_its_traceback(tmp_path: Path) -> None:
+def test_unexpected_error_is_one_line_with_its_traceback_in_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def work(deployment: Deployment) -> Mapping[str, Any]:
-        raise ZeroDivisionError
+        raise ZeroDivisionError("no \x1b[2J documents")
 
-    with pytest.raises(ZeroDivisionError):
-        _run(work, tmp_path)
+    assert _run(work, tmp_path) == 1
+    logged, line = capsys.readouterr().err.splitlines()
+    assert "in work" in json.loads(logged)["exception"]
+    assert line.startswith("lsr-prod x failed: ZeroDivisionError: no \\x1b[2J documents; lsr_prod does not expect")
+
+
+def test_interrupted_job_ends_with_130(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def work(deployment: Deployment) -> Mapping[str, Any]:
+        raise KeyboardInterrupt
+
+    assert _run(work, tmp_path) == 130
+    assert capsys.readouterr().err == "lsr-prod x was interrupted\n"
